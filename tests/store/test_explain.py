@@ -209,7 +209,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
     agents = [FakeAgent(store, f"n{n}", gpus=2) for n in range(3)]
     for agent in agents:
         await agent.report()
-    cache = AgentCache(store.database, store.notifier, StoreClock())
+    cache = AgentCache(store.database, store.notifier, StoreClock(), store.unreadable)
     assert await cache.peek("default") is None, "there was no pass"
     await cache.of("default")
     assert await cache.peek("default") is None, "no pass has read running kernels"
@@ -237,7 +237,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
         await change()
         peeked = await cache.peek("default")
         assert peeked is not None
-        uncached = AgentCache(store.database, store.notifier, StoreClock())
+        uncached = AgentCache(store.database, store.notifier, StoreClock(), store.unreadable)
         expected = sorted((await uncached.of("default", with_running=True))[0], key=lambda a: a.agent_id)
         assert sorted(peeked, key=lambda a: a.agent_id) == expected
         after, changes = await cache.of("default", with_running=True)
@@ -249,7 +249,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
 
 async def test_questions_do_not_use_an_old_agent_cache(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await FakeAgent(store).report()
-    cache = AgentCache(store.database, store.notifier, StoreClock())
+    cache = AgentCache(store.database, store.notifier, StoreClock(), store.unreadable)
     await cache.of("default", with_running=True)
     assert await cache.peek("default") is not None
     monkeypatch.setattr(agent_cache, "REREAD_S", -1.0)

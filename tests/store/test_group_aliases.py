@@ -307,7 +307,7 @@ async def test_a_rename_keeps_every_column_of_the_group(store: Store) -> None:
 async def test_other_managers_learn_of_a_rename(store: Store, migrated_database: str) -> None:
     async with open_store(migrated_database) as other:
         assert await other.group_aliases.names() == {}
-        pending = PendingCache(other.database, StoreClock(), other.notifier)
+        pending = PendingCache(other.database, StoreClock(), other.unreadable, other.notifier)
         waiting = await other.sessions.create(ANN, job("fast"))
         assert [one.session_id for one in (await pending.of("fast"))[0]] == [waiting.id]
         await store.group_aliases.rename("fast", "quick", actor="root")

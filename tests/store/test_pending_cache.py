@@ -33,9 +33,8 @@ async def add(store: Store, name: str, **more: object) -> None:
 
 
 async def read_all(store: Store) -> dict[SessionId, Pending]:
-    asked = pending_cache.PendingCache(
-        store.database, StoreClock()
-    )  # keeps nothing that it does not ask about
+    # It keeps nothing that it does not ask about.
+    asked = pending_cache.PendingCache(store.database, StoreClock(), store.unreadable)
     return {one.session_id: one for one in (await asked.of("default"))[0]}
 
 
@@ -183,7 +182,7 @@ async def test_failed_read_is_repeated_later(
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     database = Away(migrated_database)
     async with database:
-        asked = pending_cache.PendingCache(database, StoreClock(), store.notifier)
+        asked = pending_cache.PendingCache(database, StoreClock(), store.unreadable, store.notifier)
         assert (await asked.of("default"))[0] == ()
         await add(store, "one")
         database.away = True
@@ -204,7 +203,8 @@ async def test_unused_cache_does_not_accumulate_ids(store: Store, monkeypatch: p
     """A manager that does not lead is notified as well, and must not collect ids for ever."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
-    cache = pending_cache.PendingCache(store.database, StoreClock(), store.notifier)
+    clock = StoreClock()
+    cache = pending_cache.PendingCache(store.database, clock, store.unreadable, store.notifier)
     await add(store, "before")
     assert cache.stale_count == 0
     assert len((await cache.of("default"))[0]) == 1

@@ -129,7 +129,10 @@ class Cli:
         async def main() -> T:
             at = self.connection
             async with connect(at.url, at.key, ca_file=at.ca_file) as client:
-                return await work(client)
+                done: T = await work(client)
+                for (kind, name), why in client.unreadable.items():
+                    self.note(f"{kind} {name} {why}")
+                return done
 
         return asyncio.run(main())
 

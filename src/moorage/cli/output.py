@@ -158,7 +158,7 @@ def load_cells(view: EndpointView | ReplicaView) -> tuple[str, str, str]:
 
 
 def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
-    why = str(view.reason)
+    why = getattr(view, "needs_newer_manager", "") or str(view.reason)
     if why and view.failures > 1:
         why += f" (x{view.failures})"
     if not why:
@@ -200,7 +200,8 @@ def step_label(place: StepRef | None) -> str:
 
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
-    why = view.hold.text if view.hold else str(view.reason)
+    why = getattr(view, "needs_newer_manager", "")  # a manager of the release before does not say
+    why = why or (view.hold.text if view.hold else str(view.reason))
     if (
         not why
         and view.status == Status.RUNNING

@@ -85,6 +85,8 @@ class PlainReads:
         cursor: dict[str, str] = {}
         while True:
             page = self.get(f"{path}?{urlencode(given | cursor | {'limit': str(_PAGE)})}")
+            if page.get("unreadable"):
+                raise ValueError("the manager cannot read all items")
             found += page["items"]
             if page["next"] is None:
                 return found

@@ -32,7 +32,7 @@ class Metrics:
         )
         self._leader, self._terms, self._managers = _leadership(registry)
         self.capacity, self.http = CapacityMetrics(registry), HttpMetrics(registry)
-        self.ledger = LedgerMetrics(registry)
+        self.ledger, self._unreadable = LedgerMetrics(registry), _unreadable_rows(registry)
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
         self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
@@ -130,6 +130,12 @@ class Metrics:
         for check, rows in found.items():
             self._drift.labels(check).set(rows)
 
+    def set_unreadable(self, counts: Mapping[str, int]) -> None:
+        """``counts``: by kind, the rows that this manager has left out lately."""
+        self._unreadable.clear()
+        for kind, count in counts.items():
+            self._unreadable.labels(kind).set(count)
+
     def set_links(self, count: int) -> None:
         self._links.set(count)
 
@@ -166,6 +172,15 @@ def _leadership(registry: CollectorRegistry) -> tuple[Gauge, Counter, Gauge]:
             registry=registry,
         ),
         Gauge("moorage_managers", "Managers of the database that show signs of life.", registry=registry),
+    )
+
+
+def _unreadable_rows(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "moorage_unreadable_rows",
+        "Rows that need a newer manager, and that this one leaves out, by kind.",
+        ["kind"],
+        registry=registry,
     )
 
 

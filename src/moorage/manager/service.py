@@ -364,6 +364,7 @@ class Manager:
             clock=self._clock,
             models=self.models,
             tracer=self._tracer,
+            degraded=store.unreadable.problems,
             console=ConsoleServices(
                 self._settings.console_session_hours * 3600,
                 round(self._settings.console_idle_minutes * 60),

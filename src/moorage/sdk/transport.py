@@ -72,6 +72,8 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {key}"
         self._connections: Connections | None = None
         self._http: aiohttp.ClientSession | None = None
+        # Items that lists lack because the manager that answered cannot read them: why, by kind and name.
+        self.unreadable: dict[tuple[str, str], str] = {}
 
     async def __aenter__(self) -> Self:
         self._tls = verification(self.url, self._ca_file, verify=self._verify)
@@ -128,9 +130,11 @@ class Transport:
                     raise
                 await asyncio.sleep(pause_s)
         try:
-            return answer_type.model_validate_json(raw)
+            answer = answer_type.model_validate_json(raw)
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
+        self.unreadable |= {(row.kind, row.name): row.detail for row in getattr(answer, "unreadable", ())}
+        return answer
 
     async def _exchange(
         self, method: str, target: str, headers: dict[str, str], data: bytes | None, also_accept: int

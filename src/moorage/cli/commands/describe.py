@@ -122,8 +122,9 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
 
 
 def _origin(view: SessionView) -> list[tuple[str, str]]:
-    """The template and the pipeline that it was made from."""
+    """The template and the pipeline that it was made from, and what the manager does not know of it."""
     place, found = view.pipeline, [("template", view.template or "")]
+    found.append(("not known", view.needs_newer_manager))
     if place is not None:
         run = f", run {place.run}" if place.run > 1 else ""
         found.append(
@@ -258,6 +259,7 @@ def print_endpoint(
         ("created", f"{format_age(now, view.created_at)} ago"),
         ("project", view.project),
         ("shared with", ", ".join(view.shared_with)),
+        ("not known", view.needs_newer_manager),
         ("labels", labels_cell(view.user_labels)),
         *(_endpoint_spec(view.spec) if view.spec is not None else ()),
         *(rollout_facts(view.rollout) if view.rollout is not None else ()),

@@ -137,6 +137,11 @@ class EndpointView(View):
     start_times: list[StartTimes] = Field(
         default=[], description="Of its jobs, by resource group of kind hpc."
     )
+    needs_newer_manager: str = Field(
+        default="",
+        description="What this manager does not know of it, and leaves out: one of the release that has "
+        "stored it must carry on with it. Empty: nothing.",
+    )
     expected_at: datetime | None = Field(
         default=None,
         description="When the next replica is expected to be ready. null: none starts, or unknown.",

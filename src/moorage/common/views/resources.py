@@ -73,11 +73,22 @@ class Problem(View):
     )
 
 
+class UnreadableRow(View):
+    """One item of a list that a manager of a newer release has stored, and this one cannot read."""
+
+    kind: str
+    name: str
+    detail: str = Field(description="Which part of it this manager does not know.")
+
+
 class Page(View, Generic[T]):
     """One page of a list, newest first. Pass ``next`` as ``cursor`` for the next page."""
 
     items: list[T]
     next: str | None = None
+    unreadable: list[UnreadableRow] = Field(
+        [], description="Items of this page that need a newer manager than the one that answers."
+    )
 
 
 class DeviceView(View):
@@ -161,6 +172,11 @@ class SessionView(View):
     kernels: list[KernelView] = []
     hostnames_resolve: bool | None = Field(None, description=HOSTNAMES_RESOLVE)
     hold: Hold | None = None
+    needs_newer_manager: str = Field(
+        "",
+        description="What this manager does not know of it, and leaves out of `spec`: one of the release "
+        "that has stored it must carry on with it. Empty: nothing.",
+    )
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")
 
 

@@ -44,7 +44,7 @@ async def list_agents(call: Call[None, AgentQuery]) -> Page[AgentView]:
         status=query.status,
         cordon=query.cordon,
     )
-    return Page[AgentView](items=[_shown(call, view) for view in page.items], next=page.next)
+    return page.model_copy(update={"items": [_shown(call, view) for view in page.items]})
 
 
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:

@@ -253,7 +253,8 @@ class WorkspaceSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
-    component. ``metrics``: Prometheus text. ``tracer``: None while traces are off."""
+    component; ``degraded``: what else needs a person. ``metrics``: Prometheus text. ``tracer``: None while
+    traces are off."""
 
     store: ApiStore
     endpoints: Endpoints
@@ -273,3 +274,4 @@ class ApiServices:
     models: ModelAddress = field(default_factory=ModelAddress)
     console: ConsoleServices = field(default_factory=ConsoleServices)
     tracer: TraceSink | None = None
+    degraded: Callable[[], dict[str, str]] = dict

@@ -78,7 +78,7 @@ async def list_groups(call: Call[None, GroupQuery]) -> Page[GroupView]:
     page = await call.deps.store.groups.page(
         paging(call.query), names=named, closed=closed, retired=call.query.retired
     )
-    return Page[GroupView](items=[_shown(call, view) for view in page.items], next=page.next)
+    return page.model_copy(update={"items": [_shown(call, view) for view in page.items]})
 
 
 async def get_group(call: Call[None, NoQuery]) -> GroupView:

@@ -36,8 +36,9 @@ async def livez(call: Call[None, NoQuery]) -> Health:
 async def readyz(call: Call[None, NoQuery]) -> web.Response:
     checks = await call.deps.checks()
     ready = all(text == "ok" for text in checks.values())
-    # A task that fails repeatedly needs an operator. Taking the manager out of service would help nobody.
-    found = supervisor.problems()
+    # A task that fails repeatedly needs an operator, and so does a row that a newer manager must read. Taking
+    # the manager out of service would help nobody.
+    found = supervisor.problems() | call.deps.degraded()
     status = "unavailable" if not ready else "degraded" if found else "ok"
     health = Health(status=status, checks=checks | found)
     return web.Response(

@@ -60,7 +60,7 @@ class Sessions(Protocol):
 
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]
-    ) -> dict[SessionId, tuple[str, Status]]:
+    ) -> dict[SessionId, tuple[str, str]]:
         """Name and status of each session that the caller may see."""
         ...
 

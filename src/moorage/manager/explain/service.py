@@ -136,6 +136,8 @@ class ExplanationService:
         return await self._store.agents.fenced_devices(group, families)
 
     async def _outlook(self, scope: Scope, session: SessionView) -> PendingExplanation:
+        if session.needs_newer_manager:
+            return PendingExplanation(text=f"it is {session.status}, and {session.needs_newer_manager}")
         if session.status is not Status.PENDING:
             reason = REASONS[session.reason].text
             why = "; ".join(part for part in (reason, session.detail) if part)

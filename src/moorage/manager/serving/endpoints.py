@@ -243,6 +243,7 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         start_times=[history.view(group) for group, history in sorted(snapshot.starts.items())],
         expected_at=next_ready_at(snapshot, now),
         scalings=record.scalings,
+        needs_newer_manager=record.needs_newer,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
     )
 

@@ -12,6 +12,7 @@ from yarl import URL
 from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, RequestLimits, Target
 from moorage.common.model.adapters import adapter_model, adapters_in
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.newer_values import known_part
 from moorage.common.model.serving import Routing
 from moorage.common.model.status import EndpointStatus
 
@@ -58,7 +59,7 @@ def model_routes(
             tuple(sorted(targets, key=lambda t: t.kernel_id)),
             facts[name]["project"],
             tuple(facts[name]["shared_with"]),
-            limits=RequestLimits(**facts[name]["limits"]) if facts[name]["limits"] else None,
+            limits=_limits(facts[name]["limits"]),
             holds=facts[name]["holds"],
             status=_status(facts[name], sum(not target.draining for target in targets)),
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
@@ -71,6 +72,11 @@ def model_routes(
         )
         for name, (_, created, targets) in sorted(routes.items())
     )
+
+
+def _limits(stored: Mapping[str, Any] | None) -> RequestLimits | None:
+    known = {name: stored[name] for name in RequestLimits.__slots__ if name in stored} if stored else {}
+    return RequestLimits(**known) if known else None
 
 
 def _unix(at: datetime | None) -> int:
@@ -86,7 +92,8 @@ def _routing(name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str
     """The fields of a route that say how to route. A provider whose key is not known is left out."""
     if stored is None:
         return {}
-    routing = Routing.model_validate(stored)
+    # Without what a newer release may say: requests are served, if not as well.
+    routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
         Fallback(one.model, _provider(name, number, one.url, keys[one.secret] if one.secret else ""))
         for number, one in enumerate(routing.fallbacks)

@@ -25,6 +25,7 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import as_uuid
 from moorage.manager.store.schema import ID, TIME
 from moorage.manager.store.session_errors import session_not_found
+from moorage.manager.store.unreadable import read_page
 
 ACCESS_TOKEN_PREFIX = "mga-"
 _LISTING = Listing(
@@ -78,8 +79,14 @@ class AccessTokenStore:
         await self._row(scope, session_id)
         args = session_id, app, scope.projects, scope.user
         rows, following = await _LISTING.page(self._db, paging, *args)
-        items = [AccessTokenView.model_validate(_fields(row)) for row in rows]
-        return Page[AccessTokenView](items=items, next=following)
+        return read_page(
+            AccessTokenView,
+            "access token",
+            rows,
+            lambda row: AccessTokenView.model_validate(_fields(row)),
+            following,
+            name="id",
+        )
 
     async def revoke(self, scope: Scope, session_id: str, app: str, access_token_id: str) -> AccessTokenView:
         """Raises ``NotFound``."""

@@ -22,6 +22,7 @@ from moorage.manager.store import planner_rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.unreadable import UnreadableRows
 
 REREAD_S = 5.0
 # Running kernels stay cached for so long after the last pass that needed them. Otherwise each replica that
@@ -74,8 +75,8 @@ class _Group:
 
 
 class AgentCache:
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._clock = db, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
+        self._db, self._clock, self._unreadable = db, clock, unreadable
         self._connection = db.dedicated_connection()
         self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
@@ -106,7 +107,8 @@ class AgentCache:
         now = self._clock.monotonic()
         cached = self._groups.get(group)
         if cached is None:
-            states = planner_rows.agent_states(await self._connection.fetch(SQL["agent_states"], group))
+            rows = await self._connection.fetch(SQL["agent_states"], group)
+            states = planner_rows.agent_states(rows, self._unreadable)
             cached = _Group({state.agent_id: state for state in states}, now, now)
             self._groups[group] = cached
         else:
@@ -135,10 +137,11 @@ class AgentCache:
             kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], list(stale), [group])
             found = await self._db.fetch(SQL["agent_states_by_id"], list(stale))
             rows = [row for row in found if row["resource_group"] == group]
-            running = planner_rows.running_kernels(kernel_rows)
+            running = planner_rows.running_kernels(kernel_rows, self._unreadable)
+            states = planner_rows.agent_states(rows, self._unreadable, running)
             for agent_id in stale:
                 agents.pop(agent_id, None)
-            agents.update({state.agent_id: state for state in planner_rows.agent_states(rows, running)})
+            agents.update({state.agent_id: state for state in states})
         return tuple(agents.values())
 
     async def _schedule_rereads(self, group: str, cached: _Group, now: float) -> None:
@@ -183,10 +186,11 @@ class AgentCache:
             await self._connection.fetch(SQL["agent_running_kernels"], *args) if with_running else []
         )
         rows = await self._connection.fetch(SQL["agent_states_by_id"], stale)
-        running = planner_rows.running_kernels(kernel_rows)
+        running = planner_rows.running_kernels(kernel_rows, self._unreadable)
         group_of = {AgentId(row["id"]): row["resource_group"] for row in rows}
-        states = {state.agent_id: state for state in planner_rows.agent_states(rows, running)}
+        found = planner_rows.agent_states(rows, self._unreadable, running)
+        states = {state.agent_id: state for state in found}
         for name, cached in self._groups.items():
             for agent_id in stale:
-                cached.put(agent_id, states[agent_id] if group_of.get(agent_id) == name else None)
+                cached.put(agent_id, states.get(agent_id) if group_of.get(agent_id) == name else None)
         return len(kernel_rows)

@@ -23,6 +23,7 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.reports import ReportStore
 from moorage.manager.store.rows import Row
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import UnreadableRows, read_one, read_page
 
 _LISTING = Listing(
     SQL["agent_list"],
@@ -38,8 +39,10 @@ _HISTORY = Listing(SQL["agent_history"], {"at": TIME}, ("at",), ("at",), "-at")
 class AgentStore:
     """Writes share the connection of ``reports``: they lock the same rows, and do so one after the other."""
 
-    def __init__(self, db: Database, notifier: Notifier, reports: ReportStore) -> None:
-        self._db, self._notifier, self._reports = db, notifier, reports
+    def __init__(
+        self, db: Database, notifier: Notifier, reports: ReportStore, unreadable: UnreadableRows
+    ) -> None:
+        self._db, self._notifier, self._reports, self._unreadable = db, notifier, reports, unreadable
         self._connection = reports.connection
         self._watch_connection = db.dedicated_connection()
 
@@ -59,30 +62,19 @@ class AgentStore:
         rows, following = await _LISTING.page(
             self._db, paging, None, only=only, without={"resource_group": closed}
         )
-        return resources.Page[resources.AgentView](items=[_view(row) for row in rows], next=following)
+        return read_page(resources.AgentView, "agent", rows, _view, following, name="id")
 
     async def get(self, agent_id: str) -> resources.AgentView:
-        """Raises ``NotFound``."""
+        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         row = await self._db.fetchrow(SQL["agent_list"], agent_id)
         if row is None:
             raise _not_found(agent_id)
-        return _view(row)
+        return read_one("agent", agent_id, row, _view)
 
     async def contacts(self, suspect_after_s: float) -> list[Contact]:
         """The agents that are SUSPECT or may become so, with ``suspect_after_s`` as the least patience."""
-        return [
-            Contact(
-                AgentId(row["id"]),
-                row["resource_group"],
-                AgentStatus(row["status"]),
-                row["last_seen"],
-                row["report_interval_s"],
-                row["grace_s"] or 0.0,
-                row["silent_s"],
-                row["group_agents"] or 0,
-            )
-            for row in await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
-        ]
+        rows = await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
+        return self._unreadable.each("agent", rows, _contact)
 
     async def mark_silent(self, marks: Sequence[Mark], term: int) -> list[tuple[AgentId, AgentStatus]]:
         """Mark silent agents, as the leader of ``term`` has decided. Returns those that were marked: others
@@ -196,8 +188,11 @@ class AgentStore:
         """Administrative changes of an agent, newest first. Raises ``NotFound``."""
         await self.get(agent_id)
         rows, following = await _HISTORY.page(self._db, paging, agent_id)
-        events = [resources.AgentEvent.model_validate(dict(row)) for row in rows]
-        return resources.Page[resources.AgentEvent](items=events, next=following)
+
+        def read(row: Row) -> resources.AgentEvent:
+            return resources.AgentEvent.model_validate(dict(row))
+
+        return read_page(resources.AgentEvent, "event", rows, read, following, name="at")
 
     async def delete_history(self, days: int) -> None:
         """Delete history entries older than ``days``."""
@@ -211,6 +206,19 @@ class AgentStore:
             f"{r['device_id']} of {r['agent_id']}: {r['unhealthy_reason'] or 'it reports errors'}"
             for r in rows
         ]
+
+
+def _contact(row: Row) -> Contact:
+    return Contact(
+        AgentId(row["id"]),
+        row["resource_group"],
+        AgentStatus(row["status"]),
+        row["last_seen"],
+        row["report_interval_s"],
+        row["grace_s"] or 0.0,
+        row["silent_s"],
+        row["group_agents"] or 0,
+    )
 
 
 def _in_request_units(released: Mapping[str, int]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from moorage.manager.store import identity_tables
 from moorage.manager.store.cursors import Order, fetch_page
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.unreadable import read_page
 
 # Ids are given in order of time.
 _ORDER = Order({"at": identity_tables.audit_log.c.id}, [identity_tables.audit_log.c.id], "-at")
@@ -69,5 +70,11 @@ class AuditStore:
             conditions.append(a.at < until)
         statement = select(identity_tables.audit_log).where(*conditions)
         rows, following = await fetch_page(self._db, statement, _ORDER, paging)
-        shown = [AuditEntry(**dict(row), user=row["user_name"]) for row in rows]
-        return Page[AuditEntry](items=shown, next=following)
+        return read_page(
+            AuditEntry,
+            "audit entry",
+            rows,
+            lambda row: AuditEntry(**dict(row), user=row["user_name"]),
+            following,
+            name="id",
+        )

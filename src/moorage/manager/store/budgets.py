@@ -14,6 +14,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.unreadable import UnreadableRows
 
 # For how long the levels of budgets are taken as read, in seconds: where they refuse, and where they warn. A
 # change of a level is told at once.
@@ -34,8 +35,8 @@ class Reached:
 
 
 class BudgetStore:
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
+        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
         self._connection = db.dedicated_connection()
         self._reached: Sequence[Row] = ()
         self._read_at = -_WARNED_S
@@ -77,7 +78,7 @@ class BudgetStore:
     async def visible(self, scope: Scope) -> list[views.BudgetView]:
         """Those of the projects that the scope reads, and of the caller."""
         rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
-        return [views.BudgetView.model_validate(dict(row)) for row in rows]
+        return self._unreadable.each("budget", rows, _view, key="name")
 
     async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
         """Scope, name, unit and period of the budgets of which most is used, with that part; 1: exhausted."""
@@ -93,7 +94,7 @@ class BudgetStore:
         rows = await self._connection.fetch(SQL["budget_put"], *args)
         await self._announce([(kind, name)])
         self._notifier.notify([Topic.BUDGETS])
-        return views.BudgetView.model_validate(dict(rows[0]))
+        return _view(rows[0])
 
     async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> views.BudgetView:
         """Returns it as it was. Raises ``NotFound``."""
@@ -106,7 +107,7 @@ class BudgetStore:
             )
         await self._announce([(kind, name)])
         self._notifier.notify([Topic.BUDGETS])
-        return views.BudgetView.model_validate(dict(rows[0]))
+        return _view(rows[0])
 
     async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
         """What the budgets of these projects, users and keys allow has changed, also to their endpoints."""
@@ -127,16 +128,7 @@ class BudgetStore:
         if changed := {(row["scope"], row["name"]) for row in rows if row["level"] != row["old"]}:
             await self._announce(changed)
         self._notifier.notify_budget_alerts([alert for row in rows for alert in row["alerts"]])
-        given = [dict(row) for row in rows]
-        return [
-            Reached(
-                old=one.pop("old"),
-                left_s=one.pop("left_s"),
-                alerts=one.pop("alerts"),
-                budget=views.BudgetView.model_validate(one),
-            )
-            for one in given
-        ]
+        return self._unreadable.each("budget", rows, _reached, key="name")
 
     async def sessions(self, kind: str, name: str) -> list[SessionId]:
         """Those that run, or wait, of a project, a user or a key. Replicas are left out: the
@@ -144,7 +136,8 @@ class BudgetStore:
         return [SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)]
 
     async def prices(self) -> list[views.PriceView]:
-        return [views.PriceView.model_validate(dict(row)) for row in await self._db.fetch(SQL["price_list"])]
+        rows = await self._db.fetch(SQL["price_list"])
+        return self._unreadable.each("price", rows, _price, key="unit")
 
     async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
         """Raises ``InvalidInput`` for a time that is no full hour, or has passed."""
@@ -160,7 +153,7 @@ class BudgetStore:
                 f"since = {since.isoformat()} is in the past: prices of hours that have passed stay",
                 next_step=f"give {hour.isoformat()} or later; correct what was charged by a correction",
             )
-        return views.PriceView.model_validate(dict(rows[0]))
+        return _price(rows[0])
 
     async def correct(self, scope: Scope, spec: views.CorrectionSpec) -> views.CorrectionView:
         """Raises ``InvalidInput`` for a time in the future, and for an amount of 0."""
@@ -185,6 +178,24 @@ class BudgetStore:
             scope.actor,
         )
         return views.CorrectionView(id=rows[0]["id"])
+
+
+def _view(row: Row) -> views.BudgetView:
+    return views.BudgetView.model_validate(dict(row))
+
+
+def _price(row: Row) -> views.PriceView:
+    return views.PriceView.model_validate(dict(row))
+
+
+def _reached(row: Row) -> Reached:
+    budget = {name: value for name, value in row.items() if name not in ("old", "left_s", "alerts")}
+    return Reached(
+        old=row["old"],
+        left_s=row["left_s"],
+        alerts=row["alerts"],
+        budget=views.BudgetView.model_validate(budget),
+    )
 
 
 def _payers(scope: Scope) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.newer_values import known_part, why_unreadable
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.serving import Routing
 from moorage.common.model.spec import EndpointSpec
@@ -26,6 +27,7 @@ from moorage.manager.serving.snapshots import (
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.unreadable import UNREADABLE, UnreadableRows
 
 # A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
 FRESH_S = 15.0
@@ -41,7 +43,8 @@ _SERVING = frozenset(
 class EndpointRecord:
     """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with every change
     by a user. ``newest``: its newest revision, which was rolled back for ``rollout_reason`` if that
-    ``newest_failed``."""
+    ``newest_failed``. ``needs_newer``: what this release does not know of it or of its replicas, and leaves
+    out; "": nothing."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -54,6 +57,7 @@ class EndpointRecord:
     newest_failed: bool = False
     rollout_reason: Reason = Reason.NONE
     rollout_detail: str = ""
+    needs_newer: str = ""
 
 
 def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -81,6 +85,18 @@ async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecor
     return [_record(row, replicas[row["id"]], starts[row["id"]]) for row in found]
 
 
+def to_reconcile(records: Sequence[EndpointRecord], unreadable: UnreadableRows) -> list[EndpointSnapshot]:
+    """Without those that need a newer manager: replicas are started and stopped by the whole of what an
+    endpoint says, unless it is deleted."""
+    found = []
+    for record in records:
+        if record.needs_newer and not record.snapshot.deleted:
+            unreadable.met("endpoint", record.snapshot.endpoint_id, record.needs_newer)
+        else:
+            found.append(record.snapshot)
+    return found
+
+
 async def _start_histories(
     db: Database, replicas: Mapping[str, Sequence[Row]]
 ) -> defaultdict[str, dict[str, StartHistory]]:
@@ -100,28 +116,35 @@ async def _start_histories(
 
 
 def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory]) -> EndpointRecord:
-    snapshots = tuple(_replica(one) for one in replicas)
+    spec, needs_newer = _spec(row["name"], row["spec"] | row["serving"])
+    stable, stable_needs = _stable(row)
+    shown: list[tuple[Row, ReplicaSnapshot]] = []
+    for one in replicas:
+        try:
+            shown.append((one, _replica(one)))
+        except UNREADABLE as error:
+            needs_newer = needs_newer or f"replica {one['name']} {why_unreadable(error)}"
     return EndpointRecord(
         EndpointSnapshot(
             EndpointId(row["id"]),
             row["name"],
-            EndpointSpec.model_validate(row["spec"] | row["serving"]),
+            spec,
             row["replicas"],
             row["changed_at"],
             row["deleted_at"] is not None,
-            snapshots,
+            tuple(snapshot for _, snapshot in shown),
             Owner(row["owner"], row["project"], row["isolated"]),
             revision=row["target_revision"],
             proven=row["proven"],
             fallback=row["fallback"],
             waiting=row["held"],
-            stable=_stable(row),
+            stable=stable,
             starts=starts,
             stopped_by=_stopped_by(row),
         ),
         row["revision"],
         row["created_at"],
-        [_view(one, snapshot) for one, snapshot in zip(replicas, snapshots, strict=True)],
+        [_view(one, snapshot) for one, snapshot in shown],
         row["shared_with"],
         row["user_labels"],
         newest=row["newest"],
@@ -129,7 +152,13 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
         newest_failed=row["newest_failed_at"] is not None,
         rollout_reason=Reason(row["rollout_reason"]),
         rollout_detail=row["rollout_detail"],
+        needs_newer=needs_newer or stable_needs,
     )
+
+
+def _spec(name: str, stored: Mapping[str, Any]) -> tuple[EndpointSpec, str]:
+    """What is known of it, and what is not."""
+    return known_part(EndpointSpec, stored, {"name": name, "engine": "llamacpp", "model": "unknown"})
 
 
 def _stopped_by(row: Row) -> BudgetStop | None:
@@ -139,11 +168,12 @@ def _stopped_by(row: Row) -> BudgetStop | None:
     return BudgetStop(budget, row["stop_until"])
 
 
-def _stable(row: Row) -> Stable | None:
+def _stable(row: Row) -> tuple[Stable | None, str]:
+    """And what is not known of it."""
     if row["canary_of"] is None:
-        return None
-    fields = row["stable_spec"] | {"name": row["name"]}
-    return Stable(row["canary_of"], EndpointSpec.model_validate(fields))
+        return None, ""
+    spec, needs_newer = _spec(row["name"], row["stable_spec"] | {"name": row["name"]})
+    return Stable(row["canary_of"], spec), needs_newer
 
 
 def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:

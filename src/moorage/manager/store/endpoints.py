@@ -29,6 +29,7 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 from moorage.manager.store.sessions import SessionStore
+from moorage.manager.store.unreadable import needs_newer, read_page
 from moorage.manager.store.visibility import Naming, mentioned
 
 _E = tables.endpoints.c
@@ -118,7 +119,10 @@ class EndpointStore:
     ) -> tuple[EndpointRecord, bool] | None:
         """Replace the spec of the endpoint that was read as ``before``; None if it has changed meanwhile.
         ``request``: what identifies the request under its key. Returns as ``create_once`` does.
-        Raises ``NotFound`` for an unknown group."""
+        Raises ``NotFound`` for an unknown group, and ``Conflict`` if this release does not know all that it
+        would replace."""
+        if before.needs_newer:
+            raise needs_newer("endpoint", before.snapshot.name, before.needs_newer)
         snapshot, (stored, serving) = before.snapshot, spec_columns(spec)
         template, digest = spec.template(), hashlib.sha256(request.encode()).hexdigest()
         row = (
@@ -185,15 +189,15 @@ class EndpointStore:
         snapshot = (await self.get(scope, name)).snapshot
         rows, following = await _REVISIONS.page(self._db, paging, snapshot.endpoint_id)
         named = await self._sessions.naming(scope, [row["detail"] for row in rows])
-        items = [
-            RevisionView(
+
+        def read(row: Row) -> RevisionView:
+            return RevisionView(
                 **dict(row) | {"detail": named(row["detail"])},
                 current=row["revision"] == snapshot.revision,
                 state=_state(row),
             )
-            for row in rows
-        ]
-        return Page[RevisionView](items=items, next=following)
+
+        return read_page(RevisionView, "revision", rows, read, following, name="revision")
 
     async def get(self, scope: Scope, name: str) -> EndpointRecord:
         """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still

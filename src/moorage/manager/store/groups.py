@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, get_args
 
-import structlog
-from pydantic import ValidationError
 from sqlalchemy import Boolean, Text
 
 from moorage.common.aio.clock import Clock
@@ -14,6 +12,7 @@ from moorage.common.model.errors import Conflict, MoorageError, NotFound
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
+from moorage.common.model.newer_values import NEEDS
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.runtimes import offered_runtimes
@@ -26,10 +25,11 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import STARTS
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import UnreadableRows, needs_newer, read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
-log = structlog.get_logger("moorage.store.groups")
 # A manager learns of changes at once; this is for a notification that was lost.
 SITES_CACHED_S = 5.0
 # Options that the release before does not know. They are stored only where they are set.
@@ -47,11 +47,12 @@ _LISTING = Listing(
 class GroupStore:
     """``has_quotas``: whether any quota existed at the last call of ``with_pending``."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
+        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
         self._write_connection, self._pass_connection = db.dedicated_connection(), db.dedicated_connection()
         self.has_quotas = True
         self._sites: dict[str, HpcOptions] = {}
+        self._with_site: set[str] = set()
         self._reuse: dict[str, ReusePolicy] = {}
         self._project_reuse: dict[str, ReusePolicy] = {}
         self._sites_until = 0.0
@@ -62,8 +63,11 @@ class GroupStore:
 
     async def site(self, name: str) -> HpcOptions | None:
         """The site of a resource group of kind hpc; None for a group of another kind, or an unknown one.
-        Cached: every create of a session asks."""
+        Cached: every create of a session asks. Raises ``Conflict`` for a site that this release does not
+        know: it cannot tell what runs there."""
         await self._refresh()
+        if name in self._with_site and name not in self._sites:
+            raise needs_newer("resource group", name, f"{NEEDS} to say what its site is")
         return self._sites.get(name)
 
     async def reuse(self, name: str, project: str) -> ReusePolicy:
@@ -75,14 +79,17 @@ class GroupStore:
         if self._clock.monotonic() >= self._sites_until:
             until = self._clock.monotonic() + SITES_CACHED_S
             rows = await self._db.fetch(SQL["group_sites"])
-            self._sites = {row["name"]: HpcOptions.model_validate(row["hpc"]) for row in rows if row["hpc"]}
+            sites = [row for row in rows if row["hpc"]]
+            self._sites = dict(self._unreadable.each("resource group", sites, _site, key="name"))
+            self._with_site = {row["name"] for row in sites}
+            rows = [row for row in rows if row["reuse"] in get_args(ReusePolicy)]
             self._project_reuse = {row["name"]: row["reuse"] for row in rows if row["project"]}
-            rows = [row for row in rows if not row["project"]]
-            self._reuse = {row["name"]: row["reuse"] for row in rows if row["reuse"]}
+            self._reuse = {row["name"]: row["reuse"] for row in rows if not row["project"]}
             self._sites_until = until
 
     async def all(self) -> list[resources.GroupView]:
-        return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
+        rows = await self._db.fetch(SQL["group_list"], None)
+        return self._unreadable.each("resource group", rows, _view, key="name")
 
     async def page(
         self,
@@ -95,14 +102,14 @@ class GroupStore:
         """Those of ``names`` (None: any) but the ``closed`` ones. ``retired``: only those, or only others."""
         only = {"name": names, "is_retired": retired}
         rows, following = await _LISTING.page(self._db, paging, None, only=only, without={"name": closed})
-        return resources.Page[resources.GroupView](items=[_view(row) for row in rows], next=following)
+        return read_page(resources.GroupView, "resource group", rows, _view, following)
 
     async def get(self, name: str) -> resources.GroupView:
         """Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         if row is None:
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
-        return _view(row)
+        return read_one("resource group", name, row, _view)
 
     async def start_times(self, name: str) -> resources.StartTimes | None:
         """Of the latest jobs of its site; None: none has become ready, or it is not of kind hpc."""
@@ -147,7 +154,7 @@ class GroupStore:
 
     async def _check_kind(self, name: str, options: GroupOptions) -> None:
         row = await self._db.fetchrow(SQL["group_list"], name)
-        before = None if row is None else _view(row)
+        before = None if row is None else read_one("resource group", name, row, _view)
         if before is None or (before.options.hpc is None) is (options.hpc is None):
             return
         if before.agents or before.pending or before.running:
@@ -197,7 +204,7 @@ class GroupStore:
         """Groups with pending sessions whose begin time and backoff have passed."""
         rows = await self._pass_connection.fetch(SQL["groups_pending"])
         self.has_quotas = any(row["has_quotas"] for row in rows)
-        return [(row["name"], policy) for row in rows if (policy := _policy_or_none(row)) is not None]
+        return self._unreadable.each("resource group", rows, _policy, key="name")
 
     async def cursors(self, group: str) -> dict[str, AgentId]:
         """The agent that round-robin chose last, by requested architecture."""
@@ -271,18 +278,13 @@ def options_of(policy: Policy) -> GroupOptions:
     )
 
 
-def _policy_or_none(row: Any) -> Policy | None:
-    """None for options that a newer manager wrote: scheduling by half of them would be wrong, and other
-    groups must not be held up."""
-    try:
-        return policy_of(GroupOptions(**row["options"]))
-    except (ValidationError, MoorageError) as error:
-        log.error(
-            "skipping a resource group whose options this version does not know",
-            group=row["name"],
-            why=str(error),
-        )
-        return None
+def _policy(row: Row) -> tuple[str, Policy]:
+    """Of a resource group. Scheduling by half of its options would be wrong."""
+    return row["name"], policy_of(GroupOptions(**row["options"]))
+
+
+def _site(row: Row) -> tuple[str, HpcOptions]:
+    return row["name"], HpcOptions.model_validate(row["hpc"])
 
 
 def _view(row: Any) -> resources.GroupView:

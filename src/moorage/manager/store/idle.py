@@ -13,6 +13,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import FRESH_S
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, as_uuid
+from moorage.manager.store.unreadable import UnreadableRows
 from moorage.manager.workloads.idle import (
     IdleState,
     Judgment,
@@ -47,8 +48,8 @@ class MeanUse:
 
 
 class IdleStore:
-    def __init__(self, db: Database) -> None:
-        self._db, self._connection = db, db.dedicated_connection()
+    def __init__(self, db: Database, unreadable: UnreadableRows) -> None:
+        self._db, self._connection, self._unreadable = db, db.dedicated_connection(), unreadable
         self._traffic_connection = db.dedicated_connection(durable=False)
 
     async def saw_traffic(self, sessions: Collection[str]) -> None:
@@ -60,7 +61,7 @@ class IdleStore:
     async def sessions(self) -> list[IdleSession]:
         """Running interactive sessions with idle criteria."""
         rows = await self._connection.fetch(SQL["idle_sessions"], FRESH_S)
-        return [_session(row) for row in rows]
+        return self._unreadable.each("session", rows, _session)
 
     async def use(self, windows: Mapping[SessionId, tuple[float, int]]) -> dict[SessionId, MeanUse]:
         """Over so many seconds, of which so many minutes must be known; the others are left out."""

@@ -30,6 +30,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import UnreadableRows, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 KEY_PREFIX = "mg-"
@@ -46,8 +47,8 @@ _LISTING = Listing(
 
 
 class KeyStore:
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
+        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
         self._connection = db.dedicated_connection()
 
     async def create_first(self, given: str | None = None) -> str | None:
@@ -105,8 +106,9 @@ class KeyStore:
     ) -> Page[KeyView]:
         only = {"user": user, "project": project, "role": role}
         rows, following = await _LISTING.page(self._db, paging, None, scope.projects, scope.user, only=only)
-        items = [KeyView.model_validate(_key_fields(row)) for row in rows]
-        return Page[KeyView](items=items, next=following)
+        return read_page(
+            KeyView, "key", rows, lambda row: KeyView.model_validate(_key_fields(row)), following
+        )
 
     async def get(self, scope: Scope, name: str) -> KeyView:
         """Raises ``NotFound``."""
@@ -169,7 +171,8 @@ class KeyStore:
     async def grants(self) -> tuple[KeyGrant, ...]:
         """Valid keys, as proxies check them."""
         rows = await self._db.fetch(SQL["key_grants"])
-        return tuple(_grant(row, role) for row in rows if (role := _role(row)) is not None)
+        found = self._unreadable.each("key", rows, _grant)
+        return tuple(one for one in found if one is not None)
 
     async def project_grants(self) -> tuple[ProjectGrant, ...]:
         """The limits of projects that have any."""
@@ -213,7 +216,10 @@ def _role(row: Any) -> Role | None:
     return effective_role(Role(row["role"]), row["member_role"], row["platform_role"])
 
 
-def _grant(row: Any, role: Role) -> KeyGrant:
+def _grant(row: Any) -> KeyGrant | None:
+    """None: its user has lost every role."""
+    if (role := _role(row)) is None:
+        return None
     expires_at = int(row["expires_at"].timestamp()) if row["expires_at"] else 0
     uses_apps, models = app_access(role, row["scopes"]), model_access(role, row["scopes"], row["models"])
     priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]

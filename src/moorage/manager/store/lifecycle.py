@@ -6,7 +6,7 @@ a normal result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,6 +17,7 @@ import asyncpg
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import PLACED, Result, SessionType, Status
 from moorage.common.telemetry.spans import parse_traceparent
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
@@ -26,7 +27,8 @@ from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.rows import Row, parse_spec
+from moorage.manager.store.rows import Row, parse_spec, shown_spec
+from moorage.manager.store.unreadable import UnreadableRows, read_one
 
 # The creation time and id of a session: a sweep goes from the newest to the oldest.
 SweepCursor = tuple[datetime, SessionId]
@@ -44,17 +46,21 @@ class _Submission:
 class LifecycleStore:
     """Transitions that are submitted at the same time share one statement."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
+        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
         self._write_connection, self._read_connection = db.dedicated_connection(), db.dedicated_connection()
         # Called with the transitions that were written; set where starts are traced.
         self.on_applied: Callable[[Sequence[Transition]], None] | None = None
         self._transitions: BatchWriter[_Submission, bool] = BatchWriter("transition", self._write, clock)
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
-        """None for a session that has ended or does not exist."""
-        snapshots = _snapshots(await self._db.fetch(SQL["session_snapshots"], [session_id]))
-        return snapshots[0] if snapshots else None
+        """To stop it: of a spec that this release cannot read, with the part that it knows. None for a
+        session that has ended or does not exist. Raises ``Conflict`` for one that needs a newer manager for
+        that, too."""
+        rows = await self._db.fetch(SQL["session_snapshots"], [session_id])
+        if not rows:
+            return None
+        return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def to_reconcile(self, *, changed_s: float | None = None) -> set[SessionId]:
         """Sessions that need to be reconciled: those past their deadline. With ``changed_s`` also those for
@@ -82,28 +88,19 @@ class LifecycleStore:
         if among is None:
             among = await self.to_reconcile(changed_s=_EVER_S)
         rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
-        return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
+        sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
+        return self._readable(sessions), rows[0]["now"] if rows else self._clock.now()
+
+    def _readable(self, sessions: Iterable[Sequence[Row]]) -> list[SessionSnapshot]:
+        """From the rows of each session. One that needs a newer manager is left out."""
+        stored = [{"id": rows[0]["id"], "rows": rows} for rows in sessions]
+        return self._unreadable.each("session", stored, _reconciled)
 
     async def traced(self, sessions: Sequence[SessionId]) -> list[TracedSession]:
         """Those whose start is recorded in a trace, with their history."""
-        return [
-            TracedSession(
-                SessionId(row["id"]),
-                row["name"],
-                row["type"],
-                row["resource_group"],
-                row["project"],
-                stored,
-                tuple(
-                    Entry(
-                        revision, float(at), event, Status(old) if old else None, Status(new), reason, detail
-                    )
-                    for revision, at, event, old, new, reason, detail in row["history"]
-                ),
-            )
-            for row in await self._db.fetch(SQL["session_starts"], list(sessions))
-            if (stored := parse_traceparent(row["traceparent"])) is not None and stored.is_sampled
-        ]
+        rows = await self._db.fetch(SQL["session_starts"], list(sessions))
+        found = self._unreadable.each("session", rows, _traced)
+        return [one for one in found if one is not None]
 
     async def succeed(self, sessions: Collection[SessionId]) -> None:
         """Of the pending sessions that share the run of each of these, the oldest takes its place. Nothing
@@ -215,46 +212,70 @@ def _shared(row: Row) -> SharedRun | None:
     )
 
 
-def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
-    """From rows of ``session_snapshots.sql``: one per kernel, ordered by session."""
-    facts = []
-    for _, group in groupby(rows, key=lambda r: r["id"]):
-        kernel_rows = list(group)
-        row = kernel_rows[0]
-        kernels = tuple(
-            KernelSnapshot(
-                KernelId(m["kernel_id"]),
-                Status(m["kernel_status"]),
-                Reason(m["kernel_reason"]),
-                m["kernel_detail"],
-                m["exit_code"],
-                AgentId(m["agent_id"]) if m["agent_id"] else None,
-                m["hostname"],
-                m["unreachable"],
-                m["ends_at"],
-                m["silent"],
-            )
-            for m in kernel_rows
+def _reconciled(session: Mapping[str, Any]) -> SessionSnapshot:
+    """From the ``rows`` of a session. What is ending needs no more of its spec than is known."""
+    rows: Sequence[Row] = session["rows"]
+    is_ending = rows[0]["status"] == Status.TERMINATING
+    return _snapshot(rows, _known(rows) if is_ending else parse_spec(rows[0]["spec"]))
+
+
+def _known(rows: Sequence[Row]) -> SessionSpec:
+    return shown_spec(rows[0]["spec"])[0]
+
+
+def _snapshot(rows: Sequence[Row], spec: SessionSpec) -> SessionSnapshot:
+    """From the rows of one session in ``session_snapshots.sql``: one per kernel."""
+    row = rows[0]
+    kernels = tuple(
+        KernelSnapshot(
+            KernelId(m["kernel_id"]),
+            Status(m["kernel_status"]),
+            Reason(m["kernel_reason"]),
+            m["kernel_detail"],
+            m["exit_code"],
+            AgentId(m["agent_id"]) if m["agent_id"] else None,
+            m["hostname"],
+            m["unreachable"],
+            m["ends_at"],
+            m["silent"],
         )
-        facts.append(
-            SessionSnapshot(
-                SessionId(row["id"]),
-                Status(row["status"]),
-                row["revision"],
-                row["attempt"],
-                parse_spec(row["spec"]),
-                kernels,
-                Reason(row["reason"]),
-                row["detail"],
-                row["deadline_at"],
-                row["other_agents"],
-                row["untried_agents"],
-                row["requeues"],
-                row["requeued_from"],
-                row["failed_dependencies"] or "",
-                row["overlap"],
-                tuple(AgentId(agent) for agent in row["earlier_lost"] or ()),
-                _shared(row),
-            )
-        )
-    return facts
+        for m in rows
+    )
+    return SessionSnapshot(
+        SessionId(row["id"]),
+        Status(row["status"]),
+        row["revision"],
+        row["attempt"],
+        spec,
+        kernels,
+        Reason(row["reason"]),
+        row["detail"],
+        row["deadline_at"],
+        row["other_agents"],
+        row["untried_agents"],
+        row["requeues"],
+        row["requeued_from"],
+        row["failed_dependencies"] or "",
+        row["overlap"],
+        tuple(AgentId(agent) for agent in row["earlier_lost"] or ()),
+        _shared(row),
+    )
+
+
+def _traced(row: Row) -> TracedSession | None:
+    """None: it is not recorded."""
+    stored = parse_traceparent(row["traceparent"])
+    if stored is None or not stored.is_sampled:
+        return None
+    return TracedSession(
+        SessionId(row["id"]),
+        row["name"],
+        row["type"],
+        row["resource_group"],
+        row["project"],
+        stored,
+        tuple(
+            Entry(revision, float(at), event, Status(old) if old else None, Status(new), reason, detail)
+            for revision, at, event, old, new, reason, detail in row["history"]
+        ),
+    )

@@ -28,6 +28,7 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import UnreadableRows, read_page
 
 _LARGEST = 1_000_000_000
 # A process that has said nothing for so long no longer has its name. It says something every 5 s.
@@ -51,8 +52,16 @@ class ScaledEndpoint:
 class LoadStore:
     """``manager``: the id of this manager process."""
 
-    def __init__(self, db: Database, notifier: Notifier, endpoints: EndpointStore, manager: str) -> None:
+    def __init__(
+        self,
+        db: Database,
+        notifier: Notifier,
+        endpoints: EndpointStore,
+        manager: str,
+        unreadable: UnreadableRows,
+    ) -> None:
         self._db, self._notifier, self._endpoints, self._manager = db, notifier, endpoints, manager
+        self._unreadable = unreadable
         # Proxies and engines report again what a crash loses.
         self._connection = db.dedicated_connection(durable=False)
         self._scaling_connection = db.dedicated_connection()
@@ -124,7 +133,7 @@ class LoadStore:
     async def of_endpoints(self, _: Scope, among: Collection[EndpointId]) -> list[ScaledEndpoint]:
         """The autoscaled ones, with their load."""
         rows = await self._scaling_connection.fetch(SQL["endpoint_loads"], sorted(among), FRESH_S)
-        return [_scaled(row) for row in rows]
+        return self._unreadable.each("endpoint", rows, _scaled)
 
     async def scale(
         self, _: Scope, endpoint: ScaledEndpoint, decision: Decision, inputs: Mapping[str, Any], term: int
@@ -155,7 +164,14 @@ class LoadStore:
         """Those of an endpoint, newest first. Raises ``NotFound``."""
         record = await self._endpoints.get(scope, name)
         rows, following = await _DECISIONS.page(self._db, paging, record.snapshot.endpoint_id)
-        return Page[ScalingDecision](items=[ScalingDecision(**dict(row)) for row in rows], next=following)
+        return read_page(
+            ScalingDecision,
+            "decision",
+            rows,
+            lambda row: ScalingDecision(**dict(row)),
+            following,
+            name="number",
+        )
 
 
 def _scaled(row: Row) -> ScaledEndpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,6 +22,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, parse_spec
 from moorage.manager.store.secrets import decrypt_env
+from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.store")
 # More specs at once would keep the event loop for long.
@@ -42,8 +44,10 @@ class OrderStore:
     """``keep_unknown``: order also the kernels that agents run and the database does not know. ``keyring``
     decrypts the secrets of ``secret_env``."""
 
-    def __init__(self, db: Database, keyring: Keyring, *, keep_unknown: bool = True) -> None:
-        self._keyring = keyring
+    def __init__(
+        self, db: Database, keyring: Keyring, unreadable: UnreadableRows, *, keep_unknown: bool = True
+    ) -> None:
+        self._keyring, self._unreadable = keyring, unreadable
         self._connection, self._keep_unknown = db.dedicated_connection(), keep_unknown
         self._newest_generation = 0  # that a peer knows, or that was drawn here
         self._implausible_generation = 1 << 63  # the lowest that a peer claimed and Postgres refused
@@ -77,8 +81,8 @@ class OrderStore:
                 reloads[KernelId(row["id"])] = row["reload_generation"]
         specs = await self._specs(wanted, fresh, reloads)
         for agent_id, found in specs.items():
-            if found:
-                self._known[agent_id] = found
+            if known := {k: spec for k, spec in found.items() if not _is_kept(spec)}:
+                self._known[agent_id] = known
             else:
                 self._known.pop(agent_id, None)
         return {a: AgentOrders(tuple(found.values()), tuple(unwanted[a])) for a, found in specs.items()}
@@ -100,7 +104,7 @@ class OrderStore:
         for agent_id, found in (await self._specs(wanted, {}, reloads)).items():
             withdrawn = tuple(k for k in kernels[agent_id] if k not in found)
             known = self._known.setdefault(agent_id, {})
-            known |= found
+            known |= {k: spec for k, spec in found.items() if not _is_kept(spec)}
             for kernel_id in withdrawn:
                 known.pop(kernel_id, None)
             orders[agent_id] = AgentOrders(tuple(found.values()), tuple(unwanted[agent_id]), withdrawn)
@@ -123,7 +127,7 @@ class OrderStore:
             fresh |= {KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))}
         return {
             agent_id: {
-                k: _to_reload(spec, reloads.get(k, 0))
+                k: spec if _is_kept(spec) else _to_reload(spec, reloads.get(k, 0))
                 for k in kernels
                 if (spec := known[agent_id].get(k) or fresh.get(k))
             }
@@ -131,12 +135,17 @@ class OrderStore:
         }
 
     def _readable_spec(self, row: Row) -> KernelSpec | None:
-        """None if a secret cannot be decrypted: the kernel is ordered as soon as it can be."""
+        """None: the kernel cannot be started from here, as long as a secret cannot be decrypted, or because
+        its spec needs a newer manager. If it has been started, its agent keeps it."""
         try:
-            return _kernel_spec(row, decrypt_env(self._keyring, row["project"], row["secrets"]))
+            env = decrypt_env(self._keyring, row["project"], row["secrets"])
         except ConfigError as error:
             log.error("a kernel waits for a secret", kernel_id=row["id"], error=str(error))
-            return None
+        else:
+            read = partial(_kernel_spec, secret_env=env)
+            if found := self._unreadable.each("session", [row], read, key="session_id"):
+                return found[0]
+        return _unknown_spec(row) if row["begun"] else None
 
     def note_generation(self, seen: int) -> None:
         """A peer knows this generation, so every later one is greater. The database is behind it after the
@@ -161,6 +170,11 @@ class OrderStore:
                 self._newest_generation = row["generation"]
         self.note_generation(row["generation"])
         return int(row["generation"])
+
+
+def _is_kept(spec: KernelSpec) -> bool:
+    """Whether it is of ``_unknown_spec``."""
+    return not spec.runtime
 
 
 def _to_reload(spec: KernelSpec, generation: int) -> KernelSpec:

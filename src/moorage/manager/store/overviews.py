@@ -15,6 +15,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, reload_view
+from moorage.manager.store.unreadable import UnreadableRows, read_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Change:
 
 
 class OverviewStore:
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db, self._clock = db, clock
+    def __init__(self, db: Database, clock: Clock, unreadable: UnreadableRows) -> None:
+        self._db, self._clock, self._unreadable = db, clock, unreadable
 
     async def changed(
         self,
@@ -44,19 +45,11 @@ class OverviewStore:
         them."""
         scope.require_all("changes")
         found: list[Change] = []
-        for row in await self._rows(SQL["changed_sessions"], sessions):
-            row["reload"] = row["reload"] and reload_view(row["reload"])
-            found.append(Change(events.SessionChange(**row), frozenset({row["project"]})))
-        for row in await self._rows(SQL["changed_agents"], agents):
-            found.append(Change(events.AgentChange(**row), group=row["resource_group"]))
-        for row in await self._rows(SQL["changed_endpoints"], endpoints):
-            shared = set(row["shared_with"])
-            projects = None if "*" in shared else frozenset({row["project"], *shared})
-            found.append(Change(events.EndpointChange(**row), projects))
-        for row in await self._rows(SQL["changed_budgets"], alerts):
-            payer = frozenset({row["name"]}) if row["scope"] == "project" else frozenset[str]()
-            user = row.pop("owner")
-            found.append(Change(events.BudgetAlert(**row), payer, user=user))
+        each = self._unreadable.each
+        found += each("session", await self._rows(SQL["changed_sessions"], sessions), _session_change)
+        found += each("agent", await self._rows(SQL["changed_agents"], agents), _agent_change)
+        found += each("endpoint", await self._rows(SQL["changed_endpoints"], endpoints), _endpoint_change)
+        found += each("budget", await self._rows(SQL["changed_budgets"], alerts), _budget_alert, key="name")
         return found
 
     async def _rows(self, statement: str, ids: Collection[str]) -> list[dict[str, Any]]:
@@ -94,7 +87,30 @@ class OverviewStore:
         rows = await self._db.fetch(SQL["occupancy"], resource_group, agent, cursor or "", limit + 1)
         shown = rows[:limit]
         following = shown[-1]["id"] if len(rows) > limit else None
-        return Page[events.AgentOccupancy](items=[_occupancy(scope, row) for row in shown], next=following)
+        return read_page(
+            events.AgentOccupancy, "agent", shown, lambda row: _occupancy(scope, row), following, name="id"
+        )
+
+
+def _session_change(row: Row) -> Change:
+    reload = row["reload"] and reload_view(row["reload"])
+    return Change(events.SessionChange(**{**row, "reload": reload}), frozenset({row["project"]}))
+
+
+def _agent_change(row: Row) -> Change:
+    return Change(events.AgentChange(**row), group=row["resource_group"])
+
+
+def _endpoint_change(row: Row) -> Change:
+    shared = set(row["shared_with"])
+    projects = None if "*" in shared else frozenset({row["project"], *shared})
+    return Change(events.EndpointChange(**row), projects)
+
+
+def _budget_alert(row: Row) -> Change:
+    payer = frozenset({row["name"]}) if row["scope"] == "project" else frozenset[str]()
+    alert = {name: value for name, value in row.items() if name != "owner"}
+    return Change(events.BudgetAlert(**alert), payer, user=row["owner"])
 
 
 def _group(

@@ -20,6 +20,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import ID, TIME
+from moorage.manager.store.unreadable import read_page
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WITH_ARTICLE = {"agent": "an agent", "proxy": "a proxy"}
@@ -101,8 +102,14 @@ class PeerStore:
     async def join_tokens(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[JoinTokenView]:
         """Tokens that can still be used."""
         rows, following = await _JOIN_TOKENS.page(self._db, paging, only={"kind": kind})
-        items = [JoinTokenView.model_validate(dict(row)) for row in rows]
-        return Page[JoinTokenView](items=items, next=following)
+        return read_page(
+            JoinTokenView,
+            "join token",
+            rows,
+            lambda row: JoinTokenView.model_validate(dict(row)),
+            following,
+            name="id",
+        )
 
     async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
         """Peers that joined with it stay. Raises ``NotFound``."""
@@ -176,7 +183,7 @@ class PeerStore:
 
     async def page(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[PeerView]:
         rows, following = await _PEERS.page(self._db, paging, only={"kind": kind})
-        return Page[PeerView](items=[PeerView.model_validate(dict(row)) for row in rows], next=following)
+        return read_page(PeerView, "peer", rows, lambda row: PeerView.model_validate(dict(row)), following)
 
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
         """Reject its certificates from now on. Raises ``NotFound``."""

@@ -23,6 +23,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.unreadable import UnreadableRows
 
 REREAD_S = 1.0
 # Sessions that are compared by one query.
@@ -81,8 +82,10 @@ class _Queue:
 class PendingCache:
     """Without a ``notifier``, all sessions are compared at each use."""
 
-    def __init__(self, db: Database, clock: Clock, notifier: Notifier | None = None) -> None:
-        self._connection, self._clock = db.dedicated_connection(), clock
+    def __init__(
+        self, db: Database, clock: Clock, unreadable: UnreadableRows, notifier: Notifier | None = None
+    ) -> None:
+        self._connection, self._clock, self._unreadable = db.dedicated_connection(), clock, unreadable
         self._has_notifier = notifier is not None
         self._queues: dict[str, _Queue] = {}
         self._stale: set[SessionId] = set()
@@ -177,14 +180,16 @@ class PendingCache:
             self._stale.update(ids)
 
     def _put(self, rows: Sequence[Row], asked: Sequence[SessionId]) -> None:
-        found = {row["id"]: row["resource_group"] for row in rows}
+        group_of = {row["id"]: row["resource_group"] for row in rows}
+        found = self._unreadable.each("session", rows, planner_rows.pending)
+        groups = {one.session_id: group_of[one.session_id] for one in found}
         for name, queue in self._queues.items():
             for session_id in asked:
-                if found.get(session_id) != name:
+                if groups.get(session_id) != name:
                     queue.remove(session_id)
-        for row in rows:
-            if (group := self._queues.get(row["resource_group"])) is not None:
-                group.put(planner_rows.pending(row))
+        for one in found:
+            if (group := self._queues.get(groups[one.session_id])) is not None:
+                group.put(one)
 
 
 def _differs(cached: Pending, row: Row) -> bool:

@@ -27,6 +27,7 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import ID, TIME
 from moorage.manager.store.sessions import SessionStore
+from moorage.manager.store.unreadable import UnreadableRows, read_one
 from moorage.manager.workloads import step_reuse
 from moorage.manager.workloads.pipeline_steps import (
     Count,
@@ -61,8 +62,9 @@ class PipelineStore:
         clock: Clock,
         lost_grace_s: float,
         outputs_kept_s: float,
+        unreadable: UnreadableRows,
     ) -> None:
-        self._outputs_kept_s = outputs_kept_s
+        self._outputs_kept_s, self._unreadable = outputs_kept_s, unreadable
         self._db, self._notifier, self._sessions = db, notifier, sessions
         self._clock, self._lost_grace_s = clock, lost_grace_s
 
@@ -253,15 +255,17 @@ class PipelineStore:
         return [_stored(row) for row in found], following
 
     async def steps(self, pipeline_id: str) -> list[StepRow]:
-        """Each in its latest run, in the order of their positions."""
-        return [_step(row) for row in await self._db.fetch(SQL["pipeline_steps"], pipeline_id)]
+        """Each in its latest run, in the order of their positions. Raises ``Conflict`` if one needs a newer
+        manager to be shown."""
+        found = await self._db.fetch(SQL["pipeline_steps"], pipeline_id)
+        return [read_one("step", row["step"], row, _step) for row in found]
 
     async def counts(self, ids: Sequence[str]) -> dict[str, list[Count]]:
         """How many steps have a session in each status, by pipeline."""
         found: dict[str, list[Count]] = {one: [] for one in ids}
-        for row in await self._db.fetch(SQL["pipeline_counts"], list(ids)):
-            count = Status(row["status"]), Result(row["result"]), row["reason"], row["n"]
-            found[row["pipeline_id"]].append(count)
+        rows = await self._db.fetch(SQL["pipeline_counts"], list(ids))
+        for pipeline_id, count in self._unreadable.each("pipeline", rows, _count, key="pipeline_id"):
+            found[pipeline_id].append(count)
         return found
 
 
@@ -303,6 +307,10 @@ def _stored(row: Any) -> StoredPipeline:
     return StoredPipeline(
         row["id"], row["name"], row["project"], row["owner"], row["created_at"], row["created_by"], text
     )
+
+
+def _count(row: Any) -> tuple[str, Count]:
+    return row["pipeline_id"], (Status(row["status"]), Result(row["result"]), row["reason"], row["n"])
 
 
 def _step(row: Any) -> StepRow:

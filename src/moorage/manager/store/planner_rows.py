@@ -15,6 +15,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceState, Pending, Running
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.rows import Row, parse_spec
+from moorage.manager.store.unreadable import UnreadableRows
 
 
 def _micros(at: datetime) -> int:
@@ -26,7 +27,9 @@ def pending(row: Row) -> Pending:
     """From a row of ``pending_sessions.sql``, which returns only sessions whose backoff and begin time have
     passed."""
     dependencies, waits_on = unmet(row)
-    cluster = parse_spec(row["cluster_spec"]) if row["cluster_spec"] else None
+    # The whole of it, also where a column says enough: what this release does not know, it must not place.
+    spec = parse_spec(row["spec"])
+    cluster = spec if spec.cluster is not None else None
     return Pending(
         session_id=SessionId(row["id"]),
         kernel_id=KernelId(row["kernel_id"]),
@@ -116,28 +119,30 @@ def _nvlink_domains(
 _NO_PEERS: frozenset[DeviceId] = frozenset()
 
 
-def running_kernels(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
+def running_kernels(rows: Iterable[Row], unreadable: UnreadableRows) -> dict[AgentId, tuple[Running, ...]]:
     """Running kernels by agent, from rows of ``agent_running_kernels.sql``."""
     found: dict[AgentId, list[Running]] = {}
-    for row in rows:
-        held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
-        allocated = row["taken_at"] or row["status_since"]
-        found.setdefault(AgentId(row["agent_id"]), []).append(
-            Running(
-                SessionId(row["session_id"]),
-                KernelId(row["id"]),
-                tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in held),
-                ends_at=_ends(row, allocated),
-                started_at=_micros(allocated),
-                priority=row["priority"],
-                user=row["owner"],
-                project=row["project"],
-                endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
-                preemptible=row["preemptible"],
-                terminating=row["ending"],
-            )
-        )
+    for agent_id, kernel in unreadable.each("kernel", rows, _running):
+        found.setdefault(agent_id, []).append(kernel)
     return {agent: tuple(kernels) for agent, kernels in found.items()}
+
+
+def _running(row: Row) -> tuple[AgentId, Running]:
+    held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
+    allocated = row["taken_at"] or row["status_since"]
+    return AgentId(row["agent_id"]), Running(
+        SessionId(row["session_id"]),
+        KernelId(row["id"]),
+        tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in held),
+        ends_at=_ends(row, allocated),
+        started_at=_micros(allocated),
+        priority=row["priority"],
+        user=row["owner"],
+        project=row["project"],
+        endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        preemptible=row["preemptible"],
+        terminating=row["ending"],
+    )
 
 
 def _ends(row: Row, allocated: datetime) -> int | None:
@@ -153,52 +158,54 @@ def _ends(row: Row, allocated: datetime) -> int | None:
 
 
 def agent_states(
-    rows: Iterable[Row], kernels: Mapping[AgentId, tuple[Running, ...]] | None = None
+    rows: Iterable[Row],
+    unreadable: UnreadableRows,
+    kernels: Mapping[AgentId, tuple[Running, ...]] | None = None,
 ) -> tuple[AgentState, ...]:
     """From rows of ``agent_states.sql``. ``kernels``: the running kernels, where they were read."""
-    kernels = kernels or {}
-    found = []
-    for row in rows:
-        free, capacity, devices = {}, {}, []
-        parts = row["share_quantum"], row["share_minimum"]
-        running = kernels.get(AgentId(row["id"]), ())
-        if row["slots"] is not None:
-            reported = row["topology"]
-            domains = _nvlink_domains(tuple(row["devices"]), tuple(reported)) if reported else {}
-            topologies = reported or [""] * len(row["slots"])
-            slots = zip(
-                row["slots"],
-                row["devices"],
-                row["offered"],
-                row["used"],
-                row["healthy"],
-                topologies,
-                strict=True,
-            )
-            for slot, device, offered, used, healthy, topology in slots:
-                # An agent that restarted with fewer resources may offer less than is in use.
-                available = max(0, offered - used)
-                if device:
-                    peers = domains.get(topology, _NO_PEERS)
-                    devices.append(_device(device, slot, available, offered, healthy, topology, peers, parts))
-                else:
-                    free[slot], capacity[slot] = available, offered
-        found.append(
-            AgentState(
-                agent_id=AgentId(row["id"]),
-                runtimes=frozenset(row["runtimes"]),
-                engines=frozenset(row["engines"]),
-                free=free,
-                capacity=capacity,
-                devices=tuple(devices),
-                available=row["available"],
-                draining=row["draining"],
-                dials_out=is_dial_out_host(row["address"]),
-                arch=row["arch"],
-                labels=row["labels"],
-                max_kernels=row["max_kernels"],
-                kernels=len(running) if row["max_kernels"] is None else row["kernels"],
-                running=running,
-            )
+    running = kernels or {}
+    return tuple(
+        unreadable.each("agent", rows, lambda row: _agent_state(row, running.get(AgentId(row["id"]), ())))
+    )
+
+
+def _agent_state(row: Row, running: tuple[Running, ...]) -> AgentState:
+    free, capacity, devices = {}, {}, []
+    parts = row["share_quantum"], row["share_minimum"]
+    if row["slots"] is not None:
+        reported = row["topology"]
+        domains = _nvlink_domains(tuple(row["devices"]), tuple(reported)) if reported else {}
+        topologies = reported or [""] * len(row["slots"])
+        slots = zip(
+            row["slots"],
+            row["devices"],
+            row["offered"],
+            row["used"],
+            row["healthy"],
+            topologies,
+            strict=True,
         )
-    return tuple(found)
+        for slot, device, offered, used, healthy, topology in slots:
+            # An agent that restarted with fewer resources may offer less than is in use.
+            available = max(0, offered - used)
+            if device:
+                peers = domains.get(topology, _NO_PEERS)
+                devices.append(_device(device, slot, available, offered, healthy, topology, peers, parts))
+            else:
+                free[slot], capacity[slot] = available, offered
+    return AgentState(
+        agent_id=AgentId(row["id"]),
+        runtimes=frozenset(row["runtimes"]),
+        engines=frozenset(row["engines"]),
+        free=free,
+        capacity=capacity,
+        devices=tuple(devices),
+        available=row["available"],
+        draining=row["draining"],
+        dials_out=is_dial_out_host(row["address"]),
+        arch=row["arch"],
+        labels=dict(row["labels"]),
+        max_kernels=row["max_kernels"],
+        kernels=len(running) if row["max_kernels"] is None else row["kernels"],
+        running=running,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Text
@@ -29,7 +30,9 @@ from moorage.manager.store.held_slots import SESSIONS, HeldSums
 from moorage.manager.store.node_hours import COLUMNS, JobSums, MonthSums
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import UnreadableRows, read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 _LISTING = Listing(
@@ -42,8 +45,8 @@ _LISTING = Listing(
 
 
 class QuotaStore:
-    def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+    def __init__(self, db: Database, notifier: Notifier, unreadable: UnreadableRows) -> None:
+        self._db, self._notifier, self._unreadable = db, notifier, unreadable
         self._connection = db.dedicated_connection()
         self._jobs = JobSums(db)
 
@@ -53,14 +56,14 @@ class QuotaStore:
         """Those that the caller may see: its own, of its projects, and of groups."""
         args = None, None, scope.projects, scope.owner.user
         rows, following = await _LISTING.page(self._db, paging, *args, only={"scope": kind})
-        return resources.Page[resources.QuotaView](items=await self._views(rows), next=following)
+        return read_page(resources.QuotaView, "quota", await self._with_use(rows), _view, following)
 
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
         """Raises ``NotFound``."""
-        found = await self._views(await self._rows(scope, kind, name))
+        found = await self._with_use(await self._rows(scope, kind, name))
         if not found:
             raise _no_quota(kind, name)
-        return found[0]
+        return read_one("quota of", f"{kind} {name}", found[0], _view)
 
     async def put(
         self,
@@ -123,9 +126,16 @@ class QuotaStore:
         jobs = await self._jobs.of_month(now) if limits_jobs else None
         share_by = "project" if policy.share_by == "project" else "user"
         return (
-            tuple(_quota(row, sums, jobs, group) for row in quotas),
+            tuple(self._planned(row, sums, jobs, group) for row in quotas),
             sums.by_owner(share_by, group) if uses_drf else None,
         )
+
+    def _planned(self, row: Row, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quota:
+        """Of a quota that cannot be read, one that allows nothing: a limit is not lifted because a newer
+        release has set it."""
+        read = partial(_quota, sums=sums, jobs=jobs, group=group)
+        found = self._unreadable.each("quota", [row], read, key="name")
+        return found[0] if found else Quota(row["scope"], row["name"], sessions=0)
 
     async def _sum_all(self) -> HeldSums:
         sums = HeldSums()
@@ -137,7 +147,8 @@ class QuotaStore:
         user = None if scope.projects is None else scope.owner.user
         return await self._db.fetch(SQL["quota_list"], kind, name, scope.projects, user)
 
-    async def _views(self, rows: Iterable[Any]) -> list[resources.QuotaView]:
+    async def _with_use(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+        """As ``_view`` takes them."""
         rows = list(rows)
         if not rows:
             return []
@@ -148,7 +159,7 @@ class QuotaStore:
         for row in await self._db.fetch(SQL["pending_counts"]):
             for scope, column in COLUMNS.items():
                 pending[scope, row[column]] = pending.get((scope, row[column]), 0) + row["n"]
-        views = []
+        found = []
         for row in rows:
             name = row["scope"], row["name"]
             slots = used.of(*name)
@@ -157,8 +168,12 @@ class QuotaStore:
             counts = {"used": slots, "running": running, "waiting": pending.get(name, 0)}
             counts |= {"system_running": system}
             hours = _node_hours(row["node_seconds"], name, jobs)
-            views.append(resources.QuotaView.model_validate(dict(row) | counts | hours))
-        return views
+            found.append(dict(row) | counts | hours)
+        return found
+
+
+def _view(row: Mapping[str, Any]) -> resources.QuotaView:
+    return resources.QuotaView.model_validate(row)
 
 
 def _node_hours(limit: int | None, name: tuple[str, str], jobs: MonthSums | None) -> dict[str, float | None]:
@@ -180,6 +195,8 @@ def _quota(row: Any, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quot
     used, elsewhere = sums.of(scope, name), sums.elsewhere(scope, name, group)
     running, away = used.get(SESSIONS, 0), elsewhere.pop(SESSIONS, 0)
     system = row["system_sessions"]
+    if strange := [slot for slot, limit in row["slots"].items() if type(limit) is not int]:
+        raise ValueError(f"the limit of {strange[0]} is not a number")
     limits = row["slots"] if system is None else {**row["slots"], SYSTEM_SESSIONS: system}
     quota = Quota(scope, name, limits, used, row["sessions"], running, elsewhere, away)
     if jobs is None or row["node_seconds"] is None:

@@ -9,10 +9,11 @@ from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 from moorage.manager.store.database import Database
-from moorage.manager.store.endpoint_rows import STARTS, read_endpoints
+from moorage.manager.store.endpoint_rows import STARTS, read_endpoints, to_reconcile
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.unreadable import UnreadableRows
 
 _FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
 
@@ -20,8 +21,10 @@ _FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
 class ReplicaStore:
     """``term``: of the leader; the writes of a former one change nothing."""
 
-    def __init__(self, db: Database, notifier: Notifier, orders: OrderStore) -> None:
-        self._db, self._notifier, self._orders = db, notifier, orders
+    def __init__(
+        self, db: Database, notifier: Notifier, orders: OrderStore, unreadable: UnreadableRows
+    ) -> None:
+        self._db, self._notifier, self._orders, self._unreadable = db, notifier, orders, unreadable
         self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
 
     async def sweep(
@@ -35,7 +38,7 @@ class ReplicaStore:
 
     async def to_reconcile(self, _: Scope, among: Collection[EndpointId]) -> list[EndpointSnapshot]:
         """Those that are not deleted, and deleted ones that still have live replicas."""
-        return [record.snapshot for record in await read_endpoints(self._db, sorted(among))]
+        return to_reconcile(await read_endpoints(self._db, sorted(among)), self._unreadable)
 
     async def endpoint_of(self, _: Scope, session_id: SessionId) -> EndpointSnapshot | None:
         """The endpoint of which a session is a replica; None: it is none, or the endpoint is gone."""

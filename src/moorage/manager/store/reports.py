@@ -34,7 +34,9 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.reloads import ReloadStore
 from moorage.manager.store.report_fencing import ReportRefused, refusal_of
+from moorage.manager.store.rows import Row
 from moorage.manager.store.unknown_kernels import UnknownKernels
+from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.store.reports")
 FULL_EVERY_S, FULL_EVERY = 300.0, 60
@@ -46,9 +48,17 @@ class ReportStore:
     this manager, which the agents are connected to. ``keep_unknown``: see ``OrderStore``."""
 
     def __init__(
-        self, db: Database, notifier: Notifier, clock: Clock, manager_id: str, *, keep_unknown: bool = True
+        self,
+        db: Database,
+        notifier: Notifier,
+        clock: Clock,
+        manager_id: str,
+        unreadable: UnreadableRows,
+        *,
+        keep_unknown: bool = True,
     ) -> None:
         self._db, self._notifier, self._clock, self._manager_id = db, notifier, clock, manager_id
+        self._unreadable = unreadable
         self.connection = db.dedicated_connection()
         # For heartbeats and for kernel changes that are not final: agents repeat them if a crash loses them.
         self._kernel_connection = db.dedicated_connection(durable=False)
@@ -258,7 +268,7 @@ class ReportStore:
         found: dict[AgentId, list[StoredKernel]] = {}
         partial = [item for item in items if not item.whole]
         named = [(k, item.agent_id) for item in partial for k in {*item.observed, *item.absent}]
-        for row in await self._kernel_connection.fetch(
+        rows = await self._kernel_connection.fetch(
             SQL["agent_touch"],
             [item.agent_id for item in items],
             [item.incarnation for item in items],
@@ -267,15 +277,13 @@ class ReportStore:
             [kernel_id for kernel_id, _ in named],
             [agent_id for _, agent_id in named],
             self._manager_id,
-        ):
-            kernels = found.setdefault(AgentId(row["agent_id"]), [])
-            if row["id"] is not None:
-                status, detail = Status(row["status"]), row["start_detail"]
-                ids = KernelId(row["id"]), SessionId(row["session_id"])
-                times = row["expected_start"] or 0.0, row["ends_at"] or 0.0
-                seen = StoredKernel(*ids, status, detail, row["unhealthy"], *times)
-                address = row["host"], row["port"]
-                kernels.append(seen._replace(address=address, is_silent=row["is_silent"]))
+        )
+        for row in rows:
+            found.setdefault(AgentId(row["agent_id"]), [])
+        # A kernel that cannot be read stays as it is stored: nothing that its agent says of it counts here.
+        known = [row for row in rows if row["id"] is not None]
+        for agent_id, kernel in self._unreadable.each("kernel", known, _stored_kernel):
+            found[agent_id].append(kernel)
         return found
 
     async def _write_changes(
@@ -350,6 +358,16 @@ class ReportStore:
             return set()
         rows = await self.connection.fetch(SQL["allocation_release"], *zip(*released, strict=True))
         return {AgentId(row["agent_id"]) for row in rows}
+
+
+def _stored_kernel(row: Row) -> tuple[AgentId, StoredKernel]:
+    status, detail = Status(row["status"]), row["start_detail"]
+    ids = KernelId(row["id"]), SessionId(row["session_id"])
+    times = row["expected_start"] or 0.0, row["ends_at"] or 0.0
+    seen = StoredKernel(*ids, status, detail, row["unhealthy"], *times)
+    return AgentId(row["agent_id"]), seen._replace(
+        address=(row["host"], row["port"]), is_silent=row["is_silent"]
+    )
 
 
 def _columns(update: AgentUpdate) -> dict[str, object]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -26,6 +26,7 @@ from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.routes")
 # Models, and service ports, that are reread with each table, and announced ones that are read together.
@@ -35,8 +36,15 @@ _Key = TypeVar("_Key")
 
 
 class RouteStore:
-    def __init__(self, db: Database, keys: KeyStore, keyring: Keyring, notifier: Notifier) -> None:
-        self._db, self._keys, self._keyring = db, keys, keyring
+    def __init__(
+        self,
+        db: Database,
+        keys: KeyStore,
+        keyring: Keyring,
+        notifier: Notifier,
+        unreadable: UnreadableRows,
+    ) -> None:
+        self._db, self._keys, self._keyring, self._unreadable = db, keys, keyring, unreadable
         self._connection = db.dedicated_connection()
         self._models: dict[str, ModelRoute] = {}
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
@@ -104,15 +112,24 @@ class RouteStore:
 
     async def _read_models(self, ids: Collection[str], names: Collection[str]) -> None:
         rows = await self._connection.fetch(SQL["model_routes"], list(ids), list(names))
-        routed = [row for row in rows if row["rank"] is not None]
-        keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
-        found = {route.name: route for route in model_routes(routed, keys)}
-        for name in {row["model"] for row in rows}:
+        by_name: dict[str, list[Row]] = {}
+        for row in rows:
+            by_name.setdefault(row["model"], []).append(row)
+        read = self._unreadable.each("model", ({"id": n, "rows": r} for n, r in by_name.items()), self._route)
+        found = {name: route for name, route in read if route is not None}
+        # What cannot be read stays as it was: its replicas serve, whatever else is said of it.
+        for name, _ in read:
             if name not in found:
                 if self._models.pop(name, None) is not None:
                     self._untold_models[name] = None
             elif self._models.get(name) != found[name]:
                 self._models[name] = self._untold_models[name] = found[name]
+
+    def _route(self, model: Mapping[str, Any]) -> tuple[str, ModelRoute | None]:
+        """The name of a model, and its route from all ``rows`` of that name; None: there is none."""
+        routed = [row for row in model["rows"] if row["rank"] is not None]
+        keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
+        return model["id"], next(iter(model_routes(routed, keys)), None)
 
     def _provider_keys(self, row: Row) -> dict[str, str]:
         """The values of the secrets that the fallbacks of an endpoint name."""
@@ -126,11 +143,13 @@ class RouteStore:
         return values
 
     async def _read_apps(self, ids: Collection[str]) -> None:
-        found: dict[SessionId, list[AppRoute]] = {}
-        for route in app_routes(await self._connection.fetch(SQL["app_routes"], list(ids))):
-            found.setdefault(route.session_id, []).append(route)
-        for session_id in map(SessionId, ids):
-            before, routes = self._apps.get(session_id, ()), tuple(found.get(session_id, ()))
+        rows: dict[str, list[Row]] = {}
+        for row in await self._connection.fetch(SQL["app_routes"], list(ids)):
+            rows.setdefault(row["session_id"], []).append(row)
+        stored = ({"id": one, "rows": rows.get(one, [])} for one in ids)
+        found = self._unreadable.each("session", stored, lambda one: (one["id"], app_routes(one["rows"])))
+        for session_id, routes in ((SessionId(one), routes) for one, routes in found):
+            before = self._apps.get(session_id, ())
             if before == routes:
                 continue
             self._untold_apps |= {f"{session_id}/{route.app}": None for route in before}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from moorage.common.model.newer_values import known_part
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.runtimes import hostnames_resolve
 from moorage.common.model.spec import SessionSpec
@@ -39,7 +41,7 @@ def cluster_names(spec: SessionSpec, isolated: bool) -> bool | None:
 
 
 def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
-    spec = stored_spec(row["spec_text"])
+    spec, needs_newer = shown_spec(row["spec_text"])
     return resources.SessionView(
         id=row["id"],
         name=row["name"],
@@ -68,8 +70,9 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
         hostnames_resolve=cluster_names(spec, row["isolated"]),
+        needs_newer_manager=needs_newer,
         warnings=[],  # pydantic would copy the default
-        hold=_hold(row) if row["status"] == Status.PENDING and row["adopted_from"] is None else None,
+        hold=None if needs_newer else _hold(row),
     )
 
 
@@ -97,8 +100,24 @@ def _kept_spec(text: str) -> SessionSpec:
     return SessionSpec.model_validate_json(text)
 
 
+def shown_spec(text: str) -> tuple[SessionSpec, str]:
+    """The spec of a session for people, and what this release does not know of it; "": nothing."""
+    try:
+        return stored_spec(text), ""
+    except ValueError:
+        stored = json.loads(text)
+        return known_part(SessionSpec, stored if isinstance(stored, dict) else {}, _UNKNOWN_SPEC)
+
+
+# Shown of a spec of which this release knows nothing.
+_UNKNOWN_SPEC = {"command": ["unknown"]}
+
+
 def _hold(row: Row) -> resources.Hold | None:
-    """The hold that the scheduler recorded last; before its first pass, the begin time or backoff, if any."""
+    """Of a pending session: the hold that the scheduler recorded last; before its first pass, the begin time
+    or backoff, if any."""
+    if row["status"] != Status.PENDING or row["adopted_from"] is not None:
+        return None
     if row["hold"] is not None:
         return resources.Hold(**row["hold"])
     return begin_time_hold(row["not_before"], row["starts_at"], row["status_since"])

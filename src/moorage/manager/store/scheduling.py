@@ -27,6 +27,7 @@ from moorage.manager.store.pending_cache import PendingCache
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
 from moorage.manager.store.sessions import SessionStore
+from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.store.scheduling")
 
@@ -51,11 +52,14 @@ class SchedulingStore:
         sessions: SessionStore,
         groups: GroupStore,
         quotas: QuotaStore,
+        unreadable: UnreadableRows,
     ) -> None:
         self._db, self._notifier, self._groups, self._quotas = db, notifier, groups, quotas
+        self._unreadable = unreadable
         self._connection = db.dedicated_connection()
-        self._agents, self._pending = AgentCache(db, notifier, clock), PendingCache(db, clock, notifier)
-        self._uncached_pending = PendingCache(db, clock)
+        self._agents = AgentCache(db, notifier, clock, unreadable)
+        self._pending = PendingCache(db, clock, unreadable, notifier)
+        self._uncached_pending = PendingCache(db, clock, unreadable)
         self._held = HeldSlots(db, notifier, clock)
         self._holds = HoldWriter(self._connection, clock, sessions, self._pending)
         self._placements: BatchWriter[_Placement, bool] = BatchWriter("place", self._write_places, clock)
@@ -99,7 +103,8 @@ class SchedulingStore:
             ids = [row["id"] for row in await self._db.fetch(SQL["agent_ids"], group)]
             kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], ids, [group])
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
-            agents = planner_rows.agent_states(agent_rows, planner_rows.running_kernels(kernel_rows))
+            running = planner_rows.running_kernels(kernel_rows, self._unreadable)
+            agents = planner_rows.agent_states(agent_rows, self._unreadable, running)
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
         of_site = await self._groups.site(group) is not None
         quotas, usage = await self._quotas.shares(group, policy, of_site=of_site)
@@ -112,7 +117,7 @@ class SchedulingStore:
 
     async def agent_states(self, group: str) -> tuple[AgentState, ...]:
         """The group's agents now, without running kernels."""
-        return planner_rows.agent_states(await self._db.fetch(SQL["agent_states"], group))
+        return planner_rows.agent_states(await self._db.fetch(SQL["agent_states"], group), self._unreadable)
 
     def includes_running(self, group: str) -> bool:
         """Whether snapshots of the group include running kernels. Reservations need them, so a plan in which

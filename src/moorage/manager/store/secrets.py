@@ -22,6 +22,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import read_page
 
 _LISTING = Listing(
     SQL["secret_list"],
@@ -65,8 +66,9 @@ class SecretStore:
     async def page(self, scope: Scope, paging: Paging = FIRST) -> Page[SecretView]:
         """The secrets of the owner's project."""
         rows, following = await _LISTING.page(self._db, paging, scope.owner.project)
-        items = [SecretView.model_validate(dict(row)) for row in rows]
-        return Page[SecretView](items=items, next=following)
+        return read_page(
+            SecretView, "secret", rows, lambda row: SecretView.model_validate(dict(row)), following
+        )
 
     async def delete(self, scope: Scope, name: str) -> SecretView:
         """Returns the secret as it was. Raises ``NotFound``."""

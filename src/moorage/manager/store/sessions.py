@@ -40,6 +40,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.new_sessions import NewSession
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.unreadable import needs_newer, read_page
 
 V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 
@@ -281,9 +282,12 @@ class SessionStore:
         return SessionId(row["id"])
 
     async def get(self, scope: Scope, ref: str) -> resources.SessionView:
-        """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``."""
+        """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``, and
+        ``Conflict`` for one that needs a newer manager to be shown."""
         found = await self.find(scope, ref)
         page = await self._select(scope, FIRST, tables.sessions.c.id == found)
+        for row in page.unreadable:
+            raise needs_newer("session", row.name, row.detail)
         if not page.items:
             raise session_errors.session_not_found(ref)
         return page.items[0]
@@ -349,19 +353,29 @@ class SessionStore:
         of_session = defaultdict[str, list[Any]](list)
         for kernel in kernels:
             of_session[kernel["session_id"]].append(kernel)
-        views = [rows.session_view(r, of_session[r["id"]], r["endpoint_name"]) for r in shown]
-        views = await self._as_seen(scope, views)
-        return resources.Page[resources.SessionView](items=views, next=following)
+        page = read_page(
+            resources.SessionView,
+            "session",
+            shown,
+            lambda row: rows.session_view(row, of_session[row["id"]], row["endpoint_name"]),
+            following,
+        )
+        return page.model_copy(update={"items": await self._as_seen(scope, page.items)})
 
     async def history(
         self, scope: Scope, ref: str, paging: Paging = FIRST
     ) -> resources.Page[resources.HistoryEntry]:
         """Oldest first by default. Raises ``NotFound``."""
         found, following = await _HISTORY.page(self._db, paging, await self.find(scope, ref))
-        entries = [resources.HistoryEntry(**dict(row)) for row in found]
-        return resources.Page[resources.HistoryEntry](
-            items=await self._as_seen(scope, entries), next=following
+        page = read_page(
+            resources.HistoryEntry,
+            "entry",
+            found,
+            lambda row: resources.HistoryEntry(**dict(row)),
+            following,
+            name="revision",
         )
+        return page.model_copy(update={"items": await self._as_seen(scope, page.items)})
 
     async def _as_seen(self, scope: Scope, views: list[V]) -> list[V]:
         """With names in place of ids in messages, and without output that the caller may not see."""
@@ -376,11 +390,11 @@ class SessionStore:
 
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]
-    ) -> dict[SessionId, tuple[str, Status]]:
-        """Name and status of each session that the caller may see."""
+    ) -> dict[SessionId, tuple[str, str]]:
+        """Name and status of each session that the caller may see; the status as it is stored."""
         ids = sorted(one for one in session_ids if rows.as_uuid(one))
         found = await self._db.fetch(SQL["session_names"], ids, scope.projects) if ids else []
-        return {SessionId(row["id"]): (row["name"], Status(row["status"])) for row in found}
+        return {SessionId(row["id"]): (row["name"], row["status"]) for row in found}
 
     async def dependency_states(self, scope: Scope, spec: SessionSpec) -> dict[str, list[SessionId]]:
         """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises as ``create`` does for

@@ -24,6 +24,7 @@ from moorage.manager.store.keys import key_of_row
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import read_page
 
 _LISTING = Listing(
     SQL["ssh_key_list"],
@@ -66,7 +67,7 @@ class SshKeyStore:
         self, scope: Scope, paging: Paging = FIRST, *, user: str | None = None
     ) -> Page[SshKeyView]:
         rows, following = await _LISTING.page(self._db, paging, None, *_sight(scope), only={"user": user})
-        return Page[SshKeyView](items=[_view(row) for row in rows], next=following)
+        return read_page(SshKeyView, "SSH key", rows, _view, following)
 
     async def get(self, scope: Scope, ref: str) -> SshKeyView:
         """By fingerprint, or by name among the caller's. Raises ``NotFound``."""

@@ -53,6 +53,7 @@ from moorage.manager.store.session_records import SessionRecordStore
 from moorage.manager.store.sessions import SessionStore
 from moorage.manager.store.ssh_keys import SshKeyStore
 from moorage.manager.store.templates import TemplateStore
+from moorage.manager.store.unreadable import UnreadableRows
 from moorage.manager.store.usage import UsageStore
 from moorage.manager.store.usage_records import UsageRecordStore
 from moorage.manager.store.users import ProjectStore, UserStore
@@ -82,46 +83,46 @@ class Store:
     ) -> None:
         self.database = db = database or Database(dsn, connector)
         self.notifier = notifier = Notifier(db.connector, clock)
+        self.unreadable = newer = UnreadableRows(clock)
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
-        self.lifecycle = LifecycleStore(db, notifier, clock)
+        self.lifecycle = LifecycleStore(db, notifier, clock, newer)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
         self.oidc, self.audit = OidcStore(db, notifier), AuditStore(db)
-        self.groups = GroupStore(db, notifier, clock)
+        self.groups = GroupStore(db, notifier, clock, newer)
         self.group_aliases = GroupAliases(db, notifier, clock, self.groups)
-        self.overviews = OverviewStore(db, clock)
+        self.overviews = OverviewStore(db, clock, newer)
         self.occupancy_history = OccupancyHistoryStore(db)
-        self.quotas = QuotaStore(db, notifier)
-        self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)
+        self.quotas = QuotaStore(db, notifier, newer)
+        self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas, newer)
         self.managers = ManagerStore(db, notifier, clock.new_id())
         self.reports = ReportStore(
-            db, notifier, clock, self.managers.own_id, keep_unknown=keep_unknown_kernels
+            db, notifier, clock, self.managers.own_id, newer, keep_unknown=keep_unknown_kernels
         )
-        self.agents = AgentStore(db, notifier, self.reports)
+        self.agents = AgentStore(db, notifier, self.reports, newer)
         keyring = keyring or Keyring(None, clock)
         self.secrets = SecretStore(db, keyring, notifier)
         self.platform_secrets = PlatformSecrets(db, keyring, clock)
-        self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
+        self.orders = OrderStore(db, keyring, newer, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, self.sessions, clock)
-        self.replicas = ReplicaStore(db, notifier, self.orders)
-        self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id)
-        self.keys, self.ssh_keys = KeyStore(db, notifier, clock), SshKeyStore(db, notifier, clock)
+        self.replicas = ReplicaStore(db, notifier, self.orders, newer)
+        self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id, newer)
+        self.keys, self.ssh_keys = KeyStore(db, notifier, clock, newer), SshKeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
-        self.routes = RouteStore(db, self.keys, keyring, notifier)
-        self.peers = PeerStore(db, notifier, clock)
-        self.authorities = AuthorityStore(db, notifier)
-        self.leases, self.deadlines = LeaseStore(db), DeadlineStore(db)
-        self.kernel_leases = KernelLeaseStore(db, notifier)
-        self.idle, self.reloads = IdleStore(db), ReloadStore(db, notifier)
-        self.session_records = SessionRecordStore(db, notifier)
+        self.routes = RouteStore(db, self.keys, keyring, notifier, newer)
+        self.peers, self.authorities = PeerStore(db, notifier, clock), AuthorityStore(db, notifier)
+        self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier)
+        self.deadlines, self.session_records = DeadlineStore(db), SessionRecordStore(db, notifier)
+        self.idle, self.reloads = IdleStore(db, newer), ReloadStore(db, notifier)
         self.templates, self.outputs = TemplateStore(db), OutputStore(db)
-        self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s, outputs_kept_s)
+        self.pipelines = PipelineStore(
+            db, notifier, self.sessions, clock, lost_grace_s, outputs_kept_s, newer
+        )
         self.usage, self.progress = UsageStore(db, self.sessions), ProgressStore(db, notifier)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
-        self.budgets = BudgetStore(db, notifier, clock)
+        self.budgets = BudgetStore(db, notifier, clock, newer)
         self.decisions, self.retention = DecisionStore(db), RetentionStore(db)
-        self.expected_starts = ExpectedStartStore(db, clock)
-        self.integrity = IntegrityStore(db, notifier)
+        self.expected_starts, self.integrity = ExpectedStartStore(db, clock), IntegrityStore(db, notifier)
         if db.connector.guard is not None:
             db.connector.guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
         self._heartbeats = Loop(

@@ -16,7 +16,9 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 _COLUMNS = {"project": Text(), "name": Text(), "version": Integer(), "created_at": TIME}
@@ -65,11 +67,15 @@ class TemplateStore:
         check_version(f"template {name!r}", row["version"] if is_own else None, if_match)
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
-        """A version, the latest by default: of the owner's project, else for all. Raises ``NotFound``."""
-        row = await self._db.fetchrow(SQL["template_find"], scope.owner.project, name, version)
+        """A version, the latest by default: of the owner's project, else for all. Raises ``NotFound``, and
+        ``Conflict`` for one that needs a newer manager."""
+        return read_one("template", name, await self._find(scope, name, version), _view)
+
+    async def _find(self, scope: Scope, name: str, version: int | None) -> Row:
+        row: Row | None = await self._db.fetchrow(SQL["template_find"], scope.owner.project, name, version)
         if row is None:
             raise _not_found(scope.owner.project, name, version)
-        return _view(row)
+        return row
 
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
@@ -78,13 +84,13 @@ class TemplateStore:
         rows, following = await _LISTING.page(
             self._db, paging, scope.owner.project, None, only={"project": project}
         )
-        return Page[TemplateView](items=[_view(row) for row in rows], next=following)
+        return read_page(TemplateView, "template", rows, _view, following)
 
     async def versions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[TemplateView]:
         """All versions of one, the newest first. Raises ``NotFound``."""
-        await self.get(scope, name)
+        await self._find(scope, name, None)
         rows, following = await _VERSIONS.page(self._db, paging, scope.owner.project, name)
-        return Page[TemplateView](items=[_view(row) for row in rows], next=following)
+        return read_page(TemplateView, "version", rows, _view, following, name="version")
 
     async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView:
         """Delete all its versions; sessions keep what they were made of. Returns the latest. Raises
@@ -93,7 +99,7 @@ class TemplateStore:
         rows = await self._db.fetch(SQL["template_delete"], project, name)
         if not rows:
             raise _not_found(project, name, None)
-        return max(map(_view, rows), key=lambda view: view.version)
+        return read_one("template", name, max(rows, key=lambda row: row["version"]), _view)
 
 
 def _project(scope: Scope, for_all: bool) -> str:

@@ -26,6 +26,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.unreadable import read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 _NAMED = {"name": Text(), "status": Text(), "created_at": TIME}
@@ -59,7 +60,7 @@ class UserStore:
     ) -> Page[UserView]:
         scope.require_all("users")
         rows, following = await _USERS.page(self._db, paging, None, only={"status": status})
-        return Page[UserView](items=[_user(row) for row in rows], next=following)
+        return read_page(UserView, "user", rows, _user, following)
 
     async def get(self, scope: Scope, name: str) -> UserView:
         """Raises ``NotFound``."""
@@ -103,15 +104,14 @@ class ProjectStore:
     ) -> Page[ProjectView]:
         only = {"status": status}
         rows, following = await _PROJECTS.page(self._db, paging, scope.projects, None, only=only)
-        items = [ProjectView.model_validate(dict(row)) for row in rows]
-        return Page[ProjectView](items=items, next=following)
+        return read_page(ProjectView, "project", rows, _project, following)
 
     async def get(self, scope: Scope, name: str) -> ProjectView:
         """Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
         if row is None:
             raise NotFound(f"there is no project {name!r}", next_step="`moorage projects` lists them")
-        return ProjectView.model_validate(dict(row))
+        return _project(row)
 
     async def update(
         self, scope: Scope, name: str, patch: ProjectPatch, *, if_match: Versions = None
@@ -133,8 +133,7 @@ class ProjectStore:
         await self.get(scope, project)
         args, only = (scope.projects, project, None), {"role": role}
         rows, following = await _MEMBERS.page(self._db, paging, *args, only=only)
-        items = [MemberView.model_validate(dict(row)) for row in rows]
-        return Page[MemberView](items=items, next=following)
+        return read_page(MemberView, "member", rows, _member, following, name="user")
 
     async def set_member(self, scope: Scope, project: str, user: str, role: MemberRole) -> MemberView:
         """Raises ``NotFound`` for an unknown project or user."""
@@ -159,11 +158,19 @@ class ProjectStore:
 
     def _changed(self, rows: list[Any]) -> MemberView:
         self._notifier.notify([Topic.KEYS])
-        return MemberView.model_validate(dict(rows[0]))
+        return _member(rows[0])
 
 
 def _rates(project: ProjectPatch) -> tuple[int | None, ...]:
     return project.requests_per_minute, project.tokens_per_minute, project.concurrent_requests
+
+
+def _project(row: Any) -> ProjectView:
+    return ProjectView.model_validate(dict(row))
+
+
+def _member(row: Any) -> MemberView:
+    return MemberView.model_validate(dict(row))
 
 
 def _user(row: Any) -> UserView:

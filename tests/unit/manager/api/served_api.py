@@ -22,13 +22,14 @@ MAX_BODY = 64 * 1024
 
 @dataclass
 class Api:
-    """``checks``: results of the readiness checks, by name."""
+    """``checks``: results of the readiness checks, by name; ``degraded``: what else needs a person."""
 
     store: MemoryStore
     logs: MemoryLogs
     execs: MemoryExecs
     clock: Any
     checks: dict[str, str]
+    degraded: dict[str, str]
     port: int = 0
     workspaces: MemoryWorkspaces = field(default_factory=MemoryWorkspaces)
     events: MemoryEvents = field(default_factory=MemoryEvents)
@@ -49,8 +50,15 @@ class Api:
 @asynccontextmanager
 async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Api]:
     """The API on a free port. ``clock``: a ``ManualClock`` in most tests."""
-    checks = {"postgres": "ok"}
-    served = Api(MemoryStore(clock), MemoryLogs(), MemoryExecs(), clock, checks)  # type: ignore[arg-type]
+    checks, degraded = {"postgres": "ok"}, dict[str, str]()
+    served = Api(
+        MemoryStore(clock),
+        MemoryLogs(),
+        MemoryExecs(),
+        clock,
+        checks,
+        degraded,  # type: ignore[arg-type]
+    )
     store: ApiStore = served.store
     logs: LogSource = served.logs
 
@@ -75,6 +83,7 @@ async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIte
         version="1.2.3",
         clock=clock,
         limits=limits,
+        degraded=lambda: degraded,
     )
     served.runner = await serve_api(deps, "127.0.0.1", 0)
     try:

@@ -26,7 +26,7 @@ async def test_session_is_created_read_listed_and_stopped(api: Api) -> None:
         assert (response.status, found) == (200, created)
 
     response, page = await api.request("GET", "/v1/sessions")
-    assert (response.status, page) == (200, {"items": [created], "next": None})
+    assert (response.status, page) == (200, {"items": [created], "next": None, "unreadable": []})
 
     response, why = await api.request("GET", "/v1/sessions/job/why")
     assert (response.status, why["session_id"], why["status"]) == (200, created["id"], "PENDING")
@@ -222,6 +222,13 @@ async def test_readyz_names_the_failed_check(api: Api) -> None:
     assert (await api.request("GET", "/livez", key=None))[0].status == 200
 
 
+async def test_readyz_names_what_needs_a_person_and_stays_ready(api: Api) -> None:
+    api.degraded["rows of session"] = "1 left out"
+    response, health = await api.request("GET", "/readyz", key=None)
+    checks = {"postgres": "ok", "rows of session": "1 left out"}
+    assert (response.status, health) == (200, {"status": "degraded", "checks": checks})
+
+
 async def test_request_id_is_echoed_or_generated(api: Api) -> None:
     response, _ = await api.request("GET", "/livez", headers={"x-request-id": "abc-1"})
     assert response.headers["x-request-id"] == "abc-1"
@@ -238,7 +245,11 @@ async def test_quotas(api: Api) -> None:
     assert (response.status, put["scope"], put["name"]) == (200, "project", "vision/a")
     assert (put["slots"], put["sessions"], put["pending"]) == ({"cuda.device": 0, "mem": 1 << 30}, 0, None)
     assert put["changed_by"] == "key:root"
-    assert (await api.request("GET", "/v1/quotas", key=MEMBER_KEY))[1] == {"items": [put], "next": None}
+    assert (await api.request("GET", "/v1/quotas", key=MEMBER_KEY))[1] == {
+        "items": [put],
+        "next": None,
+        "unreadable": [],
+    }
     assert (await api.request("GET", "/v1/quotas/project/vision%2Fa"))[1] == put
     assert (await api.request("DELETE", "/v1/quotas/project/vision/a"))[1] == put
     assert (await api.request("GET", "/v1/quotas/project/vision/a"))[0].status == 404

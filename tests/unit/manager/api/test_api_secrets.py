@@ -18,11 +18,19 @@ async def test_secrets_belong_to_the_project_of_the_key(api: Api) -> None:
     response, put = await api.request("PUT", "/v1/secrets/hf", key=lead, json={"value": "hunter2"})
     assert (response.status, put["name"], put["project"], put["version"]) == (200, "hf", "lovelace", 1)
     assert "hunter2" not in str(put)
-    assert (await api.request("GET", "/v1/secrets", key=MEMBER_KEY))[1] == {"items": [put], "next": None}
-    assert (await api.request("GET", "/v1/secrets"))[1] == {"items": [], "next": None}
+    assert (await api.request("GET", "/v1/secrets", key=MEMBER_KEY))[1] == {
+        "items": [put],
+        "next": None,
+        "unreadable": [],
+    }
+    assert (await api.request("GET", "/v1/secrets"))[1] == {"items": [], "next": None, "unreadable": []}
     assert (await api.request("DELETE", "/v1/secrets/hf"))[0].status == 404
     assert (await api.request("DELETE", "/v1/secrets/hf", key=lead))[1] == put
-    assert (await api.request("GET", "/v1/secrets", key=MEMBER_KEY))[1] == {"items": [], "next": None}
+    assert (await api.request("GET", "/v1/secrets", key=MEMBER_KEY))[1] == {
+        "items": [],
+        "next": None,
+        "unreadable": [],
+    }
 
 
 @pytest.mark.parametrize("body", [{}, {"value": ""}, {"value": "a\0b"}, {"value": 1}])

@@ -20,7 +20,7 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
        nullif(s.spec -> 'agents', '[]') AS agents,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8) AS runs_s,
        (s.spec ->> 'stop_grace_s')::float8 AS stop_s, CASE WHEN s.spec ? 'job' THEN (s.spec ->> 'walltime_s')::float8 END AS job_s,
-       CASE WHEN s.spec ? 'cluster' THEN s.spec::text END AS cluster_spec,
+       s.spec::text AS spec,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT array_agg(o.id ORDER BY o.cluster_index) FROM kernels o
            WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.cluster_role = 'sub') END AS subs,

@@ -1,0 +1,116 @@
+"""Rows that this release cannot read: a manager of a newer one has stored them, as in the middle of an
+upgrade or before a downgrade, or somebody has changed them by hand.
+
+Such a row is one row. Whoever reads several leaves it out, and says so; what only shows it, shows the part
+that it knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, InvalidInput
+from moorage.common.model.newer_values import why_unreadable
+from moorage.common.views.resources import Page, UnreadableRow
+
+log = structlog.get_logger("moorage.store.rows")
+
+S = TypeVar("S")
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+# What reading a row raises whose values are not as this release writes them.
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, InvalidInput)
+# A row that nobody has met for so long has been read since, or is gone.
+FORGOTTEN_S = 300.0
+# More rows than these are counted as so many, and logged no more.
+MOST = 10_000
+
+
+def read_page(
+    view: type[T],
+    kind: str,
+    rows: Iterable[Row],
+    read: Callable[[Row], T],
+    following: str | None,
+    *,
+    name: str = "name",
+) -> Page[T]:
+    """A page of a listing, with the rows that cannot be read beside the others. ``name``: the column that
+    people know a row by."""
+    shown, unreadable = [], []
+    for row in rows:
+        try:
+            shown.append(read(row))
+        except UNREADABLE as error:
+            found = UnreadableRow(kind=kind, name=str(row[name]), detail=why_unreadable(error))
+            unreadable.append(found)
+    return Page[view](items=shown, next=following, unreadable=unreadable)  # type: ignore[valid-type]
+
+
+def read_one(kind: str, name: str, stored: S, read: Callable[[S], T]) -> T:
+    """Raises ``Conflict`` for a row, or rows, that cannot be read."""
+    try:
+        return read(stored)
+    except UNREADABLE as error:
+        raise needs_newer(kind, name, why_unreadable(error)) from error
+
+
+def needs_newer(kind: str, name: str, why: str) -> Conflict:
+    return Conflict(
+        f"{kind} {name!r} {why}",
+        next_step="ask a manager of the release that has stored it: `moorage managers` shows their versions; "
+        "after an upgrade, restart those of the release before",
+    )
+
+
+class UnreadableRows:
+    """Those that this manager has met lately, apart from what it only showed to somebody."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._met: dict[tuple[str, str], tuple[str, float]] = {}  # why, and when last
+
+    def each(self, kind: str, rows: Iterable[Row], read: Callable[[Row], T], *, key: str = "id") -> list[T]:
+        """What ``read`` makes of each row; those that it cannot read are left out. ``key``: the column that
+        identifies a row."""
+        found = []
+        for row in rows:
+            try:
+                found.append(read(row))
+            except UNREADABLE as error:
+                self.met(kind, str(row[key]), why_unreadable(error))
+            else:
+                if self._met:
+                    self._met.pop((kind, str(row[key])), None)
+        return found
+
+    def met(self, kind: str, key: str, why: str) -> None:
+        """A row cannot be read, and is left out."""
+        before = self._met.get((kind, key))
+        if before is None and len(self._met) >= MOST:
+            return
+        if before is None or before[0] != why:
+            log.error("leaving out a row that this release does not know", kind=kind, row=key, why=why)
+        self._met[kind, key] = why, self._clock.monotonic()
+
+    def counts(self) -> dict[str, int]:
+        """How many there are, by kind."""
+        self._forget()
+        return dict(Counter(kind for kind, _ in self._met))
+
+    def problems(self) -> dict[str, str]:
+        """For the health of the manager: by kind, how many there are, and one of them with the reason."""
+        counts, found = self.counts(), {}
+        for (kind, key), (why, _) in self._met.items():
+            found[f"rows of {kind}"] = f"{counts[kind]} left out, such as {key}: {why}"
+        return found
+
+    def _forget(self) -> None:
+        oldest = self._clock.monotonic() - FORGOTTEN_S
+        self._met = {key: met for key, met in self._met.items() if met[1] >= oldest}
