@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.mutations import (
     client_catalog,
     device_catalog,
+    guard_catalog,
     http_catalog,
     identity_catalog,
     metering_catalog,
@@ -40,6 +41,7 @@ MUTATIONS = (
     *newer_rows_catalog.MUTATIONS,
     *client_catalog.MUTATIONS,
     *device_catalog.MUTATIONS,
+    *guard_catalog.MUTATIONS,
     *proxy_catalog.MUTATIONS,
     *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,

@@ -9,7 +9,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.scope import Scope
-from moorage.manager.scheduling import plan
+from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, reconcile_all, schedule
@@ -41,6 +41,49 @@ async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Sto
     assert await schedule(store) == 1, "on the other device"
     (device,) = await store.database.fetch("SELECT device_id FROM allocations WHERE device_id <> ''")
     assert device["device_id"] != unhealthy
+
+
+# What an agent may have become since the plan: the change, and what undoes it.
+CHANGES = {
+    "silent": ("status = 'SUSPECT'", "status = 'ALIVE'"),
+    "not ready": ("refuses_orders = true", "refuses_orders = false"),
+    "leaving": ("leaving = true", "leaving = false"),
+    "without its stream": ("detached_stream = stream", "detached_stream = NULL"),
+    "dialing out": ("address = 'a.agent.invalid'", "address = '127.0.0.1'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (change, part)
+        for change in CHANGES
+        for part in ("alone", "main1", "sub1")
+        # One kernel needs no other agent to reach it.
+        if (change, part) != ("dialing out", "alone")
+    ],
+)
+async def test_nothing_is_placed_on_an_agent_that_takes_nothing_any_more(
+    store: Store, change: str, part: str
+) -> None:
+    """Whichever kernel of a session would be there: all are placed, or none."""
+    for n in (1, 2):
+        await FakeAgent(store, f"node-{n}").report()
+    cluster = {} if part == "alone" else {"cluster": {"size": 2, "mode": "multi-node"}}
+    await store.sessions.create(
+        SYSTEM, SessionSpec.model_validate({"command": ["x"], "name": "job"} | cluster)
+    )
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
+    agent = place.kernels[1 if part == "sub1" else 0].agent_id
+    done, undone = CHANGES[change]
+    await store.database.fetch(f"UPDATE agents SET {done} WHERE id = $1", agent)
+    assert await store.scheduling.place([place], term) == 0
+    assert {one.status for one in (await store.sessions.get(SYSTEM, "job")).kernels} == {Status.PENDING}
+    assert await store.database.fetch("SELECT FROM allocations") == []
+    await store.database.fetch(f"UPDATE agents SET {undone} WHERE id = $1", agent)
+    assert await store.scheduling.place([place], term) == 1
 
 
 @pytest.mark.parametrize("reason", ["struck-by-lightning", "oom"])

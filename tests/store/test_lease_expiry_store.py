@@ -116,6 +116,18 @@ async def test_contact_after_the_look_keeps_the_kernel(store: Store) -> None:
     assert await store.kernel_leases.expire(found, term) == 0
 
 
+async def test_contact_that_a_silent_agent_had_after_the_look_keeps_the_kernel(store: Store) -> None:
+    """It was heard from, and has become silent again since."""
+    await running(store, retries=1)
+    await mark_silent(store)
+    seen = await store.kernel_leases.on_silent_agents()
+    await store.database.fetch("UPDATE agents SET last_seen = last_seen + interval '1 s'")
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    assert await store.kernel_leases.expire(seen, term) == 0
+    assert await store.kernel_leases.expire(await store.kernel_leases.on_silent_agents(), term) == 1
+
+
 async def test_former_leader_expires_nothing(store: Store) -> None:
     await running(store, retries=1)
     await mark_silent(store)

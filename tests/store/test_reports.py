@@ -157,6 +157,26 @@ async def test_only_ends_of_kernels_are_written_durably(
         assert told == ["off", "on"]
 
 
+async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> None:
+    """Whoever else says that it has ended: what it holds elsewhere may still be in use."""
+    agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
+    for agent in agents:
+        await agent.report()
+    await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], agents=["node-1"]))
+    assert await schedule(store) == 1
+    [row] = await store.database.fetch("UPDATE kernels SET status = 'TERMINATED' RETURNING id")
+    for name, freed in (("node-2", []), ("node-1", ["node-1"])):
+        released = await store.database.fetch(SQL["allocation_release"], [row["id"]], [name], [0])
+        assert [one["agent_id"] for one in released] == freed
+        used = {
+            one["used"] > 0
+            for one in await store.database.fetch(
+                "SELECT used FROM agent_slots WHERE agent_id = 'node-1' AND slot = 'cpu'"
+            )
+        }
+        assert used == {not freed}
+
+
 async def test_new_incarnation_is_written(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()

@@ -86,6 +86,20 @@ async def test_failed_program_is_requeued_on_the_only_agent_after_backoff(store:
     assert (await store.agents.get("node-1")).offers[0].used == 0
 
 
+async def test_requeued_session_waits_anew(store: Store) -> None:
+    """How often others went ahead of its first run gives its next one no right to agents."""
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.sessions.create(Scope.system("test"), job(retries=1))
+    await store.database.fetch("UPDATE sessions SET bypassed = 7, retries = 3 WHERE id = $1", made.id)
+    kernel = await run(store, agent)
+    await end(store, agent, kernel, **FAILED)
+    await pass_time(store)
+    (waiting,) = (await store.scheduling.snapshot("default")).pending
+    assert (waiting.session_id, waiting.bypassed, waiting.retries) == (made.id, 0, 0)
+    assert await store.database.fetch("SELECT bypassed FROM sessions") == [(0,)]
+
+
 async def test_successful_retry_is_a_success(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()

@@ -12,6 +12,7 @@ import pytest
 from moorage.agent.kernel.outcome import Outcome, TerminationCause
 from moorage.agent.runtimes import Handle
 from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
+from moorage.common.aio.clock import ManualClock
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
@@ -94,6 +95,22 @@ def test_round_trip(tmp_path: Path) -> None:
     reopened.remove(KernelId("k1"))
     reopened.remove(KernelId("k1"))
     assert set(reopened.load()) == {"k2", "k3", "k4"}
+
+
+def test_starts_are_numbered_upwards_whatever_the_clock_says(tmp_path: Path) -> None:
+    """A manager takes the stream of a start with a smaller number for an older one, and refuses it."""
+    clock = ManualClock()
+    first = Checkpoint(tmp_path).record_start(clock)
+    assert first.start == clock.now().timestamp() * 1000
+    numbers = [first.start]
+    for seconds in (0.0, -86_400.0, -86_400.0, 3.0):
+        clock.advance(seconds)
+        again = Checkpoint(tmp_path).record_start(clock)
+        assert again.identity == first.identity
+        numbers.append(again.start)
+    assert numbers == [first.start + n for n in range(5)]
+    clock.advance(10 * 86_400.0)
+    assert Checkpoint(tmp_path).record_start(clock).start == clock.now().timestamp() * 1000
 
 
 def test_field_names_on_disk(tmp_path: Path) -> None:

@@ -195,6 +195,34 @@ def test_overdue_session_that_a_guard_refuses_gets_a_reservation_too() -> None:
     assert reserved(result) == {"first": [(["a"], 50)], "second": [(["b"], None)]}
 
 
+def pair(name: str, **fields: Any) -> Pending:
+    return cluster(name, 4, 4, mode="multi-node", bypassed=1, **fields)
+
+
+@pytest.mark.parametrize("ends", [None, 5], ids=["unknown ends", "known ends"])
+@pytest.mark.parametrize(
+    ("make", "each"),
+    [
+        pytest.param(late, 1, id="anywhere"),
+        pytest.param(lambda name, **f: late(name, labels={"zone": "x"}, **f), 1, id="with constraints"),
+        pytest.param(pair, 2, id="clusters"),
+    ],
+)
+def test_two_overdue_sessions_have_agents_of_their_own(make: Any, each: int, ends: int | None) -> None:
+    """Held by both, an agent starts the one, and the other has waited for nothing."""
+    agents = [
+        replace(started(name, n), labels={"zone": "x"})
+        if ends is None
+        else replace(busy(name, ends + n), labels={"zone": "x"})
+        for n, name in enumerate("abcd")
+    ]
+    result = reserved(make_plan(agents, [make("first"), make("second", created=1)], **LATE))
+    assert result == {
+        "first": [(["a", "b"][:each], None if ends is None else ends + each - 1)],
+        "second": [(["a", "b", "c", "d"][each : 2 * each], None if ends is None else ends + 2 * each - 1)],
+    }
+
+
 def test_reservation_counts_what_it_has_admitted() -> None:
     agent = node("a", 8, free_cpu=4, running=(running("on-a", 4, 9),))
     waiting = [session("head", 6), session("x", 2), session("y", 2), session("z", 2, time_limit=9)]

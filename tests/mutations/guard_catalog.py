@@ -1,0 +1,140 @@
+"""Guards that stand behind another one, so that the tests of that one do not miss them: checks at commit,
+leases of kernels, numbers of starts, reservations beside each other. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+PLACE = "manager/store/sql/session_place.sql"
+LEASES = "agent/kernel/leases.py"
+RESERVATION = "manager/scheduling/backfill/reservation.py"
+COMMIT = ("tests/store/test_commit_checks.py",)
+LEASED = ("tests/unit/agent/test_lease_contact.py",)
+STARTS = ("tests/unit/agent/test_checkpoint.py",)
+RESERVED = ("tests/unit/manager/test_reservations.py",)
+REPORTS = ("tests/store/test_reports.py",)
+MAIN = (
+    "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream"
+)
+SUB = "ON a.id = u.agent_id AND a.status = 'ALIVE' AND a.ready AND NOT a.draining\n"
+
+
+def _without(what: str, before: str, part: str) -> Mutation:
+    return Mutation(
+        f"a session is placed on an agent that {what}", PLACE, before, before.replace(part, ""), COMMIT
+    )
+
+
+MUTATIONS = (
+    _without("is silent", MAIN, "a.status = 'ALIVE' AND "),
+    _without("is not ready", MAIN, "a.ready AND "),
+    _without("is leaving", MAIN, "NOT a.draining AND "),
+    _without("has lost its stream", MAIN, " AND a.detached_stream IS DISTINCT FROM a.stream"),
+    _without("is silent, for a sub kernel", SUB, " AND a.status = 'ALIVE'"),
+    _without("is not ready, for a sub kernel", SUB, " AND a.ready"),
+    _without("is leaving, for a sub kernel", SUB, " AND NOT a.draining"),
+    _without(
+        "has lost its stream, for a sub kernel",
+        "AND a.detached_stream IS DISTINCT FROM a.stream\n                      WHERE u.id",
+        "AND a.detached_stream IS DISTINCT FROM a.stream\n                      ",
+    ),
+    Mutation(
+        "a cluster is placed although its main agent dials out",
+        PLACE,
+        "JOIN agents a ON a.id IN (u.agent_id, i.agent_id)",
+        "JOIN agents a ON a.id = u.agent_id",
+        COMMIT,
+    ),
+    Mutation(
+        "a cluster is placed although the agent of a sub kernel dials out",
+        PLACE,
+        "JOIN agents a ON a.id IN (u.agent_id, i.agent_id)",
+        "JOIN agents a ON a.id = i.agent_id",
+        COMMIT,
+    ),
+    Mutation(
+        "a late answer counts as contact of that moment",
+        LEASES,
+        "contact = sent_at / 1000",
+        "contact = self._clock.boottime()",
+        LEASED,
+    ),
+    Mutation("an older answer shortens a lease", LEASES, "if contact <= self._contact:", "if False:", LEASED),
+    Mutation(
+        "a kernel starts on a lease that is nearly over",
+        LEASES,
+        "while self._contact + lease_s / 2 < self._clock.boottime():",
+        "while self._contact + lease_s < self._clock.boottime():",
+        LEASED,
+    ),
+    Mutation(
+        "the shortest lease is forgotten with the first of its kernels",
+        LEASES,
+        "            self._durations[lease_s] -= 1\n",
+        "            self._durations[lease_s] = 0\n",
+        LEASED,
+    ),
+    Mutation(
+        "starts follow a clock that was set back",
+        "agent/state/checkpoint.py",
+        "start = max(last_start + 1, int(clock.now().timestamp() * 1000))",
+        "start = int(clock.now().timestamp() * 1000)",
+        STARTS,
+    ),
+    Mutation(
+        "two overdue sessions hold the same agents",
+        RESERVATION,
+        "excluded = set(self._guards_of)",
+        "excluded = set[int]()",
+        RESERVED,
+    ),
+    Mutation(
+        "two overdue sessions with constraints hold the same agents",
+        RESERVATION,
+        "for node in self._acceptable(self._guards_of.keys())\n                if all(",
+        "for node in self._acceptable()\n                if all(",
+        RESERVED,
+    ),
+    Mutation(
+        "two blocked sessions wait for the same end",
+        RESERVATION,
+        "self._index.known.first(self._pool, self._item.shape, self._now, self._guards_of.keys())",
+        "self._index.known.first(self._pool, self._item.shape, self._now, set())",
+        RESERVED,
+    ),
+    Mutation(
+        "two blocked sessions with constraints wait for the same end",
+        RESERVATION,
+        "for node in self._acceptable(self._guards_of.keys()):\n            timeline",
+        "for node in self._acceptable():\n            timeline",
+        RESERVED,
+    ),
+    Mutation(
+        "two blocked clusters wait for the same ends",
+        RESERVATION,
+        "for node in self._acceptable(self._guards_of.keys())\n                if node.fits_when_empty",
+        "for node in self._acceptable()\n                if node.fits_when_empty",
+        RESERVED,
+    ),
+    Mutation(
+        "a requeued session is overdue at once",
+        "manager/store/sql/session_transition.sql",
+        "bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END",
+        "bypassed = s.bypassed",
+        ("tests/store/test_requeue.py",),
+    ),
+    Mutation(
+        "any agent frees what a kernel holds",
+        "manager/store/sql/allocation_release.sql",
+        "a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND",
+        "a.kernel_id = i.kernel_id AND",
+        REPORTS,
+    ),
+    Mutation(
+        "a lease expires although its agent was heard from",
+        "manager/store/sql/kernel_leases_expire.sql",
+        "a.status <> 'ALIVE' AND a.last_seen = i.contact",
+        "a.status <> 'ALIVE'",
+        ("tests/store/test_lease_expiry_store.py",),
+    ),
+)
