@@ -12,6 +12,8 @@ COMMIT = ("tests/store/test_commit_checks.py",)
 LEASED = ("tests/unit/agent/test_lease_contact.py",)
 STARTS = ("tests/unit/agent/test_checkpoint.py",)
 RESERVED = ("tests/unit/manager/test_reservations.py",)
+DISK = ("tests/conformance/test_full_state_disk.py",)
+SHIM = "agent/runtimes/process/shim.py"
 REPORTS = ("tests/store/test_reports.py",)
 MAIN = (
     "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream"
@@ -136,5 +138,19 @@ MUTATIONS = (
         "a.status <> 'ALIVE' AND a.last_seen = i.contact",
         "a.status <> 'ALIVE'",
         ("tests/store/test_lease_expiry_store.py",),
+    ),
+    Mutation(
+        "an exit needs space that may be gone by then",
+        SHIM,
+        'for name in ("pids", "exit"):',
+        'for name in ("pids",):',
+        DISK,
+    ),
+    Mutation(
+        "a small file takes new space although some is reserved for it",
+        "agent/runtimes/process/shim_system.py",
+        '    temporary = f"{path}.reserved"\n',
+        '    temporary = f"{path}.{os.getpid()}"\n',
+        DISK,
     ),
 )

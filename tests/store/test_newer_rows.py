@@ -303,9 +303,9 @@ async def test_an_autoscaled_endpoint_does_not_stop_the_scaling_of_others(store:
 
 async def test_an_agent_does_not_stop_placement_on_others(store: Store) -> None:
     for name in ("odd", "even"):
-        await FakeAgent(store, name).report()
+        await FakeAgent(store, name, labels={"rack": "7"}).report()
     await store_newer(store, "agents", "labels", "id = 'odd'", [1])
-    made = [await create(store, f"s{n}") for n in range(2)]
+    made = [await create(store, f"s{n}", labels={"rack": "7"}) for n in range(2)]
     assert await schedule(store) == 2
     placed = {(await store.sessions.get(SYSTEM, one.id)).kernels[0].agent_id for one in made}
     assert placed == {"even"}
@@ -405,14 +405,14 @@ async def test_a_key_does_not_close_the_proxies_to_others(store: Store) -> None:
 
 async def test_budgets_are_measured_beside_one_that_is_not_known(store: Store) -> None:
     for name in ("odd", "vision"):
-        budget = BudgetSpec.model_validate({"hard": 10})
+        budget = BudgetSpec.model_validate({"hard": 0})
         await store.budgets.put(SYSTEM, "project", name, "requests", "year", budget)
     await store.database.fetch("ALTER TABLE budgets DROP CONSTRAINT IF EXISTS budgets_policy_check")
     await store_newer(store, "budgets", "policy", "name = 'odd'", "pray")
     assert [one.name for one in await store.budgets.visible(Scope.system())] == ["vision"]
     term = await store.leases.acquire("test", 60)
     assert term is not None
-    await store.budgets.measure(term)
+    assert [one.budget.name for one in await store.budgets.measure(term)] == ["vision"]
 
 
 async def test_a_template_is_one_line_of_the_list(store: Store) -> None:

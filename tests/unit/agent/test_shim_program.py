@@ -60,3 +60,16 @@ def test_errors_match_execvpe(folders: list[Path], name: str, number: int) -> No
     with pytest.raises(OSError, match=message) as expected:
         os.execvpe(name, [name], {"PATH": path})
     assert caught.value.errno == expected.value.errno == number
+
+
+def test_a_small_file_is_written_into_the_space_that_was_reserved_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "exit"
+    shim_system.reserve(str(path))
+    reserved = tmp_path / "exit.reserved"
+    assert (reserved.stat().st_size, reserved.stat().st_blocks > 0) == (shim_system.RESERVED_BYTES, True)
+    inode = reserved.stat().st_ino
+    shim_system.replace(str(path), '{"code": 0}')
+    assert (path.read_text(), path.stat().st_ino) == ('{"code": 0}', inode)
+    assert os.listdir(tmp_path) == ["exit"]
+    shim_system.replace(str(path), "again")
+    assert path.read_text() == "again"

@@ -216,7 +216,12 @@ def test_two_overdue_sessions_have_agents_of_their_own(make: Any, each: int, end
         else replace(busy(name, ends + n), labels={"zone": "x"})
         for n, name in enumerate("abcd")
     ]
-    result = reserved(make_plan(agents, [make("first"), make("second", created=1)], **LATE))
+    pending = [make("first"), make("second", created=1)]
+    planner = IncrementalPlanner("g", Policy(**LATE))
+    planner.update_agents(agents)
+    planner.update_sessions(pending)
+    result = reserved(make_plan(agents, pending, **LATE))
+    assert reserved(planner.plan(NOW)) == result
     assert result == {
         "first": [(["a", "b"][:each], None if ends is None else ends + each - 1)],
         "second": [(["a", "b", "c", "d"][each : 2 * each], None if ends is None else ends + 2 * each - 1)],

@@ -21,6 +21,7 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.agent.kernel.start_trace import program_traceparent
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed
+from moorage.agent.runtimes.base import failed_write
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.agent.state.ports import NoFreePort
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -103,7 +104,7 @@ async def write_intent(context: AgentContext, record: KernelRecord) -> None:
     try:
         await asyncio.to_thread(context.checkpoint.write, record)
     except OSError as error:
-        raise Refused(Reason.CREATE_FAILED, f"the agent cannot write its checkpoint: {error}") from None
+        raise Refused(failed_write(error.errno), f"the agent cannot write its checkpoint: {error}") from None
 
 
 async def fetch_model(

@@ -6,6 +6,7 @@ runtime passes it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -54,6 +55,11 @@ class CreateFailed(MoorageError):
     ) -> None:
         super().__init__(message, next_step=next_step)
         self.reason, self.clean = reason, clean
+
+
+def failed_write(number: int | None) -> Reason:
+    """Why a kernel cannot start whose state cannot be written. ``number``: of ``errno``."""
+    return Reason.DISK_FULL if number in (errno.ENOSPC, errno.EDQUOT) else Reason.CREATE_FAILED
 
 
 class RuntimeFailed(MoorageError):

@@ -8,6 +8,7 @@ kinds is renamed to ``*.corrupt`` and logged; its kernel is then recovered throu
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -106,7 +107,10 @@ class Checkpoint:
     def __init__(self, state: Path) -> None:
         self._records, self._generation_file = state / "checkpoint", state / "agent.json"
         self._identity_file = state / "identity.json"
-        self._records.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._records.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise _cannot_write(state, error) from None
 
     def load(self) -> dict[KernelId, KernelRecord]:
         records: dict[KernelId, KernelRecord] = {}
@@ -136,7 +140,8 @@ class Checkpoint:
         """Record a start of the agent. Its number exceeds that of every earlier start and follows the clock:
         of two copies of one state directory, the one started later prevails.
 
-        Raises ``StartupError`` for an unreadable file: a new identity would make this a different agent.
+        Raises ``StartupError`` for an unreadable file: a new identity would make this a different agent; and
+        where nothing can be written, as on a full disk.
         """
         try:
             known = json.loads(self._identity_file.read_text())
@@ -150,7 +155,10 @@ class Checkpoint:
                 "admits once the known one is LOST or removed with `moorage agents forget ID`",
             ) from None
         start = max(last_start + 1, int(clock.now().timestamp() * 1000))
-        self._replace(self._identity_file, {"version": VERSION, "identity": identity, "start": start})
+        try:
+            self._replace(self._identity_file, {"version": VERSION, "identity": identity, "start": start})
+        except OSError as error:
+            raise _cannot_write(self._identity_file.parent, error) from None
         return AgentStart(identity, start)
 
     def generation(self) -> int:
@@ -183,6 +191,16 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _cannot_write(state: Path, error: OSError) -> StartupError:
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StartupError(
+        f"the agent cannot write its state in {state}: {os.strerror(error.errno or 0)}",
+        next_step=f"free space on the disk of {state}; the agent's kernels run on meanwhile"
+        if is_full
+        else "make the directory writable for the user of the agent",
+    )
 
 
 def _quarantine(path: Path, error: Exception) -> None:

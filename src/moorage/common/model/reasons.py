@@ -203,8 +203,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.DISK_FULL: ReasonInfo(
-            "the disk that holds Docker's data on the agent's node is full",
-            "free disk space on that node; see agent.docker_gc and agent.docker_min_free",
+            "a disk of the agent's node is full",
+            "free space on that node: the detail says where; for images see agent.docker_gc and "
+            "agent.docker_min_free",
             failure=True,
             retryable=True,
         ),

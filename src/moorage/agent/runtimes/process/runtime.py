@@ -32,6 +32,7 @@ from moorage.agent.runtimes.base import (
     OnProgress,
     RuntimeFailed,
     RuntimeObservation,
+    failed_write,
     ignore_progress,
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
@@ -295,7 +296,8 @@ class ProcessRuntime:
             if prestarted and sandbox is None:
                 self._isolation.remove_groups(prestarted.groups)
         except (OSError, ValueError, py_compile.PyCompileError) as error:
-            raise CreateFailed(f"cannot start {launch.argv[0]!r}: {error}") from None
+            reason = failed_write(error.errno) if isinstance(error, OSError) else Reason.CREATE_FAILED
+            raise CreateFailed(f"cannot start {launch.argv[0]!r}: {error}", reason=reason) from None
         keyword, *values = status.split() or [""]
         if keyword == "started":
             stat = procfs.stat(pid)
@@ -304,24 +306,36 @@ class ProcessRuntime:
                 launch.kernel_id, (pid, start), (int(values[0]), int(values[1]))
             )
             return replace(handle, started=True)
-        if keyword == "exec":
+        if keyword == "busy" and (existing := self._directories.load(launch.kernel_id)):
             _await_exit_of_child(pid)
-            raise CreateFailed(
+            return existing
+        if refusal := self._refusal(launch, keyword, values):
+            _await_exit_of_child(pid)
+            raise refusal
+        detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
+        raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
+
+    def _refusal(self, launch: Launch, keyword: str, values: list[str]) -> CreateFailed | None:
+        """From the status line of a supervisor that has started nothing; None for another one."""
+        if keyword == "exec":
+            return CreateFailed(
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(values[0]))}",
                 next_step="use the path of a program on the agent's node",
             )
+        if keyword == "state":
+            number = int(values[0])
+            return CreateFailed(
+                f"the agent's node has no space for the state of a kernel: {os.strerror(number)}",
+                reason=failed_write(number),
+                next_step=f"free space on the disk of {self._directories.path(launch.kernel_id).parent}",
+            )
         if keyword == "sandbox":
-            _await_exit_of_child(pid)
-            raise CreateFailed(
+            return CreateFailed(
                 f"cannot isolate the kernel: {' '.join(values)}",
                 reason=Reason.NOT_ISOLATED,
                 next_step="restart the agent on that node: it says what is missing",
             )
-        if keyword == "busy" and (existing := self._directories.load(launch.kernel_id)):
-            _await_exit_of_child(pid)
-            return existing
-        detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
-        raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
+        return None
 
     def _make_sandbox(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
         try:

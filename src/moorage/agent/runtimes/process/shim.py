@@ -4,7 +4,7 @@ Run by the process runtime as ``python -I -S process_shim.pyc [GROUP ...]``. It 
 environment of the kernel from descriptor 4 (``prestarted_shim.py``), and exits if none arrive; with control
 groups, process 1 of a sandbox waits in them until then. The arguments are STATE_DIR LOG_DIR LOG_MAX_BYTES
 LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX PROGRAM [ARG ...]. It writes one status line to descriptor
-3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR`` or ``busy``.
+3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``, ``state ERRNO`` or ``busy``.
 
 It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
 because every import delays the start of every kernel (decision 15).
@@ -18,7 +18,8 @@ because every import delays the start of every kernel (decision 15).
 * With LEASE_S it ends the program, as after SIGTERM, when so many seconds have passed since the last contact
   of the node with a manager: CONTACT, or a later one in LEASE_FILE, both in seconds since boot.
 * It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the machine
-  the processes have ended too, and the boot id in ``pids`` reveals that.
+  the processes have ended too, and the boot id in ``pids`` reveals that. It takes the space for both before
+  it starts the program, and starts none without: an exit is recorded although the disk has filled up since.
 """
 
 from __future__ import annotations
@@ -319,6 +320,13 @@ def main() -> None:
         return _report("busy\n")
     if os.path.exists(f"{state}/exit") or os.path.exists(f"{state}/pids"):
         return _report("busy\n")  # it was started before; a kernel is never started twice
+    try:
+        for name in ("pids", "exit"):
+            system.reserve(f"{state}/{name}")
+    except OSError as error:
+        if init is not None:
+            init.dismiss()
+        return _report(f"state {error.errno or errno.EIO}\n")
     system.prctl_set(system.PR_SET_NAME, b"moorage-shim")
     system.prctl_set(system.PR_SET_CHILD_SUBREAPER, 1)
     if encoded and init is None:

@@ -19,11 +19,27 @@ def prctl_set(option: int, value: int | bytes) -> None:
     _ctypes.call_function(_prctl, (option, value, 0, 0, 0))
 
 
+# More than anything that is written by ``replace``: one block of most file systems.
+RESERVED_BYTES = 4096
+
+
+def reserve(path: str) -> None:
+    """Take the space that ``replace`` needs later, when the disk may be full. Raises ``OSError``."""
+    fd = os.open(f"{path}.reserved", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if os.write(fd, bytes(RESERVED_BYTES)) < RESERVED_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(fd)
+
+
 def replace(path: str, text: str) -> None:
+    """Into the space that is reserved for it, if it is, and then by rename."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    temporary = f"{path}.{os.getpid()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(fd, text.encode())
+    temporary = f"{path}.reserved"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
+    written = os.write(fd, text.encode())
+    os.ftruncate(fd, written)
     os.close(fd)
     os.replace(temporary, path)
 
