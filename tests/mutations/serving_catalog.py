@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 REPLICAS = ("tests/unit/manager/test_rollouts.py", "tests/unit/manager/test_replicas.py")
 AUTOSCALE = ("tests/unit/manager/test_autoscale.py",)
 HEALTH = ("tests/unit/agent/test_health.py",)
+NEW_TERMS = ("tests/store/test_new_terms.py",)
 
 MUTATIONS = (
     Mutation(
@@ -85,5 +86,40 @@ MUTATIONS = (
         "DEFAULT - priority",
         "-priority",
         ("tests/unit/proxy/test_flow.py", "-k", "priority"),
+    ),
+    Mutation(
+        "a new leader does not know when healthy replicas end",
+        "manager/loops/replica_controller.py",
+        "everything=True",
+        "everything=False",
+        NEW_TERMS,
+    ),
+    Mutation(
+        "timers of lost announcements are lost",
+        "manager/loops/replica_controller.py",
+        "self._planning.restart()",
+        "pass",
+        NEW_TERMS,
+    ),
+    Mutation(
+        "budgets wait for a follower's interval when a term begins",
+        "manager/loops/leader.py",
+        "[Topic.SCHEDULE, Topic.ENDPOINTS, Topic.BUDGETS]",
+        "[Topic.SCHEDULE, Topic.ENDPOINTS]",
+        NEW_TERMS,
+    ),
+    Mutation(
+        "a leader that leads again trusts what it wrote before",
+        "manager/loops/scheduler.py",
+        "self._store.scheduling.forget_holds()",
+        "pass",
+        NEW_TERMS,
+    ),
+    Mutation(
+        "a warning that was decided before a failover is never told",
+        "manager/workloads/idle.py",
+        "if state.warned_s is None or (in_s > 0 and not told):",
+        "if state.warned_s is None:",
+        NEW_TERMS,
     ),
 )

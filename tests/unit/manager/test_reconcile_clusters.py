@@ -178,6 +178,7 @@ def test_degraded_is_recorded_once_although_the_session_is_warned_as_idle() -> N
     assert used is not None
     assert (used.detail, used.reason) == (first.detail, first.reason)
     assert reconcile_session(replace(degraded, detail=used.detail), NOW, 120) is None
+    assert idle_event(replace(degraded, detail=used.detail), "", NOW) is None
     alone = idle_event(session(INTERACTIVE, R, R, R, R), "idle: ends", NOW)
     assert alone is not None
     assert alone.detail == "idle: ends"

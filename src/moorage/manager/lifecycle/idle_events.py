@@ -11,9 +11,11 @@ from moorage.manager.lifecycle.transitions import Event, Transition, next_status
 
 
 def idle_event(session: SessionSnapshot, detail: str, now: datetime) -> Transition | None:
-    """``detail``: the warning; "": it is void. None for a session that does not run. Its deadline stays, and
-    so does what its detail tells of lost kernels: otherwise their loss would be recorded again."""
-    if session.status is not Status.RUNNING:
+    """``detail``: the warning; "": it is void. None for a session that does not run, and for one that tells
+    of no warning that could be void. Its deadline stays, and so does what its detail tells of lost kernels:
+    otherwise their loss would be recorded again."""
+    told = with_warning(describe_losses(session), detail)
+    if session.status is not Status.RUNNING or (not detail and told == session.detail):
         return None
     event = Event.IDLE_WARNING if detail else Event.IN_USE
     left_s = None if session.deadline_at is None else (session.deadline_at - now).total_seconds()
@@ -24,6 +26,6 @@ def idle_event(session: SessionSnapshot, detail: str, now: datetime) -> Transiti
         event,
         next_status(session.status, event),
         session.reason,
-        with_warning(describe_losses(session), detail),
+        told,
         deadline_s=left_s,
     )

@@ -97,5 +97,5 @@ def _windows(rules: Mapping[SessionId, IdleSettings]) -> dict[SessionId, tuple[f
 def _judge(one: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None) -> Judgment:
     """A session whose agents are silent is not observed."""
     used = {} if use is None else percent_used(one.slots, use.cpu, use.memory, use.gpu)
-    look = Look(elapsed_s if one.reached else 0.0, one.sightings, one.traffic_known, used)
+    look = Look(elapsed_s if one.reached else 0.0, one.sightings, one.traffic_known, used, one.told)
     return judge(one.state, look, settings)

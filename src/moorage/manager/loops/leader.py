@@ -77,7 +77,7 @@ class Leader:
             if not was_leading:
                 log.info("leading", term=self._term)
                 # What only the leader does has waited for one.
-                self._store.notifier.notify([Topic.SCHEDULE, Topic.ENDPOINTS])
+                self._store.notifier.notify([Topic.SCHEDULE, Topic.ENDPOINTS, Topic.BUDGETS])
 
     async def _stand(self) -> int | None:
         """Acquire the lease if it is free. Otherwise look again when it ends."""

@@ -32,12 +32,15 @@ log = structlog.get_logger("moorage.replicas")
 
 
 # The sweep looks at so many endpoints each second, changed or not. At once where notifications may be
-# missing.
+# missing: then every endpoint is also planned once, so many in each run, after those that are not as wanted.
 SWEEP_S, SWEPT = 1.0, 25
 
 
 class ReplicaController:
-    """Looks at endpoints that changed, whose replicas or their agents did, and whose next plan is due."""
+    """Looks at endpoints that changed, whose replicas or their agents did, and whose next plan is due.
+
+    When that is, each plan says, and nothing else: a new term plans every endpoint once, healthy ones, too.
+    """
 
     def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
         self._store, self._leader, self._clock = store, leader, clock
@@ -46,6 +49,7 @@ class ReplicaController:
         self._look_at: dict[EndpointId, datetime] = {}
         self._term: int | None = None
         self._sweep: Sweep[EndpointId] = Sweep()
+        self._planning: Sweep[EndpointId] = Sweep()
         self._swept_at = 0.0
         self._late: set[EndpointId] = set()
         self.loop = Loop("replicas", self.run_once, interval_s=1.0, clock=clock)
@@ -53,16 +57,20 @@ class ReplicaController:
 
     def _endpoints_changed(self, endpoints: Collection[EndpointId] | None) -> None:
         if endpoints is None:
-            self._sweep.restart()
+            self._restart()
         else:
             self._changed.update(endpoints)
         self.loop.nudge()
+
+    def _restart(self) -> None:
+        self._sweep.restart()
+        self._planning.restart()
 
     async def run_once(self) -> None:
         term, mono = self._leader.term, self._clock.monotonic()
         if term != self._term:
             self._term, self._look_at, self._late = term, {}, set()
-            self._sweep.restart()
+            self._restart()
         if term is None:
             self._changed.clear()
             return
@@ -75,6 +83,18 @@ class ReplicaController:
             self._sweep.advance(cursor)
             self._changed.update(found)
             self._swept_at = mono
+        await self._reconcile_changed(term)
+        if self._planning.urgent:
+            found, cursor = await self._store.replicas.sweep(
+                _SCOPE, self._planning.begin(), SWEPT, everything=True
+            )
+            self._changed.update(found)
+            await self._reconcile_changed(term)
+            self._planning.advance(cursor)
+        if self._planning.urgent:
+            self.loop.nudge()
+
+    async def _reconcile_changed(self, term: int) -> None:
         changed, self._changed = sorted(self._changed), set()
         try:
             while changed and self._leader.term == term:

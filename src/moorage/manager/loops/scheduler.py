@@ -45,11 +45,16 @@ class Scheduler:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._terminator, self._recorder, self._tracer = terminator, recorder, tracer
         self._selectors, self._planners = SelectorPlugins(), PlannerCache()
+        self._term: int | None = None
         self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, bursts=True)
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:
         # Every change of the cluster wakes this loop in every manager, and only the leader has work.
+        if self._leader.term != self._term:
+            # Another leader may have written other holds since this one led last.
+            self._term, self._planners = self._leader.term, PlannerCache()
+            self._store.scheduling.forget_holds()
         groups = [] if self._leader.term is None else await self._store.groups.with_pending()
         for group, policy in groups:
             term = self._leader.term

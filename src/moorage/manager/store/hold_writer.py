@@ -97,6 +97,11 @@ class HoldWriter:
         self._groups: defaultdict[str, _Group] = defaultdict(_Group)
         self._deferred: dict[str, list[Hold]] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
 
+    def forget(self) -> None:
+        """Nothing that was recorded counts as recorded any more."""
+        self._groups.clear()
+        self._deferred.clear()
+
     def any_waits_for_capacity(self, group: str) -> bool:
         return bool(self._groups[group].capacity)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from moorage.common.model.idle import IdleChoice, IdlePolicy
 from moorage.common.model.ids import SessionId
 from moorage.manager.identity.scope import Scope
+from moorage.manager.lifecycle.losses import IDLE
 from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import FRESH_S
 from moorage.manager.store.queries import SQL
@@ -24,7 +25,7 @@ from moorage.manager.workloads.idle import (
 @dataclass(frozen=True, slots=True)
 class IdleSession:
     """A session to which ``policy``, of its group, or its own ``choice`` applies. ``sightings`` counts its
-    traffic. ``reached``: all its agents report."""
+    traffic. ``reached``: all its agents report. ``told``: its detail warns of its end."""
 
     session_id: SessionId
     project: str
@@ -36,6 +37,7 @@ class IdleSession:
     sightings: int
     traffic_known: bool
     reached: bool
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class IdleStore:
 
     async def sessions(self) -> list[IdleSession]:
         """Running interactive sessions with idle criteria."""
-        rows = await self._connection.fetch(SQL["idle_sessions"], FRESH_S)
+        rows = await self._connection.fetch(SQL["idle_sessions"], FRESH_S, IDLE)
         return self._unreadable.each("session", rows, _session)
 
     async def use(self, windows: Mapping[SessionId, tuple[float, int]]) -> dict[SessionId, MeanUse]:
@@ -121,4 +123,5 @@ def _session(row: Row) -> IdleSession:
         row["sightings"],
         row["traffic_known"],
         row["reached"],
+        row["told"],
     )

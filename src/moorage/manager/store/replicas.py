@@ -28,11 +28,13 @@ class ReplicaStore:
         self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
 
     async def sweep(
-        self, _: Scope, after: EndpointId | None, limit: int
+        self, _: Scope, after: EndpointId | None, limit: int, *, everything: bool = False
     ) -> tuple[list[EndpointId], EndpointId | None]:
         """Look at ``limit`` endpoints after ``after`` (None: at the first ones). Returns those whose replicas
-        are not as wanted, and the cursor for the next call; None: there are no more."""
-        row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], after or _FIRST, limit))[0]
+        are not as wanted, with ``everything`` also the others, and the cursor for the next call; None: there
+        are no more."""
+        args = after or _FIRST, limit, everything
+        row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], *args))[0]
         last = None if row["last"] is None else EndpointId(row["last"])
         return [EndpointId(endpoint_id) for endpoint_id in row["endpoints"]], last
 

@@ -186,3 +186,7 @@ class SchedulingStore:
     ) -> None:
         """See ``HoldWriter.record``."""
         await self._holds.record(snapshot, holds, max_retries, bypasses, term)
+
+    def forget_holds(self) -> None:
+        """Another manager may have recorded holds: all of the next pass are written."""
+        self._holds.forget()

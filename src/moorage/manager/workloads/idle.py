@@ -175,12 +175,14 @@ class StoredIdle:
 @dataclass(frozen=True, slots=True)
 class Look:
     """One look at a session. ``elapsed_s``: since the last one, as far as it was observed. ``sightings``:
-    counts traffic. ``traffic_known``: every proxy has told of its traffic."""
+    counts traffic. ``traffic_known``: every proxy has told of its traffic. ``told``: whether the session
+    tells of a warning; None: as its state says. They differ where a leader was killed in between."""
 
     elapsed_s: float
     sightings: int = 0
     traffic_known: bool = True
     used: Mapping[str, float] = field(default_factory=dict)
+    told: bool | None = None
 
 
 class Step(StrEnum):
@@ -208,20 +210,21 @@ def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
     traffic_s = state.traffic_s + (0.0 if look.traffic_known else elapsed)
     if look.sightings != state.sightings:
         traffic_s = now
+    told = state.warned_s is not None if look.told is None else look.told
     state = replace(state, observed_s=now, traffic_s=traffic_s, sightings=look.sightings)
     left = remaining(Observations(traffic_s, look.used), settings, now)
     if not look.traffic_known and "traffic" in left:
         left["traffic"] = None
     deciding = ends_in(left, settings)
     if deciding is None:
-        return _calm(state, left)
+        return _calm(state, left, told=told)
     criterion, in_s = deciding
     warned_s = now if state.warned_s is None else state.warned_s
     in_s = max(in_s, warned_s + settings.warning_s - now, state.extended_s - now, 0.0)
     if in_s > settings.warning_s:
-        return _calm(state, left, criterion, in_s)
-    if state.warned_s is None:
-        warned = replace(state, warned_s=now)
+        return _calm(state, left, criterion, in_s, told=told)
+    if state.warned_s is None or (in_s > 0 and not told):
+        warned = replace(state, warned_s=warned_s)
         return Judgment(warned, Step.WARN, left, criterion, in_s)
     # A look that observed nothing decides nothing.
     ends = in_s <= 0 and elapsed > 0
@@ -229,9 +232,14 @@ def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
 
 
 def _calm(
-    state: IdleState, left: Mapping[str, float | None], criterion: str = "", in_s: float | None = None
+    state: IdleState,
+    left: Mapping[str, float | None],
+    criterion: str = "",
+    in_s: float | None = None,
+    *,
+    told: bool,
 ) -> Judgment:
-    step = Step.NONE if state.warned_s is None else Step.RESUME
+    step = Step.RESUME if told or state.warned_s is not None else Step.NONE
     return Judgment(replace(state, warned_s=None), step, left, criterion, in_s)
 
 

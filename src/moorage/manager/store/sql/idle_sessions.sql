@@ -1,5 +1,5 @@
 -- Running interactive and system sessions with idle criteria, of their own or of their resource group, with what is known of them.
--- `reached`: all their agents report. `traffic_known`: every proxy tells of traffic to apps, and reported in the last $1 seconds,
+-- `told`: whether the detail tells of a warning (in it after $2). `reached`: all their agents report. `traffic_known`: every proxy tells of traffic to apps, and reported in the last $1 seconds,
 -- or the session has no apps. What is stored of an earlier attempt does not count. The indexes sessions_interactive and
 -- sessions_with_idle have no other sessions.
 WITH policies AS MATERIALIZED (
@@ -16,7 +16,8 @@ SELECT s.id, s.project, s.attempt, s.slots, s.spec -> 'idle' AS choice, p.rules,
        coalesce(s.spec -> 'ports', '[]') = '[]' OR (SELECT told FROM proxies) AS traffic_known,
        NOT EXISTS (SELECT FROM kernels k JOIN agents a ON a.id = k.agent_id
                    WHERE k.session_id = s.id AND k.attempt = s.attempt AND a.status <> 'ALIVE') AS reached,
-       i.observed_s, i.traffic_s, i.sightings AS seen, i.warned_s, i.extended_s, i.extensions
+       i.observed_s, i.traffic_s, i.sightings AS seen, i.warned_s, i.extended_s, i.extensions,
+       starts_with(s.detail, $2) OR strpos(s.detail, '; ' || $2) > 0 AS told
 FROM found f JOIN sessions s USING (id) LEFT JOIN policies p ON p.name = s.resource_group
 LEFT JOIN session_traffic t ON t.session_id = s.id
 LEFT JOIN session_idle i ON i.session_id = s.id AND i.attempt = s.attempt

@@ -1,0 +1,241 @@
+"""New terms: what a leader had planned for later is done by the next one, from the rows alone.
+
+The first leader is killed in the middle: it has planned and written, and its time has not come. Each loop of
+the next one begins without memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import pytest_asyncio
+
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.common.views.endpoints import EndpointView, ReplicaView
+from moorage.manager.loops import Leader, ReplicaController, Scheduler
+from moorage.manager.loops import replica_controller as replicas
+from moorage.manager.loops.idle_controller import IdleController
+from moorage.manager.metrics import Metrics
+from moorage.manager.serving.groups import FULL_S, SETTLED_S, WAIT_S
+from moorage.manager.serving.replicas import BACKOFF_FIRST_S
+from moorage.manager.store import Store, Topic
+from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
+
+from .conftest import LOST_GRACE_S, FakeAgent, open_store, reconcile_all
+from .test_idle import World
+from .test_rollouts import SYSTEM, Platform, complete, spec
+from .test_site_sessions import as_site
+
+HOUR_S = 3600.0
+
+
+def live(view: EndpointView) -> list[ReplicaView]:
+    return [one for one in view.sessions if one.state]
+
+
+class NextTerm:
+    """The next leader and its replica controller. Time passes only in ``after``."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.clock = store, ManualClock()
+        self.leader = Leader(store, self.clock)
+        terminator = SessionTerminator(store, LOST_GRACE_S)
+        self.controller = ReplicaController(store, self.leader, terminator, self.clock)
+
+    async def begin(self) -> None:
+        await self.store.database.fetch("DELETE FROM leases")
+        await self.leader.run_once()
+        await self.leader.deadlines.run_once()
+        for _ in range(4):  # it plans chunk by chunk
+            await self.controller.run_once()
+
+    async def after(self, platform: Platform, seconds: float) -> list[ReplicaView]:
+        self.clock.advance(seconds)
+        await self.leader.run_once()
+        await self.controller.run_once()
+        return live(await platform.service.get(SYSTEM, "m"))
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk has one endpoint, so that those of a test are several."""
+    monkeypatch.setattr(replicas, "SWEPT", 1)
+
+
+@pytest_asyncio.fixture
+async def platform(store: Store, small_chunks: None) -> AsyncIterator[Platform]:
+    made = Platform(store)
+    await made.agent.report()
+    for name in ("a", "z"):  # others, of which nothing is due
+        await made.service.create(SYSTEM, spec(name=name, replicas=0))
+    yield made
+
+
+async def test_successor_before_the_end_of_max_lifetime_s(platform: Platform) -> None:
+    await platform.create(replicas=1, max_lifetime_s=HOUR_S)
+    await platform.until(complete)
+    following = NextTerm(platform.store)
+    await following.begin()
+    assert len(await following.after(platform, HOUR_S / 2)) == 1
+    assert len(await following.after(platform, HOUR_S / 2 - 60)) == 2
+
+
+async def test_successor_before_the_end_of_a_walltime(platform: Platform) -> None:
+    site = HpcOptions(runtime="fake", walltime_s=HOUR_S)
+    await platform.store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    platform.agent = FakeAgent(platform.store, "login", group="hpc")
+    as_site(platform.agent, 5)
+    await platform.agent.report()
+    await platform.create(replicas=1, resource_group="hpc")
+    [job] = live((await platform.until(complete))[-1])
+    [kernel] = (await platform.store.sessions.get(SYSTEM, job.session_id)).kernels
+    ends = datetime.now(UTC) + timedelta(seconds=HOUR_S)
+    platform.agent.see(kernel.id, platform.agent.seen[kernel.id].state, ends_at=ends.timestamp())
+    await platform.agent.report()
+    await reconcile_all(platform.store)
+    following = NextTerm(platform.store)
+    await following.begin()
+    assert len(await following.after(platform, HOUR_S / 2)) == 1
+    assert len(await following.after(platform, HOUR_S / 2 - 60)) == 2
+
+
+async def test_return_to_a_preferred_group(platform: Platform) -> None:
+    await platform.store.groups.put("fast", GroupOptions(), actor="t")
+    await platform.create(replicas=1, resource_groups=["fast", "default"])
+    await platform.run()
+    await platform.store.database.fetch(
+        "UPDATE sessions SET status_since = status_since - make_interval(secs => $1)", WAIT_S
+    )
+    await platform.run()
+    await platform.run()
+    following = NextTerm(platform.store)
+    await following.begin()
+    [replica] = await following.after(platform, SETTLED_S)
+    assert replica.status is Status.RUNNING
+    found = await following.after(platform, FULL_S)
+    assert {one.status for one in found} == {Status.RUNNING, Status.PENDING}, "one starts in the other group"
+
+
+async def test_replica_that_failed_starts_again_after_its_backoff(platform: Platform) -> None:
+    await platform.create(replicas=1)
+    failed = await platform.run(broken=frozenset({"one"}))
+    assert [one.status for one in failed.sessions] == [Status.ERROR]
+    following = NextTerm(platform.store)
+    await following.begin()
+    assert await following.after(platform, 0.1) == []
+    assert len(await following.after(platform, BACKOFF_FIRST_S)) == 1
+
+
+async def test_replica_that_drains_stops_at_the_end_of_its_timeout(platform: Platform) -> None:
+    await platform.create(replicas=1, rollout={"drain_timeout_s": 300})
+    [replica] = live((await platform.until(complete))[-1])
+    await platform.service.scale(SYSTEM, "m", 0)
+    assert [one.state for one in live(await platform.run())] == ["draining"]
+    following = NextTerm(platform.store)
+    await following.begin()
+    assert [one.state for one in await following.after(platform, 0.1)] == ["draining"]
+    await following.after(platform, 301)
+    ended = await platform.store.sessions.get(SYSTEM, replica.session_id)
+    assert (ended.status, ended.reason) == (Status.TERMINATING, Reason.SCALED_DOWN)
+
+
+async def test_a_lost_announcement_does_not_lose_a_timer(platform: Platform) -> None:
+    """As if the manager that wrote a change had died before it told the leader: anything may have changed."""
+    following = NextTerm(platform.store)
+    await following.begin()
+    await platform.create(replicas=1)
+    await platform.until(complete)
+    await following.begin()
+    update = "UPDATE sessions SET deadline_at = now() + make_interval(secs => $1) WHERE status = 'RUNNING'"
+    await platform.store.database.fetch(update, HOUR_S)
+    platform.store.notifier.wake_all()
+    await following.begin()
+    assert len(await following.after(platform, HOUR_S - 60)) == 2
+
+
+async def test_budgets_are_summed_up_when_a_term_begins(store: Store) -> None:
+    summed: list[bool] = []
+    store.notifier.on(Topic.BUDGETS, lambda: summed.append(True))
+    leader = Leader(store, ManualClock())
+    await leader.run_once()
+    assert summed, "one that will soon be exhausted is not left to the interval of a follower"
+    await leader.run_once()
+    assert len(summed) == 1
+
+
+async def test_warning_that_was_decided_and_not_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(store)
+    await world.policy(traffic={"max_s": 30}, warning_s=20)
+    await world.start()
+
+    async def killed(*_: object) -> None:
+        raise ConnectionError
+
+    await world.look(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(IdleController, "_act", killed)
+        with pytest.raises(ConnectionError):
+            await world.look(10)
+    world.lead()
+    assert await world.look(0.5) is Status.RUNNING
+    assert await world.events() == ["idle-warning"], "before it ends, it is told"
+    assert (await world.get()).detail.startswith("idle: ends in ")
+    assert await world.look(10, 10, 10) is Status.TERMINATING
+    assert await world.events() == ["idle-warning", "stop"]
+
+
+async def test_warning_that_was_taken_back_and_not_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(store)
+    await world.policy(traffic={"max_s": 30}, warning_s=20)
+    made = await world.start()
+    await world.look(5, 10, 10)
+    assert await world.events() == ["idle-warning"]
+
+    async def killed(*_: object) -> None:
+        raise ConnectionError
+
+    with world.traffic.using(made.id):
+        with monkeypatch.context() as patch:
+            patch.setattr(IdleController, "_act", killed)
+            with pytest.raises(ConnectionError):
+                await world.look(1)
+        world.lead()
+        await world.look(1)
+    assert await world.events() == ["idle-warning", "in-use"]
+
+
+@pytest_asyncio.fixture
+async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
+    async with open_store(migrated_database) as made:
+        yield made
+
+
+async def test_holds_of_another_leader_are_written_anew(store: Store, other: Store) -> None:
+    """A leader that leads again does not take what it wrote in its earlier term as written."""
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    held = await store.sessions.create(
+        SYSTEM, SessionSpec(command=["x"], name="held", resources={"cuda.device": 2})
+    )
+    clock = StoreClock()
+    leaders = [Leader(one, clock) for one in (store, other)]
+    schedulers = [
+        Scheduler(one, leader, SessionTerminator(one, LOST_GRACE_S), Metrics(), clock)
+        for one, leader in zip((store, other), leaders, strict=True)
+    ]
+    for turn in (0, 1, 0):
+        await store.database.fetch("UPDATE leases SET expires_at = now() - interval '1 s'")
+        await store.database.fetch("UPDATE sessions SET hold = NULL")
+        await leaders[turn].run_once()
+        await schedulers[turn].run_once()
+        assert (await store.sessions.get(SYSTEM, held.id)).hold is not None
