@@ -1,9 +1,10 @@
-"""Submissions of large pipelines: how long until they are accepted, and what they cost.
+"""Large pipelines: how long until they are accepted, stopped and retried, and what that costs.
 
     python benchmarks/bench_pipelines.py [--steps 10000] [--rounds 3]
 
 Posts pipelines of one array, and of steps that are spelled out, each after the one before, to a manager with
-one simulated agent and a durable Postgres. Prints the medians of the rounds, each on a manager of its own.
+one simulated agent and a durable Postgres; then stops them, and runs the stopped steps again, while a client
+lists sessions all the time. Prints the medians of the rounds, each on a manager of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import argparse
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from cluster import start_cluster
+from cluster import Cluster, start_cluster
 from measuring import machine, machine_line, median
 
 HERE = Path(__file__).parent
@@ -37,33 +39,73 @@ def spelled_out(number: int) -> list[dict[str, Any]]:
 SHAPES = {"one array": array, "spelled out": spelled_out}
 
 
-async def _submit(steps: list[dict[str, Any]], count: int) -> dict[str, float]:
-    """Seconds until the answer is read, CPU seconds meanwhile, and MB of the request."""
+class _Client:
+    """Of one manager. ``ask`` measures a request: ``s`` until the answer is read, CPU seconds meanwhile, and
+    the longest that somebody else waited for a list of sessions (``ps_s``)."""
+
+    def __init__(self, cluster: Cluster, http: aiohttp.ClientSession) -> None:
+        self._cluster, self._http = cluster, http
+        self._url = f"http://{cluster.host}:{cluster.port}/v1"
+
+    async def ask(self, path: str, body: bytes | None, done: Callable[[Any], bool]) -> dict[str, float]:
+        """``all_s``: until the pipeline is ``done``."""
+        before, started, longest = self._cluster.cpu(), time.perf_counter(), [0.0]
+        lister = asyncio.create_task(self._list(longest))
+        async with self._http.post(f"{self._url}{path}", data=body) as response:
+            text = await response.text()
+        assert response.status in (201, 202), text[:1000]
+        took, view = time.perf_counter() - started, json.loads(text)
+        while not done(view):
+            await asyncio.sleep(0.1)
+            async with self._http.get(f"{self._url}/pipelines/{view['id']}") as response:
+                view = await response.json()
+        finished = time.perf_counter() - started
+        lister.cancel()
+        after = self._cluster.cpu()
+        used = {f"{name}_cpu_s": after[name] - before[name] for name in ("manager", "postgres")}
+        return {"s": took, "all_s": finished, "ps_s": longest[0]} | used
+
+    async def _list(self, longest: list[float]) -> None:
+        while True:
+            started = time.perf_counter()
+            async with self._http.get(f"{self._url}/sessions", params={"limit": "50"}) as response:
+                await response.read()
+            longest[0] = max(longest[0], time.perf_counter() - started)
+            await asyncio.sleep(0.05)
+
+
+def _is_stopped(view: Any) -> bool:
+    return not view["counts"].get("pending") and not view["counts"].get("running")
+
+
+async def _round(steps: list[dict[str, Any]], count: int) -> dict[str, dict[str, float]]:
     body = json.dumps({"name": "large", "steps": steps}).encode()
     async with start_cluster(1) as cluster:
         headers = {"Authorization": f"Bearer {cluster.key}", "Content-Type": "application/json"}
-        url = f"http://{cluster.host}:{cluster.port}/v1/pipelines"
-        async with aiohttp.ClientSession(headers=headers) as http:
-            before, started = cluster.cpu(), time.perf_counter()
-            async with http.post(url, data=body) as response:
-                text = await response.text()
-            took, after = time.perf_counter() - started, cluster.cpu()
-    assert response.status == 201, text[:1000]
-    assert len(json.loads(text)["steps"]) == count
-    used = {f"{name}_cpu_s": after[name] - before[name] for name in ("manager", "postgres")}
-    return {"s": took, "mb": len(body) / 1e6} | used
+        timeout = aiohttp.ClientTimeout(total=600)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http:
+            client = _Client(cluster, http)
+            return {
+                "submit": await client.ask("/pipelines", body, lambda view: len(view["steps"]) == count),
+                "stop": await client.ask("/pipelines/large/stop", None, _is_stopped),
+                "retry": await client.ask("/pipelines/large/retry", None, lambda view: not _is_stopped(view)),
+            } | {"request": {"mb": len(body) / 1e6}}
 
 
-async def measure(steps: int, rounds: int) -> dict[str, dict[str, float]]:
+async def measure(steps: int, rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+    """By shape and request, the medians."""
     found = {}
     for shape, made in SHAPES.items():
-        runs = [await _submit(made(steps), steps) for _ in range(rounds)]
-        found[shape] = {name: median([run[name] for run in runs]) for name in runs[0]}
+        runs = [await _round(made(steps), steps) for _ in range(rounds)]
+        found[shape] = {
+            what: {name: median([run[what][name] for run in runs]) for name in runs[0][what]}
+            for what in runs[0]
+        }
     return found
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Time the submission of large pipelines.")
+    parser = argparse.ArgumentParser(description="Time what is asked of large pipelines.")
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "pipelines.json")
@@ -72,11 +114,15 @@ async def main() -> None:
     found = await measure(options.steps, options.rounds)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"machine": about, "steps": options.steps, "shapes": found}, indent=1))
-    print(f"| {options.steps} steps | request, MB | accepted after, s | goal | CPU s, manager | Postgres |")
+    print(f"Goal: accepted after {GOAL_S:g} s.\n")
+    print(f"| {options.steps} steps | answered after, s | done after, s | `ps` at most, s", end="")
+    print(" | CPU s, manager | Postgres |")
     print("|---|---:|---:|---:|---:|---:|")
-    for shape, one in found.items():
-        cells = f"{one['mb']:.1f} | {one['s']:.2f} | {GOAL_S:g} | {one['manager_cpu_s']:.2f}"
-        print(f"| {shape} | {cells} | {one['postgres_cpu_s']:.2f} |")
+    for shape, asked in found.items():
+        for what in ("submit", "stop", "retry"):
+            one = asked[what]
+            cells = f"{one['s']:.2f} | {one['all_s']:.2f} | {one['ps_s']:.2f} | {one['manager_cpu_s']:.2f}"
+            print(f"| {shape}, {what} | {cells} | {one['postgres_cpu_s']:.2f} |")
     print(f"\n{machine_line(about)}")
 
 

@@ -10,6 +10,7 @@ STORED = ("tests/store/test_pipelines.py",)
 PURE = ("tests/unit/manager/test_pipelines.py",)
 MERGE = ("tests/unit/manager/test_templates.py",)
 CRITERIA = ("tests/unit/manager/test_idle.py",)
+STOPS = ("tests/store/test_session_stops.py",)
 
 MUTATIONS = (
     Mutation(
@@ -137,5 +138,47 @@ MUTATIONS = (
         "lost_grace_s, shared.reason, detail=detail, result=shared.result)",
         "lost_grace_s, shared.reason, detail=detail, result=Result.SUCCESS)",
         ("tests/store/test_reuse.py",),
+    ),
+    Mutation(
+        "a stop ends with its request",
+        "manager/loops/stop_controller.py",
+        "if not await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term):",
+        "if False:",
+        STOPS,
+    ),
+    Mutation(
+        "a stop also stops what was created after it",
+        "manager/store/sql/session_stop_remaining.sql",
+        "WHERE t.id = $1 AND s.created_at <= t.asked_at\n",
+        "WHERE t.id = $1\n",
+        STOPS,
+    ),
+    Mutation(
+        "the first steps of a pipeline stop first, and others begin",
+        "manager/store/sql/session_stop_remaining.sql",
+        "ORDER BY place DESC",
+        "ORDER BY place",
+        STOPS,
+    ),
+    Mutation(
+        "the end of a stop ends one that was asked for since",
+        "manager/store/sql/session_stop_done.sql",
+        "WHERE id = $1 AND asked_at = $2",
+        "WHERE id = $1 AND $2::timestamptz IS NOT NULL",
+        STOPS,
+    ),
+    Mutation(
+        "a pipeline is retried while it is being stopped",
+        "manager/api/pipelines.py",
+        "if found.stopping:",
+        "if False:",
+        STOPS,
+    ),
+    Mutation(
+        "each step of a pipeline is stopped by statements of its own",
+        "manager/termination.py",
+        "TOGETHER = 200",
+        "TOGETHER = 1",
+        STOPS,
     ),
 )

@@ -21,7 +21,6 @@ from moorage.common.model.status import Status
 from moorage.common.views.endpoints import EndpointView, ReplicaView
 from moorage.manager.loops import Leader, ReplicaController, Scheduler
 from moorage.manager.loops import replica_controller as replicas
-from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.metrics import Metrics
 from moorage.manager.serving.groups import FULL_S, SETTLED_S, WAIT_S
 from moorage.manager.serving.replicas import BACKOFF_FIRST_S
@@ -181,7 +180,7 @@ async def test_warning_that_was_decided_and_not_told(store: Store, monkeypatch: 
 
     await world.look(5)
     with monkeypatch.context() as patch:
-        patch.setattr(IdleController, "_act", killed)
+        patch.setattr(store.lifecycle, "unsettled", killed)
         with pytest.raises(ConnectionError):
             await world.look(10)
     world.lead()
@@ -206,7 +205,7 @@ async def test_warning_that_was_taken_back_and_not_told(
 
     with world.traffic.using(made.id):
         with monkeypatch.context() as patch:
-            patch.setattr(IdleController, "_act", killed)
+            patch.setattr(store.lifecycle, "unsettled", killed)
             with pytest.raises(ConnectionError):
                 await world.look(1)
         world.lead()

@@ -49,6 +49,7 @@ from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
 from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.loops.start_tracer import StartTracer
+from moorage.manager.loops.stop_controller import StopController
 from moorage.manager.loops.traffic_writer import TrafficWriter
 from moorage.manager.metrics import Metrics
 from moorage.manager.oidc import OidcClient
@@ -227,6 +228,7 @@ class Manager:
             IdleController(store, leader, terminator, clock).loop,
             Autoscaler(store, leader, metrics, clock).loop,
             BudgetController(store, leader, terminator, clock).loop,
+            StopController(store, leader, terminator, clock).loop,
             *RoutineRunner(store, leader, clock).loops,
         )
 

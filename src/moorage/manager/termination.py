@@ -1,4 +1,4 @@
-"""Session termination: stops sessions on request and preempts victims of a plan.
+"""Session termination: stops sessions on request, one or many, and preempts victims of a plan.
 
 ``manager.lifecycle`` decides each transition. One that lost a race is decided again from the current state.
 """
@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import preempt_session, stop_session
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
+from moorage.manager.store.session_stops import SessionStop
 
 # Each attempt after the first means that another writer moved the session, so there was progress.
 _MAX_ATTEMPTS = 20
+# So many are stopped together: reading more of them would block the event loop.
+TOGETHER = 200
+# For so long a request stops sessions before it answers. The leader's loop stops the others.
+ANSWER_S = 2.0
 
 
 class SessionTerminator:
@@ -42,6 +49,51 @@ class SessionTerminator:
             if transition is None or await self._store.lifecycle.apply(transition, term=term):
                 break
         return await self._store.sessions.get(scope, session_id)
+
+    async def stop_all(
+        self,
+        actor: str,
+        sessions: Sequence[SessionId],
+        *,
+        reason: Reason = Reason.USER_REQUESTED,
+        term: int | None = None,
+        detail: str = "",
+    ) -> int:
+        """As ``stop`` of each, in their order. Returns how many were stopped: one that another writer moved
+        meanwhile is left as it is."""
+        stopped = 0
+        for start in range(0, len(sessions), TOGETHER):
+            some = sessions[start : start + TOGETHER]
+            found = {one.session_id: one for one in await self._store.lifecycle.snapshots(some)}
+            transitions = [
+                transition
+                for session_id in some
+                if (session := found.get(session_id)) is not None
+                and (transition := stop_session(session, actor, reason, self._lost_grace_s, detail))
+                is not None
+            ]
+            stopped += await self._store.lifecycle.apply_all(transitions, term=term)
+        return stopped
+
+    async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None:
+        """All its steps. Returns when they stop, or after ``ANSWER_S``: the others stop soon, whatever
+        happens."""
+        await self.carry_out(await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock)
+
+    async def carry_out(
+        self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None
+    ) -> bool:
+        """Stop what is left of a stop that was asked for. Returns whether that was all of it; after ``for_s``
+        seconds it may be a part."""
+        until = clock.monotonic() + for_s
+        while remaining := await self._store.session_stops.remaining(stop):
+            for start in range(0, len(remaining), TOGETHER):
+                some = remaining[start : start + TOGETHER]
+                stopped = await self.stop_all(stop.asked_by, some, term=term)
+                if not stopped or clock.monotonic() >= until:
+                    return False
+        await self._store.session_stops.finish(stop)
+        return True
 
     async def preempt(self, victims: Sequence[Victim], term: int) -> int:
         """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is left as it

@@ -152,6 +152,7 @@ class ApiStore(Protocol):
 
 class Terminator(Protocol):
     async def stop(self, scope: Scope, ref: str) -> SessionView: ...
+    async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None: ...
 
 
 class Explanations(Protocol):

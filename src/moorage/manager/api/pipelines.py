@@ -31,7 +31,6 @@ from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow,
 from moorage.manager.workloads.site_jobs import as_job
 from moorage.manager.workloads.step_outputs import StepFiles
 
-_STOPPED_AT_ONCE = 100
 _RETRY_DECISIONS = 5
 _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 # What says nothing about whether a caller may run a step, or where it fits.
@@ -105,19 +104,21 @@ async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
 
 
 async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    """The last steps first, so that the end of one starts none."""
+    """The last steps first, so that the end of one starts none. Once it is asked for, all steps stop, also if
+    the request ends before."""
     found = await _controlled(call)
-    rows = await call.deps.store.pipelines.steps(found.id)
-    live = [row for row in reversed(rows) if _state(row) in (StepState.PENDING, StepState.RUNNING)]
-    for start in range(0, len(live), _STOPPED_AT_ONCE):
-        chunk = live[start : start + _STOPPED_AT_ONCE]
-        await asyncio.gather(*(call.deps.terminator.stop(call.scope, row.session_id) for row in chunk))
+    await call.deps.terminator.stop_pipeline(call.scope, found.id, call.deps.clock)
     return await _view(call, found)
 
 
 async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     """Decides anew if a pending step began, or was skipped, before the new runs were written."""
     found = await _controlled(call)
+    if found.stopping:
+        raise Conflict(
+            f"pipeline {found.name!r} is being stopped, and some of its steps do not stop yet",
+            next_step="retry it when they have stopped",
+        )
     for _ in range(_RETRY_DECISIONS):
         if await _run_again(call, found):
             return await _view(call, found)

@@ -49,14 +49,14 @@ class BudgetController:
                 )
             if budget.level == "hard" and budget.policy == "stop":
                 detail = f"the budget of {budget.scope} {budget.name} is exhausted"
-                for session in await self._store.budgets.sessions(budget.scope, budget.name):
-                    await self._terminator.stop(
-                        Scope.system("budgets"),
-                        session,
-                        reason=Reason.BUDGET_EXHAUSTED,
-                        detail=detail,
-                        term=term,
-                    )
+                sessions = await self._store.budgets.sessions(budget.scope, budget.name)
+                await self._terminator.stop_all(
+                    Scope.system("budgets").actor,
+                    sessions,
+                    reason=Reason.BUDGET_EXHAUSTED,
+                    detail=detail,
+                    term=term,
+                )
 
 
 def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:

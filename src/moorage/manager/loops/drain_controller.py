@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.lifecycle.reconcile import drain_session
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.drain")
+# Moved together: reading more of them would block the event loop.
+TOGETHER = 200
 
 
 class DrainController:
@@ -25,9 +30,11 @@ class DrainController:
         if (term := self._leader.term) is None:
             return
         overdue = await self._store.agents.sessions_past_drain(self._leader.deadlines.now())
+        for start in range(0, len(overdue), TOGETHER):
+            await self._drain(overdue[start : start + TOGETHER], term)
+
+    async def _drain(self, overdue: Sequence[tuple[SessionId, AgentId, str]], term: int) -> None:
         left = {session: (agent, actor) for session, agent, actor in overdue}
-        if not left:
-            return
         facts, _ = await self._store.lifecycle.unsettled(left)
         moves = [
             m

@@ -4,7 +4,8 @@ out and back."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -116,7 +117,7 @@ class ReplicaController:
         # First what makes room, then what fills it. Writes of one kind share a statement.
         await self._together(
             self._store.replicas.drain(_SCOPE, plan.drain, term),
-            *(self._stop(endpoint, session_id, reason, term) for session_id, reason in plan.stop),
+            *(self._stop(endpoint, *some, term) for some in _by_reason(plan.stop).items()),
         )
         await self._store.replicas.revive(_SCOPE, plan.revive, term)
         started = [(endpoint.spec, endpoint.revision)] * plan.start
@@ -160,10 +161,11 @@ class ReplicaController:
             )  # fmt: skip
 
     async def _stop(
-        self, endpoint: EndpointSnapshot, session_id: SessionId, reason: Reason, term: int
+        self, endpoint: EndpointSnapshot, reason: Reason, replicas: Sequence[SessionId], term: int
     ) -> None:
-        log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=reason)
-        await self._terminator.stop(_SCOPE, session_id, reason=reason, term=term)
+        for session_id in replicas:
+            log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=reason)
+        await self._terminator.stop_all(_SCOPE.actor, replicas, reason=reason, term=term)
 
     async def _start(
         self,
@@ -195,3 +197,10 @@ class ReplicaController:
             self._changed.add(endpoint.endpoint_id)
             return
         log.info("start replica", endpoint=endpoint.name, session=made.id, failures=plan.failures)
+
+
+def _by_reason(stop: Sequence[tuple[SessionId, Reason]]) -> Mapping[Reason, Sequence[SessionId]]:
+    found: defaultdict[Reason, list[SessionId]] = defaultdict(list)
+    for session_id, reason in stop:
+        found[reason].append(session_id)
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import Integer, Text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store.schema import ID, TIME, table
 
@@ -31,6 +31,19 @@ pipeline_steps = table(
         "run": Integer(),
         "position": Integer(),
         "session_id": ID,
+    },
+)
+
+session_stops = table(
+    "session_stops",
+    ("id",),
+    {
+        "id": ID,
+        "pipeline_id": [ID],
+        "owner": [Text()],
+        "projects": [ARRAY(Text())],
+        "asked_at": TIME,
+        "asked_by": Text(),
     },
 )
 

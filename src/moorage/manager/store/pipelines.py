@@ -244,7 +244,7 @@ class PipelineStore:
         )
         if not found:
             raise NotFound(f"no pipeline {ref!r}", next_step="`moorage pipelines` lists them")
-        return _stored(found[0])
+        return replace(_stored(found[0]), stopping=found[0]["stopping"])
 
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None

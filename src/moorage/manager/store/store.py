@@ -50,6 +50,7 @@ from moorage.manager.store.routes import RouteStore
 from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.secrets import SecretStore
 from moorage.manager.store.session_records import SessionRecordStore
+from moorage.manager.store.session_stops import SessionStopStore
 from moorage.manager.store.sessions import SessionStore
 from moorage.manager.store.ssh_keys import SshKeyStore
 from moorage.manager.store.templates import TemplateStore
@@ -122,7 +123,8 @@ class Store:
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
         self.budgets = BudgetStore(db, notifier, clock, newer)
         self.decisions, self.retention = DecisionStore(db), RetentionStore(db)
-        self.expected_starts, self.integrity = ExpectedStartStore(db, clock), IntegrityStore(db, notifier)
+        self.expected_starts, self.session_stops = ExpectedStartStore(db, clock), SessionStopStore(db, clock)
+        self.integrity = IntegrityStore(db, notifier)
         if db.connector.guard is not None:
             db.connector.guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
         self._heartbeats = Loop(

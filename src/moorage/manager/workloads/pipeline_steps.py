@@ -52,7 +52,8 @@ class OnceOnly:
 
 @dataclass(frozen=True)
 class StoredPipeline:
-    """``text``: its specification as JSON, which is large and is read only where it is needed."""
+    """``text``: its specification as JSON, which is large and is read only where it is needed.
+    ``stopping``: a stop of it was asked for, and not all of its steps stop yet."""
 
     id: str
     name: str
@@ -61,6 +62,7 @@ class StoredPipeline:
     created_at: datetime
     created_by: str
     text: str
+    stopping: bool = False
 
     @cached_property
     def spec(self) -> PipelineSpec:

@@ -1,0 +1,33 @@
+"""Stop controller: carries out the stops of many sessions that requests have asked for and not finished."""
+
+from __future__ import annotations
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.manager.loops.leader import Leader
+from moorage.manager.store import Store
+from moorage.manager.store.session_stops import SessionStop
+from moorage.manager.termination import ANSWER_S, SessionTerminator
+
+INTERVAL_S = 2.0
+# For so long a run works on one stop: then it is the turn of the next one.
+EACH_S = 5.0
+
+
+class StopController:
+    """The request carries out what it can before it answers. What is left is found in the rows, whatever has
+    become of the request and its manager."""
+
+    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
+        self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
+        self.loop = Loop("stops", self.run_once, interval_s=INTERVAL_S, clock=clock)
+
+    async def run_once(self) -> None:
+        for stop in await self._open():
+            if (term := self._leader.term) is None:
+                return
+            if not await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term):
+                self.loop.nudge()
+
+    async def _open(self) -> list[SessionStop]:
+        return [] if self._leader.term is None else await self._store.session_stops.open(ANSWER_S)

@@ -1,0 +1,176 @@
+"""Stops of many sessions: asked for once, carried out whatever happens, at a cost that statements share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState
+from moorage.manager import termination
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.loops import Leader
+from moorage.manager.loops.stop_controller import StopController
+from moorage.manager.store import Store
+from moorage.manager.store.database import Database
+from moorage.manager.termination import ANSWER_S, SessionTerminator
+
+from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all, schedule
+from .tenancy_harness import serve
+from .test_pipelines import SPEC, body, post, states, step
+
+ANN = Scope.system("key:ann", Owner("ann", "vision"))
+
+
+class Interrupted:
+    """The clock of a request that is over after its first part."""
+
+    def __init__(self) -> None:
+        self.times = iter((0.0, ANSWER_S))
+
+    def monotonic(self) -> float:
+        return next(self.times)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination, "TOGETHER", 1)
+
+
+async def statuses(store: Store) -> list[str]:
+    """Of the steps, in their order."""
+    rows = await store.database.fetch(
+        "SELECT s.status FROM pipeline_steps p JOIN sessions s ON s.id = p.session_id "
+        "ORDER BY p.position, p.run"
+    )
+    return [row["status"] for row in rows]
+
+
+async def new_leader(store: Store) -> StopController:
+    """With its memory, as it begins."""
+    await store.database.fetch("DELETE FROM leases")
+    clock = ManualClock()
+    leader = Leader(store, clock)
+    await leader.run_once()
+    return StopController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock)
+
+
+async def passes(store: Store) -> None:
+    await store.database.fetch(
+        "UPDATE session_stops SET asked_at = asked_at - make_interval(secs => $1)", ANSWER_S
+    )
+    await store.database.fetch(
+        "UPDATE sessions SET created_at = created_at - make_interval(secs => $1)", ANSWER_S
+    )
+
+
+async def interrupted_stop(store: Store, pipeline_id: str) -> None:
+    clock: Any = Interrupted()
+    await SessionTerminator(store, LOST_GRACE_S).stop_pipeline(ANN, pipeline_id, clock)
+
+
+async def test_the_next_leader_stops_what_a_request_has_left(store: Store, small_parts: None) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        made = await post(api, "admin", "", body(step("a"), step("b", "a"), step("c", "b")))
+        assert await schedule(store) == 1
+        await interrupted_stop(store, made["id"])
+        assert await statuses(store) == ["SCHEDULED", "PENDING", "CANCELLED"], "the last step first"
+        controller = await new_leader(store)
+        await controller.run_once()
+        assert await statuses(store) == ["SCHEDULED", "PENDING", "CANCELLED"], "the request may still run"
+        await passes(store)
+        await controller.run_once()
+        assert await statuses(store) == ["TERMINATING", "CANCELLED", "CANCELLED"]
+        await controller.run_once()
+    assert await store.session_stops.open(0) == []
+    history = await store.sessions.history(Scope.system(), made["steps"][1]["session_id"])
+    assert [one.actor for one in history.items][-1] == "key:ann"
+
+
+async def test_a_former_leader_stops_nothing(store: Store, small_parts: None) -> None:
+    async with serve(store) as api:
+        made = await post(api, "ann", "", body(step("a", spec=SPEC | {"resources": {}}), step("b")))
+    await interrupted_stop(store, made["id"])
+    await passes(store)
+    controller = await new_leader(store)
+    await store.database.fetch("DELETE FROM leases")
+    await controller.run_once()
+    assert await statuses(store) == ["PENDING", "CANCELLED"]
+    assert len(await store.session_stops.open(0)) == 1
+
+
+async def test_a_retry_waits_for_the_stop_and_is_not_stopped_by_it(store: Store, small_parts: None) -> None:
+    async with serve(store) as api:
+        made = await post(api, "ann", "", body(step("a"), step("b", "a")))
+        await interrupted_stop(store, made["id"])
+        status, text = await api.call("ann", "POST", "/v1/pipelines/train/retry")
+        assert (status, "is being stopped" in text) == (409, True)
+        await passes(store)
+        controller = await new_leader(store)
+        await controller.run_once()
+        await post(api, "ann", "/train/retry", expected=202)
+        await store.database.fetch(
+            "INSERT INTO session_stops (id, pipeline_id, asked_by, asked_at) "
+            "SELECT gen_random_uuid(), id, 'late', (SELECT max(created_at) FROM sessions) - interval '1 ms' "
+            "FROM pipelines"
+        )
+        await passes(store)
+        await controller.run_once()
+        assert await statuses(store) == ["CANCELLED", "PENDING", "CANCELLED", "PENDING"]
+
+
+async def test_a_stop_that_is_asked_for_again_is_not_finished_by_the_first(store: Store) -> None:
+    async with serve(store) as api:
+        made = await post(api, "ann", "", body(step("a")))
+    first = await store.session_stops.ask_for_pipeline(ANN, made["id"])
+    second = await store.session_stops.ask_for_pipeline(ANN, made["id"])
+    await store.session_stops.finish(first)
+    assert await store.session_stops.open(0) == [second]
+
+
+async def test_more_steps_take_no_more_statements(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+    fetch = Database.fetch
+
+    async def counted(self: Database, sql: str, *args: object) -> Any:
+        fetched.append(sql)
+        return await fetch(self, sql, *args)
+
+    monkeypatch.setattr(Database, "fetch", counted)
+    taken = []
+    async with serve(store) as api:
+        for count in (2, 60):
+            spec = {"name": f"p{count}", "steps": [step("s", array=f"0-{count - 1}")]}
+            await post(api, "ann", "", spec)
+            fetched.clear()
+            stopped = await post(api, "ann", f"/p{count}/stop", expected=202)
+            assert set(states(stopped).values()) == {"stopped"}
+            taken.append(len(fetched))
+    assert taken[0] == taken[1]
+
+
+async def test_all_of_some_sessions_stop_with_their_reason(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    made = [
+        await store.sessions.create(ANN, SessionSpec(command=["x"], resources={"cpu": 1})) for _ in range(3)
+    ]
+    await schedule(store)
+    kernel = (await store.sessions.get(ANN, made[0].id)).kernels[0]
+    agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
+    await agent.report()
+    await reconcile_all(store)
+    ids = [SessionId(one.id) for one in made]
+    terminator = SessionTerminator(store, LOST_GRACE_S)
+    given: dict[str, Any] = {"reason": Reason.BUDGET_EXHAUSTED, "detail": "d"}
+    assert await terminator.stop_all("system:budgets", ids, **given) == 3
+    found = [await store.sessions.get(ANN, one.id) for one in made]
+    assert {(one.reason, one.detail) for one in found} == {(Reason.BUDGET_EXHAUSTED, "d")}
+    assert await terminator.stop_all("system:budgets", ids, **given) == 0
