@@ -181,4 +181,18 @@ MUTATIONS = (
         "TOGETHER = 1",
         STOPS,
     ),
+    Mutation(
+        "who stops sessions of a user stops those of other projects",
+        "manager/store/sql/session_stop_remaining.sql",
+        " AND (t.projects IS NULL OR s.project = ANY (t.projects))",
+        "",
+        STOPS,
+    ),
+    Mutation(
+        "anybody stops what another user runs",
+        "manager/api/sessions.py",
+        '"what is asked to stop", user, ',
+        '"what is asked to stop", call.scope.owner.user, ',
+        STOPS,
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager import termination
 from moorage.manager.identity.keys import Owner
@@ -174,3 +175,24 @@ async def test_all_of_some_sessions_stop_with_their_reason(store: Store) -> None
     found = [await store.sessions.get(ANN, one.id) for one in made]
     assert {(one.reason, one.detail) for one in found} == {(Reason.BUDGET_EXHAUSTED, "d")}
     assert await terminator.stop_all("system:budgets", ids, **given) == 0
+
+
+async def test_all_sessions_of_a_user_stop_but_replicas_and_those_of_others(store: Store) -> None:
+    spec = {"command": ["x"], "resources": {"cpu": 1}}
+    names = [("ann", "a"), ("ann", "b"), ("mate", "c"), ("bob", "d")]
+    async with serve(store) as api:
+        for caller, name in names:
+            assert (await api.call(caller, "POST", "/v1/sessions", spec | {"name": name}))[0] == 201
+        await store.sessions.create(Scope.system("t", Owner("ann", "speech")), SessionSpec(name="e", **spec))
+        made = await store.endpoints.create(ANN, EndpointSpec(name="m", engine="vllm", model="m"))
+        await store.sessions.create(ANN, SessionSpec(name="r", **spec), endpoint_id=made.snapshot.endpoint_id)
+        for caller in ("mate", "bob", "viewer", "auditor"):
+            assert (await api.call(caller, "POST", "/v1/sessions/stop?user=ann"))[0] == 403
+        status, text = await api.call("lead", "POST", "/v1/sessions/stop?user=ann")
+        assert (status, json.loads(text)["sessions"], json.loads(text)["remaining"]) == (202, 2, 0)
+        rows = await store.database.fetch("SELECT name FROM sessions WHERE status = 'PENDING' ORDER BY name")
+        assert [row["name"] for row in rows] == ["c", "d", "e", "r"], "of their project"
+        status, text = await api.call("admin", "POST", "/v1/sessions/stop?user=ann")
+        assert (status, json.loads(text)["sessions"]) == (202, 1)
+        assert json.loads((await api.call("ann", "POST", "/v1/sessions/stop?user=ann"))[1])["sessions"] == 0
+    assert await store.session_stops.open(0) == []

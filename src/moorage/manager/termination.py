@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.views.resources import SessionView
+from moorage.common.views.resources import SessionView, StoppedSessions
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import preempt_session, stop_session
 from moorage.manager.scheduling.core.results import Victim
@@ -79,6 +79,14 @@ class SessionTerminator:
         """All its steps. Returns when they stop, or after ``ANSWER_S``: the others stop soon, whatever
         happens."""
         await self.carry_out(await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock)
+
+    async def stop_user(self, scope: Scope, user: str, clock: Clock) -> StoppedSessions:
+        """All sessions of a user that are no replicas, in the projects of the scope; as ``stop_pipeline``."""
+        stop = await self._store.session_stops.ask_for_user(scope, user)
+        asked = len(await self._store.session_stops.remaining(stop))
+        is_done = await self.carry_out(stop, clock)
+        left = 0 if is_done else len(await self._store.session_stops.remaining(stop))
+        return StoppedSessions(user=user, asked_at=stop.asked_at, sessions=asked, remaining=left)
 
     async def carry_out(
         self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None

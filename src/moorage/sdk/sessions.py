@@ -13,7 +13,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.idle import Extension, IdleView
 from moorage.common.views.pending import PlanView, WhyView
-from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView
+from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView, StoppedSessions
 from moorage.common.views.usage import SessionStats, SessionUsage
 from moorage.common.views.workspaces import WorkspaceList
 from moorage.sdk.transport import Transport, segment
@@ -111,6 +111,11 @@ class SessionCalls(Transport):
 
     async def stop_session(self, ref: str) -> SessionView:
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
+
+    async def stop_sessions(self, user: str) -> StoppedSessions:
+        """Stop all sessions of a user that are not replicas. Once this was accepted they stop, also those
+        that do not yet when it returns."""
+        return await self.call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
 
     async def reload_session(self, ref: str) -> SessionView:
         """Ask its program to read its settings again. Returns once the request is stored: ``reload`` of each

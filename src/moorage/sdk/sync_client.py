@@ -243,6 +243,7 @@ class SyncClient:
     start_template = _blocking(Client.start_template)
     stop_pipeline = _blocking(Client.stop_pipeline)
     stop_session = _blocking(Client.stop_session)
+    stop_sessions = _blocking(Client.stop_sessions)
     submit_pipeline = _blocking(Client.submit_pipeline)
     top_agents = _blocking(Client.top_agents)
     top_sessions = _blocking(Client.top_sessions)

@@ -56,10 +56,12 @@ def stop(
 
     async def work(client: Client) -> list[EndpointView | SessionView]:
         found: list[EndpointView | SessionView] = [await find(client, name) for name in names or ()]
+        theirs = []
         if user is not None:
             known = {view.id for view in found}
-            found += [view for view in await _sessions_of(client, user) if view.id not in known]
-        return await _stop(cli, client, found, wait, timeout)
+            theirs = [view for view in await _sessions_of(client, user) if view.id not in known]
+            await client.stop_sessions(user)
+        return await _stop(cli, client, found, theirs, wait, timeout)
 
     try:
         with terminated_like_ctrl_c() as interrupted:
@@ -83,13 +85,18 @@ async def _sessions_of(client: Client, user: str) -> list[SessionView]:
 
 
 async def _stop(
-    cli: Cli, client: Client, found: Sequence[EndpointView | SessionView], wait: bool, timeout_s: float | None
+    cli: Cli,
+    client: Client,
+    found: Sequence[EndpointView | SessionView],
+    asked: Sequence[SessionView],
+    wait: bool,
+    timeout_s: float | None,
 ) -> list[EndpointView | SessionView]:
-    """Ask for all ends before waiting for any."""
+    """Ask for all ends before waiting for any. ``asked``: sessions that were asked to stop already."""
     from moorage.common.views.endpoints import EndpointView
 
-    ended: list[EndpointView | SessionView] = []
-    ending: list[SessionView] = []
+    ended: list[EndpointView | SessionView] = [*asked]
+    ending = [*asked]
     for view in found:
         if isinstance(view, EndpointView):
             # Read before the delete: afterwards the name may belong to a new endpoint of somebody else.

@@ -198,6 +198,16 @@ class HistoryEntry(View):
     detail: str
 
 
+class StoppedSessions(View):
+    """Sessions of ``user`` that were asked to stop, at ``asked_at``. Those that do not stop yet
+    (``remaining``) stop soon, without another request."""
+
+    user: str
+    asked_at: datetime
+    sessions: int = 0
+    remaining: int = 0
+
+
 class OfferView(View):
     slot: str
     device_id: str

@@ -23,7 +23,7 @@ from moorage.common.views.peers import (
     RotateCa,
 )
 from moorage.common.views.pending import PlanView, WhyView
-from moorage.common.views.resources import Page, SessionView
+from moorage.common.views.resources import Page, SessionView, StoppedSessions
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.common.views.workspaces import WorkspaceList
 from moorage.manager.api.console_services import ConsoleServices
@@ -153,6 +153,7 @@ class ApiStore(Protocol):
 class Terminator(Protocol):
     async def stop(self, scope: Scope, ref: str) -> SessionView: ...
     async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None: ...
+    async def stop_user(self, scope: Scope, user: str, clock: Clock) -> StoppedSessions: ...
 
 
 class Explanations(Protocol):

@@ -21,6 +21,7 @@ from moorage.common.views.resources import (
     Page,
     QuotaView,
     SessionView,
+    StoppedSessions,
 )
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.common.views.workspaces import WorkspaceList
@@ -77,6 +78,16 @@ ROUTES: tuple[Route, ...] = (
         Page[SessionView],
         query=sessions.SessionQuery,
         access="viewer",
+    ),
+    route(
+        "POST",
+        "/v1/sessions/stop",
+        sessions.stop_sessions,
+        "Stop all sessions of a user that are not replicas",
+        StoppedSessions,
+        status=202,
+        query=sessions.StopQuery,
+        access="member",
     ),
     route(
         "POST",

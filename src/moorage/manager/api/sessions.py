@@ -19,7 +19,7 @@ from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import HistoryEntry, Page, SessionView
+from moorage.common.views.resources import HistoryEntry, Page, SessionView, StoppedSessions
 from moorage.manager.api import authorization
 from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, order, paging, split_list
@@ -164,6 +164,17 @@ async def get_session(call: Call[None, NoQuery]) -> SessionView:
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
     session = await authorization.controlled_session(call)
     return await call.deps.terminator.stop(call.scope, session.id)
+
+
+class StopQuery(Model):
+    user: NoNul | None = Field(None, description="Whose sessions; without: the caller's own.")
+
+
+async def stop_sessions(call: Call[None, StopQuery]) -> StoppedSessions:
+    """Of one user, in the projects of the caller. Replicas of endpoints go on."""
+    user = call.query.user or call.scope.owner.user
+    authorization.check_control(call, "what is asked to stop", user, call.scope.owner.project)
+    return await call.deps.terminator.stop_user(call.scope, user, call.deps.clock)
 
 
 async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:

@@ -16,7 +16,7 @@ from moorage.common.model.labels import Selector, matches
 from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.model.status import LIVE, EndpointStatus, Status
+from moorage.common.model.status import LIVE, TERMINAL, EndpointStatus, Status
 from moorage.common.views.endpoints import (
     EndpointPatch,
     EndpointView,
@@ -24,7 +24,7 @@ from moorage.common.views.endpoints import (
     RolloutView,
     ScalingDecision,
 )
-from moorage.common.views.resources import HistoryEntry, Page, SessionView
+from moorage.common.views.resources import HistoryEntry, Page, SessionView, StoppedSessions
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.new_work import is_new_work
@@ -152,6 +152,22 @@ class MemorySessions:
         session = self.one(ref, scope)
         session.stop(Reason.USER_REQUESTED, scope.actor)
         return session.view()
+
+    async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None:
+        """There are no pipelines in memory."""
+        raise AssertionError(pipeline_id)
+
+    async def stop_user(self, scope: Scope, user: str, clock: Clock) -> StoppedSessions:
+        theirs = [
+            one
+            for one in self.scripted
+            if (one.owner.user, one.endpoint) == (user, None)
+            and scope.reads(one.owner.project)
+            and one.view().status not in TERMINAL
+        ]
+        for session in theirs:
+            session.stop(Reason.USER_REQUESTED, scope.actor)
+        return StoppedSessions(user=user, asked_at=clock.now(), sessions=len(theirs))
 
     async def history(self, scope: Scope, ref: str, paging: Paging) -> Page[HistoryEntry]:
         return page(self.one(ref, scope).history, paging)

@@ -20,6 +20,7 @@ EXPECTED = {
     "/v1/sessions": {"get", "post"},
     "/v1/sessions/{ref}": {"get", "patch", "delete"},
     "/v1/sessions/{ref}/stop": {"post"},
+    "/v1/sessions/stop": {"post"},
     "/v1/sessions/{ref}/code-kernels": {"get"},
     "/v1/sessions/{ref}/code-kernels/{language}/restart": {"post"},
     "/v1/sessions/{ref}/exec": {"get"},
