@@ -73,6 +73,8 @@ def full_worlds(draw: st.DrawFn) -> Snapshot:
             "priority": draw(st.sampled_from([1, 1, 1, 5, 50])),
             "preemptible": draw(st.integers(0, 7)) > 0,
             "terminating": draw(st.integers(0, 9)) == 0,
+            "user": draw(st.sampled_from(["ann", "ann", "bob"])),
+            "project": draw(st.sampled_from(["vision", "vision", "speech"])),
         }
         for kernel in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
             draft = draw(st.sampled_from(drafts))
@@ -105,12 +107,16 @@ def full_worlds(draw: st.DrawFn) -> Snapshot:
             for n in range(draw(st.sampled_from([0, 0, 1, 1, 2])))
         ),
         mode=draw(st.sampled_from(["multi-node", "multi-node", "single-node"])),
+        user="ann", project="vision",
     )  # fmt: skip
     return Snapshot("g", agents, (item,))
 
 
 ORDERS = st.sampled_from(["newest", "oldest", "smallest"])
-RULES = st.builds(Preemption, grace=st.just(GRACE), order=ORDERS, min_runtime=st.sampled_from([0, 9]))
+AMONG = st.sampled_from(["all", "all", "same-project", "same-user"])
+RULES = st.builds(
+    Preemption, grace=st.just(GRACE), order=ORDERS, min_runtime=st.sampled_from([0, 9]), among=AMONG
+)
 
 
 # --- the reference
@@ -162,6 +168,8 @@ def candidates(world: Snapshot, rules: Preemption) -> list[str]:
         if first.preemptible
         and first.priority < item.priority
         and NOW - first.started_at >= rules.min_runtime
+        and (rules.among != "same-user" or first.user == item.user)
+        and (rules.among != "same-project" or first.project == item.project)
     ]
     return sorted(allowed, key=order)
 
@@ -259,6 +267,28 @@ def test_hopeless_requests_do_not_use_up_the_searches_of_others() -> None:
     last = Pending(SessionId("s"), KernelId("s"), 1, 80, 9, 0, "process", "custom", {"cuda.device": 1})
     made = plan(Snapshot("g", (agent,), (*hopeless, last)), Policy(preemption=Preemption()), NOW)
     assert [(victim.session_id, victim.for_session) for victim in made.victims] == [("low", "s")]
+
+
+def test_owners_are_searched_for_apart() -> None:
+    """What one of them cannot get says nothing of another one, though both ask for the same."""
+    gpu, cpu = Allocation("cuda.device", DeviceId("g0"), 1000), Allocation("cpu", DeviceId(""), 1000)
+    agent = AgentState(
+        AgentId("a"), frozenset({"process"}), frozenset({"custom"}), {"cpu": 0}, {"cpu": 1000},
+        (DeviceState(DeviceId("g0"), "cuda.device", 0),),
+        running=(
+            Running(SessionId("a"), KernelId("a"), (cpu,), priority=1, preemptible=True, user="ann"),
+            Running(SessionId("b"), KernelId("b"), (gpu,), priority=1, preemptible=True, user="bob"),
+        ),
+    )  # fmt: skip
+    pending = tuple(
+        Pending(
+            SessionId(f"s-{user}"), KernelId(f"s-{user}"), 1, priority, 0, 0, "process", "custom",
+            {"cuda.device": 1}, user=user,
+        )
+        for user, priority in (("ann", 90), ("bob", 80))
+    )  # fmt: skip
+    made = plan(Snapshot("g", (agent,), pending), Policy(preemption=Preemption(among="same-user")), NOW)
+    assert [(victim.session_id, victim.for_session) for victim in made.victims] == [("b", "s-bob")]
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "smallest"])

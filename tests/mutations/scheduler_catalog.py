@@ -272,6 +272,34 @@ MUTATIONS = (
         ("tests/unit/manager/test_scheduling_agents.py",),
     ),
     Mutation(
+        "preemption stops sessions of others, where only those of one owner may be stopped",
+        "manager/scheduling/planning/vacancies.py",
+        "if candidate.owner == self.owner\n",
+        "if True\n",
+        PREEMPTION,
+    ),
+    Mutation(
+        "what the sessions of one owner hold counts as free for another one",
+        "manager/scheduling/planning/vacancies.py",
+        "key = self._view(node), (self.owner if level >= 0 else None, level)",
+        "key = self._view(node), (None, level)",
+        PREEMPTION,
+    ),
+    Mutation(
+        "what one owner cannot preempt nobody can",
+        "manager/scheduling/planning/preemption.py",
+        "self._hopeless_of[self._vacancies.owner]",
+        "self._hopeless_of[None]",
+        PREEMPTION,
+    ),
+    Mutation(
+        "interactive sessions are preempted without being asked",
+        "manager/store/sql/agent_running_kernels.sql",
+        "s.type <> 'interactive'",
+        "true",
+        ("tests/store/test_preemption.py",),
+    ),
+    Mutation(
         "preemption stops more sessions than necessary",
         "manager/scheduling/planning/preemption.py",
         "range(least, most + 1)",
@@ -344,7 +372,7 @@ MUTATIONS = (
     Mutation(
         "hopeless requests use up the searches",
         "manager/scheduling/planning/preemption.py",
-        "            self._hopeless.add(item)\n            return None\n        self._searches",
+        "            hopeless.add(item)\n            return None\n        self._searches",
         "            self._searches += 1\n            return None\n        self._searches",
         PREEMPTION,
     ),

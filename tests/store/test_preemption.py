@@ -9,6 +9,7 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
+from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import Metrics
@@ -145,6 +146,8 @@ async def test_victim_is_terminated_by_group_option(store: Store) -> None:
     [
         ({}, {}, 10),  # only strictly higher
         ({"preemptible": False}, {}, 90),
+        ({"type": "interactive"}, {}, 90),  # somebody works in it
+        ({"type": "interactive", "preemptible": False}, {}, 90),
         ({}, {"min_runtime_s": 3600}, 90),
     ],
 )
@@ -162,6 +165,59 @@ async def test_sessions_that_are_never_preempted(
     hold = (await store.sessions.get(SYSTEM, "high")).hold
     assert hold is not None
     assert hold.reason is Reason.INSUFFICIENT_RESOURCES
+
+
+@pytest.mark.parametrize(
+    ("low", "how"),
+    [
+        ({"type": "interactive", "preemptible": True}, {}),
+        ({}, {"among": "same-user"}),
+        ({}, {"among": "same-project"}),
+    ],
+)
+async def test_sessions_that_are_preempted(
+    store: Store, low: dict[str, object], how: dict[str, object]
+) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await allow(store, **how)
+    await add(store, "low", **low)  # type: ignore[arg-type]
+    await runs(store, agent, "low")
+    await add(store, "high", 90)
+    await tick(store)
+    assert (await store.sessions.get(SYSTEM, "low")).reason is Reason.PREEMPTED
+
+
+@pytest.mark.parametrize(
+    ("among", "owner", "is_preempted"),
+    [
+        ("same-user", Owner("ann", "vision"), False),
+        ("same-project", Owner("bob", "speech"), False),
+        ("same-project", Owner("ann", "vision"), True),
+        ("same-user", Owner("bob", "speech"), True),
+    ],
+)
+async def test_preemption_among_the_sessions_of_one_owner(
+    store: Store, among: str, owner: Owner, is_preempted: bool
+) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await allow(store, among=among)
+    resources = {"cuda.device": 1}
+    low = SessionSpec(name="low", command=["x"], resources=resources, priority=1)
+    made = await store.sessions.create(Scope.system("t", Owner("bob", "vision")), low)
+    await runs(store, agent, made.id)
+    high = SessionSpec(name="high", command=["x"], resources=resources, priority=90)
+    await store.sessions.create(Scope.system("t", owner), high)
+    await tick(store)
+    found = await store.sessions.get(SYSTEM, made.id)
+    assert (found.reason is Reason.PREEMPTED) == is_preempted
+
+
+async def test_options_that_the_release_before_lacks_are_not_stored(store: Store) -> None:
+    await allow(store, how="end")
+    [row] = await store.database.fetch("SELECT options FROM resource_groups WHERE name = 'default'")
+    assert row["options"]["preemption"] == {"how": "end", "order": "newest", "min_runtime_s": 0}
 
 
 async def test_ended_session_is_not_preempted(store: Store) -> None:

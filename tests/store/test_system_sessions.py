@@ -117,12 +117,13 @@ async def test_they_are_no_victims_and_agents_run_them_as_interactive(store: Sto
     await allow(store)
     agent = FakeAgent(store)
     await agent.report()
-    await add(store, "files")
-    await add(store, "other", "interactive")
+    await add(store, "files", preemptible=True)
+    await add(store, "other", "interactive", preemptible=True)
+    await add(store, "used", "interactive")
     await schedule(store)
     rows = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
     by_name = {(await store.sessions.get(SYSTEM, row["session_id"])).name: row["preemptible"] for row in rows}
-    assert by_name == {"files": False, "other": True}
+    assert by_name == {"files": False, "other": True, "used": False}
     orders = await store.orders.of(AgentId(agent.name))
     assert {kernel.session_type for kernel in orders} == {SessionType.INTERACTIVE}
 

@@ -95,7 +95,8 @@ async def test_quota_holds_sessions_until_it_is_removed(client: Client) -> None:
 async def test_higher_priority_preempts_the_newest_sessions(client: Client) -> None:
     await client.update_group("default", GroupOptions(preemption=PreemptionOptions()))
     for n in range(4):
-        await create(client, f"low{n}", env=FOREVER, type="interactive", stop_grace_s=1)
+        asked: dict[str, object] = {"type": "interactive", "preemptible": True}
+        await create(client, f"low{n}", env=FOREVER, stop_grace_s=1, **asked)
         await until(client, f"low{n}", Status.RUNNING)
     await create(client, "high", resources={"cuda.device": 2}, priority=90, env=FOREVER)
     await until(client, "high", Status.RUNNING)

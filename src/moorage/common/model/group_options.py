@@ -60,6 +60,10 @@ class PreemptionOptions(Model):
     min_runtime_s: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
         default=0, description="Minimum runtime before a session may be preempted, in seconds."
     )
+    among: Literal["all", "same-project", "same-user"] = Field(
+        default="all",
+        description="Whose sessions may be preempted for one: anybody's, or those of its project or user.",
+    )
 
 
 class GroupOptions(Model):

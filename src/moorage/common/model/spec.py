@@ -92,9 +92,10 @@ class Workload(Model):
     agents: Annotated[list[Name], Field(max_length=1000)] = Field(
         default=[], description="Ids of eligible agents; empty: all."
     )
-    preemptible: bool = Field(
-        default=True,
-        description="Whether the session may be preempted, if its resource group allows preemption.",
+    preemptible: bool | None = Field(
+        default=None,
+        description="Whether the session may be preempted, if its resource group allows preemption. null: "
+        "unless somebody works in it, that is, not if it is interactive.",
     )
     reload: Reload | None = Field(
         default=None,

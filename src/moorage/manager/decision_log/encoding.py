@@ -262,6 +262,8 @@ def encode_policy(policy: Policy) -> Json:
     found = asdict(policy)
     found["session_types"] = None if policy.session_types is None else sorted(policy.session_types)
     found["exclusive"] = [sorted(families) for families in policy.exclusive]
+    if policy.preemption is not None and policy.preemption.among == "all":
+        del found["preemption"]["among"]  # as the release before has it
     return found
 
 

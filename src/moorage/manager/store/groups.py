@@ -144,6 +144,8 @@ class GroupStore:
         if options.hpc is not None and options.hpc.queue_timeout_s is None:
             # There it is a number, with a default of its own.
             new["hpc"] = {"queue_timeout_s"}
+        if options.preemption is not None and options.preemption.among == "all":
+            new["preemption"] = {"among"}
         stored = options.model_dump(mode="json", exclude=new)
         if not await self._write_connection.fetch(
             SQL["group_put"], name, stored, sent(if_match), actor, create
@@ -245,6 +247,7 @@ def policy_of(options: GroupOptions) -> Policy:
             how=preemption.how,
             order=preemption.order,
             min_runtime=round(preemption.min_runtime_s * 1_000_000),
+            among=preemption.among,
         ),
     )
 
@@ -273,6 +276,7 @@ def options_of(policy: Policy) -> GroupOptions:
                 "how": preemption.how,
                 "order": preemption.order,
                 "min_runtime_s": preemption.min_runtime / 1_000_000,
+                "among": preemption.among,
             },
         }
     )

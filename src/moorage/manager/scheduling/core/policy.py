@@ -18,18 +18,20 @@ CUSTOM = "custom:"
 class Preemption:
     """Preemption of running sessions for a session of higher priority.
 
-    Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``. A policy
-    without this preempts nothing.
+    Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``. They are
+    anybody's, or only those of the same project or user. A policy without this preempts nothing.
     """
 
     how: Literal["requeue", "end"] = "requeue"
     grace: int = 30_000_000  # assumed microseconds until a victim has stopped; its own stop_grace_s applies
     order: Literal["newest", "oldest", "smallest"] = "newest"
     min_runtime: int = 0  # microseconds that a session runs before it may be preempted
+    among: Literal["all", "same-project", "same-user"] = "all"
 
     def __post_init__(self) -> None:
         _one_of("preemption.how", self.how, ("requeue", "end"))
         _one_of("preemption.order", self.order, ("newest", "oldest", "smallest"))
+        _one_of("preemption.among", self.among, ("all", "same-project", "same-user"))
         _at_least("preemption.grace", self.grace, 0)
         _at_least("preemption.min_runtime", self.min_runtime, 0)
 

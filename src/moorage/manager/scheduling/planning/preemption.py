@@ -12,6 +12,7 @@ What ends by itself before the grace would end counts as free. If that is enough
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from moorage.common.model.ids import SessionId
@@ -26,7 +27,7 @@ from moorage.manager.scheduling.placement.gang import match_distinct
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.planning.hopeless import HopelessRequests
-from moorage.manager.scheduling.planning.vacancies import Vacancies
+from moorage.manager.scheduling.planning.vacancies import Vacancies, owner_of
 from moorage.manager.scheduling.planning.victims import (
     Candidate,
     Trials,
@@ -57,15 +58,18 @@ class Preempter:
         self._pool, self._rules, self._fraction = pool, rules, policy.fraction
         self._vacancies = Vacancies(pool.nodes, policy.fraction, rules, now)
         self._searches, self._trials = 0, Trials(0)
-        self._hopeless = HopelessRequests(pool.quantized)
+        self._hopeless_of: defaultdict[str | None, HopelessRequests] = defaultdict(
+            lambda: HopelessRequests(pool.quantized)
+        )
 
     def search(self, item: Pending) -> PreemptionResult | None:
         """Victims for ``item``, which capacity refused, and a reservation of what they release. No victims if
         enough becomes free by itself before the grace would end. None if preemption does not help."""
-        levels = self._vacancies.levels(item.priority)
+        self._vacancies.owner = owner_of(item, self._rules)
+        levels, hopeless = self._vacancies.levels(item.priority), self._hopeless_of[self._vacancies.owner]
         if not levels and not self._vacancies.any_terminating:
             return None
-        if item in self._hopeless:
+        if item in hopeless:
             return None
         demands = tuple(self._pool.with_kernels(demand) for demand in item.shape.demands)
         parts: Parts = [demands] if item.shape.mode == "single-node" else [(d,) for d in demands]
@@ -74,7 +78,7 @@ class Preempter:
             return self._result(item, parts, found, [])
         exhausted = self._searches >= MAX_SEARCHES
         if exhausted or not levels or not self._fitting(parts, nodes, levels[-1]):
-            self._hopeless.add(item)
+            hopeless.add(item)
             return None
         self._searches, self._trials = self._searches + 1, Trials(MAX_TRIALS)
         low, high = 0, len(levels) - 1
@@ -86,7 +90,7 @@ class Preempter:
                 low = middle + 1
         chosen = self._choose(parts, nodes, levels[low])
         if chosen is None:
-            self._hopeless.add(item)
+            hopeless.add(item)
             return None
         return self._result(item, parts, *chosen)
 
@@ -252,7 +256,7 @@ class Preempter:
                     awaited += [(at, session_id)] if session_id is not None else []
             guards.append(self._guard(item, node, starts_at, demands, capacity))
         if self._vacancies.stop(victims):
-            self._hopeless.clear()
+            self._hopeless_of.clear()
         waits_for = dict.fromkeys([*(session_id for _, session_id in sorted(awaited)), *sorted(stopped)])
         ids = tuple(node.agent.agent_id for node in nodes)
         reservation = Reservation(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling.core.demand import Demand
-from moorage.manager.scheduling.core.model import Running
+from moorage.manager.scheduling.core.model import Pending, Running
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.placement.free_capacity import Allocations, FreeCapacity
 from moorage.manager.scheduling.placement.node_state import NodeState
@@ -21,26 +21,35 @@ Event = tuple[int, Allocations, SessionId | None]
 
 
 class _NodeView:
-    """What is cached of one node: by level (see ``Vacancies.free``), and with the slot for ``gains``.
-    ``planned``: how many places this pass had planned there."""
+    """What is cached of one node: by owner and level (see ``Vacancies.free``), and with the slot for
+    ``gains``. ``planned``: how many places this pass had planned there."""
 
     __slots__ = ("candidates", "free", "gains", "planned")
 
     def __init__(self) -> None:
         self.planned = 0
-        self.free: dict[int, FreeCapacity] = {}
-        self.candidates: dict[int, list[Candidate]] = {}
-        self.gains: dict[tuple[int, str], list[int]] = {}
+        self.free: dict[tuple[str | None, int], FreeCapacity] = {}
+        self.candidates: dict[tuple[str | None, int], list[Candidate]] = {}
+        self.gains: dict[tuple[str | None, int, str], list[int]] = {}
+
+
+def owner_of(session: Pending | Running, rules: Preemption) -> str | None:
+    """Whose sessions may be stopped for this one, and for whose it may be stopped; None: anybody's."""
+    return {"all": None, "same-project": session.project, "same-user": session.user}[rules.among]
 
 
 class Vacancies:
-    """``any_terminating``: whether a session is being stopped already; known after ``levels``."""
+    """``owner``: only its sessions may be stopped; None: anybody's, where the rules say so. Set for each
+    search. ``any_terminating``: whether a session is being stopped already; known after ``levels``."""
 
     def __init__(self, nodes: Sequence[NodeState], fraction: str, rules: Preemption, now: int) -> None:
         self._nodes, self._fraction, self._rules, self._now = nodes, fraction, rules, now
         self._deadline = now + rules.grace
         self._victims: set[SessionId] = set()
-        self._priorities: list[int] | None = None  # of the candidates, lowest first
+        self.owner: str | None = None
+        self._priorities: dict[str | None, list[int]] | None = (
+            None  # of the candidates by owner, lowest first
+        )
         self._on_node: dict[int, list[Candidate]] = {}  # in the victim order
         self._views: dict[int, _NodeView] = {}
         self.any_terminating = False
@@ -48,12 +57,14 @@ class Vacancies:
     def levels(self, priority: int) -> list[int]:
         """The priorities of the candidates below ``priority``, lowest first."""
         if self._priorities is None:
-            candidates = self._find_candidates()
-            for candidate in candidates:
+            found: dict[str | None, set[int]] = {}
+            for candidate in self._find_candidates():
+                found.setdefault(candidate.owner, set()).add(candidate.priority)
                 for rank in candidate.kernels:
                     self._on_node.setdefault(rank, []).append(candidate)
-            self._priorities = sorted({candidate.priority for candidate in candidates})
-        return self._priorities[: bisect_left(self._priorities, priority)]
+            self._priorities = {owner: sorted(priorities) for owner, priorities in found.items()}
+        own = self._priorities.get(self.owner, [])
+        return own[: bisect_left(own, priority)]
 
     def _find_candidates(self) -> list[Candidate]:
         rules, now = self._rules, self._now
@@ -78,10 +89,12 @@ class Vacancies:
             return own[0].priority, size if rules.order == "smallest" else 0, age, session_id
 
         keys = sorted(order(session_id) for session_id in kernels if session_id not in protected)
-        return [
-            Candidate(position, SessionId(key[-1]), key[0], kernels[SessionId(key[-1])])
-            for position, key in enumerate(keys)
-        ]
+        found = []
+        for position, (priority, _, _, name) in enumerate(keys):
+            own = kernels[SessionId(name)]
+            first = next(iter(own.values()))[0]
+            found.append(Candidate(position, SessionId(name), priority, owner_of(first, rules), own))
+        return found
 
     def _ends_by_itself(self, running: Running) -> bool:
         """Before the grace would end, or because it is being stopped already."""
@@ -108,11 +121,11 @@ class Vacancies:
     def free(self, node: NodeState, level: int) -> FreeCapacity:
         """What is free at the deadline if all candidates up to the priority ``level`` are stopped now; -1:
         none."""
-        view = self._view(node)
+        view, key = self._view(node), (self.owner if level >= 0 else None, level)
         if view.planned != len(node.planned):
             view.planned = len(node.planned)
             view.free.clear()
-        known = view.free.get(level)
+        known = view.free.get(key)
         if known is not None:
             return known
         if level < 0:
@@ -123,7 +136,7 @@ class Vacancies:
             capacity = self.free(node, -1).copy()
             for candidate in self.candidates_on(node, level):
                 release(capacity, candidate, node.rank)
-        view.free[level] = capacity
+        view.free[key] = capacity
         return capacity
 
     def _view(self, node: NodeState) -> _NodeView:
@@ -135,21 +148,25 @@ class Vacancies:
     def candidates_on(self, node: NodeState, level: int) -> list[Candidate]:
         """Those up to the priority ``level``, in the victim order."""
         candidates = self._view(node).candidates
-        found = candidates.get(level)
+        found = candidates.get((self.owner, level))
         if found is None:
-            found = candidates[level] = [
+            found = candidates[self.owner, level] = [
                 candidate
                 for candidate in self._on_node.get(node.rank, ())
-                if candidate.priority <= level and candidate.session_id not in self._victims
+                if candidate.owner == self.owner
+                and candidate.priority <= level
+                and candidate.session_id not in self._victims
             ]
         return found
 
     def gains_on(self, node: NodeState, level: int, slot: str) -> list[int]:
         """The most that each of these candidates may free of ``slot``, the largest first."""
         known = self._view(node).gains
-        gains = known.get((level, slot))
+        gains = known.get((self.owner, level, slot))
         if gains is None:
-            gains = known[level, slot] = gains_of(self.candidates_on(node, level), slot, node.rank)
+            gains = known[self.owner, level, slot] = gains_of(
+                self.candidates_on(node, level), slot, node.rank
+            )
         return gains
 
     def starts_at(self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]) -> int:

@@ -19,11 +19,13 @@ from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapa
 
 class Candidate(NamedTuple):
     """A session that may be stopped. ``position``: in the victim order, over all agents; the first is stopped
-    first. ``kernels``: those that it would free, by the rank of their node."""
+    first. ``owner``: for whose sessions only; None: for anybody's. ``kernels``: those that it would free, by
+    the rank of their node."""
 
     position: int
     session_id: SessionId
     priority: int
+    owner: str | None
     kernels: dict[int, list[Running]]
 
 

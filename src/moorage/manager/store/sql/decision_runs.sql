@@ -3,7 +3,7 @@
 SELECT k.id, k.session_id, s.name, k.agent_id, s.owner, s.project, s.priority, s.endpoint_id,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8)
          + (s.spec ->> 'stop_grace_s')::float8 AS limit_s,
-       (s.spec ->> 'preemptible') IS DISTINCT FROM 'false' AND s.type <> 'system' AS preemptible,
+       coalesce((s.spec ->> 'preemptible')::boolean, s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
        h.taken_at, h.released_at, h.slots, h.devices, h.amounts
 FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
     SELECT min(a.taken_at) AS taken_at,
