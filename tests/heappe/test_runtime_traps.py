@@ -199,7 +199,7 @@ async def test_a_job_whose_tunnel_never_heals_is_cancelled_to_be_replaced(
         handle = await at.runtime.create(launch())
         await at.pass_time(120)
         UNHEALED(at.server.switches)
-        await at.pass_time(900)
+        await at.pass_time(2000)
         assert await at.state(handle) is S.EXITED
         assert at.server.running() == []
 

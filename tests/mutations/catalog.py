@@ -19,6 +19,7 @@ from tests.mutations import (
     scheduler_catalog,
     serving_catalog,
     session_catalog,
+    site_catalog,
     start_catalog,
     workload_catalog,
 )
@@ -46,6 +47,7 @@ MUTATIONS = (
     *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,
     *session_catalog.MUTATIONS,
+    *site_catalog.MUTATIONS,
     *start_catalog.MUTATIONS,
     *workload_catalog.MUTATIONS,
     Mutation(

@@ -67,8 +67,8 @@ MUTATIONS = (
     Mutation(
         "a job is observed only when its state changes",
         "agent/runtimes/heappe/tracked.py",
-        "return seen.state, seen.detail, seen.expected_start",
-        'return seen.state, "", None',
+        "return seen.state, seen.detail, seen.expected_start, ",
+        'return seen.state, "", None, ',
         OBSERVED,
     ),
     Mutation("a start is never corrected", KERNELS, "if {status, new} <= STARTING_STEPS:", "if False:", SITE),

@@ -226,6 +226,43 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     assert [r.reason for r in ended] == [Reason.UNHEALTHY]
 
 
+async def test_replica_out_of_reach_is_kept_for_its_time(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    await platform.until(complete)
+    [kernel], now = platform.agent.seen, datetime.now(UTC).timestamp()
+
+    async def tell(kept_until: float) -> int:
+        seen = {"unhealthy": "no tunnel", "kept_until": kept_until} if kept_until else {"unhealthy": ""}
+        platform.agent.see(kernel, ObservedState.RUNNING, **seen, **RUNNING)
+        await platform.agent.report()
+        await platform.leader.run_once()
+        await platform.controller.run_once()
+        view = await platform.service.get(SYSTEM, "m")
+        assert view.ready == int(not kept_until)
+        assert any(one.unhealthy for one in view.sessions) is bool(kept_until)
+        return len(view.sessions)
+
+    assert await tell(now + 86_400) == 1, "no second one"
+    assert await tell(0) == 1, "it was reached again"
+    assert await tell(now + 86_400) == 1
+    assert await tell(now - 86_400) == 2, "its time is over"
+
+
+async def test_unhealthy_replica_that_drains_stays_for_its_requests(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    view = (await platform.until(complete))[-1]
+    [kernel], replica = platform.agent.seen, view.sessions[0].session_id
+    await platform.report(in_flight=1, requests=1, replicas={replica: 1})
+    platform.agent.see(kernel, ObservedState.RUNNING, unhealthy="3 health checks failed", **RUNNING)
+    await platform.agent.report()
+    await platform.until(lambda view: any(r.state == "draining" for r in view.sessions))
+    [route] = (await platform.store.routes.table()).models
+    assert [(t.session_id, t.draining) for t in route.targets if t.session_id == replica] == [(replica, True)]
+    await platform.report(in_flight=1, requests=1, replicas={replica: 1})
+    view = await platform.run()
+    assert [r.session_id for r in view.sessions if r.state == "draining"] == [replica]
+
+
 async def test_routes_tell_the_smallest_context_of_the_replicas(platform: Loaded) -> None:
     await platform.create(replicas=2)
     await platform.until(complete)

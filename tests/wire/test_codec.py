@@ -102,6 +102,7 @@ OBSERVATIONS = st.builds(
     unhealthy=TEXT,
     expected_start=SECONDS,
     ends_at=SECONDS,
+    kept_until=SECONDS,
     reload=st.none()
     | st.builds(
         Reloaded,

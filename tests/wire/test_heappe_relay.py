@@ -78,6 +78,31 @@ async def test_a_dead_tunnel_is_opened_again_for_the_request(profile: str, loss:
         assert len(at.server.tunnels.forwards) <= 1
 
 
+@pytest.mark.parametrize("away_s", [4.0])
+async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: float) -> None:
+    """Three requests a second, as many calls as attempts are due, and each request is answered."""
+    async with framed() as at:
+        before = at.server.calls.total()
+        at.server.switches.maintenance = True
+        await at.server.tunnels.kill()
+
+        async def one() -> int:
+            async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT) as got:
+                return got.status
+
+        asking = []
+        for _ in range(round(3 * away_s)):
+            asking.append(asyncio.create_task(one()))
+            await asyncio.sleep(1 / 3)
+        assert not any(task.done() for task in asking)
+        assert at.keeper.gone_since is not None
+        calls = at.server.calls.total() - before
+        at.server.switches.maintenance = False
+        assert set(await asyncio.wait_for(asyncio.gather(*asking), 30)) == {200}
+        assert at.keeper.gone_since is None
+        assert calls <= 3 * away_s + 12  # the first try of each that came before the way was known to be gone
+
+
 async def test_requests_wait_while_the_server_is_down() -> None:
     async with framed() as at:
         await at.server.interrupt()

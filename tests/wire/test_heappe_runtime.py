@@ -394,7 +394,12 @@ async def test_a_job_whose_tunnel_does_not_heal_is_ended(tmp_path: Path, profile
         assert await state(runtime, handle) is S.RUNNING
         await at.server.tunnels.kill()
         at.server.tunnels.forwards.clear()
-        await at.pass_time(runtime, 2000)
+        await at.pass_time(runtime, 1700)
+        seen = await runtime.observe(handle)
+        assert (seen.state, len(at.server.running())) == (S.RUNNING, 1)
+        assert seen.unreachable
+        assert seen.kept_until > at.server.clock.now().timestamp()
+        await at.pass_time(runtime, 300)
         assert (await state(runtime, handle), at.server.running()) == (S.EXITED, [])
 
 

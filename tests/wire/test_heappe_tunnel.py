@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.wire.heappe_harness import plain
 
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.tunnel import HEALS, Target, TunnelKeeper
+from moorage.agent.runtimes.heappe.reach import LONGEST_PAUSE_S
+from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S, Target, TunnelKeeper
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
 _REQUEST, _IPS = "DataTransfer/RequestDataTransfer", "JobManagement/AllocatedNodesIPs"
@@ -19,7 +22,7 @@ async def test_a_tunnel_is_opened_once_and_probed(profile: str) -> None:
             await at.keeper.check(30)
             await at.advance(31)
         assert at.server.calls[_REQUEST] == 1
-        assert at.keeper.answered_at is not None
+        assert at.keeper.reach.answered_at is not None
         assert at.keeper.problem == ""
         assert at.engine.seen.count("/health") == 3
 
@@ -53,7 +56,7 @@ async def test_a_tunnel_to_another_port_is_replaced() -> None:
         (node,) = await at.client.node_ips(at.job.task.id)
         await at.client.request_tunnel(at.job.task.id, node, 9)
         await at.keeper.check(30)
-        assert at.keeper.answered_at is not None
+        assert at.keeper.reach.answered_at is not None
 
 
 @PROFILES
@@ -69,6 +72,26 @@ async def test_an_engine_that_loads_is_no_dead_tunnel(profile: str) -> None:
         assert "does not answer" in keeper.problem
 
 
+async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
+    async with plain() as at:
+        await at.keeper.check(30)
+        way, asked = await at.keeper.way(), at.server.calls[_REQUEST]
+        refused = []
+        for _ in range(3):  # each opened anew, and dead again
+            found = await asyncio.gather(
+                *(at.keeper.renew(way, "dead") for _ in range(20)), return_exceptions=True
+            )
+            refused += [one for one in found if one is not None]
+            way = await at.keeper.way()
+        assert at.server.calls[_REQUEST] == asked + 1
+        assert len(refused) == 40
+        assert {one.problem for one in refused if isinstance(one, HeappeFailed)} == {Problem.TUNNEL}
+        assert "(tunnel): it is being opened again" in str(refused[0])
+        await at.advance(LONGEST_PAUSE_S)
+        await at.keeper.renew(way, "dead")
+        assert at.server.calls[_REQUEST] == asked + 2
+
+
 @PROFILES
 async def test_what_does_not_heal_is_broken(profile: str) -> None:
     """Another user has closed the tunnels of the task: ours stays listed, dead, and cannot be closed."""
@@ -76,10 +99,12 @@ async def test_what_does_not_heal_is_broken(profile: str) -> None:
         await at.keeper.check(30)
         await at.server.tunnels.kill()
         at.server.tunnels.forwards.clear()
-        for _ in range(4 * HEALS):
-            await at.advance(121)
+        gone_s = 0.0
+        while not at.keeper.broken:
+            await at.advance(LONGEST_PAUSE_S)
             await at.keeper.check(30)
-        assert at.keeper.broken
+            gone_s += LONGEST_PAUSE_S
+        assert UNREACHABLE_TIMEOUT_S <= gone_s <= UNREACHABLE_TIMEOUT_S + 2 * LONGEST_PAUSE_S
 
 
 async def test_no_tunnels_left_is_tried_again_and_heals() -> None:
@@ -106,5 +131,5 @@ async def test_silence_of_the_server_is_not_the_tunnels(trap: str) -> None:
             setattr(at.server.switches, trap, 1)
             await at.advance(61)
             await at.keeper.check(30)
-        assert at.keeper.silent_at is None
+        assert at.keeper.reach.silent_at is None
         assert at.server.calls[_REQUEST] == 1

@@ -338,7 +338,9 @@ class Agent:
         self, stack: AsyncExitStack, kernels: KernelManager, link: LinkClient, progress: ProgressReader
     ) -> tuple[_LoopSpec, ...]:
         interval_s, health_s = self._settings.stats_interval_s, self._settings.health_interval_s
-        health = HealthMonitor(kernels.serving, kernels.set_health, self._clock, health_s)
+        health = HealthMonitor(
+            kernels.serving, kernels.set_health, self._clock, health_s, kernels.is_unreachable
+        )
         stack.push_async_callback(health.close)
         sampler = self._make_sampler(kernels, link, health, progress) if interval_s else None
         loops: list[_LoopSpec] = [("agent.health", health.tick, min(METRICS_S, health_s))] if health_s else []

@@ -102,9 +102,14 @@ class World:
     def __init__(self) -> None:
         self.check, self.clock = Check(), ManualClock()
         self.changes: list[str] = []
+        self.is_unreachable = False
         self.serving = {KernelId("k"): lambda: cast(Any, self.check)}
         self.monitor = HealthMonitor(
-            lambda: self.serving, lambda _, problem: self.changes.append(problem), self.clock, 10.0
+            lambda: self.serving,
+            lambda _, problem: self.changes.append(problem),
+            self.clock,
+            10.0,
+            lambda _: self.is_unreachable,
         )
 
     async def pass_time(self, seconds: float) -> None:
@@ -138,6 +143,22 @@ async def test_engine_that_works_is_healthy_though_it_answers_late() -> None:
     assert world.changes == []
     await world.pass_time(10 * FAILURES)  # it works no more
     assert len(world.changes) == 1
+
+
+async def test_what_no_request_gets_to_is_not_judged_and_checked_at_once_afterwards() -> None:
+    world = World()
+    await world.monitor.tick()
+    world.check.answers = [False] * (2 * FAILURES - 1)
+    await world.pass_time(10 * FAILURES)
+    assert len(world.changes) == 1
+    world.is_unreachable = True
+    await world.pass_time(100)
+    assert (world.check.probes, world.changes[1:]) == (FAILURES, [""])
+    world.is_unreachable = False
+    await world.pass_time(METRICS_S)
+    assert world.check.probes == FAILURES + 1
+    await world.pass_time(10 * (FAILURES - 1))
+    assert len(world.changes) == 2, "what failed before counts no more"
 
 
 async def test_slow_probe_delays_nothing_else() -> None:

@@ -30,6 +30,20 @@ def test_times_of_the_site_are_reported_once_they_differ() -> None:
     assert (job.reported(SEEN).expected_start, job.reported(SEEN).ends_at) == (0, 900)
 
 
+def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
+    job, runs = SiteJob(), replace(SEEN, state=S.RUNNING)
+    gone = RuntimeObservation(S.RUNNING, unreachable="its engine cannot be reached: 1", kept_until=2000)
+    assert job.note(gone)
+    assert not job.note(replace(gone, unreachable="its engine cannot be reached: 2"))
+    told = job.reported(runs)
+    assert (told.unhealthy, told.kept_until) == ("its engine cannot be reached: 1", 2000)
+    assert not job.note(RuntimeObservation(S.UNKNOWN)), "the site says nothing at present"
+    assert job.reported(runs).unhealthy
+    assert not job.reported(SEEN).unhealthy  # it does not run any more
+    assert job.note(RuntimeObservation(S.RUNNING))
+    assert job.reported(runs) is runs
+
+
 @pytest.mark.parametrize(
     ("state", "ends_at", "now", "ends"),
     [

@@ -133,6 +133,21 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
         ReplicaPlan(stop=((SessionId("n"), Reason.UNHEALTHY),)),
     ),
     (
+        "out of reach: no second job while it may come back",
+        endpoint(new("n", unhealthy_s=500, kept_until=ago(-100)), wanted=1, proven=True),
+        ReplicaPlan(look_at=ago(-100)),
+    ),
+    (
+        "out of reach for longer than it is kept: replaced",
+        endpoint(new("n", unhealthy_s=500, kept_until=ago(0)), wanted=1, proven=True),
+        ReplicaPlan(start=1, look_at=ago(-UNHEALTHY_S)),
+    ),
+    (
+        "out of reach, and too many: it goes first",
+        endpoint(new("n", unhealthy_s=5, kept_until=ago(-100)), new("o"), wanted=1, proven=True),
+        ReplicaPlan(drain=((SessionId("n"), Reason.SCALED_DOWN),), look_at=ago(-100)),
+    ),
+    (
         "lifetime: the successor starts in time",
         endpoint(
             new("n", age_s=1000, ready_s=900, ends_s=100 + MARGIN_S), wanted=1, proven=True, max_surge=1

@@ -47,6 +47,10 @@ class KernelHealth:
     def _is_bad(self) -> bool:
         return self._failures >= FAILURES
 
+    def forget(self) -> None:
+        """It cannot be checked at present: what its probes met before says nothing any more."""
+        self._failures, self.probed_at = 0, float("-inf")
+
     async def probe(self) -> None:
         outcome = await self._check.probe_once()
         progress = self.metrics.progress if self.metrics is not None else 0.0
@@ -65,7 +69,8 @@ class KernelHealth:
 
 class HealthMonitor:
     """``serving``: the ready kernels that answer requests, each with how to check it. ``on_change`` is called
-    with a kernel and why it is unhealthy, "" once it is healthy again. ``period_s``: between two probes."""
+    with a kernel and why it is unhealthy, "" once it is healthy again. ``period_s``: between two probes.
+    ``is_unreachable``: of a kernel that is not checked at present, since no request gets to it."""
 
     def __init__(
         self,
@@ -73,8 +78,10 @@ class HealthMonitor:
         on_change: Callable[[KernelId, str], None],
         clock: Clock,
         period_s: float,
+        is_unreachable: Callable[[KernelId], bool] = lambda _: False,
     ) -> None:
         self._serving, self._on_change, self._clock, self._period_s = serving, on_change, clock, period_s
+        self._is_unreachable = is_unreachable
         self._kernels: dict[KernelId, KernelHealth | None] = {}
         self._running: dict[tuple[KernelId, str], asyncio.Task[None]] = {}
 
@@ -91,6 +98,12 @@ class HealthMonitor:
                     made.probed_at = now  # it has just become ready
             health = self._kernels[kernel_id]
             if health is None:
+                continue
+            if self._is_unreachable(kernel_id):
+                was_bad = bool(health.problem)
+                health.forget()
+                if was_bad:
+                    self._on_change(kernel_id, "")
                 continue
             if health.has_metrics and now - health.read_at >= health.interval_s:
                 health.read_at = now

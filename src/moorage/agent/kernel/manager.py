@@ -147,6 +147,7 @@ class KernelManager:
     def _observation(self, kernel_id: KernelId) -> Observation | None:
         if (kernel := self._kernels.get(kernel_id)) is not None:
             seen, problem = kernel.observation(), self._unhealthy.get(kernel_id)
+            problem = "" if seen.unhealthy else problem
             return replace(seen, unhealthy=problem) if problem and seen.state in policy.ALIVE else seen
         is_orphan = kernel_id in self._orphans or kernel_id in self._destroying
         return orphan_observation(kernel_id) if is_orphan else None
@@ -158,6 +159,10 @@ class KernelManager:
             for k, one in self._kernels.items()
             if one.state is ObservedState.RUNNING and one.record.spec.answers_requests
         }
+
+    def is_unreachable(self, kernel_id: KernelId) -> bool:
+        """Its health cannot be checked at present."""
+        return kernel_id in self._kernels and self._kernels[kernel_id].is_unreachable
 
     def set_health(self, kernel_id: KernelId, problem: str) -> None:
         """``problem``: why its engine is unhealthy; "": it is not."""

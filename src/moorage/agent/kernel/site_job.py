@@ -19,21 +19,29 @@ _SAME_S = 1.0
 @dataclass(slots=True)
 class SiteJob:
     """``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there by
-    name."""
+    name. ``unreachable``: why no request gets to its engine; it is not replaced for that before
+    ``kept_until``."""
 
     finds_address: bool = False
     address: tuple[str, int] | None = None
     app_ports: Mapping[str, int] = field(default_factory=dict)
     expected_start: float = 0.0
     ends_at: float = 0.0
+    unreachable: str = ""
+    kept_until: float = 0.0
 
     def note(self, observed: RuntimeObservation) -> bool:
         """Take over what the runtime observed. Returns whether there is something new to report."""
         starts, ends = observed.expected_start or 0.0, observed.ends_at or self.ends_at
+        # Of a job that nobody speaks of for a moment it stays what it was.
+        is_seen = observed.state is ObservedState.RUNNING
+        reached = is_seen and bool(observed.unreachable) is not bool(self.unreachable)
+        if reached:
+            self.unreachable, self.kept_until = observed.unreachable, observed.kept_until
         if self.finds_address and observed.address not in (None, self.address):
             self.address, self.app_ports = observed.address, observed.app_ports
         elif abs(starts - self.expected_start) < _SAME_S and abs(ends - self.ends_at) < _SAME_S:
-            return False
+            return reached
         self.expected_start, self.ends_at = starts, ends
         return True
 
@@ -55,6 +63,8 @@ class SiteJob:
             found = ((app, self.app_ports.get(app.name, 0)) for app in observation.apps)
             apps = tuple(replace(app, port=port, inner=port) for app, port in found if port)
             observation = replace(observation, apps=apps)
+        if self.unreachable and observation.state is ObservedState.RUNNING:
+            observation = replace(observation, unhealthy=self.unreachable, kept_until=self.kept_until)
         if not (self.expected_start or self.ends_at or self.address):
             return observation
         host, port = self.address or (observation.host, observation.port)

@@ -284,14 +284,20 @@ class KernelTask:
             observed = None
 
     async def _note_job(self, observed: RuntimeObservation) -> None:
-        before = self._job.address
+        before, was_unreachable = self._job.address, self.is_unreachable
         self._start_clock.note(observed.state, self._context.clock.monotonic())
         if self._job.note(observed):
             moved = self._job.address != before
-            self._on_change(IMMEDIATE if moved else HOUSEKEEPING)
+            is_urgent = moved or self.is_unreachable is not was_unreachable
+            self._on_change(IMMEDIATE if is_urgent else HOUSEKEEPING)
             if moved:
                 await self._probing.stop()
                 self._probing.check = self.readiness_check()
+
+    @property
+    def is_unreachable(self) -> bool:
+        """No request gets to it through its site, so its health cannot be checked."""
+        return bool(self._job.unreachable)
 
     def readiness_check(self) -> ReadinessCheck | None:
         """None: it is ready as soon as it runs."""

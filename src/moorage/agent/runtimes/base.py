@@ -279,7 +279,9 @@ class RuntimeObservation:
     seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its walltime in unix
     seconds; None: unlimited or unknown. ``address``: host and port at which the proxy reaches it, with
     ``Capabilities.own_address``; it may change; port 0 if only its service ports are there. ``app_ports``:
-    the numbers of these by name. EXITED: ``walltime_over`` if that was the reason.
+    the numbers of these by name. EXITED: ``walltime_over`` if that was the reason. RUNNING: ``unreachable``,
+    why no request gets to it although it may serve, and ``kept_until``, before when it is not replaced for
+    that, in unix seconds.
     """
 
     state: ObservedState
@@ -294,6 +296,8 @@ class RuntimeObservation:
     address: tuple[str, int] | None = None
     app_ports: Mapping[str, int] = field(default_factory=dict)
     walltime_over: bool = False
+    unreachable: str = ""
+    kept_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

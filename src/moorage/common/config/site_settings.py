@@ -78,6 +78,9 @@ class HeappeSettings(BaseModel):
     """Interval of the list of jobs, one call for all of them."""
     heappe_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 3600
     """After how many seconds without a request or a health check a job that serves ends itself. 0: never."""
+    heappe_unreachable_timeout_s: Annotated[float, Field(ge=0, le=604_800)] = 1800
+    """How long a job is kept whose engine cannot be reached through the site, while its walltime lasts.
+    Longer than the restart of a login node takes. Then it is replaced."""
 
 
 class CelerySettings(BaseModel):

@@ -95,7 +95,8 @@ class Observation:
     """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown.
     ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but fails its health checks, and how.
     ``expected_start``: QUEUED, when the site expects its start. ``ends_at``: the end of its walltime. Both in
-    Unix seconds, 0 if unknown. ``reload``: the newest that has ended."""
+    Unix seconds, 0 if unknown. ``reload``: the newest that has ended. ``kept_until``: what is ``unhealthy``
+    because no request gets to it is not replaced before; Unix seconds, 0: at once."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -111,6 +112,7 @@ class Observation:
     expected_start: float = 0.0
     ends_at: float = 0.0
     reload: Reloaded | None = None
+    kept_until: float = 0.0
 
 
 # The highest generation that a peer may report. Generations are numbers of a sequence that ends at 2^63.

@@ -104,6 +104,7 @@ class StoredKernel(NamedTuple):
     ends_at: float = 0.0
     address: tuple[str, int] | None = None
     is_silent: bool = False
+    kept_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,9 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
         judged = (
             new is status is Status.RUNNING
             and observation.state is ObservedState.RUNNING
-            and bool(observation.unhealthy) is not kernel.unhealthy
+            and (
+                bool(observation.unhealthy) is not kernel.unhealthy or _is_kept_otherwise(kernel, observation)
+            )
         )
         timed = _OBSERVED_STATUS.get(observation.state) is status and _times_differ(kernel, observation)
         silenced = new is status is Status.QUEUED and _is_silent(observation) is not kernel.is_silent
@@ -178,6 +181,10 @@ def _times_differ(kernel: StoredKernel, observation: Observation) -> bool:
     """An end that is unknown for a moment stays what it was."""
     starts = abs(observation.expected_start - kernel.expected_start) >= 1
     return starts or (observation.ends_at > 0 and abs(observation.ends_at - kernel.ends_at) >= 1)
+
+
+def _is_kept_otherwise(kernel: StoredKernel, observation: Observation) -> bool:
+    return abs(observation.kept_until - kernel.kept_until) >= 1
 
 
 def _is_omitted(kernel: StoredKernel, update: AgentUpdate) -> bool:

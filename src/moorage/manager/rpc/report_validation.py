@@ -90,7 +90,9 @@ def _problem_of_kernel(kernel: Observation) -> str:
         return f"reload {kernel.reload.generation} of kernel {kernel.kernel_id} is not 1 to {_MAX_INT64}"
     if kernel.port and not kernel.host:
         return f"kernel {kernel.kernel_id} listens on port {kernel.port} of no host"
-    if wrong := [at for at in (kernel.expected_start, kernel.ends_at) if not 0 <= at <= _MAX_TIME]:
+    if wrong := [
+        at for at in (kernel.expected_start, kernel.ends_at, kernel.kept_until) if not 0 <= at <= _MAX_TIME
+    ]:
         return f"time {wrong[0]} of kernel {kernel.kernel_id} is not 0 to {_MAX_TIME} Unix seconds"
     if problem := _problem_of_apps(kernel):
         return f"kernel {kernel.kernel_id}: {problem}"

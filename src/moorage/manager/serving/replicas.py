@@ -114,8 +114,9 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     why = Reason.SCALED_DOWN if endpoint.stopped_by is None else Reason.BUDGET_EXHAUSTED
     plan = replace(
         plan,
-        stop=(*done, *plan.stop, *_for(why, (r for r in excess if not r.serves))),
-        drain=(*plan.drain, *_for(why, (r for r in excess if r.serves))),
+        # One that is unhealthy may have streams that go on, or recover.
+        stop=(*done, *plan.stop, *_for(why, (r for r in excess if r.status is not Status.RUNNING))),
+        drain=(*plan.drain, *_for(why, (r for r in excess if r.status is Status.RUNNING))),
         failures=len(failed),
         look_at=earliest(plan.look_at, *drain_ends),
     )
@@ -133,7 +134,9 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
     """Why a live replica shall be replaced, if so. A silent one is replaced, too, but not given up."""
     if r.draining_since is not None or r.agent_silent:
         return None
-    if r.unhealthy_since is not None and r.status is Status.RUNNING:
+    # The job of one that cannot be reached may be as well as before.
+    is_kept = r.kept_until is not None and now < r.kept_until
+    if r.status is Status.RUNNING and r.unhealthy_since is not None and not is_kept:
         return Reason.UNHEALTHY
     if r.agent_drained:
         return Reason.AGENT_DRAINED
@@ -146,6 +149,13 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
     if due_at is None or now < due_at:
         return None
     return Reason.MAX_LIFETIME if r.walltime_s is None else Reason.WALLTIME
+
+
+def _bad_since(r: ReplicaSnapshot) -> datetime | None:
+    """From when on an unhealthy replica is to be replaced."""
+    if r.unhealthy_since is None or r.kept_until is None:
+        return r.unhealthy_since
+    return max(r.unhealthy_since, r.kept_until)
 
 
 def _leave(
@@ -175,9 +185,10 @@ def _leave(
     look_at = earliest(*(successor_due_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(tries_next_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(returns_at(endpoint, r, now) for r in staying))
+    look_at = earliest(look_at, *(_bad_since(r) for r in staying))
     for r, reason in leaving.items():
-        if reason is Reason.UNHEALTHY and r.unhealthy_since is not None:
-            until = r.unhealthy_since + timedelta(seconds=UNHEALTHY_S)
+        if reason is Reason.UNHEALTHY and (bad_since := _bad_since(r)) is not None:
+            until = bad_since + timedelta(seconds=UNHEALTHY_S)
             if now >= until:
                 stop.append((r.session_id, reason))
             elif ready >= endpoint.wanted:

@@ -28,7 +28,8 @@ class EngineLoad:
 class ReplicaSnapshot:
     """``agent_silent``: the agent is SUSPECT or LOST, so a replacement starts before this replica is given
     up. ``agent_drained``: the agent is being drained, so this replica is stopped once its replacement is
-    ready. ``unhealthy_since``: its engine does not answer health checks; it gets no requests.
+    ready. ``unhealthy_since``: its engine does not answer health checks; it gets no requests. ``kept_until``:
+    the way to it is gone, and it is not replaced for that before.
 
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
     ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
@@ -50,6 +51,7 @@ class ReplicaSnapshot:
     agent_drained: bool = False
     revision: int = 1
     unhealthy_since: datetime | None = None
+    kept_until: datetime | None = None
     draining_since: datetime | None = None
     drain_reason: Reason = Reason.NONE
     in_flight: int | None = None

@@ -191,6 +191,7 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         draining_since=row["draining_since"],
         drain_reason=Reason(row["drain_reason"]),
         unhealthy_since=row["unhealthy_since"],
+        kept_until=row["kept_until"],
         in_flight=row["in_flight"],
         is_confirmed=bool(row["confirmed"]),
         load=None if row["running"] is None else EngineLoad(row["running"], row["waiting"], kv_cache),

@@ -316,6 +316,7 @@ class ReportStore:
             [o.unhealthy for o in seen],
             [o.expected_start for o in seen],
             [o.ends_at for o in seen],
+            [o.kept_until for o in seen],
         )
         offering = [(agent_id, change) for agent_id, change in every if change.observation.apps]
         if offering and await self._put_service_ports(offering, streams):
@@ -366,7 +367,9 @@ def _stored_kernel(row: Row) -> tuple[AgentId, StoredKernel]:
     times = row["expected_start"] or 0.0, row["ends_at"] or 0.0
     seen = StoredKernel(*ids, status, detail, row["unhealthy"], *times)
     return AgentId(row["agent_id"]), seen._replace(
-        address=(row["host"], row["port"]), is_silent=row["is_silent"]
+        address=(row["host"], row["port"]),
+        is_silent=row["is_silent"],
+        kept_until=row["kept_until"] or 0.0,
     )
 
 

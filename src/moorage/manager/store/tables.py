@@ -210,6 +210,7 @@ kernels = table(
         "lease_s": [Float()],
         "unhealthy_since": [TIME],
         "unhealthy_detail": Text(),
+        "kept_until": [TIME],
         "expected_start": [TIME],
         "ends_at": [TIME],
         "started_at": [TIME],

@@ -37,6 +37,8 @@ _PROBE_S, _PROBE_PER_JOB_S, _LONGEST_PROBE_S = 60.0, 3.0, 240.0
 # How often the last words of a job are looked for before it counts as ended without them.
 _END_ATTEMPTS = 3
 _AT_ONCE = 16
+# Tunnels that are opened again at one time.
+_RENEWALS = 4
 _KILLED = -9
 
 
@@ -55,7 +57,10 @@ class JobBook:
         allocate: Callable[[], int],
         release: Callable[[int], None],
         per_job: bool,
+        unreachable_timeout_s: float,
     ) -> None:
+        self._unreachable_timeout_s = unreachable_timeout_s
+        self._renewals = asyncio.Semaphore(_RENEWALS)
         self._client, self._records, self._logs, self._clock = client, records, logs, clock
         self._host, self._allocate, self._release = host, allocate, release
         self.listing = JobListing(client, agent, clock, per_job=lambda: per_job)
@@ -80,8 +85,9 @@ class JobBook:
     def is_starting(self) -> bool:
         """A job runs whose engine was not reached yet."""
         return any(
-            job.record.serves and job.record.running_at and (job.keeper is None or not job.keeper.answered_at)
-            and not job.end_read for job in self._jobs.values()
+            job.record.serves and job.record.running_at and not job.end_read
+            and (job.keeper is None or job.keeper.reach.answered_at is None)
+            for job in self._jobs.values()
         )  # fmt: skip
 
     @property
@@ -96,7 +102,7 @@ class JobBook:
         return self.track(record) if record is not None and record.job_id else None
 
     def interpret(self, job: TrackedJob) -> Interpretation:
-        found = interpret(job.facts(self._clock))
+        found = interpret(job.facts(self._clock), self._unreachable_timeout_s)
         seen = found.observation
         if (doubt := found.doubt or job.doubt) is not None:
             self._doubts.note(
@@ -268,7 +274,11 @@ class JobBook:
         target = await target_of(self._client, job, await progress_of(self._client, job))
         if target is None or (job.relay is None and not await self._open_relay(job)):
             return
-        job.keeper = TunnelKeeper(self._client, job.record.task_id, target, self._clock)
+        job.keeper = TunnelKeeper(
+            self._client, job.record.task_id, target, self._clock,
+            timeout_s=self._unreachable_timeout_s, renewals=self._renewals,
+            on_change=lambda: self._notify([job]),
+        )  # fmt: skip
         job.changed.set()  # it runs already, and its state stays what it is
 
     async def _open_relay(self, job: TrackedJob) -> bool:

@@ -52,6 +52,7 @@ def heappe_runtime(
         heartbeat_s=settings.heappe_heartbeat_timeout_s,
         poll_s=settings.heappe_poll_s,
         shared_account=settings.heappe_shared_account,
+        unreachable_timeout_s=settings.heappe_unreachable_timeout_s,
     )
     # No other runtime of this agent uses ports.
     ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=identity)

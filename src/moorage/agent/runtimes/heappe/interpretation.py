@@ -41,8 +41,9 @@ class Facts:
     ``state``, ``reason``, ``started``: as the database shows them; ``seen_at``: when it was read.
     ``created_at``: when we created it; ``created``: what the server says about that. ``doubted_at``: when the
     answer to its submit was lost. ``running_at``: when it was first seen running. ``answered_at``,
-    ``silent_at``: the last probe of the engine that succeeded, and that failed. ``exit_code``: as the job
-    wrote it; ``terminated``: it wrote that it had got SIGTERM; ``ended_at``: when that was first read.
+    ``silent_at``: the last request or probe that reached the engine, and that certainly did not. ``gone_at``:
+    since when its way is gone, and ``gone_why``. ``exit_code``: as the job wrote it; ``terminated``: it wrote
+    that it had got SIGTERM; ``ended_at``: when that was first read.
     ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed.
     """
 
@@ -58,6 +59,8 @@ class Facts:
     running_at: float | None = None
     answered_at: float | None = None
     silent_at: float | None = None
+    gone_at: float | None = None
+    gone_why: str = ""
     exit_code: int | None = None
     ended_at: float | None = None
     terminated: bool = False
@@ -92,13 +95,20 @@ class Interpretation:
     doubt: Doubt | None = None
 
 
-def interpret(facts: Facts) -> Interpretation:
+def interpret(facts: Facts, unreachable_timeout_s: float = 0.0) -> Interpretation:
+    """``unreachable_timeout_s``: how long a job is kept whose engine cannot be reached, while its walltime
+    lasts."""
     ends_at = end_of_walltime(facts)
     found = _interpret(facts, ends_at)
     seen = found.observation
-    if seen.state in (ObservedState.RUNNING, ObservedState.UNKNOWN):
-        return replace(found, observation=replace(seen, ends_at=ends_at))
-    return found
+    if seen.state not in (ObservedState.RUNNING, ObservedState.UNKNOWN):
+        return found
+    seen = replace(seen, ends_at=ends_at)
+    if seen.state is ObservedState.RUNNING and facts.gone_at is not None:
+        kept_until = facts.gone_at + unreachable_timeout_s
+        why = f"its engine cannot be reached: {facts.gone_why}"
+        seen = replace(seen, unreachable=why, kept_until=min(kept_until, ends_at or kept_until))
+    return replace(found, observation=seen)
 
 
 def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:

@@ -32,8 +32,10 @@ _UNAVAILABLE = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL, Problem.NO_TUNNELS_
                           Problem.BUSY})  # fmt: skip
 # It may have seen these, but has not begun to answer.
 _IN_DOUBT = frozenset({Problem.UNREACHABLE, Problem.GATEWAY, Problem.INTERNAL, Problem.UPSTREAM})
-# How long a request waits until the engine can be reached, and the pause between two attempts to reach it.
-PATIENCE_S, _PAUSE_S = 60.0, 1.0
+# How long a request waits until the engine can be reached.
+PATIENCE_S = 60.0
+# The pauses between two attempts to reach it, for all requests that wait.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0
 
 
 class Relay:
@@ -76,6 +78,8 @@ class Relay:
         if keeper is None:
             raise Refused(503, "the job of this engine does not run yet")
         until, attempt = asyncio.get_running_loop().time() + self._patience_s, 0
+        if (known := keeper.reach.failure) is not None and keeper.gone_since is not None:
+            await self._wait(keeper, until, known)
         while True:
             used, way = self._client.transport.session_code, None
             try:
@@ -87,25 +91,31 @@ class Relay:
                 if error.problem is Problem.SESSION:
                     if attempt or not await self._client.transport.renew_session(used):
                         raise
-                elif error.problem in _UNAVAILABLE or error.unsent:
-                    if attempt or way is None or error.problem not in UNSENT:
+                elif error.problem in _UNAVAILABLE or error.unsent or (way is None and error.is_outage):
+                    is_dead = way is not None and not attempt and error.problem in UNSENT
+                    if way is None or not is_dead or not await self._renew(keeper, way, error):
+                        keeper.missed(error)
                         await self._wait(keeper, until, error)
-                    else:
-                        await self._renew(keeper, way, error)
                 elif way is not None and way.framed and error.problem in _IN_DOUBT:
+                    keeper.missed(error)
                     await self._wait(keeper, until, error)
                     cut_off(request)
                     raise
                 else:
+                    keeper.missed(error)
                     raise
             attempt += 1
 
-    async def _renew(self, keeper: TunnelKeeper, way: Way, why: HeappeFailed) -> None:
+    async def _renew(self, keeper: TunnelKeeper, way: Way, why: HeappeFailed) -> bool:
+        """False: the tunnel cannot be opened again now."""
         try:
             await keeper.renew(way, why.message)
         except HeappeFailed as error:
             if error.problem not in _UNAVAILABLE and not error.is_outage:
                 raise
+            keeper.missed(error)
+            return False
+        return True
 
     async def _wait(self, keeper: TunnelKeeper, until: float, why: HeappeFailed) -> None:
         """Wait until the engine has answered. Raises ``why`` once the patience of the request is over."""
@@ -148,12 +158,13 @@ class Relay:
 
 async def _reach(keeper: TunnelKeeper) -> None:
     """One for all requests that wait: the server is not asked for each of them."""
-    before = keeper.answered_at
+    before, pause_s = keeper.reach.answered_at, _FIRST_PAUSE_S
     while True:
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(pause_s)
         await keeper.check(0)
-        if keeper.answered_at != before:
+        if keeper.reach.answered_at != before:
             return
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def _pass_on(

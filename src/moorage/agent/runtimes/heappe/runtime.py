@@ -35,6 +35,7 @@ from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.submission import Submitter
 from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob, shown
+from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -56,7 +57,8 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 class HeappeRules:
     """``defaults``: where jobs run that do not say. ``heartbeat_s``: a job that serves ends itself after so
     long without a request; 0: never. ``poll_s``: between two lists of jobs; ``hurried_poll_s``: for a while
-    after something was asked of the site. ``shared_account``: other agents may have jobs there."""
+    after something was asked of the site. ``shared_account``: other agents may have jobs there.
+    ``unreachable_timeout_s``: how long a job is kept whose engine cannot be reached."""
 
     max_jobs: int
     defaults: Wanted
@@ -64,6 +66,7 @@ class HeappeRules:
     poll_s: float = 40.0
     hurried_poll_s: float = 5.0
     shared_account: bool = True
+    unreachable_timeout_s: float = UNREACHABLE_TIMEOUT_S
 
 
 class HeappeRuntime:
@@ -92,7 +95,7 @@ class HeappeRuntime:
         self._store, self._logs = logs, JobLogs(client, logs)
         self.book = JobBook(
             client, records, self._logs, clock, self._agent, host=host, allocate=allocate,
-            release=release, per_job=per_job,
+            release=release, per_job=per_job, unreachable_timeout_s=rules.unreachable_timeout_s,
         )  # fmt: skip
         self._submitter = Submitter(client, self.book.listing, clock, rules.heartbeat_s)
         self._nodes = NodeUsage(self._ask_for_nodes, clock)

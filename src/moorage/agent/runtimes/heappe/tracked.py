@@ -27,6 +27,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _REPLACEMENT = "\ufffd"
 # Bytes of a character without its last one.
 _LONGEST_CUT = 3
+Shown = tuple[ObservedState, str, float | None, bool]
 
 
 @dataclass(eq=False)
@@ -44,7 +45,7 @@ class TrackedJob:
     relay: Relay | None = None
     address: tuple[str, int] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    last: tuple[ObservedState, str, float | None] | None = None
+    last: Shown | None = None
     pulled_at: float = float("-inf")
     pulling: asyncio.Lock = field(default_factory=asyncio.Lock)
     removed: bool = False
@@ -71,8 +72,10 @@ class TrackedJob:
             created_at=record.created_at or None,
             doubted_at=record.submitting_at or None if not record.submitted else None,
             running_at=record.running_at or None,
-            answered_at=wall(keeper.answered_at) if keeper is not None else None,
-            silent_at=wall(keeper.silent_at) if keeper is not None else None,
+            answered_at=wall(keeper.reach.answered_at) if keeper is not None else None,
+            silent_at=wall(keeper.reach.silent_at) if keeper is not None else None,
+            gone_at=wall(keeper.gone_since) if keeper is not None else None,
+            gone_why=keeper.problem if keeper is not None else "",
             exit_code=record.exit_code,
             ended_at=record.ended_at or None,
             terminated=record.terminated,
@@ -80,9 +83,10 @@ class TrackedJob:
         )
 
 
-def shown(seen: RuntimeObservation) -> tuple[ObservedState, str, float | None]:
-    """What is worth another observation: also why a job waits, and until when."""
-    return seen.state, seen.detail, seen.expected_start
+def shown(seen: RuntimeObservation) -> Shown:
+    """What is worth another observation: also why a job waits, and until when, and whether its engine can be
+    reached."""
+    return seen.state, seen.detail, seen.expected_start, bool(seen.unreachable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """Tunnel keeper: the way to the engine of one job, opened, probed, healed and kept alive.
 
 HEAppE has one tunnel for each task and user, and hands out a dead one as if it were alive. So the engine's
-health is asked through it. What does not answer is closed and requested again; that does not always heal, and
-then the job has to be replaced (``broken``). Silence of HEAppE itself says nothing about the tunnel.
+health is asked through it. What does not answer is closed and requested again: by one at a time, and paced
+for all requests and probes. That does not always heal, and then the job has to be replaced (``broken``).
+Silence of HEAppE itself says nothing about the tunnel.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -15,17 +17,17 @@ import structlog
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
 from moorage.agent.runtimes.heappe.framing import HEALTH_PATH, RELAY_PATH, failure_in, is_relay
+from moorage.agent.runtimes.heappe.reach import DEAD, Reach
 from moorage.agent.runtimes.heappe.wire import Tunnel
 from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.heappe")
 # Any call that uses the connection of the job's account keeps it from being reaped after 30 minutes.
 KEEP_ALIVE_S = 480.0
-FAILURES, HEALS = 2, 3
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 120.0
+# Probes that fail before a tunnel is opened again for them; a request does not wait for a second one.
+FAILURES = 2
+UNREACHABLE_TIMEOUT_S = 1800.0
 _PROBE_S = 15.0
-# The tunnel is gone, or its listener does not answer. The engine never saw the request.
-_DEAD = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +48,44 @@ class Way:
     framed: bool
 
 
-class TunnelKeeper:
-    """``answered_at`` and ``silent_at``: the last time that the engine was reached, and that it was not, on
-    the monotonic clock. ``problem``: what is wrong now, "" for nothing."""
+class Paced(HeappeFailed):
+    """The way is opened again a little later: the last failure, which this one repeats, is not a new one."""
 
-    def __init__(self, client: HeappeClient, task_id: int, target: Target, clock: Clock) -> None:
+
+class TunnelKeeper:
+    """``timeout_s``: how long a tunnel may be dead before the job is given up. ``renewals``: limits those of
+    all jobs of the site at one time. ``on_change`` is called when the way may be gone, or there again.
+    ``problem``: what is wrong now, "" for nothing."""
+
+    def __init__(
+        self,
+        client: HeappeClient,
+        task_id: int,
+        target: Target,
+        clock: Clock,
+        *,
+        timeout_s: float = UNREACHABLE_TIMEOUT_S,
+        renewals: asyncio.Semaphore | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client, self._task_id, self._target, self._clock = client, task_id, target, clock
-        self._lock = asyncio.Lock()
+        self._timeout_s, self._on_change = timeout_s, on_change
+        self._lock, self._renewals = asyncio.Lock(), renewals or asyncio.Semaphore(1)
         self._way: Way | None = None
-        self._failures = self._heals = 0
-        self._paused_until = self._kept_at = float("-inf")
-        self.answered_at: float | None = None
-        self.silent_at: float | None = None
+        self._failures = 0  # of probes
+        self._kept_at = float("-inf")
+        self.reach = Reach()
         self.problem = ""
 
     @property
     def broken(self) -> bool:
-        """Closing and requesting the tunnel has not healed it."""
-        return self._heals >= HEALS
+        """Closing and requesting the tunnel has not healed it in time."""
+        return self.reach.is_given_up(self._clock.monotonic(), self._timeout_s)
+
+    @property
+    def gone_since(self) -> float | None:
+        """Since when an engine that was reached before is out of reach, monotonic; None: it is not."""
+        return self.reach.gone_since(self._clock.monotonic())
 
     async def way(self) -> Way:
         """The way to the engine; opens the tunnel if there is none. Raises ``HeappeFailed``."""
@@ -71,51 +93,66 @@ class TunnelKeeper:
             return self._way
         async with self._lock:
             if self._way is None:
-                if self._clock.monotonic() < self._paused_until:
-                    raise HeappeFailed(Problem.TUNNEL, self.problem or "it is being opened again")
+                self._pace()
                 self._way = await self._open()
             return self._way
 
     def answered(self) -> None:
         """The engine has answered a request."""
-        self.answered_at = self._clock.monotonic()
-        self._failures = self._heals = 0
+        was_missed = self.reach.missed_at is not None
+        self.reach.answered(self._clock.monotonic())
+        self._failures = 0
         self.problem = ""
+        if was_missed:
+            self._on_change()
+
+    def missed(self, error: HeappeFailed) -> None:
+        """A request or a probe did not get to the engine."""
+        if isinstance(error, Paced):
+            return
+        self.problem = error.message
+        self.reach.missed(self._clock.monotonic(), error)
+        if self.reach.missed_at is not None:
+            self._on_change()
 
     async def renew(self, used: Way, why: str) -> None:
-        """Close the tunnel and open it again, unless somebody has done so meanwhile. Raises
+        """Close the tunnel and open it again, unless somebody has done so meanwhile, or just before. Raises
         ``HeappeFailed``."""
         async with self._lock:
             if self._way is not used:
                 return
-            self._way = None
-            self._heals += 1
-            self._pause()
-            log.warning("opening a tunnel again", task=self._task_id, why=why)
-            await self._close(used.tunnel)
-            self._way = await self._open()
+            self._pace()
+            async with self._renewals:
+                log.warning("opening a tunnel again", task=self._task_id, why=why)
+                self._way = None
+                await self._close(used.tunnel)
+                self._way = await self._open()
 
     async def check(self, period_s: float) -> None:
         """Probe the engine unless it has answered lately, and heal the tunnel. Raises nothing."""
         now = self._clock.monotonic()
-        if self.answered_at is not None and now - self.answered_at < period_s:
+        if self.reach.answered_at is not None and now - self.reach.answered_at < period_s:
             await self._keep_alive(now)
             return
+        way = self._way
         try:
             async with asyncio.timeout(3 * _PROBE_S):
                 way = await self.way()
-                alive = await self._probe(way)
-            if alive:
+                is_alive = await self._probe(way)
+            if is_alive:
                 self.answered()
                 await self._keep_alive(now)
             else:
-                await self._missed(way, "the engine does not answer", healable=self.answered_at is not None)
+                self.reach.silent_at, self.problem = self._clock.monotonic(), "the engine does not answer"
+                # An engine that never answered may just be loading.
+                if self.reach.answered_at is not None:
+                    await self._heal(way, self.problem)
         except HeappeFailed as error:
-            self.problem = error.message
-            if error.problem in _DEAD and self._way is not None:
-                await self._missed(self._way, error.message, healable=True)
+            self.missed(error)
+            if error.problem in DEAD and way is not None:
+                await self._heal(way, error.message)
         except TimeoutError:
-            self.problem = "the probe of the engine takes too long"
+            self.missed(HeappeFailed(Problem.UNREACHABLE, "the probe of the engine takes too long"))
 
     async def close(self) -> None:
         """Close the tunnel, so that its port is free for others."""
@@ -123,35 +160,34 @@ class TunnelKeeper:
         if way is not None:
             await self._close(way.tunnel)
 
-    async def _missed(self, way: Way, why: str, *, healable: bool) -> None:
-        """``healable``: an engine that never answered may just be loading."""
-        self.silent_at, self.problem = self._clock.monotonic(), why
+    async def _heal(self, way: Way, why: str) -> None:
         self._failures += 1
-        if not healable or self._failures < FAILURES or self.broken:
+        if self._failures < FAILURES or self.broken:
             return
-        if self._clock.monotonic() < self._paused_until:
-            return
-        self._failures = 0
         try:
             await self.renew(way, why)
         except HeappeFailed as error:
-            self.problem = error.message
+            self.missed(error)
+        else:
+            self._failures = 0
+
+    def _pace(self) -> None:
+        """One attempt at a time for all who need the way. Raises ``Paced`` until the next one is due."""
+        now, last = self._clock.monotonic(), self.reach.failure
+        if not self.reach.may_renew(now):
+            said = last or HeappeFailed(Problem.TUNNEL, "it is being opened again")
+            raise Paced(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
+        self.reach.renewing(now, self._clock.jitter(0.2))
 
     async def _open(self) -> Way:
         """A tunnel to the target. The server returns an old one whatever port is asked for."""
         target = self._target
-        try:
+        tunnel = await self._client.request_tunnel(self._task_id, target.node, target.port)
+        if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
+            await self._close(tunnel)
             tunnel = await self._client.request_tunnel(self._task_id, target.node, target.port)
-            if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
-                await self._close(tunnel)
-                tunnel = await self._client.request_tunnel(self._task_id, target.node, target.port)
-            if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
-                detail = f"the tunnel leads to {tunnel.node_ip}:{tunnel.node_port}"
-                raise HeappeFailed(Problem.TUNNEL, detail)
-        except HeappeFailed as error:
-            self.problem = error.message
-            self._pause()
-            raise
+        if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
+            raise HeappeFailed(Problem.TUNNEL, f"the tunnel leads to {tunnel.node_ip}:{tunnel.node_port}")
         return Way(tunnel, target.key, framed=bool(target.key))
 
     async def _close(self, tunnel: Tunnel) -> None:
@@ -195,7 +231,3 @@ class TunnelKeeper:
             await self._client.node_ips(self._task_id)
         except HeappeFailed as error:
             log.info("a tunnel was not kept alive", task=self._task_id, why=error.message)
-
-    def _pause(self) -> None:
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self._heals, 10), _LONGEST_PAUSE_S)
-        self._paused_until = self._clock.monotonic() + pause_s * self._clock.jitter(0.2)

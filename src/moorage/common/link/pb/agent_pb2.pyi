@@ -141,7 +141,7 @@ class AppPort(_message.Message):
     def __init__(self, name: _Optional[str] = ..., port: _Optional[int] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., inner: _Optional[int] = ..., guarded: _Optional[bool] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy", "expected_start", "ends_at", "reload")
+    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy", "expected_start", "ends_at", "reload", "kept_until")
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,7 @@ class Observation(_message.Message):
     EXPECTED_START_FIELD_NUMBER: _ClassVar[int]
     ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     RELOAD_FIELD_NUMBER: _ClassVar[int]
+    KEPT_UNTIL_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     state: str
@@ -170,7 +171,8 @@ class Observation(_message.Message):
     expected_start: float
     ends_at: float
     reload: Reloaded
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ..., expected_start: _Optional[float] = ..., ends_at: _Optional[float] = ..., reload: _Optional[_Union[Reloaded, _Mapping]] = ...) -> None: ...
+    kept_until: float
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ..., expected_start: _Optional[float] = ..., ends_at: _Optional[float] = ..., reload: _Optional[_Union[Reloaded, _Mapping]] = ..., kept_until: _Optional[float] = ...) -> None: ...
 
 class Reloaded(_message.Message):
     __slots__ = ("generation", "outcome", "detail")

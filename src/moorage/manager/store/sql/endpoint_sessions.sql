@@ -16,7 +16,7 @@ SELECT s.endpoint_id, s.id, s.name, s.resource_group, s.status, s.reason, s.deta
        (rg.options #>> '{hpc,successor_at}')::float8 AS successor_at,
        CASE WHEN EXISTS (SELECT FROM proxies) THEN coalesce(f.in_flight, 0) END AS in_flight,
        s.drain_generation < (SELECT min(routes_generation) FROM proxies) OR s.draining_since < now() - interval '10 s' AS confirmed,
-       g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail, k.host, k.port,
+       g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail, k.kept_until, k.host, k.port,
        k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent,
        coalesce(a.cordon = 'drain', false) AS agent_drained,
        coalesce(CASE WHEN s.status = 'PENDING' THEN s.hold ->> 'reason' END, '') AS held

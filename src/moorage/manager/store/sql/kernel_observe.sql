@@ -4,8 +4,9 @@
 -- has ended, and a new attempt of its session may wait for that. `endpoint_id`: of a replica whose health changed.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
-                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::float8[], $15::float8[])
-    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream, unhealthy, expected_start, ends_at)
+                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::float8[], $15::float8[], $16::float8[])
+    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream, unhealthy, expected_start, ends_at,
+         kept_until)
 ), reporting AS (
     SELECT a.id FROM agents a JOIN (SELECT DISTINCT agent_id, stream FROM input) i ON a.id = i.agent_id
     WHERE a.stream = i.stream ORDER BY a.id FOR SHARE OF a
@@ -25,6 +26,7 @@ UPDATE kernels k SET
     -- What it was when it ended stays.
     unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since WHEN i.unhealthy <> '' THEN coalesce(k.unhealthy_since, now()) END,
     unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END,
+    kept_until = CASE WHEN i.new <> 'RUNNING' THEN k.kept_until ELSE to_timestamp(nullif(i.kept_until, 0)) END,
     -- Of a job that nobody speaks of for a moment it stays what it was.
     expected_start = CASE WHEN i.observed = 'UNKNOWN' THEN k.expected_start ELSE to_timestamp(nullif(i.expected_start, 0)) END,
     ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at),

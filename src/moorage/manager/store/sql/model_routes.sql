@@ -52,7 +52,9 @@ FROM names n LEFT JOIN LATERAL (
         FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
         LEFT JOIN engine_loads l ON l.kernel_id = k.id
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
-          AND k.hostname = 'main1' AND k.unhealthy_since IS NULL) t ON true
+          AND k.hostname = 'main1'
+          -- The proxies tell of requests at those that they know: one that drains stops when it has none.
+          AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL)) t ON true
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',

@@ -1,0 +1,85 @@
+"""Faults in the way to jobs of a site, and in what follows where it is gone. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+REACH, TUNNEL = "agent/runtimes/heappe/reach.py", "agent/runtimes/heappe/tunnel.py"
+RELAY, REPLICAS = "agent/runtimes/heappe/relay.py", "manager/serving/replicas.py"
+REACHED = ("tests/unit/agent/test_heappe_reach.py",)
+AWAY = ("tests/wire/test_heappe_relay.py", "-k", "login_node")
+PLANS = ("tests/unit/manager/test_rollouts.py",)
+LOADS = ("tests/store/test_loads.py",)
+
+MUTATIONS = (
+    Mutation(
+        "a tunnel is opened again for each request",
+        REACH,
+        "return now >= self.renew_at",
+        "return True",
+        REACHED,
+    ),
+    Mutation(
+        "a renewal does not wait for its turn",
+        TUNNEL,
+        "                return\n            self._pace()\n",
+        "                return\n",
+        ("tests/wire/test_heappe_tunnel.py", "-k", "renewals"),
+    ),
+    Mutation(
+        "a job is ended as soon as its tunnel does not heal",
+        REACH,
+        "return now - self.missed_at >= timeout_s",
+        "return True",
+        REACHED,
+    ),
+    Mutation(
+        "a request that found no way to its engine is refused",
+        RELAY,
+        " or (way is None and error.is_outage)",
+        "",
+        AWAY,
+    ),
+    Mutation(
+        "what a request meets does not count as silence",
+        REACH,
+        "if error.problem in _SILENT:",
+        "if False:",
+        REACHED,
+    ),
+    Mutation(
+        "a replica that cannot be reached is replaced at once",
+        REPLICAS,
+        "is_kept = r.kept_until is not None and now < r.kept_until",
+        "is_kept = False",
+        PLANS,
+    ),
+    Mutation(
+        "until when a replica is kept is not stored",
+        "manager/store/sql/kernel_observe.sql",
+        "ELSE to_timestamp(nullif(i.kept_until, 0)) END",
+        "ELSE NULL END",
+        (*LOADS, "-k", "out_of_reach"),
+    ),
+    Mutation(
+        "a later time until which a replica is kept is no change",
+        "manager/lifecycle/kernels.py",
+        " or _is_kept_otherwise(kernel, observation)",
+        "",
+        (*LOADS, "-k", "out_of_reach"),
+    ),
+    Mutation(
+        "requests at an unhealthy replica that drains are not counted",
+        "manager/store/sql/model_routes.sql",
+        "(k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL)",
+        "k.unhealthy_since IS NULL",
+        (*LOADS, "-k", "drains_stays"),
+    ),
+    Mutation(
+        "the health of what no request gets to is judged",
+        "agent/kernel/health.py",
+        "if self._is_unreachable(kernel_id):",
+        "if False:",
+        ("tests/unit/agent/test_health.py",),
+    ),
+)
