@@ -7,7 +7,7 @@ from tests.mutations.mutation import Mutation
 REACH, TUNNEL = "agent/runtimes/heappe/reach.py", "agent/runtimes/heappe/tunnel.py"
 RELAY, REPLICAS = "agent/runtimes/heappe/relay.py", "manager/serving/replicas.py"
 REACHED = ("tests/unit/agent/test_heappe_reach.py",)
-AWAY = ("tests/wire/test_heappe_relay.py", "-k", "login_node")
+AWAY = ("tests/wire/test_heappe_relay.py", "-k", "cannot_open")
 PLANS = ("tests/unit/manager/test_rollouts.py",)
 LOADS = ("tests/store/test_loads.py",)
 

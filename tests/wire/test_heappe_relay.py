@@ -103,6 +103,18 @@ async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: 
         assert calls <= 3 * away_s + 12  # the first try of each that came before the way was known to be gone
 
 
+async def test_a_request_that_cannot_open_the_tunnel_waits() -> None:
+    async with framed() as at:
+        await at.keeper.close()
+        at.server.switches.maintenance = True
+        asking = asyncio.create_task(at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT))
+        await asyncio.sleep(0.3)
+        assert not asking.done()
+        at.server.switches.maintenance = False
+        async with await asyncio.wait_for(asking, 30) as got:
+            assert got.status == 200
+
+
 async def test_requests_wait_while_the_server_is_down() -> None:
     async with framed() as at:
         await at.server.interrupt()
