@@ -8,6 +8,7 @@ REACH, TUNNEL = "agent/runtimes/heappe/reach.py", "agent/runtimes/heappe/tunnel.
 RELAY, REPLICAS = "agent/runtimes/heappe/relay.py", "manager/serving/replicas.py"
 REACHED = ("tests/unit/agent/test_heappe_reach.py",)
 AWAY = ("tests/wire/test_heappe_relay.py", "-k", "cannot_open")
+ANSWERS = ("tests/unit/proxy/test_answering.py",)
 PLANS = ("tests/unit/manager/test_rollouts.py",)
 LOADS = ("tests/store/test_loads.py",)
 
@@ -74,6 +75,41 @@ MUTATIONS = (
         "(k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL)",
         "k.unhealthy_since IS NULL",
         (*LOADS, "-k", "drains_stays"),
+    ),
+    Mutation(
+        "one tenant ejects a replica",
+        "proxy/core/answering.py",
+        "KEYS, WINDOW_S = 2, 30.0",
+        "KEYS, WINDOW_S = 1, 30.0",
+        ANSWERS,
+    ),
+    Mutation(
+        "a refusal lets a replica return that fails everybody",
+        "proxy/core/request_router.py",
+        "elif self.answering.failing_since(kernel_id) is not None:",
+        "elif False:",
+        ANSWERS,
+    ),
+    Mutation(
+        "the answers of other proxies do not count",
+        "manager/store/sql/endpoint_sessions.sql",
+        "o.answering ? f.key",
+        "false",
+        (*LOADS, "-k", "fails_everybody"),
+    ),
+    Mutation(
+        "a replica that fails everybody is called ready",
+        "manager/serving/snapshots.py",
+        " or self.failing_since is not None",
+        "",
+        PLANS,
+    ),
+    Mutation(
+        "the last replica is stopped for the results of proxies",
+        REPLICAS,
+        "until = None if bad_since is None else",
+        "bad_since = bad_since or r.failing_since\n        until = None if bad_since is None else",
+        PLANS,
     ),
     Mutation(
         "the health of what no request gets to is judged",

@@ -45,6 +45,7 @@ class Loaded(Platform):
     async def report(self, *, proxy: str = "p1", generation: int = 1 << 50, **load: Any) -> None:
         """Of model m."""
         replicas = tuple(ReplicaLoad(SessionId(k), n) for k, n in load.pop("replicas", {}).items())
+        replicas += load.pop("results", ())
         made = ModelLoad("m", replicas=replicas, **load)
         self.writer.record_load(LoadReport(proxy, "run-1", generation, (made,), whole=True))
         await self.writer.run_once()
@@ -224,6 +225,36 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     await platform.run()
     ended = [r for r in (await platform.service.get(SYSTEM, "m")).sessions if r.status is Status.ERROR]
     assert [r.reason for r in ended] == [Reason.UNHEALTHY]
+
+
+async def test_replica_that_fails_everybody_is_marked_and_replaced(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    view = (await platform.until(complete))[-1]
+    replica = view.sessions[0].session_id
+    fails = (ReplicaLoad(SessionId(replica), 0, failing_s=7.0),)
+    answers = (ReplicaLoad(SessionId(replica), 0, answers=True),)
+
+    async def said() -> tuple[EndpointStatus, int, str]:
+        view = await platform.service.get(SYSTEM, "m")
+        found = next(one for one in view.sessions if one.session_id == replica)
+        assert (found.unhealthy != "") is (found.state == EndpointStatus.DEGRADED)
+        return view.status, view.ready, found.state
+
+    await platform.report(requests=2, results=fails)
+    assert await said() == (EndpointStatus.DEGRADED, 0, "degraded")
+    await platform.report(proxy="p2", requests=2, results=answers)
+    assert await said() == (EndpointStatus.READY, 1, "ready"), "one of them reaches it"
+    await platform.store.database.fetch(
+        "UPDATE model_loads SET changed_at = now() - interval '16 s' WHERE proxy_id = 'p2'"
+    )
+    assert (await said())[1] == 0, "it did, a while ago"
+    [route] = (await platform.store.routes.table()).models
+    assert [target.draining for target in route.targets] == [False], "the last one stays"
+    await platform.leader.run_once()
+    await platform.controller.run_once()
+    assert len((await platform.service.get(SYSTEM, "m")).sessions) == 2, "its replacement starts first"
+    await platform.report(requests=3, results=answers)
+    assert (await said())[1] == 1, "it has recovered"
 
 
 async def test_replica_out_of_reach_is_kept_for_its_time(platform: Loaded) -> None:

@@ -109,7 +109,9 @@ TABLES = st.builds(
     removed_projects=st.lists(TEXT, max_size=3).map(tuple),
 )
 COUNTS = st.integers(0, 1 << 31)
-REPLICA_LOADS = st.builds(p.ReplicaLoad, session_id=TEXT, in_flight=COUNTS)
+REPLICA_LOADS = st.builds(
+    p.ReplicaLoad, session_id=TEXT, in_flight=COUNTS, failing_s=st.floats(0, 1e9), answers=st.booleans()
+)
 MODEL_LOADS = st.builds(
     p.ModelLoad,
     model=TEXT,

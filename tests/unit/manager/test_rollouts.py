@@ -133,6 +133,21 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
         ReplicaPlan(stop=((SessionId("n"), Reason.UNHEALTHY),)),
     ),
     (
+        "fails everybody: replaced beyond the wanted number, and never stopped before",
+        endpoint(new("n", failing_since=ago(10 * UNHEALTHY_S)), wanted=1, proven=True, **U),
+        ReplicaPlan(start=1),
+    ),
+    (
+        "fails everybody: drained when its replacement is ready",
+        endpoint(new("p"), new("n", failing_since=ago(1), in_flight=3), wanted=1, proven=True),
+        ReplicaPlan(drain=((SessionId("n"), Reason.UNHEALTHY),)),
+    ),
+    (
+        "fails everybody as its way is gone: kept",
+        endpoint(new("n", failing_since=ago(1), unhealthy_s=5, kept_until=ago(-100)), wanted=1, proven=True),
+        ReplicaPlan(look_at=ago(-100)),
+    ),
+    (
         "out of reach: no second job while it may come back",
         endpoint(new("n", unhealthy_s=500, kept_until=ago(-100)), wanted=1, proven=True),
         ReplicaPlan(look_at=ago(-100)),

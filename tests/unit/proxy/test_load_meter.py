@@ -7,14 +7,38 @@ from typing import Any, cast
 import pytest
 
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import ModelRoute, RouteTable
-from moorage.common.link.proxy_messages import ModelLoad
+from moorage.common.link.messages import ModelRoute, RouteTable, Target
+from moorage.common.link.proxy_messages import ModelLoad, ReplicaLoad
+from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.core.limit_ledger import Ledger, cells_needed
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.metrics import Metrics
+
+
+def test_results_of_the_last_requests_are_told() -> None:
+    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0)
+    meter = LoadMeter(router, limiter, "w", "e")
+    a, b = (Target(SessionId(one), KernelId(one), "h", 1, "k", "custom") for one in "ab")
+    router.update_table(RouteTable(1, (ModelRoute("m", 1, (a, b)),), ()))
+
+    def told(now: float) -> list[ReplicaLoad] | None:
+        report = meter.read(now, whole=False)
+        return None if report is None else [one for m in report.models for one in m.replicas]
+
+    limiter.activity.touch("m", 1.0)
+    router.record_status(b, "x", 200, 1.0)
+    for key in ("x", "y"):
+        router.record_status(a, key, 500, 1.0)
+    assert told(1.2) == [ReplicaLoad(SessionId("a"), 0, 1.0), ReplicaLoad(SessionId("b"), answers=True)]
+    assert told(9.0) == [ReplicaLoad(SessionId("a"), 0, 8.0), ReplicaLoad(SessionId("b"), answers=True)]
+    assert told(21.0) == [ReplicaLoad(SessionId("a"), 0, 20.0)]
+    router.record_status(a, "x", 200, 21.5)
+    assert told(22.0) == [ReplicaLoad(SessionId("a"), answers=True)]
+    assert told(23.0) is None
 
 
 class Request:

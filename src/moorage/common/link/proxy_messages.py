@@ -9,8 +9,13 @@ from moorage.common.model.ids import SessionId
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
+    """``failing_s``: for how long it has failed everybody who asked; 0: it does not. ``answers``: it has
+    answered within the last seconds."""
+
     session_id: SessionId
-    in_flight: int  # requests sent to it and not answered in full, streams included
+    in_flight: int = 0  # requests sent to it and not answered in full, streams included
+    failing_s: float = 0.0
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,9 @@ class ModelLoad:
     requests: int = 0  # counter since the start of the proxy process, never reset
     idle_s: float = 0.0  # since the last request began or ended, at sending; 0 while in_flight or waiting
     first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
-    replicas: tuple[ReplicaLoad, ...] = ()  # those with in_flight > 0, draining ones included
+    replicas: tuple[
+        ReplicaLoad, ...
+    ] = ()  # those with in_flight > 0, draining ones included, or with results
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def consecutive_failures(endpoint: EndpointSnapshot) -> list[ReplicaSnapshot]:
             continue
         if r.created_at < endpoint.changed_at:
             break
-        if r.status is Status.RUNNING and r.unhealthy_since is None:
+        if r.status is Status.RUNNING and not r.is_bad:
             break
         if r.status is not Status.ERROR or _is_node_failure(r):
             continue
@@ -136,7 +136,7 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
         return None
     # The job of one that cannot be reached may be as well as before.
     is_kept = r.kept_until is not None and now < r.kept_until
-    if r.status is Status.RUNNING and r.unhealthy_since is not None and not is_kept:
+    if r.status is Status.RUNNING and r.is_bad and not is_kept:
         return Reason.UNHEALTHY
     if r.agent_drained:
         return Reason.AGENT_DRAINED
@@ -152,7 +152,7 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
 
 
 def _bad_since(r: ReplicaSnapshot) -> datetime | None:
-    """From when on an unhealthy replica is to be replaced."""
+    """From when on an unhealthy replica is to be replaced; None: its agent does not call it so."""
     if r.unhealthy_since is None or r.kept_until is None:
         return r.unhealthy_since
     return max(r.unhealthy_since, r.kept_until)
@@ -187,14 +187,17 @@ def _leave(
     look_at = earliest(look_at, *(returns_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(_bad_since(r) for r in staying))
     for r, reason in leaving.items():
-        if reason is Reason.UNHEALTHY and (bad_since := _bad_since(r)) is not None:
-            until = bad_since + timedelta(seconds=UNHEALTHY_S)
-            if now >= until:
-                stop.append((r.session_id, reason))
-            elif ready >= endpoint.wanted:
-                drain.append((r.session_id, reason))
-            else:
-                look_at = earliest(look_at, until)
+        if reason is not Reason.UNHEALTHY:
+            continue
+        # The proxies send requests to the last one, whatever they have met there.
+        bad_since = _bad_since(r)
+        until = None if bad_since is None else bad_since + timedelta(seconds=UNHEALTHY_S)
+        if until is not None and now >= until:
+            stop.append((r.session_id, reason))
+        elif ready >= endpoint.wanted:
+            drain.append((r.session_id, reason))
+        else:
+            look_at = earliest(look_at, until)
     return ReplicaPlan(stop=tuple(stop), drain=tuple(drain), look_at=look_at)
 
 
@@ -209,7 +212,7 @@ def _add(
     the backoff."""
     fit = (r for r in draining if r.revision == endpoint.revision and r.drain_reason in BY_CHOICE)
     usable = [r for r in fit if r.status is Status.RUNNING and not r.agent_silent and not r.agent_drained]
-    revive = tuple(r.session_id for r in usable if r.unhealthy_since is None)[:missing]
+    revive = tuple(r.session_id for r in usable if not r.is_bad)[:missing]
     plan, missing = replace(plan, revive=revive), missing - len(revive)
     stopping = {session_id for session_id, _ in plan.stop}
     occupied = sum(
@@ -231,7 +234,7 @@ def _add(
 
 def _by_choice(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> bool:
     """Whether a replica exists beside those that stay, and need not go at once."""
-    if r.status is not Status.RUNNING or r.agent_silent or r.unhealthy_since is not None:
+    if r.status is not Status.RUNNING or r.agent_silent or r.is_bad:
         return False
     if r.draining_since is not None:
         return r.drain_reason in BY_CHOICE

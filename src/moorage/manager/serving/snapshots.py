@@ -29,7 +29,8 @@ class ReplicaSnapshot:
     """``agent_silent``: the agent is SUSPECT or LOST, so a replacement starts before this replica is given
     up. ``agent_drained``: the agent is being drained, so this replica is stopped once its replacement is
     ready. ``unhealthy_since``: its engine does not answer health checks; it gets no requests. ``kept_until``:
-    the way to it is gone, and it is not replaced for that before.
+    the way to it is gone, and it is not replaced for that before. ``failing_since``: by the results of the
+    proxies it fails everybody. They prefer other replicas to it, and use it while there is none.
 
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
     ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
@@ -52,6 +53,7 @@ class ReplicaSnapshot:
     revision: int = 1
     unhealthy_since: datetime | None = None
     kept_until: datetime | None = None
+    failing_since: datetime | None = None
     draining_since: datetime | None = None
     drain_reason: Reason = Reason.NONE
     in_flight: int | None = None
@@ -66,8 +68,13 @@ class ReplicaSnapshot:
 
     @property
     def serves(self) -> bool:
-        """The proxies may send requests there."""
-        return self.status is Status.RUNNING and self.unhealthy_since is None and self.draining_since is None
+        """The proxies may send requests there, and it answers."""
+        return self.status is Status.RUNNING and not self.is_bad and self.draining_since is None
+
+    @property
+    def is_bad(self) -> bool:
+        """It does not answer, by its agent or by the proxies."""
+        return self.unhealthy_since is not None or self.failing_since is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ def replica_state(r: ReplicaSnapshot) -> str:
     if r.draining_since is not None:
         return "draining"
     if not r.serves:
-        return EndpointStatus.LOADING
+        is_failing = r.status is Status.RUNNING and r.failing_since is not None
+        return EndpointStatus.DEGRADED if is_failing else EndpointStatus.LOADING
     return EndpointStatus.BUSY if r.load and r.load.waiting else EndpointStatus.READY
 
 
@@ -36,7 +37,8 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
         return ready if serving else EndpointStatus.NOT_LOADED
     if len(serving) >= endpoint.wanted:
         return ready
-    if serving or consecutive_failures(endpoint):
+    is_failing = any(r.failing_since is not None for r in endpoint.replicas)
+    if serving or is_failing or consecutive_failures(endpoint):
         return EndpointStatus.DEGRADED
     loading = {*STARTING, Status.RUNNING} - _QUEUED
     is_loading = any(r.status in loading for r in endpoint.replicas)

@@ -192,6 +192,7 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         drain_reason=Reason(row["drain_reason"]),
         unhealthy_since=row["unhealthy_since"],
         kept_until=row["kept_until"],
+        failing_since=row["failing_since"],
         in_flight=row["in_flight"],
         is_confirmed=bool(row["confirmed"]),
         load=None if row["running"] is None else EngineLoad(row["running"], row["waiting"], kv_cache),
@@ -202,6 +203,9 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         successor_at=row["successor_at"] or 0.9,
         held=Reason(row["held"]),
     )
+
+
+FAILS_EVERYBODY = "by the proxies, the requests of all who ask fail there, and none is answered"
 
 
 def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
@@ -216,6 +220,6 @@ def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
         agent_id=row["agent_id"],
         status_since=row["status_since"],
         log_tail=row["log_tail"] or "",
-        unhealthy=row["unhealthy_detail"] or "",
+        unhealthy=row["unhealthy_detail"] or (FAILS_EVERYBODY if snapshot.failing_since is not None else ""),
         address=f"{row['host']}:{row['port']}" if row["port"] else "",
     )

@@ -89,11 +89,19 @@ class LoadStore:
             [min(m.requests, 1 << 60) for _, m in loads],
             [min(max(m.idle_s, 0.0), 1e9) for _, m in loads],
             [None if m.first_token_ms is None else min(m.first_token_ms, _LARGEST) for _, m in loads],
-            [json.dumps({one.session_id: one.in_flight for one in m.replicas}) for _, m in loads],
+            [
+                json.dumps({one.session_id: one.in_flight for one in m.replicas if one.in_flight})
+                for _, m in loads
+            ],
             [r.tells_apps for r in reports],
             self._manager,
             [addresses.get(r.proxy_id) for r in reports],
             CLAIM_S,
+            [
+                json.dumps({one.session_id: one.failing_s for one in m.replicas if one.failing_s})
+                for _, m in loads
+            ],
+            [json.dumps([one.session_id for one in m.replicas if one.answers]) for _, m in loads],
         )
         self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows if row["id"] is not None})
         return {row["proxy_id"]: row["address"] for row in rows if row["proxy_id"] is not None}

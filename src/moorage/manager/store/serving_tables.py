@@ -56,6 +56,8 @@ model_loads = table(
         "first_token_ms": [Integer()],
         "replicas": JSONB(),
         "changed_at": TIME,
+        "failing": JSONB(),
+        "answering": JSONB(),
     },
 )
 

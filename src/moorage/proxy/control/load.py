@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.link.messages import ModelRoute
 from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
@@ -54,14 +55,11 @@ class LoadMeter:
                         ModelLoad(name, 0, 0, of_model.requests, max(0.0, now - of_model.last), None)
                     )
                 continue
-            replicas = tuple(
-                ReplicaLoad(target.session_id, count)
-                for target in (route.targets if route is not None else ())
-                if (count := router.in_flight.get(target.kernel_id, 0))
-            )
+            replicas = self._replicas(route, now)
             busy, waiting = router.in_flight_by_model.get(name, 0), router.held.get(name, 0)
             first_token_ms = of_model.first_token_ms(now)
-            if busy or waiting or first_token_ms is not None:
+            is_failing = any(one.failing_s for one in replicas)
+            if busy or waiting or is_failing or first_token_ms is not None:
                 self._lively.add(name)
             seen = (busy, waiting, of_model.requests, first_token_ms, replicas)
             if whole or self._seen.get(name) != seen:
@@ -73,6 +71,24 @@ class LoadMeter:
         if not (models or whole or router.apps.touched):
             return None
         return self._report(table.generation, tuple(models), whole=whole)
+
+    def _replicas(self, route: ModelRoute | None, now: float) -> tuple[ReplicaLoad, ...]:
+        """Those that have requests, and those of which the last requests say something."""
+        found, answering = [], self._router.answering
+        for target in route.targets if route is not None else ():
+            kernel_id = target.kernel_id
+            since = answering.failing_since(kernel_id)
+            # A whole second at least: what began now is reported as well.
+            failing_s = 0.0 if since is None else max(1.0, float(round(now - since)))
+            replica = ReplicaLoad(
+                target.session_id,
+                self._router.in_flight.get(kernel_id, 0),
+                failing_s,
+                answering.has_answered(kernel_id, now),
+            )
+            if replica.in_flight or replica.failing_s or replica.answers:
+                found.append(replica)
+        return tuple(found)
 
     def heartbeat(self) -> LoadReport | None:
         """A report without models: this worker is there, and picks by this table."""

@@ -1,4 +1,4 @@
-"""Load balancer: picks a replica for the next request, and ejects replicas that cannot be reached. Pure."""
+"""Load balancer: picks a replica for the next request, and ejects replicas that do not answer. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def pick_target(
 
 
 class Ejections:
-    """Ejected replicas: those to which a connection failed, with the end of their ejection.
+    """Ejected replicas: those to which a connection failed, and those that fail everybody (``answering``),
+    with the end of their ejection.
 
     The first ejection lasts 5 s, each further one twice as long, at most 60 s. After an ejection the replica
     is on probation: only a response resets the duration.

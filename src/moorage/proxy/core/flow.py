@@ -35,7 +35,7 @@ from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import Home
-from moorage.proxy.core.retry import BUSY, DEATHS, Failure, should_retry, tells_of_death
+from moorage.proxy.core.retry import BUSY, DEATHS, Failure, is_error_event, should_retry, tells_of_death
 from moorage.proxy.core.stored_response import StoredResponse
 
 PROGRESS_S = 5.0
@@ -88,6 +88,12 @@ class RequestFlow:
     def identity(self) -> KeyGrant | None:
         """The key of the caller; None if none is required, or it was refused."""
         return self.admitted.key if self.admitted is not None else None
+
+    @property
+    def _key(self) -> str:
+        """What tells the callers apart; "" if no key is required."""
+        key = self.identity
+        return "" if key is None else key.sha256
 
     # Until the request is complete
 
@@ -265,7 +271,7 @@ class RequestFlow:
         assert target is not None
         if tells_of_death(status, begin):
             return self.upstream_failed(Failure.ENGINE_DEAD, now)
-        router.record_response(target)
+        router.record_status(target, self._key, status, now, is_error=is_error_event(begin))
         if status == 401:
             return self.upstream_failed(Failure.KEY_REJECTED, now)
         if target.tls and is_refused(status):
@@ -302,7 +308,7 @@ class RequestFlow:
         None if the response is no event stream, or no event can be added to it.
         """
         assert self.target is not None
-        self._router.record_failure(self.model, self.target, failure, now)
+        self._router.record_failure(self.model, self.target, self._key, failure, now)
         self._end(self._status, now)
         return Break(None if tail is None else stream_end.closing_event(tail, failure, self.is_anthropic))
 
@@ -338,7 +344,7 @@ class RequestFlow:
         """Where to send the request after a failure, if anywhere."""
         target, tried = self.target, self._tried
         assert target is not None
-        self._router.record_failure(self.model, target, failure, now)
+        self._router.record_failure(self.model, target, self._key, failure, now)
         if tried is None:
             tried = self._tried = set()
         tried.add(target.kernel_id)

@@ -17,6 +17,7 @@ from moorage.common.telemetry.spans import TraceSink
 from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
+from moorage.proxy.core.answering import COUNTED, FAILED, Answering
 from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.canary import share
@@ -63,6 +64,7 @@ class RequestRouter:
         self.credentials = TableAge(settings.credentials_max_age_s)
         self.randrange = randrange
         self._ejections = Ejections()
+        self.answering = Answering()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
         metrics.show_requests(self._in_flight_by_model, self.waiting.counts)
@@ -99,6 +101,7 @@ class RequestRouter:
             if not new.base or new.keys or new.removed_keys:
                 self.credentials_revision += 1
             self._ejections.keep_only(table.kernels)
+            self.answering.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
             self.on_table(table)
         return table
@@ -218,17 +221,33 @@ class RequestRouter:
             None if table is None else chain.next(table.model, lambda name: self.pick_target(name, (), now))
         )
 
-    def record_failure(self, model: str, target: Target, failure: Failure, now: float) -> None:
-        """Record a failed attempt. Only a replica that cannot be reached, or soon cannot, is ejected."""
+    def record_failure(self, model: str, target: Target, key: str, failure: Failure, now: float) -> None:
+        """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected that cannot be
+        reached, or soon cannot, or that fails everybody."""
         self.metrics.record_upstream_failure(self._label(model), failure)
+        if self.table is None or target.kernel_id not in self.table.kernels:
+            return
         is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
-        if is_gone and self.table is not None and target.kernel_id in self.table.kernels:
+        fails = failure in COUNTED and self.answering.failed(target.kernel_id, key, now)
+        if is_gone or fails:
             self._ejections.record_failure(target.kernel_id, now)
 
-    def record_response(self, target: Target) -> None:
-        """Record that a replica responded, with any status."""
+    def record_status(
+        self, target: Target, key: str, status: int, now: float, *, is_error: bool = False
+    ) -> None:
+        """Record that a replica responded to a request with ``key``. ``is_error``: with a stream that begins
+        with an error."""
+        kernel_id = target.kernel_id
+        if status < 400 and not is_error:
+            self.answering.answered(kernel_id, now)
+        elif status in FAILED and self.table is not None and kernel_id in self.table.kernels:
+            if self.answering.failed(kernel_id, key, now):
+                self._ejections.record_failure(kernel_id, now)
+                return
+        elif self.answering.failing_since(kernel_id) is not None:
+            return
         if self._ejections.until:
-            self._ejections.record_response(target.kernel_id)
+            self._ejections.record_response(kernel_id)
 
     def record_request(self, model: str, code: int, duration_s: float) -> None:
         """Record the end of a request. ``model``: "" if it was not admitted."""

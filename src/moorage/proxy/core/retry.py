@@ -37,9 +37,14 @@ _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new future
 def tells_of_death(status: int, begin: bytes) -> bool:
     """Return whether a response says that its engine has died, in an error or in the first event of a stream.
     ``begin``: of its body. An ordinary error of the engine is the client's, whatever its status."""
-    if status != 500 and not begin.startswith(_ERROR_DATA) and not begin.startswith(_ERROR_EVENT):
+    if status != 500 and not is_error_event(begin):
         return False
     return any(note in begin for note in _DEATH_NOTES)
+
+
+def is_error_event(begin: bytes) -> bool:
+    """Return whether a stream begins with an error."""
+    return begin.startswith(_ERROR_DATA) or begin.startswith(_ERROR_EVENT)
 
 
 def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: float) -> bool:

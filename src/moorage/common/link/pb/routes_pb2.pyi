@@ -215,12 +215,16 @@ class RouteTable(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ..., base: _Optional[int] = ..., removed_models: _Optional[_Iterable[str]] = ..., removed_keys: _Optional[_Iterable[str]] = ..., removed_apps: _Optional[_Iterable[str]] = ..., removed_access_tokens: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[_Union[ProjectGrant, _Mapping]]] = ..., removed_projects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
-    __slots__ = ("session_id", "in_flight")
+    __slots__ = ("session_id", "in_flight", "failing_s", "answers")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    FAILING_S_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     in_flight: int
-    def __init__(self, session_id: _Optional[str] = ..., in_flight: _Optional[int] = ...) -> None: ...
+    failing_s: float
+    answers: bool
+    def __init__(self, session_id: _Optional[str] = ..., in_flight: _Optional[int] = ..., failing_s: _Optional[float] = ..., answers: _Optional[bool] = ...) -> None: ...
 
 class ModelLoad(_message.Message):
     __slots__ = ("model", "in_flight", "waiting", "requests", "idle_s", "first_token_ms", "replicas")

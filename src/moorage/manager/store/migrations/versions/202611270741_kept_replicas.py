@@ -1,4 +1,4 @@
-"""Replicas that cannot be reached, or that answer nobody: how long they are kept, and what proxies say."""
+"""Replicas that cannot be reached: how long they are kept."""
 
 from alembic import op
 

@@ -1,0 +1,76 @@
+"""Answering of replicas: which of them fail everybody, by the results of the proxy's own requests. Pure.
+
+A replica fails everybody once requests of ``KEYS`` keys have failed there within ``WINDOW_S``, without one
+that was answered in between. So no tenant can bring this about whose requests alone an engine cannot bear,
+and never by what is refused with 4xx, which says nothing. Where no keys are needed, each request counts as
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Final
+
+from moorage.common.model.ids import KernelId
+from moorage.proxy.core.retry import Failure
+
+KEYS, WINDOW_S = 2, 30.0
+# An answer says for so long that a replica answers.
+ANSWERED_S = 10.0
+FAILED: Final = frozenset({500, 502, 503, 504})
+"""Statuses of an engine, or of what is in front of it, that are no answers to the request."""
+COUNTED: Final = frozenset({Failure.CONNECT, Failure.DISCONNECT, Failure.IDLE_TIMEOUT, Failure.ENGINE_DEAD})
+
+
+@dataclass(slots=True)
+class _Failing:
+    """``by_key``: when the last request of each key failed."""
+
+    since: float
+    by_key: dict[str, float] = field(default_factory=dict)
+    fails_everybody: bool = False
+
+
+class Answering:
+    """Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._failing: dict[KernelId, _Failing] = {}
+        self._answered_at: dict[KernelId, float] = {}
+        self._unnamed = 0
+
+    def answered(self, kernel_id: KernelId, now: float) -> None:
+        self._answered_at[kernel_id] = now
+        if self._failing:
+            self._failing.pop(kernel_id, None)
+
+    def failed(self, kernel_id: KernelId, key: str, now: float) -> bool:
+        """A request with this key has failed; "" if it had none. Returns whether the replica fails
+        everybody."""
+        found = self._failing.setdefault(kernel_id, _Failing(now))
+        if found.fails_everybody:
+            return True
+        if not key:
+            self._unnamed += 1
+            key = f"{self._unnamed}"
+        found.by_key = {one: at for one, at in found.by_key.items() if now - at <= WINDOW_S} | {key: now}
+        found.since = min(found.by_key.values())
+        found.fails_everybody = len(found.by_key) >= KEYS
+        return found.fails_everybody
+
+    def failing_since(self, kernel_id: KernelId) -> float | None:
+        """Since when a replica fails everybody; None: it does not."""
+        found = self._failing.get(kernel_id)
+        return found.since if found is not None and found.fails_everybody else None
+
+    def has_answered(self, kernel_id: KernelId, now: float) -> bool:
+        """Whether it has answered of late."""
+        return now - self._answered_at.get(kernel_id, float("-inf")) <= ANSWERED_S
+
+    def keep_only(self, kernel_ids: Container[KernelId]) -> None:
+        """Forget replicas that are no longer in the table."""
+        for kernel_id in {*self._failing, *self._answered_at}:
+            if kernel_id not in kernel_ids:
+                self._failing.pop(kernel_id, None)
+                self._answered_at.pop(kernel_id, None)

@@ -1,0 +1,140 @@
+"""Answering of replicas: which fail everybody, by the results of requests."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from moorage.common.config.settings import ProxySettings
+from moorage.common.link.messages import ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core.answering import ANSWERED_S, FAILED, KEYS, WINDOW_S, Answering
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.metrics import Metrics
+
+A, B = KernelId("a"), KernelId("b")
+
+
+@pytest.mark.parametrize(
+    ("results", "since"),
+    [
+        ("1:x 2:y", 1.0),
+        ("1:x 2:x 3:x 4:x", None),  # one tenant alone
+        ("1:x 2:y 3:ok", None),
+        ("1:x 2:ok 3:y", None),
+        ("1:x 2:ok 3:y 4:x", 3.0),
+        ("1:x 40:y", None),  # each of them had its own fault, perhaps
+        ("1:x 40:y 41:x", 40.0),
+        ("1:x 2:y 50:x", 1.0),  # it stays so until it answers
+        ("1:- 2:-", 1.0),  # no keys are needed
+    ],
+)
+def test_a_replica_fails_everybody(results: str, since: float | None) -> None:
+    answering = Answering()
+    for at, _, key in (one.partition(":") for one in results.split()):
+        if key == "ok":
+            answering.answered(A, float(at))
+        else:
+            answering.failed(A, key.strip("-"), float(at))
+    assert answering.failing_since(A) == since
+    assert answering.failing_since(B) is None
+    answering.keep_only({B})
+    assert answering.failing_since(A) is None
+
+
+def test_an_answer_counts_for_a_while() -> None:
+    answering = Answering()
+    assert not answering.has_answered(A, 0.0)
+    answering.answered(A, 5.0)
+    assert answering.has_answered(A, 5.0 + ANSWERED_S)
+    assert not answering.has_answered(A, 5.1 + ANSWERED_S)
+    answering.keep_only(set())
+    assert not answering.has_answered(A, 5.0)
+
+
+@examples(200)
+@given(st.lists(st.tuples(st.floats(0, 2 * WINDOW_S), st.sampled_from("xyz"), st.booleans()), max_size=20))
+def test_one_key_or_one_answer_is_enough_to_stay(results: list[tuple[float, str, bool]]) -> None:
+    answering, now, keys = Answering(), 0.0, set[str]()
+    for gap, key, is_answer in results:
+        now += gap
+        if is_answer:
+            answering.answered(A, now)
+            keys = set()
+        else:
+            answering.failed(A, key, now)
+            keys.add(key)
+        if len(keys) < KEYS:
+            assert answering.failing_since(A) is None
+
+
+def router() -> RequestRouter:
+    made = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    targets = tuple(Target(SessionId(one), KernelId(one), "h", 1, "k", "custom") for one in "ab")
+    made.update_table(RouteTable(1, (ModelRoute("m", 1, targets),), ()))
+    return made
+
+
+def picked(made: RequestRouter, now: float) -> set[str]:
+    found = set[str]()
+    for first in (0, 1):
+        made.randrange = lambda n, first=first: first % n  # type: ignore[misc]
+        target = made.pick_target("m", (), now)
+        assert target is not None
+        found.add(target.kernel_id)
+    return found
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 413, 422, 429, 499, 500, 501, 502, 503, 504])
+def test_statuses_that_make_a_replica_leave(status: int) -> None:
+    """4xx never: no tenant can bring that about, with however many keys."""
+    made = router()
+    assert made.table is not None
+    target = made.table.models["m"].targets[0]
+    for key in ("x", "x", "y"):
+        made.record_status(target, key, status, 10.0)
+    assert picked(made, 10.0) == ({"b"} if status in FAILED else {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("failure", "leaves"),
+    [
+        (Failure.DISCONNECT, True),
+        (Failure.IDLE_TIMEOUT, True),
+        (Failure.BUSY, False),  # its status was counted
+        (Failure.INTERRUPTED, False),  # it had begun to answer
+        (Failure.KEY_REJECTED, False),
+        (Failure.KEY_REVOKED, False),
+    ],
+)
+def test_failures_that_make_a_replica_leave(failure: Failure, leaves: bool) -> None:
+    made = router()
+    assert made.table is not None
+    target = made.table.models["m"].targets[0]
+    for key in ("x", "y"):
+        made.record_failure("m", target, key, failure, 10.0)
+    assert picked(made, 10.0) == ({"b"} if leaves else {"a", "b"})
+
+
+def test_a_replica_that_fails_everybody_is_tried_again_and_returns_by_an_answer_only() -> None:
+    made = router()
+    assert made.table is not None
+    a, b = made.table.models["m"].targets
+    for key in ("x", "y"):
+        made.record_status(a, key, 500, 10.0)
+    assert picked(made, 14.9) == {"b"}
+    assert picked(made, 15.1) == {"a", "b"}
+    made.record_status(a, "x", 500, 15.1)
+    assert picked(made, 24.0) == {"b"}, "twice as long"
+    made.record_status(a, "x", 400, 24.0)
+    made.record_status(a, "x", 200, 24.0, is_error=True)
+    assert picked(made, 24.0) == {"b"}, "what is refused says nothing"
+    made.record_status(a, "x", 200, 24.0)
+    assert picked(made, 24.0) == {"a", "b"}
+    for one in (a, b):
+        for key in ("x", "y"):
+            made.record_status(one, key, 502, 30.0)
+    assert picked(made, 30.0) == {"a"}, "the last ones stay"
