@@ -112,6 +112,13 @@ MUTATIONS = (
         PLANS,
     ),
     Mutation(
+        "a job without a successor takes requests until it is killed",
+        REPLICAS,
+        " or (at is not None and now >= at)",
+        "",
+        PLANS,
+    ),
+    Mutation(
         "the health of what no request gets to is judged",
         "agent/kernel/health.py",
         "if self._is_unreachable(kernel_id):",

@@ -17,7 +17,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.serving import Rollout
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
-from moorage.manager.serving.lifetime import MARGIN_S
+from moorage.manager.serving.lifetime import LAST_S, MARGIN_S
 from moorage.manager.serving.replicas import BY_CHOICE, SETTLE_S, UNHEALTHY_S, ReplicaPlan, plan_replicas
 from moorage.manager.serving.snapshots import EndpointSnapshot, EngineLoad, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
@@ -51,6 +51,10 @@ def old(name: str, **fields: Any) -> ReplicaSnapshot:
 
 def new(name: str, status: Status = Status.RUNNING, **fields: Any) -> ReplicaSnapshot:
     return replica(name, 2, status, age_s=fields.pop("age_s", 10), **fields)
+
+
+def job(name: str, walltime_s: float = 3600.0, **fields: Any) -> ReplicaSnapshot:
+    return new(name, age_s=walltime_s, ready_s=walltime_s, walltime_s=walltime_s, **fields)
 
 
 def endpoint(*replicas: ReplicaSnapshot, wanted: int = 2, **fields: Any) -> EndpointSnapshot:
@@ -131,6 +135,26 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
         "unhealthy, and no place for a replacement",
         endpoint(new("p", Status.PENDING), new("n", unhealthy_s=UNHEALTHY_S), wanted=1, proven=True),
         ReplicaPlan(stop=((SessionId("n"), Reason.UNHEALTHY),)),
+    ),
+    (
+        "walltime: no successor is ready, and it serves on",
+        endpoint(new("p", Status.CREATING), job("n", ends_s=LAST_S + 1), wanted=1, proven=True),
+        ReplicaPlan(look_at=ago(-1)),
+    ),
+    (
+        "walltime: no successor is ready, and what it has may end before it",
+        endpoint(new("p", Status.CREATING), job("n", ends_s=LAST_S), wanted=1, proven=True),
+        ReplicaPlan(drain=((SessionId("n"), Reason.WALLTIME),)),
+    ),
+    (
+        "walltime: a short one drains for a tenth of it at most",
+        endpoint(job("n", walltime_s=120.0, ends_s=12.5), wanted=1, proven=True),
+        ReplicaPlan(look_at=ago(-0.5)),
+    ),
+    (
+        "walltime: drained for no longer than others",
+        endpoint(new("p", Status.CREATING), job("n", ends_s=10), wanted=1, proven=True, drain_timeout_s=5),
+        ReplicaPlan(look_at=ago(-5)),
     ),
     (
         "fails everybody: replaced beyond the wanted number, and never stopped before",

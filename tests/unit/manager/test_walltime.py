@@ -15,6 +15,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import TERMINAL, Status
 from moorage.manager.serving.lifetime import (
+    LAST_S,
     holds_next,
     late_successor,
     next_ready_at,
@@ -231,3 +232,33 @@ def test_successor_in_time_is_not_announced_as_late() -> None:
     site.run(walltimes=3, step_s=20)
     assert not site.warned
     assert late_successor(replace(site.endpoint, deleted=True), site.now) is None
+
+
+@pytest.mark.parametrize("walltime_s", [120, 600, 3600, 86_400])
+@pytest.mark.parametrize("queue", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("load_s", [5.0, 30.0])
+def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> None:
+    """Jobs for ten walltimes: each gives up at most what it takes to load and a tenth of its walltime, as
+    long as queues are what they were."""
+    queue_s = queue * walltime_s
+    site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s))
+    site.run(walltimes=10, step_s=walltime_s / 120)
+    served_s = 0.9 * walltime_s - load_s - walltime_s / 40
+    in_queue = 1 + queue * walltime_s / served_s
+    assert site.submitted <= 10 * walltime_s / served_s + in_queue + 1
+
+
+@pytest.mark.parametrize("walltime_s", [120, 3600])
+def test_a_successor_that_comes_too_late_leaves_time_to_finish(walltime_s: int) -> None:
+    """The queue is much longer than it was: the job drains before its site kills it."""
+    site = Site(walltime_s, lambda n: 0 if n == 0 else 10 * walltime_s, 5, history(5, 5))
+    drained_at = None
+    while not any(job.status in TERMINAL for job in site.jobs):
+        site.step(1)
+        if drained_at is None and any(job.draining_since for job in site.jobs):
+            drained_at = site.now
+    [first] = (job for job in site.jobs if job.session_id == "0")
+    assert drained_at is not None
+    assert first.ends_at is not None
+    left_s = (first.ends_at - drained_at).total_seconds()
+    assert left_s == pytest.approx(min(LAST_S, 0.1 * walltime_s), abs=1.5)

@@ -18,6 +18,8 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 # A successor starts at the latest when this part of the lifetime is over, unless its group says otherwise.
 LATEST = 0.9
 MARGIN_S = 60.0
+# A job that has no successor gets no new requests in so much of its walltime, at the most.
+LAST_S = 30.0
 
 
 def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
@@ -83,6 +85,15 @@ def _job_successor_due_at(
     else:
         return None
     return max(earliest_at, ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s)))
+
+
+def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
+    """When a job is drained although no other replica is ready: its site kills it at the end of its walltime,
+    with the requests that it has, and the proxies can hold new ones. None: its walltime is not known."""
+    if r.walltime_s is None or r.ends_at is None:
+        return None
+    last_s = min(LAST_S, endpoint.spec.rollout.drain_timeout_s, (1 - r.successor_at) * r.walltime_s)
+    return r.ends_at - timedelta(seconds=last_s)
 
 
 def holds_next(endpoint: EndpointSnapshot) -> Reason:

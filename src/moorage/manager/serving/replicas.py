@@ -16,7 +16,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Status
 from moorage.manager.serving.groups import returning, returns_at, tries_next_at
-from moorage.manager.serving.lifetime import successor_due_at
+from moorage.manager.serving.lifetime import drains_at, successor_due_at
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 # A failed replica is replaced after 5, 10, 20 … seconds. After FAILURES_MAX in a row, no replica is started
@@ -176,13 +176,18 @@ def _leave(
         (r for r in leaving if r.serves),
         key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.in_flight or 0, r.created_at),
     )
+    last_moments: list[datetime | None] = []
     ready = min(sum(r.serves for r in staying), endpoint.wanted) + len(serving)
     for r in serving:
         spare = endpoint.spec.rollout.max_unavailable if leaving[r] is Reason.REVISION_REPLACED else 0
-        if ready > endpoint.wanted - spare:
+        at = drains_at(endpoint, r)
+        if ready > endpoint.wanted - spare or (at is not None and now >= at):
             drain.append((r.session_id, leaving[r]))
             ready -= 1
-    look_at = earliest(*(successor_due_at(endpoint, r, now) for r in staying))
+        else:
+            last_moments.append(at)
+    look_at = earliest(*last_moments)
+    look_at = earliest(look_at, *(successor_due_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(tries_next_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(returns_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(_bad_since(r) for r in staying))
