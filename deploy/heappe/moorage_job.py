@@ -184,6 +184,11 @@ class Relay(http.server.BaseHTTPRequestHandler):
             return self.answer(400, b"moorage: malformed request\n")
         if not allowed:
             return self.answer(403, b"moorage: wrong key\n")
+        if request.get("end"):
+            # The site takes this job for ended, and cancels it no more. Answered first: this ends with it.
+            self.answer(200, b"{}")
+            self.job.write(terminated=True)
+            return self.job.end("it was asked to end", self.job.launch.get("grace_s", 10))
         self.job.asked_at = time.monotonic()
         return self.relay(request, body)
 

@@ -119,6 +119,27 @@ MUTATIONS = (
         PLANS,
     ),
     Mutation(
+        "a job is cancelled each second until it ends",
+        "agent/runtimes/heappe/interpretation.py",
+        "return was_lost or now - last[1] >= CANCEL_AGAIN_S",
+        "return True",
+        ("tests/unit/agent/test_heappe_interpretation.py",),
+    ),
+    Mutation(
+        "a job that was never submitted waits for ever",
+        "agent/runtimes/heappe/interpretation.py",
+        "facts.now - facts.created_at > UNSUBMITTED_S",
+        "False",
+        ("tests/unit/agent/test_heappe_interpretation.py",),
+    ),
+    Mutation(
+        "refused credentials in a header are sent again and again",
+        "agent/runtimes/heappe/transport.py",
+        'if self._account.auth != "session":',
+        "if False:",
+        ("tests/wire/test_heappe_client.py", "-k", "refused_credentials"),
+    ),
+    Mutation(
         "the health of what no request gets to is judged",
         "agent/kernel/health.py",
         "if self._is_unreachable(kernel_id):",

@@ -25,7 +25,9 @@ def problem(status: int, title: str, detail: str = "") -> web.Response:
 
 
 @asynccontextmanager
-async def client(handler: Handler, auth: str = "api-key") -> AsyncIterator[HeappeClient]:
+async def client(
+    handler: Handler, auth: str = "api-key", clock: ManualClock | None = None
+) -> AsyncIterator[HeappeClient]:
     server = web.Server(handler)
     runner = web.ServerRunner(server)
     await runner.setup()
@@ -33,7 +35,7 @@ async def client(handler: Handler, auth: str = "api-key") -> AsyncIterator[Heapp
     await site.start()
     port = runner.addresses[0][1]
     account = Account(f"http://127.0.0.1:{port}/", "agent", "secret", auth)
-    found = HeappeClient(account, ManualClock())
+    found = HeappeClient(account, clock or ManualClock())
     try:
         yield found
     finally:
@@ -142,6 +144,38 @@ async def test_refused_credentials_in_a_header(auth: str) -> None:
         with pytest.raises(HeappeFailed) as refused:
             await heappe.projects()
     assert refused.value.problem is Problem.CREDENTIALS
+
+
+@pytest.mark.parametrize("auth", ["api-key", "bearer", "session"])
+async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str) -> None:
+    calls, is_known = 0, False
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal calls
+        calls += 1
+        if is_known:
+            return web.json_response("code" if "Authenticate" in request.path else [])
+        return problem(401, "Authentication Failed", "wrong")
+
+    clock = ManualClock()
+    async with client(handle, auth, clock) as heappe:
+        for _ in range(40):
+            with pytest.raises(HeappeFailed) as refused:
+                await heappe.projects()
+            assert (refused.value.problem, "wrong" in str(refused.value)) == (Problem.CREDENTIALS, True)
+            clock.advance(15)
+        assert calls == 3
+        is_known = True
+        clock.advance(1200)
+        await heappe.projects()
+        is_known, calls = False, 0
+        with pytest.raises(HeappeFailed):
+            await heappe.job(1)
+        clock.advance(40)
+        if auth != "session":
+            with pytest.raises(HeappeFailed):
+                await heappe.job(1)
+            assert calls == 2, "from the beginning"
 
 
 @pytest.mark.parametrize("call", ["submit", "cancel", "delete", "create"])

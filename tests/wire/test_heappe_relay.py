@@ -220,6 +220,22 @@ async def test_without_its_key_the_relay_in_the_job_says_nothing() -> None:
             assert (await content.read()) == b"data: Error: ResponseNotOk\n\n"
 
 
+async def test_a_job_that_its_site_takes_for_ended_is_ended_by_its_own_program() -> None:
+    async with framed() as at:
+        assert await at.keeper.end_program()
+        async with asyncio.timeout(20):
+            while True:
+                parts = await at.client.file_parts(at.job.id, {(at.job.task.id, 1): 0})
+                told = [json.loads(line) for line in parts[0].content.splitlines()]
+                if "exit" in told[-1]:
+                    break
+                await asyncio.sleep(0.1)
+        assert (told[-1]["exit"], told[-2]) == (-15, {"terminated": True})
+    async with plain() as at:
+        await at.keeper.check(30)
+        assert not await at.keeper.end_program()  # it has no program of ours
+
+
 async def test_a_job_that_nobody_asks_ends_itself() -> None:
     async with framed(heartbeat_s=1.5) as at:
         async with asyncio.timeout(20):

@@ -18,9 +18,9 @@ from tests.wire.heappe_harness import blank, specification
 from moorage.agent.runtimes.base import CreateFailed, Handle, Launch, RuntimeFailed
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
-from moorage.agent.runtimes.heappe.interpretation import DOUBT_S
+from moorage.agent.runtimes.heappe.interpretation import DOUBT_S, SERVING_DOUBT_S
 from moorage.agent.runtimes.heappe.records import JobRecords
-from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime, poll_pause_s
 from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
@@ -135,22 +135,22 @@ async def test_a_job_in_the_queue_is_observed_whenever_the_site_says_something_e
 
 
 @PROFILES
-@pytest.mark.parametrize("way", ["slurm", "ssh-command", "empty"])
+@pytest.mark.parametrize(("way", "serves"), [("slurm", True), ("ssh-command", False), ("empty", False)])
 async def test_a_submit_in_doubt_is_watched_and_never_repeated(
-    tmp_path: Path, profile: str, way: str
+    tmp_path: Path, profile: str, way: str, serves: bool
 ) -> None:
     """The job runs, and its row stays in state 1 for ever."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         at.server.switches.submit_lost, at.server.switches.submit_lost_as = 1, way
-        handle = await runtime.create(launch())
+        handle = await runtime.create(launch(serves=serves))
         for _ in range(3):
-            await at.pass_time(runtime, 60)
+            await at.pass_time(runtime, 15 if serves else 60)
             seen = await runtime.observe(handle)
             assert (seen.state, "lost" in seen.detail) == (S.QUEUED, True)
         runtime = at.runtime()  # restarted
         assert list(await runtime.find()) == [handle.state["kernel_id"]]
-        await at.pass_time(runtime, DOUBT_S)
+        await at.pass_time(runtime, SERVING_DOUBT_S if serves else DOUBT_S)
         seen = await runtime.observe(handle)
         assert (seen.state, seen.never_started) == (S.EXITED, True)
         assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
@@ -344,6 +344,31 @@ async def test_ends(tmp_path: Path, profile: str, reads: int) -> None:
         seen["walltime"] = await runtime.observe(handles["walltime"])
         assert (seen["walltime"].state, seen["walltime"].walltime_over) == (S.EXITED, True)
         assert not any(one.walltime_over for what, one in seen.items() if what != "walltime")
+
+
+@PROFILES
+async def test_a_job_that_ends_slowly_is_cancelled_once(tmp_path: Path, profile: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        at.server.cluster.script = lambda job: Script(completing_s=30)
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 120)
+        await runtime.stop(handle, 1)
+        for _ in range(3):
+            job = await runtime.book.job(KernelId(str(handle.state["kernel_id"])))
+            assert job is not None
+            await runtime.book.remove(job)  # as each second
+        await at.pass_time(runtime, 40)
+        await runtime.destroy(handle)
+        assert at.server.calls["JobManagement/CancelJob"] == 1
+        assert at.server.running() == []
+
+
+def test_a_server_that_is_down_is_asked_less_and_less_often() -> None:
+    rules = HeappeRules(1, Wanted("p"), poll_s=40, hurried_poll_s=5)
+    assert [poll_pause_s(rules, True, n) for n in range(4)] == [5, 10, 20, 40]
+    assert [poll_pause_s(rules, False, n) for n in range(5)] == [40, 80, 160, 240, 240]
+    assert poll_pause_s(HeappeRules(1, Wanted("p"), poll_s=600), False, 3) == 600, "never more often"
 
 
 async def test_a_cancel_that_is_not_saved_is_repeated(tmp_path: Path) -> None:

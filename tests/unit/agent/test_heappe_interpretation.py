@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.agent.runtimes.heappe.interpretation import (
+    CANCEL_AGAIN_S,
     DOUBT_S,
     LAG_S,
     PROBE_S,
+    SERVING_DOUBT_S,
     STALE_S,
+    UNSUBMITTED_S,
     Facts,
     Interpretation,
+    cancel_due,
     interpret,
 )
 from moorage.agent.runtimes.heappe.wire import JobState as J
@@ -24,6 +28,7 @@ from moorage.common.model.status import ObservedState as S
 
 NOW, WALLTIME = 1_800_000_000.0, 7200.0
 _BASE = Facts(now=NOW, walltime_s=WALLTIME, seen_at=NOW - 5, created_at=NOW - 3000)
+_MODEL = replace(_BASE, serves=True)
 _RAN = replace(_BASE, running_at=NOW - 1000)
 _ANSWERS = {"answered_at": NOW - 10}
 _SILENT = {"answered_at": NOW - 20, "silent_at": NOW - 10}
@@ -36,9 +41,13 @@ def case(base: Facts, state: J, **facts: object) -> Facts:
 
 CASES = [
     # Waiting.
-    ("not submitted", case(_BASE, J.CONFIGURING), S.QUEUED, False),
+    ("not submitted", case(_BASE, J.CONFIGURING, created_at=NOW - UNSUBMITTED_S), S.QUEUED, False),
+    ("never submitted", case(_BASE, J.CONFIGURING, created_at=NOW - UNSUBMITTED_S - 1), S.EXITED, False),
+    ("age unknown", case(_BASE, J.CONFIGURING, created_at=None), S.QUEUED, False),
     ("submit in doubt", case(_BASE, J.CONFIGURING, doubted_at=NOW - 9), S.QUEUED, True),
     ("doubt is over", case(_BASE, J.CONFIGURING, doubted_at=NOW - DOUBT_S - 1), S.EXITED, True),
+    ("model in doubt", case(_MODEL, J.CONFIGURING, doubted_at=NOW - SERVING_DOUBT_S), S.QUEUED, True),
+    ("model, no doubt", case(_MODEL, J.CONFIGURING, doubted_at=NOW - SERVING_DOUBT_S - 1), S.EXITED, True),
     ("doubt, long ago", case(_BASE, J.CONFIGURING, doubted_at=NOW - 2 * WALLTIME), S.EXITED, False),
     ("stopped before", case(_BASE, J.CONFIGURING, stopping=True), S.EXITED, False),
     ("stopped in doubt", case(_BASE, J.CONFIGURING, stopping=True, doubted_at=NOW - 9), S.EXITED, True),
@@ -77,6 +86,22 @@ CASES = [
 def test_cases(facts: Facts, state: S, billing: bool) -> None:
     found = interpret(facts)
     assert (found.observation.state, bool(found.doubt)) == (state, billing)
+
+
+@pytest.mark.parametrize(
+    ("last", "state", "due"),
+    [
+        (None, J.QUEUED, True),
+        ((J.QUEUED, NOW - 1), J.QUEUED, False),
+        ((J.QUEUED, NOW - 1), J.RUNNING, False),  # it was on its way to be cancelled
+        ((J.QUEUED, NOW - CANCEL_AGAIN_S), J.RUNNING, True),
+        ((J.WAITING_FOR_ACCOUNT, NOW - 1), J.WAITING_FOR_ACCOUNT, False),
+        ((J.WAITING_FOR_ACCOUNT, NOW - 1), J.QUEUED, True),  # 6.3 did not save it
+        ((J.CONFIGURING, NOW - 1), J.RUNNING, True),
+    ],
+)
+def test_one_cancel_is_enough(last: tuple[J, float] | None, state: J, due: bool) -> None:
+    assert cancel_due(last, state, NOW) is due
 
 
 def test_details() -> None:

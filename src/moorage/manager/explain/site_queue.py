@@ -52,7 +52,10 @@ def explain_queued(
         starts_at = next((at for at in expected if at >= now), None)
         basis = [past] if starts_at is not None else ["unknown: it has waited longer than most", past]
     text = "; ".join(part for part in (*basis, nodes_text(nodes)) if part)
-    return found.model_copy(update={"expected_start": starts_at, "basis": text})
+    # Such as the site's own reason, or that the answer to a submit was lost.
+    said = next((k.detail for k in session.kernels if k.detail and k.detail not in found.text), "")
+    why = "; ".join(part for part in (found.text, said) if part)
+    return found.model_copy(update={"text": why, "expected_start": starts_at, "basis": text})
 
 
 def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime) -> str:

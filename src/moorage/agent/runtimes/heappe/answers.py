@@ -21,7 +21,8 @@ def cut_off(request: web.BaseRequest) -> None:
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    error = {"message": message, "type": "relay_error", "code": status}
+    kind, code = ("api_error", "engine_unreachable") if status >= 500 else ("invalid_request_error", None)
+    error = {"message": message, "type": kind, "param": None, "code": code}
     return web.Response(
         status=status,
         text=json.dumps({"error": error}),

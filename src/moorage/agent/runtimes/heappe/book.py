@@ -11,7 +11,7 @@ import structlog
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.interpretation import Doubt, Interpretation, interpret
+from moorage.agent.runtimes.heappe.interpretation import Doubt, Interpretation, cancel_due, interpret
 from moorage.agent.runtimes.heappe.listing import JobListing, Seen, kernel_of
 from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
@@ -145,7 +145,7 @@ class JobBook:
         await self._doubts.save()
 
     async def end(self, job: TrackedJob) -> None:
-        """Cancel a job; again with each list, until it has ended. Raises ``HeappeFailed``."""
+        """Cancel a job; again if that has no effect. Raises ``HeappeFailed``."""
         await self._note_stop(job)
         await self._cancel(job)
 
@@ -164,6 +164,8 @@ class JobBook:
         if job.record.running_at:
             await self._logs.pull_quietly(job)
         found = self.interpret(job)
+        if seen.job.state in ENDED:
+            await self._end_program(job)
         if job.keeper is not None and seen.job.state is JobState.RUNNING:
             await job.keeper.close()
         if seen.job.state in DELETABLE:
@@ -320,10 +322,20 @@ class JobBook:
 
     async def _cancel(self, job: TrackedJob) -> None:
         """A job that was not submitted, or has ended, is left as it is: 6.3 does not save its cancel."""
-        seen = self.listing.get(job.record.job_id)
-        if seen is not None and seen.job.state in ENDED:
+        seen, now = self.listing.get(job.record.job_id), self._clock.monotonic()
+        state = JobState.UNKNOWN if seen is None else seen.job.state
+        if state in ENDED:
+            await self._end_program(job)
+            return
+        if not cancel_due(job.cancelled, state, now):
             return
         await self._client.cancel_job(job.record.job_id)
+        job.cancelled = state, now
+
+    async def _end_program(self, job: TrackedJob) -> None:
+        """The site takes a job for ended, and cancels it no more: its own program ends it, if it runs."""
+        if job.keeper is not None and job.record.exit_code is None and await job.keeper.end_program():
+            log.info("a job that its site takes for ended was asked to end", job=job.record.name)
 
     async def _discard(self, job: Job, why: str) -> None:
         log.warning("removing a job", job=job.name, id=job.id, why=why)

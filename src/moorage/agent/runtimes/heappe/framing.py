@@ -39,6 +39,11 @@ def request(key: str, method: str, path: str, headers: Sequence[tuple[str, str]]
     return f"{_MAGIC.decode()}{json.dumps(head, separators=(',', ':'))}\n{body}"
 
 
+def ending(key: str) -> str:
+    """Asks the program in the job to end."""
+    return f"{_MAGIC.decode()}{json.dumps({'key': key, 'end': True}, separators=(',', ':'))}\n"
+
+
 def is_relay(page: str) -> bool:
     """Whether this is the health page of the relay in a job."""
     try:

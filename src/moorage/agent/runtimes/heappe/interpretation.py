@@ -20,8 +20,13 @@ STALE_S = 120.0
 LAG_S = 90.0
 # A probe that succeeded within this time shows that the engine lives.
 PROBE_S = 300.0
-# A job whose submit is in doubt and that never shows is given up after this time.
-DOUBT_S = 600.0
+# A job whose submit is in doubt and that never shows is given up after this time: it may run, though the
+# database never says so. One that serves is replaced sooner, since two of them do no harm.
+DOUBT_S, SERVING_DOUBT_S = 600.0, 60.0
+# A job that was created and certainly never submitted: whoever created it has gone.
+UNSUBMITTED_S = 60.0
+# A cancel that had no effect is repeated after this time.
+CANCEL_AGAIN_S = 60.0
 # Offsets of time zones are multiples of this.
 _ZONE_S = 900.0
 _SIGTERM = -15
@@ -31,6 +36,7 @@ _WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
 _WALLTIME_OVER = "its walltime is over"
 _NOT_CANCELLED = "HEAppE cancels no job that it does not show as submitted"
 _QUEUED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.WAITING_FOR_ACCOUNT})
+_SUBMITTED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class Facts:
     ``silent_at``: the last request or probe that reached the engine, and that certainly did not. ``gone_at``:
     since when its way is gone, and ``gone_why``. ``exit_code``: as the job wrote it; ``terminated``: it wrote
     that it had got SIGTERM; ``ended_at``: when that was first read.
-    ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed.
+    ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed. ``serves``: a
+    model.
     """
 
     now: float
@@ -66,6 +73,7 @@ class Facts:
     terminated: bool = False
     stopping: bool = False
     deleted: bool = False
+    serves: bool = False
 
     @property
     def answers(self) -> bool:
@@ -164,9 +172,12 @@ def _configuring(facts: Facts) -> Interpretation:
             never, Doubt("it was stopped while its submit was in doubt", _NOT_CANCELLED, until)
         )
     if facts.doubted_at is None:
+        if facts.created_at is not None and facts.now - facts.created_at > UNSUBMITTED_S:
+            detail = "the job was created, and its agent ended before it was submitted"
+            return Interpretation(RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail))
         detail = "submitting the job"
         return Interpretation(RuntimeObservation(ObservedState.QUEUED, detail=detail))
-    if facts.now - facts.doubted_at <= DOUBT_S:
+    if facts.now - facts.doubted_at <= (SERVING_DOUBT_S if facts.serves else DOUBT_S):
         detail = "the answer to the submit was lost: waiting for the job to show"
         return Interpretation(
             RuntimeObservation(ObservedState.QUEUED, detail=detail),
@@ -178,6 +189,15 @@ def _configuring(facts: Facts) -> Interpretation:
         RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail),
         Doubt(detail, _WATCHED, until) if facts.now <= until else None,
     )
+
+
+def cancel_due(last: tuple[JobState, float] | None, state: JobState, now: float) -> bool:
+    """Whether to cancel a job that is to end. ``last``: its state at the cancel before, and when that was.
+    6.3 does not save the cancel of a job that it has not submitted, and submits it later."""
+    if last is None:
+        return True
+    was_lost = last[0] not in _SUBMITTED and state in _SUBMITTED
+    return was_lost or now - last[1] >= CANCEL_AGAIN_S
 
 
 def _failed(facts: Facts, ends_at: float | None) -> Interpretation:

@@ -13,15 +13,18 @@ import asyncio
 from collections.abc import Callable
 
 import aiohttp
+import structlog
 from aiohttp import web
 
 from moorage.agent.runtimes.heappe import framing, plain
 from moorage.agent.runtimes.heappe.answers import Refused, cut_off, error_response
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
+from moorage.agent.runtimes.heappe.reach import OUT_OF_REACH
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 
+log = structlog.get_logger("moorage.agent.heappe")
 # HEAppE takes 5,000,000 bytes, the escapes of JSON included.
 MAX_UPLOAD = 4_900_000
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host",
@@ -214,6 +217,12 @@ async def _read(request: web.BaseRequest) -> str:
 def _failed(error: HeappeFailed) -> web.Response:
     if error.problem is Problem.TOO_LARGE:
         return error_response(413, "the body is larger than HEAppE lets pass: 5,000,000 bytes as JSON")
-    if error.problem in _UNAVAILABLE:
-        return error_response(503, error.message, {"Retry-After": "5"})
-    return error_response(502, error.message)
+    # What the site says is for its operators: it names addresses and ports of theirs.
+    log.info("a request did not get to its engine", why=error.message)
+    if error.problem in OUT_OF_REACH:
+        status = 503 if error.problem in _UNAVAILABLE or error.unsent else 502
+        text = "the engine of this model cannot be reached through its site at present"
+        return error_response(status, text, {"Retry-After": "5"} if status == 503 else None)
+    if error.problem is Problem.UPSTREAM:
+        return error_response(502, "the engine of this model did not answer")
+    return error_response(502, "the site of this model refused the request")

@@ -50,6 +50,7 @@ NAME = "heappe"
 _SILENCE_GRACE_S = 7 * 86_400.0
 _DESTROY_S, _LOG_PULL_S = 100.0, 2.0
 _CREATED_ELSEWHERE_S = 130.0
+_LONGEST_POLL_S = 240.0
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
@@ -353,19 +354,31 @@ class HeappeRuntime:
             self._poll = spawn("heappe.poll", self._poll_site())
 
     async def _poll_site(self) -> None:
+        failures = 0
         while True:
             try:
                 await self.book.sync()
             except HeappeFailed as error:
                 log.info("the site does not answer", why=error.message)
+                failures += 1
+            else:
+                failures = 0
             hurried = self._clock.monotonic() < self._hurry_until or self.book.is_starting
-            pause = min(self._rules.poll_s, self._rules.hurried_poll_s) if hurried else self._rules.poll_s
+            pause = poll_pause_s(self._rules, hurried, failures)
             self._hurried.clear()
             try:
                 async with asyncio.timeout(pause * self._clock.jitter(0.1)):
                     await self._hurried.wait()
             except TimeoutError:
                 pass
+
+
+def poll_pause_s(rules: HeappeRules, hurried: bool, failures: int) -> float:
+    """The time until the next list. ``failures``: of the last ones in a row. A server that is down is asked
+    less and less often."""
+    usual_s = min(rules.poll_s, rules.hurried_poll_s) if hurried else rules.poll_s
+    longest_s = max(rules.poll_s, _LONGEST_POLL_S)
+    return min(usual_s * 2.0 ** min(failures, 10), longest_s)
 
 
 def _ids(handle: Handle) -> tuple[KernelId, str]:

@@ -127,7 +127,8 @@ class Submitter:
         except HeappeFailed as error:
             if error.in_doubt and _REFUSED not in error.detail.lower():
                 log.warning("a submit was not answered; watching the job", job=record.name, why=error.message)
-                return record
+                # The call may have taken long.
+                return replace(record, submitting_at=self._clock.now().timestamp())
             if error.problem is not Problem.STATE:  # it was submitted before
                 await self._drop(record.job_id)
                 raise _create_failed(error) from None

@@ -35,7 +35,7 @@ class TrackedJob:
     """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
     how often. ``last``: what was last observed of it. ``address``: of its relay. ``removed``: its record is
     gone, and stays gone; changes under ``writing``, in a thread. ``doubt``: one that what is known of it now
-    does not show."""
+    does not show. ``cancelled``: its state when it was cancelled last, and when that was."""
 
     record: JobRecord
     seen: Seen | None = None
@@ -49,6 +49,7 @@ class TrackedJob:
     pulled_at: float = float("-inf")
     pulling: asyncio.Lock = field(default_factory=asyncio.Lock)
     removed: bool = False
+    cancelled: tuple[wire.JobState, float] | None = None
     doubt: Doubt | None = None
     writing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -80,6 +81,7 @@ class TrackedJob:
             ended_at=record.ended_at or None,
             terminated=record.terminated,
             stopping=record.stopping,
+            serves=record.serves,
         )
 
 

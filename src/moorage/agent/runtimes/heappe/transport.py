@@ -23,8 +23,9 @@ from moorage.common.aio.clock import Clock
 
 _MAX_ANSWER = 64 * 1024 * 1024
 _CONNECT_S, _KEEP_ALIVE_S = 10.0, 15.0
-# After a refused login no other is tried for this time: sites lock accounts.
-_REFUSED_S = 30.0
+# After refused credentials nothing is sent for this time, and eight times as long after each further refusal:
+# sites lock accounts.
+FIRST_REFUSED_S, LONGEST_REFUSED_S = 30.0, 960.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Transport:
         self._login = asyncio.Lock()
         self._code = ""
         self._refused: tuple[float, HeappeFailed] | None = None
+        self._refusals = 0
         self._circuits: dict[int, Circuit] = {}
         self.calls: Counter[str] = Counter()
 
@@ -77,6 +79,7 @@ class Transport:
     async def stream(self, call: wire.Call, body: dict[str, Any]) -> AsyncIterator[aiohttp.StreamReader]:
         """A call without a limit of time. Leaving the context cancels it. An expired session is told in the
         answer: the caller renews it."""
+        self._check_refusal()
         code = await self._session_code()
         data = wire.encode(call, body | ({"SessionCode": code} if code else {}))
         async with self._request(call, data, {}, self._auth_headers(), stream=True) as response:
@@ -111,21 +114,28 @@ class Transport:
             return self._code
 
     async def _authenticate(self) -> str:
-        now = self._clock.monotonic()
-        if self._refused is not None and now < self._refused[0]:
-            raise self._refused[1]
         credentials = {"Credentials": {"Username": self._account.user, "Password": self._account.secret}}
         try:
             data = wire.encode(wire.AUTHENTICATE, credentials)
             code = await self._send(wire.AUTHENTICATE, data, {}, {}, login=True)
         except HeappeFailed as error:
-            if error.problem is Problem.CREDENTIALS:
-                self._refused = now + _REFUSED_S * self._clock.jitter(0.2), error
+            self._note_refusal(error)
             raise
         if not isinstance(code, str) or code == "HEADER-AUTH-NEEDED":
             raise HeappeFailed(Problem.CREDENTIALS, "this server wants a bearer token", call="login")
-        self._refused = None
         return code
+
+    def _check_refusal(self) -> None:
+        """Raises ``HeappeFailed`` while the credentials count as refused."""
+        if self._refused is not None and self._clock.monotonic() < self._refused[0]:
+            said = self._refused[1]
+            raise HeappeFailed(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
+
+    def _note_refusal(self, error: HeappeFailed) -> None:
+        if error.problem is Problem.CREDENTIALS:
+            pause_s = min(FIRST_REFUSED_S * 8.0 ** min(self._refusals, 10), LONGEST_REFUSED_S)
+            self._refusals += 1
+            self._refused = self._clock.monotonic() + pause_s * self._clock.jitter(0.2), error
 
     def _auth_headers(self) -> dict[str, str]:
         account = self._account
@@ -148,6 +158,7 @@ class Transport:
         """One call, and a second one after a login. With ``cluster_id`` under its circuit."""
         if anonymous:
             return await self._send(call, None, {}, {})
+        self._check_refusal()
         circuit = self.circuit(cluster_id) if cluster_id is not None else None
         if circuit is not None:
             circuit.check(self._clock.monotonic(), call.name)
@@ -160,6 +171,7 @@ class Transport:
                 else:
                     circuit.succeeded()
             raise
+        self._refused, self._refusals = None, 0
         if circuit is not None:
             circuit.succeeded()
         return answer
@@ -180,6 +192,8 @@ class Transport:
                 return await self._send(call, data, query | in_query, self._auth_headers(), form=form)
             except HeappeFailed as error:
                 if error.problem is not Problem.SESSION:
+                    if self._account.auth != "session":
+                        self._note_refusal(error)
                     raise
                 # A form is consumed by its first use.
                 if attempt or form is not None or not await self.renew_session(code):
@@ -189,7 +203,9 @@ class Transport:
     def _refusal(self, error: HeappeFailed) -> HeappeFailed:
         """The meaning of an answer that asks for a login, once no login helps."""
         problem = Problem.FORBIDDEN if self._account.auth == "session" else Problem.CREDENTIALS
-        return HeappeFailed(problem, error.detail, call=error.call, status=error.status)
+        meant = HeappeFailed(problem, error.detail, call=error.call, status=error.status)
+        self._note_refusal(meant)
+        return meant
 
     async def _send(
         self,

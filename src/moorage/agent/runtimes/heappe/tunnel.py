@@ -12,11 +12,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import aiohttp
 import structlog
 
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
-from moorage.agent.runtimes.heappe.framing import HEALTH_PATH, RELAY_PATH, failure_in, is_relay
+from moorage.agent.runtimes.heappe.framing import HEALTH_PATH, RELAY_PATH, ending, failure_in, is_relay
 from moorage.agent.runtimes.heappe.reach import DEAD, Reach
 from moorage.agent.runtimes.heappe.wire import Tunnel
 from moorage.common.aio.clock import Clock
@@ -153,6 +154,21 @@ class TunnelKeeper:
                 await self._heal(way, error.message)
         except TimeoutError:
             self.missed(HeappeFailed(Problem.UNREACHABLE, "the probe of the engine takes too long"))
+
+    async def end_program(self) -> bool:
+        """Ask our program in the job to end. False: it cannot be asked, or does not answer."""
+        way = self._way
+        if way is None or not way.framed:
+            return False
+        plain_text = {"Content-Type": "text/plain"}
+        try:
+            async with (
+                asyncio.timeout(_PROBE_S),
+                self._client.stream(way.tunnel, RELAY_PATH, plain_text, ending(way.key)) as content,
+            ):
+                return (await content.read(2000)).strip() == b"{}"
+        except (HeappeFailed, TimeoutError, aiohttp.ClientError, OSError):
+            return False
 
     async def close(self) -> None:
         """Close the tunnel, so that its port is free for others."""
