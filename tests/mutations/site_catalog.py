@@ -135,8 +135,8 @@ MUTATIONS = (
     Mutation(
         "refused credentials in a header are sent again and again",
         "agent/runtimes/heappe/transport.py",
-        'if self._account.auth != "session":',
-        "if False:",
+        '                    if self._account.auth != "session":',
+        "                    if False:",
         ("tests/wire/test_heappe_client.py", "-k", "refused_credentials"),
     ),
     Mutation(
