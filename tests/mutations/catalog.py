@@ -30,6 +30,7 @@ HELD = ("tests/store/test_held_slots.py",)
 SWEEPS = ("tests/store/test_sweeps.py",)
 SUPERVISOR = ("tests/unit/common/test_supervisor.py", "--timeout", "30")
 KERNEL_FAILURES = ("tests/unit/agent/test_kernel_failures.py",)
+KERNEL_LOGS = ("tests/unit/agent/test_kernel_logs.py",)
 ONE_LIVE_ATTEMPT = ("tests/store/test_one_live_attempt.py",)
 STREAM_FENCING = ("tests/store/test_stream_fencing.py",)
 
@@ -50,6 +51,27 @@ MUTATIONS = (
     *site_catalog.MUTATIONS,
     *start_catalog.MUTATIONS,
     *workload_catalog.MUTATIONS,
+    Mutation(
+        "the last bytes of a file of a log are left out when it was rotated meanwhile",
+        "agent/state/logs.py",
+        "if offset < file.size:",
+        "if False:",
+        KERNEL_LOGS,
+    ),
+    Mutation(
+        "a file of an older release is found again by its name",
+        "agent/state/log_files.py",
+        "return inodes == [file.inode for file in files] and _names(folder) == names",
+        "return True",
+        KERNEL_LOGS,
+    ),
+    Mutation(
+        "bytes that a full disk refuses are not counted",
+        "agent/state/log_writer.py",
+        "self.end += len(data)",
+        "self.end += written",
+        KERNEL_LOGS,
+    ),
     Mutation(
         "a cluster runs when one kernel runs",
         "manager/lifecycle/reconcile.py",

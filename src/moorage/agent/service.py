@@ -99,7 +99,9 @@ class Agent:
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
-        logs = self._logs = LogStore(self.state / "logs")
+        logs = self._logs = LogStore(
+            self.state / "logs", max_bytes=settings.log_max_bytes, keep_files=settings.log_keep_files
+        )
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
         nvidia = self._nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
 
-from moorage.agent.runtimes.process.shim_log import Log
-from moorage.agent.state.logs import LogStore
+from moorage.agent.state.log_writer import Log
+from moorage.agent.state.logs import LogStore, OutputLost
 from moorage.common.model.ids import KernelId
 
 K = KernelId("k")
@@ -27,8 +36,8 @@ async def test_rotation_keeps_the_newest_files(tmp_path: Path) -> None:
     logs, log = rotating_log(tmp_path)
     for number in range(40):
         log.write(b"line %02d\n" % number)
-    files = sorted((tmp_path / K).glob("kernel.log*"))
-    assert [path.name for path in files] == ["kernel.log", "kernel.log.1", "kernel.log.2"]
+    files = sorted((tmp_path / K).glob("output.*"))
+    assert [int(path.suffix[1:]) for path in files] == [192, 240, 288], "the numbers of their first bytes"
     assert all(path.stat().st_size <= 50 for path in files)
     kept = await read_all(logs)
     assert kept.endswith(b"line 38\nline 39\n")
@@ -107,3 +116,159 @@ async def test_missing_log_is_empty(tmp_path: Path) -> None:
     logs = LogStore(tmp_path)
     assert not logs.exists(K)
     assert (await read_all(logs), logs.tail(K, 100)) == (b"", "")
+
+
+class RenamingLog:
+    """The log of a supervisor that an older release has started."""
+
+    def __init__(self, folder: Path, max_bytes: int, keep: int) -> None:
+        self.path, self.max_bytes, self.keep = folder / "kernel.log", max_bytes, keep
+        folder.mkdir()
+        self.path.touch()
+
+    def write(self, data: bytes) -> None:
+        if self.path.stat().st_size + len(data) > self.max_bytes:
+            for number in range(self.keep - 1, -1, -1):
+                older = self.path.with_name(f"kernel.log.{number}") if number else self.path
+                if older.exists():
+                    older.replace(self.path.with_name(f"kernel.log.{number + 1}"))
+        with self.path.open("ab") as file:
+            file.write(data)
+
+
+def writer_at(folder: Path, max_bytes: int, keep: int, *, renames: bool) -> RenamingLog | Log:
+    return RenamingLog(folder, max_bytes, keep) if renames else Log(str(folder), max_bytes, keep)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("renames", [False, True], ids=["numbered", "of an older release"])
+async def test_a_reader_that_keeps_up_misses_nothing_of_fast_rotations(
+    tmp_path: Path, renames: bool, seed: int
+) -> None:
+    """The writer gets its turn whenever the reader looks at the disk: between a listing and the opening of a
+    file that it shows there is a rotation."""
+    logs, log = LogStore(tmp_path), writer_at(tmp_path / K, 30, 20, renames=renames)
+    random, taken, number, total = Random(seed), 0, 0, 300
+
+    def write() -> None:
+        nonlocal number
+        while number < total and number - taken < 30 and random.random() < 0.7:
+            log.write(b"%08d\n" % number)
+            number += 1
+
+    received = bytearray()
+    with between_accesses(write):
+        async with asyncio.timeout(30):
+            async for part in logs.read(K, 0, follow=True, is_running=lambda: number < total):
+                received += part
+                taken = int(received[-9:])
+    assert bytes(received) == b"".join(b"%08d\n" % one for one in range(total))
+
+
+_turn: Callable[[], None] | None = None
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    global _turn
+    if _turn is not None and event in ("open", "os.listdir", "os.scandir"):
+        turn, _turn = _turn, None
+        turn()
+        _turn = turn
+
+
+@contextmanager
+def between_accesses(turn: Callable[[], None]) -> Iterator[None]:
+    """``turn`` is called in front of each opening of a file and each listing."""
+    global _turn
+    if not _hooked:
+        sys.addaudithook(_audit)  # there is no way to remove one
+        _hooked.append(True)
+    _turn = turn
+    try:
+        yield
+    finally:
+        _turn = None
+
+
+_hooked: list[bool] = []
+
+
+@examples(25)
+@given(data=st.data())
+def test_bytes_are_in_their_order_once_or_told_as_lost(data: st.DataObject) -> None:
+    """Over rotations, writers that start again, full disks and readers of any speed."""
+    with TemporaryDirectory() as folder:
+        asyncio.run(_check_order(Path(folder), data))
+
+
+async def _check_order(root: Path, data: st.DataObject) -> None:
+    max_bytes, keep = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 3))
+    logs, log, is_running = LogStore(root), Log(str(root / K), max_bytes, keep), True
+    written, lost, number = bytearray(), set[int](), 0
+
+    def write(size: int) -> None:
+        nonlocal number
+        for _ in range(size):
+            log.write(bytes([number % 251]))
+            number += 1
+
+    async def read() -> None:
+        """A reader that starts again behind what it has had."""
+        nonlocal written
+        position = 0
+        while True:
+            pieces = logs.read_numbered(K, position, follow=True, is_running=lambda: is_running)
+            async with aclosing(pieces):
+                async for at, piece in pieces:
+                    lost.update(range(position, at))
+                    written += piece
+                    assert at >= position, "doubled"
+                    assert piece == bytes(n % 251 for n in range(at, at + len(piece)))
+                    position = at + len(piece)
+                    if data.draw(st.booleans()):
+                        write(data.draw(st.integers(0, 60)))
+                    if data.draw(st.integers(0, 9)) == 0:
+                        break
+                else:
+                    lost.update(range(position, number))
+                    return
+
+    refused = set[int]()
+    for _ in range(data.draw(st.integers(0, 4))):
+        write(data.draw(st.integers(0, 60)))
+        match data.draw(st.sampled_from(["", "again", "full"])):
+            case "again":
+                log.close()
+                log = Log(str(root / K), max_bytes, keep)
+                number = log.end  # it does not know what was refused at the very end
+                refused = {one for one in refused if one < number}
+            case "full":
+                refused.update(range(number, number + 5))
+                number += 5
+                log.skip_to(number)
+    is_running = False
+    await read()
+    assert len(written) + len(lost) == number
+    assert refused <= lost
+    kept = sum(path.stat().st_size for path in (root / K).glob("output.*"))
+    assert kept <= (keep + 1) * max_bytes, "the disk is bounded"
+
+
+async def test_what_a_full_disk_refuses_is_missing_and_told(tmp_path: Path) -> None:
+    logs, log = LogStore(tmp_path), Log(str(tmp_path / K), 1000, 2)
+    log.write(b"before ")
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(os, "write", _refuse)
+        log.write(b"refused")
+        log.write(b"refused")
+    log.write(b"after")
+    found = [piece async for piece in logs.read_numbered(K, 0, follow=False, is_running=lambda: False)]
+    assert found == [(0, b"before "), (21, b"after")]
+    following = logs.read(K, 0, follow=True, is_running=lambda: False)
+    assert await anext(following) == b"before "
+    with pytest.raises(OutputLost):
+        await anext(following)
+
+
+def _refuse(fd: int, data: bytes) -> int:
+    raise OSError(errno.ENOSPC, "full")

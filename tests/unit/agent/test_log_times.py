@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.runtimes.batch import launcher
-from moorage.agent.runtimes.process import shim_log
+from moorage.agent.state import log_writer
 from moorage.agent.state.log_times import LogRange, TimedLines, stamp
+from moorage.agent.state.log_writer import Log
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import KernelId
 
 K = KernelId("k")
 START = 1_800_000_000.0
-WRITERS = [pytest.param(shim_log, id="process"), pytest.param(launcher, id="batch")]
 
 
 class Now:
-    CLOCK_REALTIME = time.CLOCK_REALTIME
+    CLOCK_REALTIME = 0
 
     def __init__(self) -> None:
         self.now = START
-
-    def time(self) -> float:
-        return self.now
 
     def clock_gettime(self, clock: int) -> float:
         return self.now
@@ -38,15 +32,12 @@ class Now:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     now = Now()
-    monkeypatch.setattr(shim_log, "time", now)
-    monkeypatch.setattr(launcher, "time", now)
+    monkeypatch.setattr(log_writer, "time", now)
     return now
 
 
-def new_log(writer: SimpleNamespace, tmp_path: Path, max_bytes: int = 1 << 20) -> shim_log.Log:
-    (tmp_path / K).mkdir(exist_ok=True)
-    log: shim_log.Log = writer.Log(str(tmp_path / K), max_bytes, 2)
-    return log
+def new_log(tmp_path: Path, max_bytes: int = 1 << 20) -> Log:
+    return Log(str(tmp_path / K), max_bytes, 2)
 
 
 async def read(tmp_path: Path, wanted: LogRange) -> bytes:
@@ -61,11 +52,8 @@ def since(seconds: float, tail: int = 0) -> LogRange:
     return LogRange(tail_lines=tail, since_ms=round((START + seconds) * 1000))
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-async def test_lines_begin_with_their_times_over_rotation(
-    writer: SimpleNamespace, tmp_path: Path, now: Now
-) -> None:
-    log = new_log(writer, tmp_path, 40)
+async def test_lines_begin_with_their_times_over_rotation(tmp_path: Path, now: Now) -> None:
+    log = new_log(tmp_path, 40)
     for number in range(12):
         now.now = START + number
         log.write(b"line %02d\n" % number)
@@ -77,7 +65,6 @@ async def test_lines_begin_with_their_times_over_rotation(
     assert stamp(1_800_000_000_123) == b"2027-01-15T08:00:00.123Z "
 
 
-@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize(
     ("wanted", "shown"),
     [
@@ -90,34 +77,31 @@ async def test_lines_begin_with_their_times_over_rotation(
         (since(20, tail=3), b"four\n"),
     ],
 )
-async def test_since(
-    writer: SimpleNamespace, tmp_path: Path, now: Now, wanted: LogRange, shown: bytes
-) -> None:
-    log = new_log(writer, tmp_path)
+async def test_since(tmp_path: Path, now: Now, wanted: LogRange, shown: bytes) -> None:
+    log = new_log(tmp_path)
     for seconds, text in ((0, b"one\ntw"), (10, b"o\nthree\n"), (20, b"four\n")):
         now.now = START + seconds
         log.write(text)
     assert await read(tmp_path, wanted) == shown
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_the_index_is_bounded(writer: SimpleNamespace, tmp_path: Path, now: Now) -> None:
-    log, times = new_log(writer, tmp_path), tmp_path / K / "kernel.times"
+def test_the_index_is_bounded(tmp_path: Path, now: Now) -> None:
+    log, times = new_log(tmp_path), tmp_path / K / "times.0000000000000000"
     for _ in range(100):
         now.now += 0.001
         log.write(b"many lines\n" * 100)
     assert times.stat().st_size <= 3 * 16, "the header and one pair in 100 ms"
-    small = new_log(writer, tmp_path / "small") if (tmp_path / "small").mkdir() is None else log
+    small = new_log(tmp_path / "small")
     for _ in range(1000):
         now.now += 1
         small.write(b".")
-    size = (tmp_path / "small" / K / "kernel.times").stat().st_size
+    size = (tmp_path / "small" / K / "times.0000000000000000").stat().st_size
     assert size <= 1000 + 4096 + 32
 
 
 async def test_a_log_without_times_is_refused(tmp_path: Path, now: Now) -> None:
-    new_log(SimpleNamespace(Log=shim_log.Log), tmp_path).write(b"one\n")
-    (tmp_path / K / "kernel.times").unlink()  # as of an older release
+    new_log(tmp_path).write(b"one\n")
+    (tmp_path / K / "times.0000000000000000").unlink()  # as of an older release
     with pytest.raises(NotFound, match="no times of this log were kept"):
         await read(tmp_path, LogRange(timestamps=True))
     assert await read(tmp_path, LogRange()) == b"one\n"

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest
+from moorage.agent.state.logs import OutputLost
 from moorage.common.link.dial import BROKEN
 from moorage.common.link.messages import LogRequest, WorkspaceRequest
 from moorage.common.link.pb import agent_pb2
@@ -53,6 +54,8 @@ async def send_log(
                 async for data in pieces:
                     for start in range(0, len(data), _CHUNK):
                         await call.write(chunk(data[start : start + _CHUNK]))
+        except OutputLost:
+            return  # without its end: the reader looks for the place where the log goes on, and tells the loss
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))
         await call.write(chunk(end=True))

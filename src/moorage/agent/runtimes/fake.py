@@ -36,6 +36,7 @@ from moorage.agent.runtimes.execution import (
 )
 from moorage.agent.runtimes.signals import SignalRefused, without_handler
 from moorage.agent.runtimes.simulated import SIGKILL, KernelScript, SimulatedKernel
+from moorage.agent.state.log_writer import OUTPUT
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.pipe import Pipe
@@ -145,7 +146,7 @@ class FakeRuntime:
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (folder / "kernel.log").write_text(text)
+            (folder / f"{OUTPUT}{0:016d}").write_text(text)
         self._node.kernels[launch.kernel_id] = _Kernel(launch, script)
         return handle
 

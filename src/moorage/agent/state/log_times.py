@@ -1,10 +1,10 @@
 """Index of the times at which the bytes of a log were written, beside each of its files.
 
-``kernel.times`` belongs to ``kernel.log``, ``kernel.times.1`` to ``kernel.log.1``. Who writes the log writes
-it: the supervisor of a process, the launcher of a batch job. It consists of pairs of integers of 8 bytes,
-little endian. The first pair is the inode of the log's file, by which a reader finds it while files are
-rotated, and the precision in milliseconds; each other one an offset in that file, and the unix time in
-milliseconds from which on the bytes there were written.
+``times.NUMBER`` belongs to ``output.NUMBER``. Who writes the log writes it (``log_writer.py``). It consists
+of pairs of integers of 8 bytes, little endian. The first pair is that number, and the precision in
+milliseconds; each other one an offset in that file, and the unix time in milliseconds from which on the bytes
+there were written. ``kernel.times.1`` belongs to ``kernel.log.1`` of an older release, and begins with the
+inode of that file, by which a reader finds it while files are renamed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class LogRange:
 
 
 class FileTimes:
-    """The index of one file of a log. Times are 0 where they are not known."""
+    """The index of one file of a log. Times are 0 where they are not known. ``file``: its number or inode."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._offsets, self._times = array("Q"), array("Q")
         header = array("Q", file.read(16))
-        self.inode, self.precision_ms = header[0], header[1]
+        self.file, self.precision_ms = header[0], header[1]
 
     def close(self) -> None:
         self._file.close()
@@ -74,20 +74,27 @@ class FileTimes:
 def open_times(folder: Path, inode: int) -> FileTimes | None:
     """The index of the file of a log with this inode. None: it has none."""
     for path in folder.glob("kernel.times*"):
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
-            continue  # it was rotated away
-        try:
-            times = FileTimes(file)
-        except (IndexError, ValueError):  # it has no whole header yet
-            file.close()
-            continue
-        if times.inode == inode:
-            times.refresh()
+        if times := times_of(path, inode):
             return times
-        file.close()
     return None
+
+
+def times_of(path: Path, file: int) -> FileTimes | None:
+    """The index at ``path``, if it is that of ``file``."""
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError:
+        return None  # it was rotated away
+    try:
+        times = FileTimes(opened)
+    except (IndexError, ValueError):  # it has no whole header yet
+        opened.close()
+        return None
+    if times.file != file:
+        opened.close()
+        return None
+    times.refresh()
+    return times
 
 
 def set_inode(times: Path, log: Path) -> None:

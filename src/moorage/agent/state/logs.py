@@ -1,70 +1,105 @@
-"""Kernel logs on disk: one directory per kernel with ``kernel.log`` and its rotated predecessors.
+"""Kernel logs on disk: one directory per kernel, with the files of its log (``log_files.py``).
 
-``kernel.log.1`` is the most recently rotated file. Logs outlive their kernels, so that a failure can still be
-examined; ``prune`` bounds them.
+Logs outlive their kernels, so that a failure can still be examined; ``prune`` bounds them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.agent.state.log_times import FileTimes, LogRange, TimedLines, open_times
-from moorage.common.model.errors import NotFound
+from moorage.agent.state.log_files import LogFile, log_paths, open_files, successor
+from moorage.agent.state.log_times import FileTimes, LogRange, TimedLines
+from moorage.agent.state.log_writer import OUTPUT, Log
+from moorage.common.model.errors import MoorageError, NotFound
 from moorage.common.model.ids import KernelId
 
 KEEP_KERNELS = 200
-_CHUNK = 65_536
 _FOLLOW_S = 0.1
-# A file of a log and its index are renamed one after the other.
+# A file of a log and its index are created one after the other.
 _ROTATION_S = 0.01
+
+
+class OutputLost(MoorageError):
+    """Bytes of a log are gone that its reader has not had. What is kept begins behind them."""
+
+    code = "output-lost"
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    inode: int
+    """``lost``: bytes in front of it are missing."""
+
+    file: LogFile
     offset: int
     data: bytes
+    lost: bool = False
+
+    @property
+    def number(self) -> int | None:
+        """That of its first byte; None: unknown."""
+        return None if self.file.start is None else self.file.start + self.offset
 
 
 class LogStore:
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    """``max_bytes``, ``keep_files``: of the logs that the agent itself writes, see ``Log``."""
+
+    def __init__(self, root: Path, *, max_bytes: int = 10 << 20, keep_files: int = 3) -> None:
+        self.root, self._max_bytes, self._keep_files = root, max_bytes, keep_files
 
     def folder(self, kernel_id: KernelId) -> Path:
         return self.root / kernel_id
 
-    def exists(self, kernel_id: KernelId) -> bool:
-        return bool(self._files(kernel_id))
+    def writer(self, kernel_id: KernelId) -> Log:
+        """Blocks. Goes on with a log that an older release has written in one file."""
+        folder = self.folder(kernel_id)
+        paths = [path for path, _ in log_paths(folder)]
+        if [path.name for path in paths] == ["kernel.log"]:
+            paths[0].replace(folder / f"{OUTPUT}{0:016d}")
+        return Log(str(folder), self._max_bytes, self._keep_files)
 
-    def _files(self, kernel_id: KernelId) -> list[Path]:
-        """Oldest first."""
-        found = self.folder(kernel_id).glob("kernel.log*")
-        return sorted(found, key=lambda path: -int("0" + path.suffix[1:].replace("log", "")))
+    def exists(self, kernel_id: KernelId) -> bool:
+        return bool(log_paths(self.folder(kernel_id)))
 
     def tail(self, kernel_id: KernelId, max_bytes: int) -> str:
         """The end of the log, at most ``max_bytes`` as UTF-8, complete lines where possible, no NUL."""
         data = b""
-        for path in reversed(self._files(kernel_id)):
-            data = _read_end(path, max_bytes - len(data)) + data
-            if len(data) >= max_bytes:
-                break
+        with open_files(self.folder(kernel_id)) as files:
+            for file in reversed(files):
+                left = max_bytes - len(data)
+                data = file.read(max(0, file.size - left), left) + data
+                if len(data) >= max_bytes:
+                    break
         return tail_text(data, max_bytes)
 
     async def read(
         self, kernel_id: KernelId, tail_lines: int, follow: bool, is_running: Callable[[], bool]
     ) -> AsyncGenerator[bytes, None]:
         """The log from the last ``tail_lines`` lines on (0: all of it), and with ``follow`` what is appended
-        until ``is_running()`` is false. Rotation in the meantime loses nothing."""
+        until ``is_running()`` is false. Rotation in the meantime loses nothing that a reader keeps up with;
+        one that follows and does not gets ``OutputLost`` at the place."""
         start = self._find_start(kernel_id, tail_lines)
         async with aclosing(self._pieces(kernel_id, start, follow, is_running)) as pieces:
             async for piece in pieces:
+                if piece.lost and follow:
+                    raise OutputLost("the log was rotated while it could not be read")
                 yield piece.data
+
+    async def read_numbered(
+        self, kernel_id: KernelId, number: int, follow: bool, is_running: Callable[[], bool]
+    ) -> AsyncGenerator[tuple[int | None, bytes], None]:
+        """The log from the byte ``number`` on, or from the first one behind it that is kept. Each piece with
+        the number of its first byte: where that is not the next one, the bytes in between are lost. None: it
+        is not known, and all that is kept is read."""
+        start = self._find_number(kernel_id, number)
+        async with aclosing(self._pieces(kernel_id, start, follow, is_running)) as pieces:
+            async for piece in pieces:
+                yield piece.number, piece.data
 
     def open(
         self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
@@ -78,117 +113,94 @@ class LogStore:
         self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
     ) -> AsyncGenerator[bytes, None]:
         """The lines of a log by the times at which they were written. Raises ``NotFound`` if none were
-        kept."""
-        path, offset, within = await asyncio.to_thread(self._find_timed_start, kernel_id, wanted)
-        lines, times = TimedLines(wanted, within=within), None
+        kept, and ``OutputLost`` as ``read``."""
+        file, offset, within = await asyncio.to_thread(self._find_timed_start, kernel_id, wanted)
+        lines, times, timed = TimedLines(wanted, within=within), None, None
         try:
-            async with aclosing(self._pieces(kernel_id, (path, offset), wanted.follow, is_running)) as pieces:
+            async with aclosing(self._pieces(kernel_id, (file, offset), wanted.follow, is_running)) as pieces:
                 async for piece in pieces:
-                    if times is not None and times.inode == piece.inode:
+                    if piece.lost and wanted.follow:
+                        raise OutputLost("the log was rotated while it could not be read")
+                    if times is not None and timed is piece.file:
                         times.refresh()
                     else:
                         if times is not None:
                             times.close()
-                        times = await self._open_times(kernel_id, piece.inode)
+                        times, timed = await _open_times(piece.file), piece.file
                     if shown := _timed(lines, times, piece):
                         yield shown
         finally:
             if times is not None:
                 times.close()
 
-    async def _open_times(self, kernel_id: KernelId, inode: int) -> FileTimes | None:
-        times = open_times(self.folder(kernel_id), inode)
-        if times is None:
-            await asyncio.sleep(_ROTATION_S)
-            times = open_times(self.folder(kernel_id), inode)
-        return times
-
     async def _pieces(
         self,
         kernel_id: KernelId,
-        start: tuple[Path | None, int],
+        start: tuple[LogFile | None, int],
         follow: bool,
         is_running: Callable[[], bool],
     ) -> AsyncGenerator[_Piece, None]:
-        path, offset = start
-        inode = -1
-        while True:
-            # Checked before reading, so that output written before the end is not missed.
-            is_following = follow and is_running()
-            while path is not None:
-                try:
-                    file = path.open("rb")
-                except FileNotFoundError:
-                    path, offset = self._find_start(kernel_id, 0)  # rotated away meanwhile
-                    continue
-                with file:
-                    inode = os.fstat(file.fileno()).st_ino
-                    file.seek(offset)
-                    while data := file.read(_CHUNK):
-                        offset += len(data)
-                        yield _Piece(inode, offset - len(data), data)
-                newer = self._next_file(kernel_id, inode)
-                if newer is None:
-                    break
-                path, offset = newer, 0
-            if not is_following:
-                return
-            await asyncio.sleep(_FOLLOW_S)
-            path = self._find_by_inode(kernel_id, inode)
-            if path is None:
-                path, offset = self._find_start(kernel_id, 0)
-
-    def _find_timed_start(self, kernel_id: KernelId, wanted: LogRange) -> tuple[Path | None, int, bool]:
-        """Where to begin, and whether that may be within a line. Raises ``NotFound``."""
-        files, folder = self._files(kernel_id), self.folder(kernel_id)
-        indexes = {path: open_times(folder, _inode(path)) for path in files}
+        (file, offset), lost = start, False
         try:
-            if not any(indexes.values()) and any(path.stat().st_size for path in files):
-                raise NotFound(
-                    "no times of this log were kept: its runtime keeps none, or an older release started it",
-                    next_step="leave out --timestamps and --since",
-                )
-            path, offset = self._find_start(kernel_id, wanted.tail_lines)
-            if not wanted.since_ms or path is None:
-                return path, offset, False
-            for later in files[files.index(path) :]:
-                index = indexes[later]
-                first = None if index is None else index.first_since(wanted.since_ms)
-                if first is not None and (later != path or first > offset):
-                    return later, max(first - 1, 0), first > 0
-                if first is not None:
-                    return path, offset, False
-            end = files[-1].stat().st_size
-            return files[-1], max(end - 1, 0), end > 0
-        except FileNotFoundError:  # rotated away meanwhile: TimedLines leaves out what is older
-            return files[0], 0, False
+            while True:
+                # Checked before reading, so that output written before the end is not missed.
+                is_following = follow and is_running()
+                if file is None:
+                    file, offset = self._find_start(kernel_id, 0)
+                while file is not None:
+                    while data := file.read(offset):
+                        offset += len(data)
+                        yield _Piece(file, offset - len(data), data, lost)
+                        lost = False
+                    newer, is_gap = successor(file)
+                    if newer is None:
+                        break
+                    if offset < file.size:  # written between the last look and its rotation
+                        newer.close()
+                        continue
+                    file.close()
+                    file, offset, lost = newer, 0, lost or is_gap
+                if not is_following:
+                    return
+                await asyncio.sleep(_FOLLOW_S)
         finally:
-            for index in filter(None, indexes.values()):
-                index.close()
+            if file is not None:
+                file.close()
 
-    def _find_start(self, kernel_id: KernelId, tail_lines: int) -> tuple[Path | None, int]:
-        files = self._files(kernel_id)
-        if not files or not tail_lines:
-            return (files[0] if files else None), 0
-        remaining = tail_lines
-        for path in reversed(files):
-            offset, found = _find_last_lines(path, remaining)
-            if found >= remaining:
-                return path, offset
-            remaining -= found
-        return files[0], 0
+    def _find_timed_start(self, kernel_id: KernelId, wanted: LogRange) -> tuple[LogFile | None, int, bool]:
+        """Where to begin, and whether that may be within a line. Raises ``NotFound``."""
+        with open_files(self.folder(kernel_id)) as files:
+            indexes = [file.open_times() for file in files]
+            try:
+                if not any(indexes) and any(file.size for file in files):
+                    raise NotFound(
+                        "no times of this log were kept: its runtime keeps none, "
+                        "or an older release started it",
+                        next_step="leave out --timestamps and --since",
+                    )
+                at, offset, within = _timed_place(files, indexes, wanted)
+                return files.pop(at) if files else None, offset, within
+            finally:
+                for index in filter(None, indexes):
+                    index.close()
 
-    def _next_file(self, kernel_id: KernelId, inode: int) -> Path | None:
-        """The next newer file, or None if this is the newest; the oldest one if this file was deleted."""
-        files = self._files(kernel_id)
-        inodes = [_inode(path) for path in files]
-        if inode not in inodes:
-            return files[0] if files else None
-        index = inodes.index(inode) + 1
-        return files[index] if index < len(files) else None
+    def _find_start(self, kernel_id: KernelId, tail_lines: int) -> tuple[LogFile | None, int]:
+        with open_files(self.folder(kernel_id)) as files:
+            at, offset = _place_of_last_lines(files, tail_lines)
+            return (files.pop(at) if files else None), offset
 
-    def _find_by_inode(self, kernel_id: KernelId, inode: int) -> Path | None:
-        return next((path for path in self._files(kernel_id) if _inode(path) == inode), None)
+    def _find_number(self, kernel_id: KernelId, number: int) -> tuple[LogFile | None, int]:
+        with open_files(self.folder(kernel_id)) as files:
+            if not files:
+                return None, 0
+            if files[-1].start is None:
+                return files.pop(0), 0
+            starts = [-1 if file.start is None else file.start for file in files]
+            at = max(bisect_right(starts, number) - 1, 0)
+            offset = max(number - max(starts[at], 0), 0)
+            if at + 1 < len(files) and offset > files[at].size:
+                at, offset = at + 1, 0
+            return files.pop(at), offset
 
     def prune(self, live: Collection[KernelId], keep: int = KEEP_KERNELS) -> None:
         """Delete the logs of removed kernels except the newest ``keep``."""
@@ -197,6 +209,44 @@ class LogStore:
         removed = [path for path in self.root.iterdir() if path.name not in live]
         for path in sorted(removed, key=_modified_at, reverse=True)[keep:]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+async def _open_times(file: LogFile) -> FileTimes | None:
+    times = file.open_times()
+    if times is None:
+        await asyncio.sleep(_ROTATION_S)
+        times = file.open_times()
+    return times
+
+
+def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
+    """The index of the file in which the last ``count`` lines begin (0: all), and the offset there."""
+    remaining = count
+    for at in reversed(range(len(files) if count else 0)):
+        offset, found = files[at].last_lines(remaining)
+        if found >= remaining:
+            return at, offset
+        remaining -= found
+    return 0, 0
+
+
+def _timed_place(
+    files: list[LogFile], indexes: list[FileTimes | None], wanted: LogRange
+) -> tuple[int, int, bool]:
+    """The index of the file in which ``wanted`` begins, the offset there, and whether it may be within a
+    line."""
+    begin, offset = _place_of_last_lines(files, wanted.tail_lines)
+    if not wanted.since_ms or not files:
+        return begin, offset, False
+    for at in range(begin, len(files)):
+        index = indexes[at]
+        first = None if index is None else index.first_since(wanted.since_ms)
+        if first is not None and (at != begin or first > offset):
+            return at, max(first - 1, 0), first > 0
+        if first is not None:
+            return at, offset, False
+    end = files[-1].size
+    return len(files) - 1, max(end - 1, 0), end > 0
 
 
 def _timed(lines: TimedLines, times: FileTimes | None, piece: _Piece) -> bytes:
@@ -220,40 +270,3 @@ def _modified_at(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return -1
-
-
-def _read_end(path: Path, size: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read(size)
-    except FileNotFoundError:
-        return b""
-
-
-def _find_last_lines(path: Path, count: int) -> tuple[int, int]:
-    """The offset of the last ``count`` lines of a file, and how many lines were found (fewer in a shorter
-    file)."""
-    found = 0
-    with path.open("rb") as file:
-        end = position = file.seek(0, os.SEEK_END)
-        while position:
-            step = min(_CHUNK, position)
-            position -= step
-            file.seek(position)
-            data = file.read(step)
-            at = len(data)
-            while (at := data.rfind(b"\n", 0, at)) >= 0:
-                if position + at == end - 1:
-                    continue  # the newline at the end of the last line starts no other
-                found += 1
-                if found == count:
-                    return position + at + 1, found
-    return 0, found + (1 if end else 0)

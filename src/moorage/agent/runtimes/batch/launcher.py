@@ -3,11 +3,12 @@
     python3 launcher.py DIRECTORY
 
 DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there has what to run. The
-launcher picks free ports and writes them to ``started.json``, writes the output to ``kernel.log``, and the
-end to ``exit.json``. It ends the program on SIGTERM, with the grace period in ``grace`` if that file exists,
+launcher picks free ports and writes them to ``started.json``, the output into the files of a log, and the end
+to ``exit.json``. It ends the program on SIGTERM, with the grace period in ``grace`` if that file exists,
 and when the heartbeat file of the agent has not changed for too long: nobody is left to cancel the job.
 
-Standard library only, Python 3.7 or later: the site's node need not have what the agent has.
+Standard library only, Python 3.7 or later: the site's node need not have what the agent has. Beside it is
+``kernel_log.py``, a copy of ``agent/state/log_writer.py``.
 """
 
 from __future__ import annotations
@@ -23,74 +24,15 @@ import threading
 import time
 from typing import Any
 
+if __name__ == "__main__":
+    from kernel_log import Log  # type: ignore[import-not-found]
+else:
+    from moorage.agent.state.log_writer import Log
+
 _TICK_S = 0.5
 _PORT_TOKEN = "@MOORAGE_PORT@"
 # After the program has exited, what a background process may still write is not waited for.
 _DRAIN_S = 1.0
-# Of the index of times beside the log: see ``shim_log.py`` of the process runtime.
-PRECISION_MS, SPARE_BYTES = 100, 4096
-
-
-class Log:
-    """Appends to ``kernel.log``, rotated by size: ``kernel.log.1`` is the newest of the rotated files.
-
-    ``kernel.times`` beside it has the times at which its bytes were written (``agent/state/log_times.py``).
-    """
-
-    def __init__(self, folder: str, max_bytes: int, keep: int) -> None:
-        self.path, self.max_bytes, self.keep = os.path.join(folder, "kernel.log"), max_bytes, keep
-        self.times_path = os.path.join(folder, "kernel.times")
-        self._open()
-
-    def _open(self) -> None:
-        self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-        self.size = os.fstat(self.file.fileno()).st_size
-        self.times: Any = None
-        self.times_size = self.noted_at = 0
-
-    def write(self, data: bytes) -> None:
-        try:
-            if self.size and self.size + len(data) > self.max_bytes:
-                self._rotate()
-            self._note_time()
-            self.size += self.file.write(data) or 0
-        except OSError:
-            pass  # a full disk must not stop the kernel
-
-    def _note_time(self) -> None:
-        """Before the bytes are written: whoever reads them finds their time."""
-        now = int(time.time() * 1000)
-        if 0 <= now - self.noted_at < PRECISION_MS:
-            return
-        self.noted_at = now
-        try:
-            if self.times is None:
-                self.times = open(self.times_path, "ab", buffering=0)  # noqa: SIM115
-                self.times_size = os.fstat(self.times.fileno()).st_size
-                if not self.times_size:
-                    self._append_pair(os.fstat(self.file.fileno()).st_ino, PRECISION_MS)
-            if self.times_size <= self.size + SPARE_BYTES:
-                self._append_pair(self.size, now)
-        except OSError:
-            pass
-
-    def _append_pair(self, first: int, second: int) -> None:
-        written = self.times.write(first.to_bytes(8, "little") + second.to_bytes(8, "little"))
-        if written == 16:
-            self.times_size += written
-        else:  # a full disk
-            os.ftruncate(self.times.fileno(), self.times_size)
-
-    def _rotate(self) -> None:
-        self.file.close()
-        if self.times is not None:
-            self.times.close()
-        for number in range(self.keep - 1, -1, -1):
-            for path in (self.path, self.times_path):
-                older = f"{path}.{number}" if number else path
-                if os.path.exists(older):
-                    os.replace(older, f"{path}.{number + 1}")
-        self._open()
 
 
 class Heartbeat:

@@ -25,6 +25,7 @@ from moorage.common.model.status import ObservedState
 # The resolver on the login node may answer with its error, such as 3(NXDOMAIN).
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _REPLACEMENT = "\ufffd"
+_PIECE = 65_536
 # Bytes of a character without its last one.
 _LONGEST_CUT = 3
 Shown = tuple[ObservedState, str, float | None, bool]
@@ -153,10 +154,9 @@ class JobLogs:
         if not record.job_id or not record.running_at:
             return
         async with job.pulling:
-            path = self._logs.folder(record.kernel_id) / "kernel.log"
             offset = self._offsets.get(record.kernel_id)
             if offset is None:
-                offset = path.stat().st_size if path.exists() else 0
+                offset = await asyncio.to_thread(_append, self._logs, record, b"")
             parts = await self._client.file_parts(record.job_id, {(record.task_id, wire.STDOUT_FILE): offset})
             data, size = whole_characters(parts[0].content if parts else "")
             if data:
@@ -193,8 +193,12 @@ def whole_characters(content: str) -> tuple[bytes, int]:
     return whole.encode(), len(whole.encode())
 
 
-def _append(logs: LogStore, record: JobRecord, data: bytes) -> None:
-    folder = logs.folder(record.kernel_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "kernel.log").open("ab") as file:
-        file.write(data)
+def _append(logs: LogStore, record: JobRecord, data: bytes) -> int:
+    """The number of the next byte of the log, which is its offset in the file of the job."""
+    if not data and not logs.exists(record.kernel_id):
+        return 0
+    writer = logs.writer(record.kernel_id)
+    for start in range(0, len(data), _PIECE):
+        writer.write(data[start : start + _PIECE])
+    writer.close()
+    return writer.end

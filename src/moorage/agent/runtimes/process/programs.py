@@ -13,7 +13,7 @@ SHIM, COMMAND_SHIM = "process_shim", "command_shim"
 # their own directory, so they come last: the runtime takes the shim as the sign that all are there.
 _MODULES = {
     "process_init": "shim_init",
-    "process_log": "shim_log",
+    "process_log": "../../state/log_writer",
     "process_sandbox": "sandbox",
     "process_system": "shim_system",
     COMMAND_SHIM: "command_shim",
@@ -28,5 +28,5 @@ def program(folder: Path, name: str) -> Path:
 def compile_programs(folder: Path) -> None:
     """Raises ``OSError`` or ``py_compile.PyCompileError``."""
     for name, module in _MODULES.items():
-        source = Path(__file__).with_name(f"{module}.py")
+        source = (Path(__file__).parent / f"{module}.py").resolve()
         py_compile.compile(str(source), cfile=str(program(folder, name)), doraise=True)

@@ -46,7 +46,7 @@ else:
     from moorage.agent.runtimes.process import shim_system as system
     from moorage.agent.runtimes.process.sandbox import Sandbox
     from moorage.agent.runtimes.process.shim_init import Init
-    from moorage.agent.runtimes.process.shim_log import Log
+    from moorage.agent.state.log_writer import Log
 
 STATUS_FD, LEASE_POLL_S = 3, 30
 SHIM_VAR, ENV_PADDING, ORDER_END = "MOORAGE_SHIM", "MOORAGE_ENV_PADDING", "end of order"

@@ -19,6 +19,8 @@ from typing import Any, TypeGuard
 
 from moorage.agent.runtimes.batch import launcher
 from moorage.agent.runtimes.slurm.interpretation import Exit, Marks
+from moorage.agent.state import log_writer
+from moorage.agent.state.log_files import is_renamed, log_paths
 from moorage.agent.state.log_times import LogRange, set_inode
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
@@ -53,10 +55,10 @@ class JobFolders:
     def prepare(self) -> Path:
         """Returns the path of the launcher for jobs. Raises ``OSError``."""
         self.work.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self.work / "launcher.py"
-        text = Path(launcher.__file__).read_text()
-        if not path.exists() or path.read_text() != text:
-            launcher.write_private(str(path), text, 0o600)
+        for module, name in ((log_writer, "kernel_log.py"), (launcher, "launcher.py")):
+            path, text = self.work / name, Path(str(module.__file__)).read_text()
+            if not path.exists() or path.read_text() != text:
+                launcher.write_private(str(path), text, 0o600)
         return path
 
     def beat(self, text: str) -> None:
@@ -122,13 +124,12 @@ class JobFolders:
     def remove(self, kernel_id: KernelId) -> None:
         """Everything but the log, which moves to where logs outlive their kernels."""
         folder, target = self.path(kernel_id), self._final.folder(kernel_id)
-        for path in sorted(folder.glob("kernel.log*")):
+        for path, times in log_paths(folder):
             target.mkdir(parents=True, exist_ok=True, mode=0o700)
-            times = path.with_name(path.name.replace("kernel.log", "kernel.times"))
             if times.exists():
                 shutil.move(str(times), str(target / times.name))
             shutil.move(str(path), str(target / path.name))
-            if (moved := target / times.name).exists():
+            if is_renamed(path) and (moved := target / times.name).exists():
                 set_inode(moved, target / path.name)
         shutil.rmtree(folder, ignore_errors=True)
 

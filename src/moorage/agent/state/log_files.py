@@ -1,0 +1,177 @@
+"""Files of a kernel's log as a reader finds them.
+
+``output.NUMBER`` (``log_writer.py``) begins with the byte of that number. Supervisors that an older release
+has started write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each rotation: of these no
+numbers are known, and a name says nothing for longer than a moment.
+
+A reader holds the file that it reads open. It never finds its place again by a name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+from moorage.agent.state.log_times import FileTimes, open_times, times_of
+from moorage.agent.state.log_writer import OUTPUT, TIMES
+
+_RENAMED = re.compile(r"kernel\.log(?:\.([0-9]+))?")
+# A rotation takes far less than a listing: one of a few is not disturbed.
+_ATTEMPTS = 50
+_CHUNK = 65_536
+
+
+class LogFile:
+    """An open file of a log. ``start``: the number of its first byte; None: unknown."""
+
+    def __init__(self, path: Path, start: int | None) -> None:
+        self.start, self.folder = start, path.parent
+        self.fd = os.open(path, os.O_RDONLY)
+        self.inode = os.fstat(self.fd).st_ino
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    @property
+    def end(self) -> int | None:
+        """The number of the byte behind its last one."""
+        return None if self.start is None else self.start + self.size
+
+    def read(self, offset: int, size: int = _CHUNK) -> bytes:
+        return os.pread(self.fd, size, offset)
+
+    def open_times(self) -> FileTimes | None:
+        """None: it has none."""
+        if self.start is None:
+            return open_times(self.folder, self.inode)
+        return times_of(self.folder / f"{TIMES}{self.start:016d}", self.start)
+
+    def last_lines(self, count: int) -> tuple[int, int]:
+        """The offset of the last ``count`` lines, and how many were found (fewer in a shorter file)."""
+        found, end = 0, self.size
+        position = end
+        while position:
+            step = min(_CHUNK, position)
+            position -= step
+            data = self.read(position, step)
+            at = len(data)
+            while (at := data.rfind(b"\n", 0, at)) >= 0:
+                if position + at == end - 1:
+                    continue  # the newline at the end of the last line starts no other
+                found += 1
+                if found == count:
+                    return position + at + 1, found
+        return 0, found + (1 if end else 0)
+
+
+def log_paths(folder: Path) -> list[tuple[Path, Path]]:
+    """The files of a log, oldest first, each with the path of its index of times."""
+    return [(folder / name, folder / _times_name(name)) for _, name in _names(folder)]
+
+
+def is_renamed(path: Path) -> bool:
+    """Whether it is a file of a supervisor that renames them."""
+    return _RENAMED.fullmatch(path.name) is not None
+
+
+@contextmanager
+def open_files(folder: Path) -> Iterator[list[LogFile]]:
+    """All files of a log, oldest first. What is in the list at the end is closed."""
+    files = _open_all(folder)
+    try:
+        yield files
+    finally:
+        for file in files:
+            file.close()
+
+
+def successor(file: LogFile) -> tuple[LogFile | None, bool]:
+    """The file that goes on behind ``file``, and whether bytes between them are lost. None: there is none
+    yet. Once there is one, ``file`` is complete.
+    """
+    if file.start is not None:
+        return _numbered_successor(file, file.start)
+    with open_files(file.folder) as files:
+        places = [at for at, other in enumerate(files) if other.inode == file.inode]
+        at = places[0] + 1 if places else 0
+        return (files.pop(at), not places) if at < len(files) else (None, False)
+
+
+def _numbered_successor(file: LogFile, start: int) -> tuple[LogFile | None, bool]:
+    found = None
+    for _ in range(_ATTEMPTS):
+        later = [number for number, _ in _names(file.folder) if number is not None and number > start]
+        if not later:
+            return None, False
+        # A listing may miss a file that was created meanwhile, and show the one after it: look again.
+        if later[0] != file.end and found != later[0]:
+            found = later[0]
+            continue
+        try:
+            newer = LogFile(file.folder / f"{OUTPUT}{later[0]:016d}", later[0])
+        except FileNotFoundError:
+            continue  # rotated away meanwhile
+        return newer, later[0] != file.end
+    return None, False
+
+
+def _open_all(folder: Path) -> list[LogFile]:
+    files = list[LogFile]()
+    for _ in range(_ATTEMPTS):
+        for file in files:
+            file.close()
+        files.clear()
+        names = _names(folder)
+        try:
+            for start, name in names:
+                files.append(LogFile(folder / name, start))
+        except FileNotFoundError:
+            continue
+        if _is_undisturbed(folder, names, files):
+            break
+    return files
+
+
+def _is_undisturbed(folder: Path, names: list[tuple[int | None, str]], files: list[LogFile]) -> bool:
+    """Whether nothing was renamed while the files were opened, and no file was missed between two."""
+    if any(a.end != b.start for a, b in pairwise(files) if a.start is not None):
+        return _names(folder) == names
+    if not files or files[0].start is not None:
+        return True
+    try:
+        inodes = [(folder / name).stat().st_ino for _, name in names]
+    except FileNotFoundError:
+        return False
+    return inodes == [file.inode for file in files] and _names(folder) == names
+
+
+def _names(folder: Path) -> list[tuple[int | None, str]]:
+    """Names of the files, oldest first, each with the number of its first byte. A job that the site runs
+    again may have files of both kinds."""
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    renamed = sorted(
+        ((int(match[1] or 0), name) for name in names if (match := _RENAMED.fullmatch(name))), reverse=True
+    )
+    numbered = sorted(
+        (int(number), name)
+        for name in names
+        if name.startswith(OUTPUT) and (number := name[len(OUTPUT) :]).isdigit()
+    )
+    return [(None, name) for _, name in renamed] + [*numbered]
+
+
+def _times_name(name: str) -> str:
+    return name.replace("kernel.log", "kernel.times").replace(OUTPUT, TIMES)
