@@ -63,8 +63,8 @@ class LifecycleStore:
         return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def snapshots(self, among: Collection[SessionId]) -> list[SessionSnapshot]:
-        """Those that are live, to stop them, each as ``snapshot`` reads it. One that needs a newer manager for
-        that, too, is left out."""
+        """Those that are live, to stop them, each as ``snapshot`` reads it. One that needs a newer manager
+        for that, too, is left out."""
         rows = await self._db.fetch(SQL["session_snapshots"], list(among))
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
         stored = [{"id": found[0]["id"], "rows": found} for found in sessions]

@@ -4,7 +4,7 @@ request."""
 from alembic import op
 
 revision = "202611270750"
-down_revision = "202611270501"
+down_revision = "202611270741"
 branch_labels = None
 depends_on = None
 

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "202611270810"
-down_revision = "202611270741"
+down_revision = "202611270750"
 branch_labels = None
 depends_on = None
 
