@@ -109,7 +109,10 @@ class Store:
         self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id, newer)
         self.keys, self.ssh_keys = KeyStore(db, notifier, clock, newer), SshKeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
-        self.access_tokens = AccessTokenStore(db, notifier, clock)
+        self.access_tokens, self.integrity = (
+            AccessTokenStore(db, notifier, clock),
+            IntegrityStore(db, notifier),
+        )
         self.routes = RouteStore(db, self.keys, keyring, notifier, newer)
         self.peers, self.authorities = PeerStore(db, notifier, clock), AuthorityStore(db, notifier)
         self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier)
@@ -124,7 +127,6 @@ class Store:
         self.budgets = BudgetStore(db, notifier, clock, newer)
         self.decisions, self.retention = DecisionStore(db), RetentionStore(db)
         self.expected_starts, self.session_stops = ExpectedStartStore(db, clock), SessionStopStore(db, clock)
-        self.integrity = IntegrityStore(db, notifier)
         if db.connector.guard is not None:
             db.connector.guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
         self._heartbeats = Loop(
