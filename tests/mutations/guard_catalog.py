@@ -153,4 +153,25 @@ MUTATIONS = (
         '    temporary = f"{path}.{os.getpid()}"\n',
         DISK,
     ),
+    Mutation(
+        "work is placed on an agent that says that it can start none",
+        "manager/store/sql/agent_upsert.sql",
+        "refuses_orders OR not_ready <> '', unknown_kernels",
+        "refuses_orders, unknown_kernels",
+        ("tests/store/test_agents_not_ready.py",),
+    ),
+    Mutation(
+        "an agent without space says so only later",
+        "agent/service.py",
+        "        await self._space.check()\n",
+        "",
+        ("tests/wire/test_agent_start.py",),
+    ),
+    Mutation(
+        "an agent turns from full to not full with every file",
+        "agent/state/free_space.py",
+        "few_bytes = free < (ENOUGH_BYTES if was_full else LEAST_BYTES)",
+        "few_bytes = free < LEAST_BYTES",
+        ("tests/unit/agent/test_free_space.py",),
+    ),
 )

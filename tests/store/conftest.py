@@ -91,6 +91,7 @@ class FakeAgent:
     lease_runtimes: tuple[str, ...] = ()
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
     site_nodes: tuple[SiteNodes, ...] = ()
+    not_ready: str = ""
 
     def full_report(self) -> Report:
         gpus = tuple(
@@ -103,6 +104,7 @@ class FakeAgent:
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
             runtime_states=self.runtime_states, lease_runtimes=self.lease_runtimes,
             doubtful_jobs=self.doubtful_jobs, site_nodes=self.site_nodes,
+            not_ready=self.not_ready,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)

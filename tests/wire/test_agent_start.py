@@ -11,6 +11,8 @@ import agent_harness as h
 import pytest
 import pytest_asyncio
 
+from moorage.agent import service
+from moorage.agent.state import free_space
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.model.errors import ConfigError, StartupError
 
@@ -43,6 +45,20 @@ async def test_invalid_settings_are_rejected(
     with pytest.raises(error, match=r"agent\."):
         async with h.make_agent(manager, tmp_path, **settings):
             pass
+
+
+async def test_an_agent_without_space_for_its_state_says_so_until_it_has_some(
+    manager: h.FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its first report on: nothing is placed there in between."""
+    monkeypatch.setattr(service, "FREE_SPACE_S", 0.05)
+    for limit in ("LEAST_BYTES", "ENOUGH_BYTES"):
+        monkeypatch.setattr(free_space, limit, 1 << 62)
+    async with h.make_agent(manager, tmp_path, report_interval_s=30):
+        report = await manager.wait_for_report(lambda r: True)
+        assert report.info.not_ready.startswith("the disk of its state (")
+        monkeypatch.setattr(free_space, "ENOUGH_BYTES", 0)
+        await manager.wait_for_report(lambda r: r.info.not_ready == "")
 
 
 async def test_wrong_link_token_is_logged(

@@ -77,6 +77,7 @@ INFOS = st.builds(
     site_nodes=st.lists(SITE_NODES, max_size=3).map(tuple),
     reach=TEXT,
     undialed=LABELS,
+    not_ready=TEXT,
 )
 APPS = st.builds(
     AppPort,

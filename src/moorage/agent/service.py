@@ -44,6 +44,7 @@ from moorage.agent.link.outputs import OutputLink
 from moorage.agent.outputs import OutputService, OutputStore
 from moorage.agent.runtimes.registry import RuntimeRegistry
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
+from moorage.agent.state.free_space import FREE_SPACE_S, FreeSpace
 from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
@@ -127,6 +128,7 @@ class Agent:
         self._kernels: KernelManager | None = None
         self._start_record: AgentStart | None = None
         self._shutting_down = False
+        self._space = FreeSpace(self.state, self._report_soon)
         self.dialer: Dialer | None = None
         self.metrics: AgentMetrics | None = None
         self._serves_metrics, self.metrics_address = serves_metrics, ""
@@ -155,6 +157,10 @@ class Agent:
     def live_kernels(self) -> int:
         """Number of kernels that are not known to have ended."""
         return len(self._kernels.alive()) if self._kernels is not None else 0
+
+    def _report_soon(self) -> None:
+        if self._link is not None:
+            self._link.schedule_report()
 
     def isolation(self) -> str:
         """Whose processes run how on this node; "" if it runs none."""
@@ -188,6 +194,7 @@ class Agent:
             site_nodes=self._runtimes.site_nodes(),
             reach=self._settings.reach,
             undialed=self._dialout.undialed if self._dialout is not None else {},
+            not_ready=self._space.problem,
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()
@@ -217,8 +224,7 @@ class Agent:
         await stack.enter_async_context(StateLock(self.state, self.id))
         ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
-        checkpoint = Checkpoint(self.state)
-        start = self._start_record = await asyncio.to_thread(checkpoint.record_start, clock)
+        checkpoint, start = await self._open_state()
         await self._runtimes.start(stack, start.identity)
         process = self._runtimes.process
         leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
@@ -264,6 +270,12 @@ class Agent:
         await self._start_loops(stack, dialer, kernels, link, code, progress, outputs)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
+    async def _open_state(self) -> tuple[Checkpoint, AgentStart]:
+        checkpoint = Checkpoint(self.state)
+        start = self._start_record = await asyncio.to_thread(checkpoint.record_start, self._clock)
+        await self._space.check()
+        return checkpoint, start
+
     async def _make_outputs(self, dialer: Dialer) -> OutputService:
         store = OutputStore(self.state, self._settings.output_max_bytes)
         await asyncio.to_thread(store.clean)
@@ -287,6 +299,7 @@ class Agent:
             *self._runtimes.loops,
             ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
             ("agent.code", code.collect, KERNEL_SCAN_S),
+            ("agent.free-space", self._space.check, FREE_SPACE_S),
             ("agent.outputs", outputs.remove_unneeded, KERNEL_SCAN_S),
             ("agent.certificate", dialer.maintain, MAINTENANCE_S),
             ("agent.engines", lambda: self._look_for_engines(inventory_loop.nudge), _ENGINES_S),

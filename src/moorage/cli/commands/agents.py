@@ -255,8 +255,8 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
 
 
 def _not_ready(view: AgentView) -> str:
-    """Why the agent gets no new work before it and the database agree."""
-    reasons = []
+    """Why the agent gets no new work for now."""
+    reasons = [view.not_ready] if view.not_ready else []
     if view.restored_at is not None:
         reasons.append(f"no report since a backup was restored at {view.restored_at:%Y-%m-%d %H:%M} UTC")
     if view.refuses_orders:

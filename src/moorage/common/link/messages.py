@@ -61,7 +61,7 @@ class AgentInfo:
     runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
     it had listed all kernels. ``doubtful_jobs``: of its batch runtimes. ``site_nodes``: of their site, as it
     said of late. ``reach``: as of the setting. ``undialed``: addresses of proxies that it should have dialed
-    and has no connection to, with the reason.
+    and has no connection to, with the reason. ``not_ready``: why it can start no new kernel; "": it can.
     """
 
     agent_id: AgentId
@@ -84,6 +84,7 @@ class AgentInfo:
     site_nodes: tuple[SiteNodes, ...] = ()
     reach: str = ""
     undialed: dict[str, str] = field(default_factory=dict)
+    not_ready: str = ""
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that a report lacks does not exist."""

@@ -262,12 +262,13 @@ class AgentView(View):
     ready: bool = Field(
         True,
         description="False: it takes no new work, because it has not reported since a backup was restored, "
-        "refuses its orders, or runs kernels that the database does not know.",
+        "refuses its orders, runs kernels that the database does not know, or says why (`not_ready`).",
     )
     restored_at: datetime | None = Field(
         None, description="When a backup was restored, until the agent's next report."
     )
     refuses_orders: bool = False
+    not_ready: str = Field("", description="Why it takes no new work, as it says itself.")
     unknown_kernels: list[UnknownKernelView] = []
     doubtful_jobs: list[DoubtfulJobView] = []
     site_nodes: list[SiteNodesView] = Field([], description="Nodes of its site. Empty: none, or unknown.")

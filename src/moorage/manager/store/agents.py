@@ -250,7 +250,9 @@ def _view(row: Row) -> resources.AgentView:
         draining=row["draining"],
         ready=row["ready"],
         restored_at=row["restored_at"],
-        refuses_orders=row["refuses_orders"],
+        refuses_orders=row["refuses_orders"] and not row["not_ready"],
+        # A manager of the release before leaves the text as it was.
+        not_ready="" if row["ready"] else row["not_ready"],
         unknown_kernels=row["unknown_kernels"],
         doubtful_jobs=row["doubtful_jobs"],
         site_nodes=row["site_nodes"],

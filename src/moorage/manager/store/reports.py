@@ -40,6 +40,7 @@ from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.store.reports")
 FULL_EVERY_S, FULL_EVERY = 300.0, 60
+_LONGEST_WHY = 1000  # characters of what an agent says
 HEARTBEATS_EVERY_S = 0.5
 
 
@@ -401,4 +402,5 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "direct_address": update.direct_address,
         "reach_why": update.reach_why,
         "undialed": info.undialed,
+        "not_ready": info.not_ready.replace("\0", "")[:_LONGEST_WHY],
     }

@@ -73,6 +73,7 @@ agents = table(
         "direct_address": Text(),
         "reach_why": Text(),
         "undialed": JSONB(),
+        "not_ready": Text(),
         "ready": Boolean(),
         "manager": [ID],
         "detached_stream": [BigInteger()],

@@ -31,7 +31,7 @@ class SlotOffer(_message.Message):
     def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes", "reach", "undialed")
+    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes", "reach", "undialed", "not_ready")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class AgentInfo(_message.Message):
     SITE_NODES_FIELD_NUMBER: _ClassVar[int]
     REACH_FIELD_NUMBER: _ClassVar[int]
     UNDIALED_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     resource_group: str
     address: str
@@ -86,7 +87,8 @@ class AgentInfo(_message.Message):
     site_nodes: _containers.RepeatedCompositeFieldContainer[SiteNodes]
     reach: str
     undialed: _containers.ScalarMap[str, str]
-    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ..., reach: _Optional[str] = ..., undialed: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    not_ready: str
+    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ..., reach: _Optional[str] = ..., undialed: _Optional[_Mapping[str, str]] = ..., not_ready: _Optional[str] = ...) -> None: ...
 
 class SiteNodes(_message.Message):
     __slots__ = ("name", "used", "total")

@@ -4,7 +4,7 @@
 WITH forgotten AS (
     UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0,
         cordon = '', cordoned_by = '', cordoned_at = NULL, stop_at = NULL,
-        restored_at = NULL, refuses_orders = false, unknown_kernels = '[]', doubtful_jobs = '[]', site_nodes = '[]'
+        restored_at = NULL, refuses_orders = false, not_ready = '', unknown_kernels = '[]', doubtful_jobs = '[]', site_nodes = '[]'
     WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
       AND ($3 OR restored_at IS NULL
              AND NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id

@@ -9,7 +9,7 @@ WITH generation AS MATERIALIZED (
 ), lease AS (
     UPDATE leases SET term = greatest(term, extract(epoch FROM now())::bigint) + 1, expires_at = now()
 ), returning_agents AS (
-    UPDATE agents SET restored_at = now(), last_seen = now(), refuses_orders = false, unknown_kernels = '[]'
+    UPDATE agents SET restored_at = now(), last_seen = now(), refuses_orders = false, not_ready = '', unknown_kernels = '[]'
     WHERE incarnation <> '' AND status <> 'LOST'
 ), replaced AS (
     SELECT k.id AS old, md5(k.id::text || g.at)::uuid AS new FROM kernels k, generation g WHERE k.status = 'PENDING'
