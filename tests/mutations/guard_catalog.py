@@ -161,13 +161,6 @@ MUTATIONS = (
         ("tests/store/test_agents_not_ready.py",),
     ),
     Mutation(
-        "an agent without space says so only later",
-        "agent/service.py",
-        "        await self._space.check()\n",
-        "",
-        ("tests/wire/test_agent_start.py",),
-    ),
-    Mutation(
         "an agent turns from full to not full with every file",
         "agent/state/free_space.py",
         "few_bytes = free < (ENOUGH_BYTES if was_full else LEAST_BYTES)",
