@@ -51,11 +51,11 @@ class Scheduler:
 
     async def run_once(self) -> None:
         # Every change of the cluster wakes this loop in every manager, and only the leader has work.
-        if self._leader.term != self._term:
+        if (term := self._leader.term) not in (None, self._term):
             # Another leader may have written other holds since this one led last.
-            self._term, self._planners = self._leader.term, PlannerCache()
+            self._term, self._planners = term, PlannerCache()
             self._store.scheduling.forget_holds()
-        groups = [] if self._leader.term is None else await self._store.groups.with_pending()
+        groups = [] if term is None else await self._store.groups.with_pending()
         for group, policy in groups:
             term = self._leader.term
             if term is None:
