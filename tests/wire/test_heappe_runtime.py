@@ -277,6 +277,33 @@ async def test_a_false_failure_is_listed_as_possibly_billing(tmp_path: Path, pro
 
 
 @PROFILES
+async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(tmp_path: Path, profile: str) -> None:
+    """They drop the way before a probe can miss it."""
+    async with agent(tmp_path, profile) as at, aiohttp.ClientSession() as http:
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 120)
+        seen = await runtime.observe(handle)
+        assert seen.address is not None
+        url = "http://{}:{}/v1/models".format(*seen.address)
+        async with http.get(url) as got:
+            assert got.status == 200
+        at.server.switches.false_failed = 1
+        await at.server.advance(80)
+        asking = asyncio.create_task(http.get(url))
+        job = await runtime.book.job(KernelId(str(handle.state["kernel_id"])))
+        assert job is not None
+        assert job.keeper is not None
+        async with asyncio.timeout(10):
+            while job.keeper.reach.misses == 0:
+                await asyncio.sleep(0.02)
+        await runtime.book.sync()
+        assert await state(runtime, handle) is S.EXITED
+        asking.cancel()
+        await asyncio.wait({asking})
+
+
+@PROFILES
 @pytest.mark.parametrize("trap", ["maintenance", "slurm_down", "gateway"])
 async def test_silence_never_ends_a_kernel(tmp_path: Path, profile: str, trap: str) -> None:
     async with agent(tmp_path, profile) as at:
