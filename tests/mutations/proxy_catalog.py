@@ -232,7 +232,7 @@ MUTATIONS = (
     Mutation(
         "a client that quotes a dead engine is answered twice",
         "proxy/core/retry.py",
-        "    if status != 500 and not begin.startswith(_ERROR_DATA) and not begin.startswith(_ERROR_EVENT):",
+        "    if status != 500 and not is_error_event(begin):",
         "    if status != 500 and not begin:",
         PLAYBOOKS,
     ),

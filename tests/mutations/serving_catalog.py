@@ -13,7 +13,7 @@ MUTATIONS = (
     Mutation(
         "an old replica goes before a new one is ready",
         "manager/serving/replicas.py",
-        "if ready > endpoint.wanted - spare:",
+        "if ready > endpoint.wanted - spare or (at is not None and now >= at):",
         "if True:",
         REPLICAS,
     ),
