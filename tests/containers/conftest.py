@@ -84,14 +84,13 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
     def make(socket: Path = docker_engine.socket, state: Path = tmp_path, **rules: Any) -> DockerRuntime:
         state.mkdir(exist_ok=True)
         signer = load_label_signer(state / "docker.key", SystemClock())
-        logs = LogStore(state / "logs")
+        limits = ContainerRules(**rules)
+        logs = LogStore(state / "logs", max_bytes=limits.log_max_bytes, keep_files=limits.log_keep_files)
         engine, clock = Engine(socket), SystemClock()
         image_gc = ImageGarbageCollector(
             engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock
         )
-        runtime = DockerRuntime(
-            engine, signer, logs, rules=ContainerRules(**rules), address="127.0.0.1", image_gc=image_gc
-        )
+        runtime = DockerRuntime(engine, signer, logs, rules=limits, address="127.0.0.1", image_gc=image_gc)
         runtimes.append(runtime)
         return runtime
 

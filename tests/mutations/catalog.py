@@ -31,6 +31,7 @@ SWEEPS = ("tests/store/test_sweeps.py",)
 SUPERVISOR = ("tests/unit/common/test_supervisor.py", "--timeout", "30")
 KERNEL_FAILURES = ("tests/unit/agent/test_kernel_failures.py",)
 KERNEL_LOGS = ("tests/unit/agent/test_kernel_logs.py",)
+CONTAINER_LOGS = ("tests/unit/agent/test_container_logs.py",)
 ONE_LIVE_ATTEMPT = ("tests/store/test_one_live_attempt.py",)
 STREAM_FENCING = ("tests/store/test_stream_fencing.py",)
 
@@ -64,6 +65,27 @@ MUTATIONS = (
         "return inodes == [file.inode for file in files] and _names(folder) == names",
         "return True",
         KERNEL_LOGS,
+    ),
+    Mutation(
+        "the end of an engine's stream is the end of the output",
+        "agent/runtimes/docker/container_logs.py",
+        "self.is_over = self.is_over or has_ended",
+        "self.is_over = True",
+        CONTAINER_LOGS,
+    ),
+    Mutation(
+        "the pieces of a long line are counted from anywhere in it",
+        "agent/runtimes/docker/container_logs.py",
+        "self.is_found = self._is_sure and self._left == 0",
+        "self.is_found = self._left == 0",
+        CONTAINER_LOGS,
+    ),
+    Mutation(
+        "what a killed agent has written, but not noted, is written again",
+        "agent/runtimes/docker/container_logs.py",
+        "data = message.data[max(writer.end + size - position.end, 0) :]",
+        "data = message.data",
+        CONTAINER_LOGS,
     ),
     Mutation(
         "bytes that a full disk refuses are not counted",

@@ -55,7 +55,7 @@ async def send_log(
                     for start in range(0, len(data), _CHUNK):
                         await call.write(chunk(data[start : start + _CHUNK]))
         except OutputLost:
-            return  # without its end: the reader looks where the log goes on, and tells the loss
+            return  # without the mark of its end: the reader looks for the place, and tells the loss
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))
         await call.write(chunk(end=True))

@@ -19,15 +19,16 @@ OUTPUT, TIMES = "output.", "times."
 
 
 class Log:
-    """Appends to the log in ``folder``, behind what is there. A file has at most ``max_bytes``, unless a
-    single piece is larger; ``keep`` older ones are kept.
+    """Appends to the log in ``folder``, behind what is there. A file has at most ``max_bytes``; ``keep``
+    older ones are kept. ``precision_ms``: of the times; 0: none are kept.
 
     ``end``: the number of the next byte. Bytes that the disk refuses are counted, and missing: a full disk
     must not stop the kernel.
     """
 
-    def __init__(self, folder: str, max_bytes: int, keep: int) -> None:
+    def __init__(self, folder: str, max_bytes: int, keep: int, precision_ms: int = PRECISION_MS) -> None:
         self.folder, self.max_bytes, self.keep = folder, max_bytes, keep
+        self.precision_ms = precision_ms
         self.fd = self.times_fd = -1
         self.start = self.end = self.size = self.times_size = self.noted_at = 0
         try:
@@ -41,9 +42,16 @@ class Log:
 
     def write(self, data: bytes, at_ms: int = 0) -> None:
         """``at_ms``: when it was written, in unix time; 0: now."""
+        if self.precision_ms and not at_ms:
+            at_ms = int(time.clock_gettime(time.CLOCK_REALTIME) * 1000)
+        for start in range(0, len(data), self.max_bytes):
+            self._write(data[start : start + self.max_bytes], at_ms)
+
+    def _write(self, data: bytes, at_ms: int) -> None:
         if self.fd < 0 or (self.size and self.size + len(data) > self.max_bytes):
             self._rotate()
-        self._note_time(at_ms or int(time.clock_gettime(time.CLOCK_REALTIME) * 1000))
+        if self.precision_ms:
+            self._note_time(at_ms)
         written = 0
         if self.fd >= 0:
             try:
@@ -103,7 +111,7 @@ class Log:
 
     def _note_time(self, now_ms: int) -> None:
         """Before the bytes are written: whoever reads them finds their time."""
-        if self.fd < 0 or 0 <= now_ms - self.noted_at < PRECISION_MS:
+        if self.fd < 0 or 0 <= now_ms - self.noted_at < self.precision_ms:
             return
         self.noted_at = now_ms
         try:
@@ -112,7 +120,7 @@ class Log:
                 self.times_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 self.times_size = os.fstat(self.times_fd).st_size
                 if not self.times_size:
-                    self._append_pair(self.start, PRECISION_MS)
+                    self._append_pair(self.start, self.precision_ms)
             if self.times_size <= self.size + SPARE_BYTES:
                 self._append_pair(self.size, now_ms)
         except OSError:

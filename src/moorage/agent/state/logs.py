@@ -55,13 +55,13 @@ class LogStore:
     def folder(self, kernel_id: KernelId) -> Path:
         return self.root / kernel_id
 
-    def writer(self, kernel_id: KernelId) -> Log:
+    def writer(self, kernel_id: KernelId, precision_ms: int = 0) -> Log:
         """Blocks. Goes on with a log that an older release has written in one file."""
         folder = self.folder(kernel_id)
         paths = [path for path, _ in log_paths(folder)]
         if [path.name for path in paths] == ["kernel.log"]:
             paths[0].replace(folder / f"{OUTPUT}{0:016d}")
-        return Log(str(folder), self._max_bytes, self._keep_files)
+        return Log(str(folder), self._max_bytes, self._keep_files, precision_ms)
 
     def exists(self, kernel_id: KernelId) -> bool:
         return bool(log_paths(self.folder(kernel_id)))

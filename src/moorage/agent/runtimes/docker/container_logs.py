@@ -1,113 +1,319 @@
-"""Logs of containers: read from the engine while the container exists, and afterwards from the log store, to
-which they are copied with the times of their lines before the engine deletes them."""
+"""Logs of containers: copied from the engine into the log store while they are written.
+
+What the engine says of an output is not the output. A stream that follows it ends when the engine rotates its
+file or restarts, and the engine of many installations (20.10) leaves out a whole file when it rotates twice
+while a reader is busy. So a stream only tells that there is something new. What is copied comes from readings
+of the last messages, which are whole: each is read back to the last message that was copied, which shows that
+nothing is missing, doubled or in another order. Where that message is no longer kept, bytes are lost, and the
+number of the next one says so.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import shutil
-from array import array
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
-from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import RequestRefused
-from moorage.agent.state.log_times import LogRange, TimedLines
-from moorage.agent.state.logs import LogStore, tail_text
+from moorage.agent.runtimes.docker.engine import Engine, Message
+from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
+from moorage.agent.state.log_files import is_renamed, log_paths
+from moorage.agent.state.log_times import LogRange
+from moorage.agent.state.log_writer import Log
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.docker")
-_TAIL_LINES = 400
+# Of a container that writes all the time, so often its output is copied; of any other it is looked for again,
+# should a stream be silent that ought not to be.
+_PAUSE_S, _LOOK_AGAIN_S = 0.1, 10.0
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.2, 10.0
+# A reading has some more messages than were counted since the last one.
+_SPARE, _LARGER = 16, 16
+_ALL = 0
+_POSITION = "copied.json"
 
 
-def split_time(message: bytes) -> tuple[int, bytes]:
-    """The unix time in milliseconds that the engine has put in front of a message, and the message. The time
-    is 0 if there is none, as of a log driver that knows no times."""
-    stamp, space, rest = message.partition(b" ")
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a copy is. ``end``: the number of the byte behind it. ``channel``: of the last message that was
+    copied; 0: none was. ``runs``: of each channel the last time, and how many messages with it were copied,
+    for the pieces of a long line share one."""
+
+    end: int = 0
+    channel: int = 0
+    runs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def behind(self, message: Message) -> Position:
+        """The position behind the next message."""
+        time, count = self.runs.get(str(message.channel), ("", 0))
+        run = message.time, (count + 1 if time == message.time else 1)
+        runs = {**self.runs, str(message.channel): run}
+        return Position(self.end + len(message.data), message.channel, runs)
+
+
+class NewMessages:
+    """Those of a reading of the last messages that are behind ``position``. Pure.
+
+    ``is_whole``: the reading begins at the first message that is kept. ``is_found``: the place was found;
+    before that, no message is new.
+    """
+
+    def __init__(self, position: Position, *, is_whole: bool) -> None:
+        self._channel, self._is_sure = position.channel, is_whole
+        self._time, self._left = position.runs.get(str(position.channel), ("", 0))
+        self.is_found = not position.channel
+        self.read = 0
+
+    def feed(self, messages: Iterable[Message]) -> list[Message]:
+        return [message for message in messages if self._is_new(message)]
+
+    def _is_new(self, message: Message) -> bool:
+        self.read += 1
+        if self.is_found:
+            return True
+        if message.channel == self._channel and message.time == self._time:
+            self._left -= 1
+            self.is_found = self._is_sure and self._left == 0
+        elif message.channel == self._channel:
+            # Messages that share a time are counted from the first one, which is behind another.
+            self._is_sure = True
+        return False
+
+
+def time_ms(stamp: str) -> int:
+    """Unix time in milliseconds; 0 if there is none, as of a log driver that knows no times."""
     try:
-        time = datetime.fromisoformat(stamp.decode())
+        time = datetime.fromisoformat(stamp)
     except ValueError:
-        return 0, message
-    if not space or time.tzinfo is None:
-        return 0, message
-    return int(time.timestamp() * 1000), rest
+        return 0
+    return 0 if time.tzinfo is None else int(time.timestamp() * 1000)
 
 
-def _always(time_ms: int) -> Callable[[int], int]:
-    return lambda _: time_ms
+class Copy:
+    """The copy of the output of one container. ``is_over``: nothing more will be copied. ``is_gone``: for now
+    there is no such container."""
+
+    def __init__(self, engine: Engine, store: LogStore, kernel_id: KernelId, container: str) -> None:
+        self._engine, self._store, self._container = engine, store, container
+        self.kernel_id = kernel_id
+        self.is_over = self.is_gone = False
+        self._may_have_ended, self._changed = True, asyncio.Event()
+        self._counted = 0
+        self._lock = asyncio.Lock()
+        self._writer: Log | None = None
+        self._position = Position()
+        self._task = spawn(f"docker.log.{kernel_id}", self._run())
+
+    async def close(self) -> None:
+        await cancel_and_wait(self._task)
+        async with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+
+    def look(self) -> None:
+        """The container may have ended."""
+        self._may_have_ended = True
+        self._changed.set()
+
+    async def catch_up(self) -> None:
+        """Copy what the engine has by now. Raises ``RuntimeFailed`` and ``OSError``."""
+        async with self._lock:
+            if self.is_over:
+                return
+            if self._writer is None and not await asyncio.to_thread(self._open):
+                self.is_over = True
+                return
+            tail, self._counted = self._counted + _SPARE, 0
+            while not await self._read(tail if self._position.channel else _ALL):
+                tail *= _LARGER
+
+    async def finish(self) -> None:
+        """Copy all that a container that has ended has written."""
+        await self.catch_up()
+        self.is_over = True
+
+    async def _run(self) -> None:
+        watching, pause_s = spawn(f"docker.watch.{self.kernel_id}", self._watch()), _FIRST_RETRY_S
+        try:
+            while not self.is_over:
+                self._changed.clear()
+                try:
+                    await self._step()
+                    pause_s = _FIRST_RETRY_S
+                    await asyncio.sleep(_PAUSE_S)
+                    try:
+                        async with asyncio.timeout(_LOOK_AGAIN_S):
+                            await self._changed.wait()
+                    except TimeoutError:
+                        self._may_have_ended = True
+                except NoSuchObject:
+                    self.is_over = self.is_gone = True
+                except (RuntimeFailed, OSError) as error:
+                    if pause_s == _LONGEST_RETRY_S:
+                        log.warning("cannot copy a log", kernel=self.kernel_id, error=str(error))
+                    self._may_have_ended = True
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
+        finally:
+            # Also of a task that fails: its readers must not wait for ever, and the next one begins anew.
+            self.is_gone = self.is_gone or not self.is_over
+            self.is_over = True
+            await cancel_and_wait(watching)
+
+    async def _step(self) -> None:
+        has_ended = False
+        if self._may_have_ended:
+            # Asked before the reading: one of a container that has ended is complete.
+            has_ended = await self._engine.has_ended(self._container)
+            self._may_have_ended = False
+        await self.catch_up()
+        self.is_over = self.is_over or has_ended
+
+    async def _watch(self) -> None:
+        """Wake the copy when there is output. That of the streams is counted only."""
+        while not self.is_over:
+            with suppress(RuntimeFailed):
+                async with aclosing(self._engine.count_messages(self._container)) as counts:
+                    async for count in counts:
+                        self._counted += count
+                        self._changed.set()
+            self.look()
+            await asyncio.sleep(_FIRST_RETRY_S)
+
+    async def _read(self, tail: int) -> bool:
+        """Copy what is new in the last ``tail`` messages. False: they do not reach back to what was
+        copied."""
+        new = NewMessages(self._position, is_whole=tail == _ALL)
+        async with aclosing(self._engine.messages(self._container, tail)) as pieces:
+            async for messages in pieces:
+                self._append(new.feed(messages))
+                await asyncio.sleep(0)  # a reader must keep up
+        if new.is_found:
+            return True
+        if tail != _ALL and new.read >= tail:
+            return False
+        if tail != _ALL:
+            return await self._read(_ALL)
+        # The engine has rotated it away. How much was lost is not known: one byte stands for it.
+        log.warning("output of a container was lost", kernel=self.kernel_id)
+        assert self._writer is not None
+        self._position = Position(max(self._position.end, self._writer.end) + 1)
+        return await self._read(_ALL)
+
+    def _open(self) -> bool:
+        """Continue a copy that another agent has begun. False: an older release has made a whole one."""
+        folder = self._store.folder(self.kernel_id)
+        if any(is_renamed(path) for path, _ in log_paths(folder)):
+            return False
+        self._writer = self._store.writer(self.kernel_id, precision_ms=1)
+        self._position = _load(folder / _POSITION)
+        return True
+
+    def _append(self, messages: list[Message]) -> None:
+        writer, position = self._writer, self._position
+        assert writer is not None
+        writer.skip_to(position.end)  # what a full disk has refused
+        time, piece, size = "", list[bytes](), 0
+        for message in messages:
+            if message.time[:_TO_MS] != time[:_TO_MS] and piece:
+                writer.write(b"".join(piece), time_ms(time))
+                piece, size = [], 0
+            time = message.time
+            # An agent that was killed at this place has written it, and not that it has.
+            data = message.data[max(writer.end + size - position.end, 0) :]
+            piece.append(data)
+            size += len(data)
+            position = position.behind(message)
+        if piece:
+            writer.write(b"".join(piece), time_ms(time))
+            self._position = position
+            _save(self._store.folder(self.kernel_id) / _POSITION, position)
+
+
+# The length of a time in RFC 3339 up to its milliseconds.
+_TO_MS = len("2026-11-26T00:29:46.958")
+
+
+def _load(path: Path) -> Position:
+    try:
+        found = json.loads(path.read_text())
+        return Position(
+            found["end"], found["channel"], {channel: tuple(run) for channel, run in found["runs"].items()}
+        )
+    except (FileNotFoundError, ValueError):
+        return Position()
+
+
+def _save(path: Path, position: Position) -> None:
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(asdict(position)))
+    part.replace(path)
 
 
 class ContainerLogs:
+    """Copies the logs of the containers that it is told of, until ``close``."""
+
     def __init__(self, engine: Engine, store: LogStore) -> None:
         self._engine, self._store = engine, store
+        self._copies: dict[KernelId, Copy] = {}
+
+    def begin(self, kernel_id: KernelId, container: str) -> Copy:
+        """Copy the log of a container, unless that is being done."""
+        copy = self._copies.get(kernel_id)
+        if copy is None or copy.is_gone:
+            copy = self._copies[kernel_id] = Copy(self._engine, self._store, kernel_id, container)
+        return copy
+
+    async def close(self) -> None:
+        await asyncio.gather(*(copy.close() for copy in self._copies.values()))
 
     async def read(
         self, kernel_id: KernelId, container: str, wanted: LogRange
     ) -> AsyncGenerator[bytes, None]:
-        """Raises ``NotFound`` if ``wanted`` needs times, and a log that was copied has none."""
-        if self._store.exists(kernel_id):
-            source = self._store.open(kernel_id, wanted, lambda: False)
-        elif wanted.needs_times:
-            source = self._read_timed(container, wanted)
-        else:
-            source = self._engine.logs(container, wanted.tail_lines, wanted.follow)
+        """Raises ``NotFound`` if ``wanted`` needs times, and the log has none."""
+        copy = await self._caught_up(kernel_id, container)
+        source = self._store.open(kernel_id, wanted, lambda: not copy.is_over)
         async with aclosing(source) as pieces:
             async for data in pieces:
                 yield data
 
-    async def _read_timed(self, container: str, wanted: LogRange) -> AsyncGenerator[bytes, None]:
-        lines = TimedLines(wanted)
-        async with aclosing(self._engine.messages(container, wanted)) as pieces:
-            async for messages in pieces:
-                shown = [lines.feed(data, _always(time)) for time, data in map(split_time, messages)]
-                if output := b"".join(shown):
-                    yield output
-
     async def tail(self, kernel_id: KernelId, container: str, max_bytes: int) -> str:
         """The end of the log, as ``Runtime.log_tail``."""
-        if self._store.exists(kernel_id):
-            return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
-        end = b""
-        try:
-            async with aclosing(self._engine.logs(container, _TAIL_LINES)) as pieces:
-                async for data in pieces:
-                    end = (end + data)[-max_bytes - 1 :]
-        except RuntimeFailed as error:
-            log.warning("cannot read the log of a container", kernel=kernel_id, error=str(error))
-        return tail_text(end, max_bytes)
+        await self._caught_up(kernel_id, container)
+        return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
 
     async def save(self, kernel_id: KernelId, container: str) -> None:
-        """Copy the log to the log store, because the engine deletes it with the container."""
-        folder = self._store.folder(kernel_id)
-        if self._store.exists(kernel_id):
-            return
-        part = folder / f"part.{os.getpid()}"
+        """Copy what the container, which has ended, has written: the engine deletes it with the container."""
+        copy = self.begin(kernel_id, container)
         try:
-            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
-            await self._copy(container, part, folder / "kernel.times")
-            part.replace(folder / "kernel.log")
+            await copy.finish()
         except (OSError, RequestRefused) as error:
             # A full disk or an unreadable log driver must not prevent the removal of the container.
             log.warning("cannot save the log of a container", kernel=kernel_id, error=str(error))
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await self.forget(kernel_id)
 
-    async def _copy(self, container: str, target: Path, index: Path) -> None:
-        offset, last = 0, 0
-        with target.open("wb") as file, index.open("wb") as times:
-            times.write(array("Q", (os.fstat(file.fileno()).st_ino, 1)).tobytes())
-            async with aclosing(self._engine.messages(container, LogRange())) as pieces:
-                async for messages in pieces:
-                    pairs, output = array("Q"), list[bytes]()
-                    for time, data in map(split_time, messages):
-                        if time != last:
-                            pairs.extend((offset, time))
-                            last = time
-                        output.append(data)
-                        offset += len(data)
-                    await asyncio.to_thread(file.write, b"".join(output))
-                    times.write(pairs.tobytes())
+    async def forget(self, kernel_id: KernelId) -> None:
+        """The container is no more."""
+        if copy := self._copies.pop(kernel_id, None):
+            copy.is_over = True
+            await copy.close()
+
+    async def _caught_up(self, kernel_id: KernelId, container: str) -> Copy:
+        copy = self.begin(kernel_id, container)
+        try:
+            await copy.catch_up()
+        except NoSuchObject:
+            copy.is_over = copy.is_gone = True
+        except (RuntimeFailed, OSError) as error:
+            # What was copied is there.
+            log.warning("cannot read the log of a container", kernel=kernel_id, error=str(error))
+        return copy

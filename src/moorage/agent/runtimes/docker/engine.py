@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from moorage.agent.runtimes.base import OnProgress, RuntimeFailed
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.pull_progress import PullProgress, ThrottledCallback
-from moorage.agent.state.log_times import LogRange
 
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
 _THREADS, _PULL_THREADS = 16, 2
 _CALL_TIMEOUT_S, _HTTP_TIMEOUT_S, _PULL_TIMEOUT_S = 20.0, 40, 300
+_BATCH_BYTES = 64 * 1024
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 # Longest silence within a response that does not wait for anything. Followed logs may be silent for weeks.
 _STREAM_IDLE_S = 20.0
 
@@ -33,6 +36,22 @@ def engine_socket(setting: str) -> Path | None:
     """The socket for the setting ``agent.docker``; None for ``off``, or for an engine on another machine."""
     address = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}" if setting == "auto" else setting
     return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A line of output, or a piece of a long one. ``time``: in RFC 3339; "" from a log driver without."""
+
+    channel: int
+    time: str
+    data: bytes
+
+    @classmethod
+    def parse(cls, channel: int, payload: bytes) -> Message:
+        stamp, space, rest = payload.partition(b" ")
+        if not space or not _TIME.fullmatch(stamp):
+            return cls(channel, "", payload)
+        return cls(channel, stamp.decode(), rest)
 
 
 class Engine:
@@ -75,25 +94,30 @@ class Engine:
             cancelled.set()
             throttled.close()
 
-    async def logs(self, container: str, tail: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """Both outputs of a container, in order. ``tail``: only the last lines; 0: all."""
-        demultiplexer = StreamDemultiplexer()
-        query = {"stdout": "1", "stderr": "1", "follow": str(int(follow)), "tail": str(tail or "all")}
-        idle_s = None if follow else _STREAM_IDLE_S
-        async for data in self._stream(f"/containers/{container}/logs", query, idle_s):
-            if output := b"".join(piece for _, piece in demultiplexer.feed(data)):
-                yield output
-
-    async def messages(self, container: str, wanted: LogRange) -> AsyncGenerator[list[bytes], None]:
-        """Both outputs of a container, in order, as messages: a line each, or a piece of a long one. Each
-        begins with its time in RFC 3339 and a space."""
-        demultiplexer = StreamDemultiplexer()
-        query = {"stdout": "1", "stderr": "1", "follow": str(int(wanted.follow)), "timestamps": "1"}
-        query |= {"tail": str(wanted.tail_lines or "all"), "since": f"{wanted.since_ms / 1000:.3f}"}
-        idle_s = None if wanted.follow else _STREAM_IDLE_S
-        async for data in self._stream(f"/containers/{container}/logs", query, idle_s):
-            if messages := [message for _, message in demultiplexer.feed(data)]:
+    async def messages(self, container: str, tail: int) -> AsyncGenerator[list[Message], None]:
+        """Both outputs of a container, in order: the last ``tail`` messages, 0: all that are kept."""
+        query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": str(tail or "all")}
+        demultiplexer, messages, size = StreamDemultiplexer(), list[Message](), 0
+        async for data in self._stream(f"/containers/{container}/logs", query, _STREAM_IDLE_S):
+            # The engine sends each message by itself.
+            messages += [Message.parse(channel, payload) for channel, payload in demultiplexer.feed(data)]
+            size += len(data)
+            if size >= _BATCH_BYTES:
                 yield messages
+                messages, size = [], 0
+        if messages:
+            yield messages
+
+    async def count_messages(self, container: str) -> AsyncGenerator[int, None]:
+        """Counts of the messages that a container writes from now on; 0 as soon as the engine listens."""
+        query = {"stdout": "1", "stderr": "1", "follow": "1", "tail": "0"}
+        demultiplexer = StreamDemultiplexer()
+        async for data in self._stream(f"/containers/{container}/logs", query):
+            yield len(demultiplexer.feed(data))
+
+    async def has_ended(self, container: str) -> bool:
+        state = (await self.call(lambda api: api.inspect_container(container)))["State"]
+        return state["Status"] in ("exited", "dead")
 
     async def events(self, filters: dict[str, list[str]]) -> AsyncGenerator[dict[str, Any], None]:
         """An empty event as soon as the engine listens, then each event."""

@@ -101,6 +101,7 @@ class DockerRuntime:
 
     async def close(self) -> None:
         await self._events.close()
+        await self._logs.close()
         await cancel_and_wait(*self._kills.values())
         self._engine.close()
 
@@ -139,7 +140,11 @@ class DockerRuntime:
             return self._missing(handle)
         except RuntimeFailed as error:
             return RuntimeObservation(ObservedState.UNKNOWN, detail=error.message)
-        return parse_state(details["State"])
+        observation = parse_state(details["State"])
+        copy = self._logs.begin(_kernel_id(handle), _container_id(handle))
+        if observation.state in _ENDED:
+            copy.look()
+        return observation
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
         async with self._events.subscribe(_container_id(handle)) as changed:
@@ -182,6 +187,7 @@ class DockerRuntime:
             await self._logs.save(_kernel_id(handle), _container_id(handle))
             await self._remove(container)
         except NoSuchObject:
+            await self._logs.forget(_kernel_id(handle))
             missing = self._missing(handle)
             if missing.state is not ObservedState.GONE:
                 raise RuntimeFailed(missing.detail) from None
@@ -202,6 +208,7 @@ class DockerRuntime:
             if not (created and await self._remove_unstarted(identity.kernel_id, container)):
                 network = cluster_network((row.get("NetworkSettings") or {}).get("Networks") or ())
                 found[identity.kernel_id] = self._handle(identity, container, network)
+                self._logs.begin(identity.kernel_id, container)
         await self._networks.collect_garbage({handle.state["network"] for handle in found.values()})
         return found
 
@@ -275,6 +282,7 @@ class DockerRuntime:
             await self._remove(container)
             raise
         identity = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)
+        self._logs.begin(launch.kernel_id, container)
         return replace(self._handle(identity, container, cluster_network([network])), started=True)
 
     async def _existing(self, kernel_id: KernelId) -> Handle:
