@@ -109,10 +109,8 @@ class Store:
         self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id, newer)
         self.keys, self.ssh_keys = KeyStore(db, notifier, clock, newer), SshKeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
-        self.access_tokens, self.integrity = (
-            AccessTokenStore(db, notifier, clock),
-            IntegrityStore(db, notifier),
-        )
+        self.access_tokens = AccessTokenStore(db, notifier, clock)
+        self.integrity = IntegrityStore(db, notifier)
         self.routes = RouteStore(db, self.keys, keyring, notifier, newer)
         self.peers, self.authorities = PeerStore(db, notifier, clock), AuthorityStore(db, notifier)
         self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier)
@@ -127,12 +125,18 @@ class Store:
         self.budgets = BudgetStore(db, notifier, clock, newer)
         self.decisions, self.retention = DecisionStore(db), RetentionStore(db)
         self.expected_starts, self.session_stops = ExpectedStartStore(db, clock), SessionStopStore(db, clock)
-        if db.connector.guard is not None:
-            db.connector.guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
-        self._heartbeats = Loop(
-            "heartbeats", self.reports.write_heartbeats, interval_s=HEARTBEATS_EVERY_S, clock=clock
-        )
+        self._heartbeats = self._heartbeat_loop(clock)
+        self._reread_after_failovers()
         self._stack = AsyncExitStack()
+
+    def _heartbeat_loop(self, clock: Clock) -> Loop:
+        write = self.reports.write_heartbeats
+        return Loop("heartbeats", write, interval_s=HEARTBEATS_EVERY_S, clock=clock)
+
+    def _reread_after_failovers(self) -> None:
+        guard = self.database.connector.guard
+        if guard is not None:
+            guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
 
     async def __aenter__(self) -> Store:
         await self._stack.enter_async_context(self.database)
