@@ -272,6 +272,13 @@ MUTATIONS = (
         ("tests/unit/manager/test_scheduling_agents.py",),
     ),
     Mutation(
+        "holds and transitions lock sessions in different orders",
+        "manager/store/sql/holds_record.sql",
+        "    ORDER BY s.id FOR UPDATE OF s\n",
+        "",
+        ("tests/store/test_hold_locks.py",),
+    ),
+    Mutation(
         "preemption stops sessions of others, where only those of one owner may be stopped",
         "manager/scheduling/planning/vacancies.py",
         "if candidate.owner == self.owner\n",
