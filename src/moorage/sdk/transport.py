@@ -16,6 +16,7 @@ from yarl import URL
 import moorage
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.newer_values import KNOWN_FIELDS
 from moorage.common.views.resources import Health, Page, Problem
 from moorage.sdk.connections import Closed, Connections, Streamed
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
@@ -130,7 +131,7 @@ class Transport:
                     raise
                 await asyncio.sleep(pause_s)
         try:
-            answer = answer_type.model_validate_json(raw)
+            answer = answer_type.model_validate_json(raw, context=KNOWN_FIELDS)
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
         self.unreadable |= {(row.kind, row.name): row.detail for row in getattr(answer, "unreadable", ())}

@@ -3,6 +3,8 @@
 import socket
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from fake_manager import KEY, FakeManager
 from scripted_session import batch
 
@@ -167,3 +169,22 @@ async def test_empty_name_sends_no_request(manager: FakeManager) -> None:
         with pytest.raises(InvalidInput, match="empty"):
             await client.get_session("")
     assert manager.requests == []
+
+
+async def test_answers_of_a_newer_manager_are_taken_as_far_as_they_are_known(manager: FakeManager) -> None:
+    """And the items that it could not read itself are kept for whoever asks."""
+    manager.add_session(batch("job"))
+    async with Client(manager.url, KEY) as client:
+        known = await client.get_session("job")
+    shown = known.model_dump(mode="json")
+    shown["spec"]["tomorrow"] = shown["tomorrow"] = None
+    unread = {"kind": "session", "name": "odd", "detail": "needs a newer manager: status"}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"items": [shown], "next": None, "unreadable": [unread]})
+
+    app = web.Application()
+    app.router.add_get("/v1/sessions", answer)
+    async with TestServer(app) as newer, Client(str(newer.make_url("/")), KEY) as client:
+        assert (await client.list_sessions()).items == [known]
+        assert client.unreadable == {("session", "odd"): "needs a newer manager: status"}

@@ -3,14 +3,17 @@ them that this one knows. Pure."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler
 
 M = TypeVar("M", bound=BaseModel)
 
 NEEDS = "needs a newer manager"
+# Context of a validation that takes what it knows of values with fields of a newer release, as a client does.
+KNOWN_FIELDS = {"known_fields": True}
 # Longest text that says what is not known.
 _LONGEST = 300
 # Fields are left out in so many rounds at most, to find those that are known.
@@ -42,3 +45,29 @@ def known_part(model: type[M], stored: Mapping[str, Any], minimal: Mapping[str, 
             break
         left = known
     return model.model_validate(dict(minimal)), why
+
+
+def known_fields(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """For ``WrapValidator``: in the context ``KNOWN_FIELDS``, fields that this release does not know are left
+    out, at any depth."""
+    if not info.context or not info.context.get("known_fields"):
+        return validate(value)
+    try:
+        return validate(value)
+    except ValidationError as error:
+        return validate(_without_unknown(value, error))
+
+
+def _without_unknown(value: Any, error: ValidationError) -> Any:
+    left = copy.deepcopy(value)
+    for found in error.errors(include_url=False):
+        if found["type"] == "extra_forbidden":
+            *parents, name = found["loc"]
+            inner = left
+            try:
+                for part in parents:
+                    inner = inner[part]
+                inner.pop(name, None)
+            except (KeyError, IndexError, TypeError, AttributeError):
+                continue  # below a union, whose places are no keys
+    return left

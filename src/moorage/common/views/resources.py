@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
@@ -23,6 +24,7 @@ from moorage.common.model.clusters import HOSTNAMES_RESOLVE
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.labels import LabelChanges
+from moorage.common.model.newer_values import known_fields
 from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.secret_names import mask_secrets
@@ -46,9 +48,9 @@ def masked_spec(spec: Workload) -> dict[str, Any]:
     return masked(spec.model_dump(mode="json", exclude={"user_labels"}))
 
 
-def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """A spec passes as it is: pydantic would run all checks of the model again."""
-    return spec if isinstance(spec, SessionSpec) else validate(spec)
+    return spec if isinstance(spec, SessionSpec) else known_fields(spec, validate, info)
 
 
 def masked(spec: dict[str, Any]) -> dict[str, Any]:
@@ -352,7 +354,7 @@ class StartTimes(View):
 
 class GroupView(View):
     name: str
-    options: GroupOptions
+    options: Annotated[GroupOptions, WrapValidator(known_fields)]
     agents: int
     pending: int
     running: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field, PlainSerializer, WrapValidator
 
+from moorage.common.model.newer_values import known_fields
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.resources import View, masked
 
@@ -25,7 +26,7 @@ class TemplateView(View):
     name: str
     version: int
     project: str = Field(description="Empty: for the sessions of all projects.")
-    template: Annotated[TemplateSpec, PlainSerializer(_masked_template)]
+    template: Annotated[TemplateSpec, WrapValidator(known_fields), PlainSerializer(_masked_template)]
     bases: list[str] = Field(description="The versions on which it is merged, the nearest first.")
     created_at: datetime
     created_by: str
