@@ -27,7 +27,28 @@ def _without(what: str, before: str, part: str) -> Mutation:
     )
 
 
+# What only a leader writes, by statement: as it checks its lease.
+LEADER_WRITES = {
+    "agents_mark_silent": "term = $5 AND expires_at > now()",
+    "deadlines_move": "term = $2 AND expires_at > now()",
+    "groups_hold_losses": "term = $2 AND expires_at > now()",
+    "holds_record": "term = $6 AND expires_at > now()",
+    "session_create_checked": "term = ANY ($31::bigint[]) AND expires_at > now()",
+    "session_place": "term = $1 AND expires_at > now()",
+    "session_transition": "term = ANY ($19::bigint[]) AND expires_at > now()",
+}
+
 MUTATIONS = (
+    *(
+        Mutation(
+            f"{name.replace('_', ' ')}: a leader whose lease is over",
+            f"manager/store/sql/{name}.sql",
+            check,
+            check.removesuffix(" AND expires_at > now()"),
+            ("tests/store/test_leader_writes.py",),
+        )
+        for name, check in LEADER_WRITES.items()
+    ),
     _without("is silent", MAIN, "a.status = 'ALIVE' AND "),
     _without("is not ready", MAIN, "a.ready AND "),
     _without("is leaving", MAIN, "NOT a.draining AND "),
