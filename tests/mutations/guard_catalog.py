@@ -14,6 +14,7 @@ STARTS = ("tests/unit/agent/test_checkpoint.py",)
 RESERVED = ("tests/unit/manager/test_reservations.py",)
 DISK = ("tests/conformance/test_full_state_disk.py",)
 SHIM = "agent/runtimes/process/shim.py"
+STOPS = ("tests/unit/manager/test_stops_by_the_platform.py",)
 REPORTS = ("tests/store/test_reports.py",)
 MAIN = (
     "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream"
@@ -187,5 +188,47 @@ MUTATIONS = (
         "few_bytes = free < (ENOUGH_BYTES if was_full else LEAST_BYTES)",
         "few_bytes = free < LEAST_BYTES",
         ("tests/unit/agent/test_free_space.py",),
+    ),
+    Mutation(
+        "what a kernel holds is freed while it runs",
+        "manager/store/sql/allocation_release.sql",
+        "AND k.id = a.kernel_id AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')",
+        "AND k.id = a.kernel_id",
+        REPORTS,
+    ),
+    Mutation(
+        "what a kernel held is freed twice",
+        "manager/store/sql/allocation_release.sql",
+        "a.agent_id = i.agent_id AND a.released_at IS NULL",
+        "a.agent_id = i.agent_id",
+        REPORTS,
+    ),
+    Mutation(
+        "a lease ends a kernel that has ended otherwise",
+        "manager/store/sql/kernel_leases_expire.sql",
+        "\n  AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')",
+        "",
+        ("tests/store/test_lease_expiry_store.py",),
+    ),
+    Mutation(
+        "a drain stops what it could move",
+        "manager/lifecycle/reconcile.py",
+        "requeue = session.spec.type is SessionType.BATCH and session.spec.retries > 0",
+        "requeue = False",
+        STOPS,
+    ),
+    Mutation(
+        "an earlier attempt on a lost agent ends a session that may run beside it",
+        "manager/lifecycle/reconcile.py",
+        'session.spec.lost_agent_policy == "fail" and not session.overlap:',
+        'session.spec.lost_agent_policy == "fail":',
+        STOPS,
+    ),
+    Mutation(
+        "a job that its site does not know yet waits for that site",
+        "manager/lifecycle/reconcile.py",
+        "if not is_job or session.status is Status.SCHEDULED:",
+        "if not is_job:",
+        STOPS,
     ),
 )

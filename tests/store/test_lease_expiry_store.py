@@ -128,6 +128,18 @@ async def test_contact_that_a_silent_agent_had_after_the_look_keeps_the_kernel(s
     assert await store.kernel_leases.expire(await store.kernel_leases.on_silent_agents(), term) == 1
 
 
+async def test_kernel_that_has_ended_after_the_look_keeps_its_end(store: Store) -> None:
+    await running(store, retries=1)
+    await mark_silent(store)
+    seen = await store.kernel_leases.on_silent_agents()
+    await store.database.fetch("UPDATE kernels SET status = 'TERMINATED', reason = 'exit-zero'")
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    assert await store.kernel_leases.expire(seen, term) == 0
+    [kernel] = await store.database.fetch("SELECT status, reason, detail FROM kernels")
+    assert tuple(kernel) == ("TERMINATED", "exit-zero", "")
+
+
 async def test_former_leader_expires_nothing(store: Store) -> None:
     await running(store, retries=1)
     await mark_silent(store)

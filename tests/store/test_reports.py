@@ -164,7 +164,10 @@ async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> N
         await agent.report()
     await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], agents=["node-1"]))
     assert await schedule(store) == 1
-    [row] = await store.database.fetch("UPDATE kernels SET status = 'TERMINATED' RETURNING id")
+    [row] = await store.database.fetch("SELECT id FROM kernels")
+    alive = await store.database.fetch(SQL["allocation_release"], [row["id"]], ["node-1"], [0])
+    assert alive == []
+    await store.database.fetch("UPDATE kernels SET status = 'TERMINATED'")
     for name, freed in (("node-2", []), ("node-1", ["node-1"])):
         released = await store.database.fetch(SQL["allocation_release"], [row["id"]], [name], [0])
         assert [one["agent_id"] for one in released] == freed
@@ -175,6 +178,9 @@ async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> N
             )
         }
         assert used == {not freed}
+    again = await store.database.fetch(SQL["allocation_release"], [row["id"]], ["node-1"], [0])
+    assert again == []
+    assert await store.integrity.check() == []
 
 
 async def test_new_incarnation_is_written(store: Store) -> None:
