@@ -179,9 +179,23 @@ MUTATIONS = (
     Mutation(
         "the name of a log counts as its beginning",
         "manager/rpc/logs.py",
-        "                    if chunk.data:  #",
-        "                    if True:  #",
+        "started = started or bool(chunk.data)",
+        "started = True",
         ("tests/wire/test_manager_link.py", "-k", "has_no_more"),
+    ),
+    Mutation(
+        "the answer with a log begins before its agent answers",
+        "manager/rpc/logs.py",
+        "        if kernel is None:\n            yield",
+        "        if True:\n            yield",
+        ("tests/wire/test_manager_link.py", "-k", "answers_late"),
+    ),
+    Mutation(
+        "seconds without a byte of a log count as progress",
+        "sdk/log_following.py",
+        "connected_at) > OUTAGE_S:",
+        "connected_at) > _LONGEST_PAUSE_S:",
+        ("tests/unit/sdk/test_sdk_log_following.py", "-k", "only_ever_begins"),
     ),
     Mutation(
         "a log that only ever begins is followed for ever",

@@ -30,6 +30,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
+from moorage.manager.api import sessions
 from moorage.manager.rpc import agent_stream
 from moorage.sdk import ApiError, Client
 
@@ -204,6 +205,31 @@ async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
                 with pytest.raises(ApiError, match="this agent has no log of it") as refused:
                     await reading
                 assert refused.value.status == 404
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_an_agent_that_answers_late_has_no_log(
+    manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    """The answer had begun by then and could only break off: the manager was blamed, and a follower asked for
+    ever."""
+    monkeypatch.setattr(sessions, "FIRST_CHUNK_S", 0.2)
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        agent.see(ObservedState.GONE, reason=Reason.IMAGE_MISSING)
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.ERROR)
+
+        async def read() -> bytes:
+            return b"".join([chunk async for chunk in client.logs("job", follow=follow)])
+
+        reading = asyncio.ensure_future(read())
+        await asyncio.wait([reading], timeout=0.5)
+        await refuse_log(agent)
+        with pytest.raises(ApiError, match="this agent has no log of it") as refused:
+            await reading
+        assert refused.value.status == 404
 
 
 async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, client: Client) -> None:

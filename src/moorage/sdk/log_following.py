@@ -68,9 +68,10 @@ async def follow_log(
                         return
         except (ApiError, Unreachable) as error:
             now = clock.monotonic()
-            silent_since = began if connected_at is None else connected_at
-            if now - silent_since > (OUTAGE_S if connected_at is None else _LONGEST_PAUSE_S):
-                connected, down_since, pause_s = True, None, FIRST_PAUSE_S  # it was connected, and silent
+            if now - (began if connected_at is None else connected_at) > OUTAGE_S:
+                # It was connected, and silent, for longer than an outage may last. A shorter answer without
+                # a byte is no progress: so does one end whose log nobody can read.
+                connected, down_since, pause_s = True, None, FIRST_PAUSE_S
             down_since = now if down_since is None else down_since
             passing = isinstance(error, Unreachable) or error.status in PASSING
             if not connected or not passing or now - down_since > OUTAGE_S:

@@ -125,15 +125,16 @@ def test_large_logs(case: str, tail: int | None) -> None:
     assert told == losses
 
 
-def test_reading_that_only_ever_begins_is_an_outage() -> None:
-    """It was begun again for ever: its beginning counted as if something had come."""
+@pytest.mark.parametrize("answer_s", [1, 7])
+def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
+    """It was begun again for ever: its beginning counted as if something had come, or the time after it."""
     clock, readings = ManualClock(), 0
 
     async def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
         nonlocal readings
         readings += 1
         yield b""
-        clock.advance(1)
+        clock.advance(answer_s)
         raise Unreachable("it was cut off")
 
     async def work() -> list[bytes]:
@@ -141,11 +142,11 @@ def test_reading_that_only_ever_begins_is_an_outage() -> None:
 
     with pytest.raises(Unreachable, match="it was cut off"):
         asyncio.run(asyncio.wait_for(work(), 10))
-    assert readings == pytest.approx(log_following.OUTAGE_S, abs=2)
+    assert readings == pytest.approx(log_following.OUTAGE_S / answer_s, abs=2)
 
 
 def test_silent_log_is_followed_over_many_outages() -> None:
-    """Each of them shorter than what counts as one."""
+    """Between two of them it is connected for longer than one may last."""
     clock, readings = ManualClock(), 0
 
     async def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
@@ -155,7 +156,7 @@ def test_silent_log_is_followed_over_many_outages() -> None:
         if readings == 10:
             yield b"at last"
             return
-        clock.advance(log_following.OUTAGE_S / 2)
+        clock.advance(log_following.OUTAGE_S + 1)
         raise Unreachable("it restarts")
 
     async def work() -> list[bytes]:

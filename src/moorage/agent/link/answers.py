@@ -47,7 +47,7 @@ async def send_log(
         return agent_pb2.LogChunk(request_id=request.request_id, data=data, **fields)
 
     try:
-        # Identifies the request, even if the log stays empty for long.
+        # Identifies the request, even if the log stays empty for long. An error of opening it comes next.
         await call.write(chunk(marks_end=True, timed=request.is_timed))
         try:
             async with aclosing(open_log(request)) as pieces:

@@ -30,7 +30,7 @@ from moorage.manager.workloads.site_jobs import as_job
 
 # After this time the status is sent even if the log is empty, so that a following client knows it is
 # connected.
-_FIRST_CHUNK_S = 1.0
+FIRST_CHUNK_S = 1.0
 _LOG_HEADERS = {
     "Content-Type": "text/plain; charset=utf-8",
     "Cache-Control": "no-store",
@@ -198,17 +198,24 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
         timestamps=query.timestamps,
         since_ms=0 if query.since is None else max(1, round(query.since.timestamp() * 1000)),
     )
-    # In a task of its own, so that the timeout does not cancel the read.
-    first = spawn("api.logs", _next(chunks))
+    second: asyncio.Task[bytes | MoorageError | None] | None = None
     try:
-        await asyncio.wait({first}, timeout=_FIRST_CHUNK_S)
-        if first.done() and isinstance(failure := first.result(), MoorageError):
-            raise failure
+        # What goes wrong until the agent answers, however late, is a problem, and no answer that breaks off.
+        chunk = await _next(chunks)
+        if isinstance(chunk, MoorageError):
+            raise chunk
+        if chunk == b"":
+            # In a task of its own, so that the timeout does not cancel the read.
+            second = spawn("api.logs", _next(chunks))
+            await asyncio.wait({second}, timeout=FIRST_CHUNK_S)
+            if second.done() and isinstance(failure := second.result(), MoorageError):
+                raise failure
         response = web.StreamResponse(headers=_LOG_HEADERS)
         response.enable_chunked_encoding()
         await response.prepare(call.request)
         call.request[STREAM] = response
-        chunk = await first
+        if second is not None:
+            chunk = await second
         while chunk is not None:
             if isinstance(chunk, MoorageError):
                 raise chunk
@@ -218,7 +225,7 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
         await response.write_eof()
         return response
     finally:
-        await cancel_and_wait(first)
+        await cancel_and_wait(second)
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()
 

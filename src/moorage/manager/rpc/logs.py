@@ -57,9 +57,10 @@ class LogBroker:
         kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time of each line in
         front of it. ``since_ms``: unix time of the first line; 0: any.
 
-        Before the first chunk, raises ``NotFound`` if there is no log yet, or none with times;
-        ``AgentUnreachable`` if the agent does not respond through any manager and there is no stored part of
-        the log; and ``Conflict`` if it is too old for times.
+        An empty chunk comes first once the agent answers, and before that while there is no kernel yet: until
+        then a reader's answer must not begin. Before any other chunk, raises ``NotFound`` if there is no log
+        yet, or none with times; ``AgentUnreachable`` if the agent does not respond through any manager and
+        there is no stored part of the log; and ``Conflict`` if it is too old for times.
         """
         if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
             raise NotFound(
@@ -67,7 +68,13 @@ class LogBroker:
                 f"{', '.join(dict.fromkeys(kernel.hostname for kernel in session.kernels))}",
                 next_step=f"`moorage describe {session.name}` lists them",
             )
-        kernel = await self._kernel(scope, session, follow, attempt, hostname)
+        kernel = _kernel(session, follow, attempt, hostname)
+        if kernel is None:
+            yield b""
+        while kernel is None:
+            await asyncio.sleep(POLL_S)
+            session = await self._store.sessions.get(scope, session.id)
+            kernel = _kernel(session, follow, attempt, hostname)
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
         request = replace(request, timestamps=timestamps, since_ms=since_ms)
@@ -79,13 +86,15 @@ class LogBroker:
                         raise NotFound(chunk.error)
                     if request.is_timed and not identified and not chunk.timed:
                         raise _too_old(agent_id)
-                    identified = True
-                    if chunk.data:  # the first one only tells whose log it is, before the agent opens it
-                        started = True
+                    if chunk.data or not identified:  # the first one may only tell whose log it is
                         yield chunk.data
-        except (NotFound, AgentUnreachable):
+                    identified = True
+                    started = started or bool(chunk.data)
+        except (NotFound, AgentUnreachable) as error:
             goes_on = follow and session.status not in TERMINAL
             if started or goes_on or request.is_timed or not kernel.log_tail:
+                if isinstance(error, NotFound) and not started:
+                    raise _without_log(session, error) from None
                 raise
             yield kernel.log_tail.encode()
 
@@ -126,28 +135,6 @@ class LogBroker:
             pipe.close()
             del self._readers[request.request_id]
 
-    async def _kernel(
-        self, scope: Scope, session: SessionView, follow: bool, attempt: int | None, hostname: str
-    ) -> KernelView:
-        """The newest kernel that has an agent; with ``follow``, waits for one until the session ends."""
-        while True:
-            named = [k for k in session.kernels if k.hostname == hostname]
-            placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
-            if placed:
-                return placed[-1]
-            if attempt is not None and attempt != session.attempt:
-                raise NotFound(
-                    f"attempt {attempt} of {session.name!r} has no log; the newest is {session.attempt}",
-                    next_step=f"`moorage describe {session.name}` lists the attempts that ran",
-                )
-            if not follow or session.status in TERMINAL:
-                raise NotFound(
-                    f"session {session.name!r} has no log: it is {session.status} and never started",
-                    next_step=f"`moorage describe {session.name}` shows the reason",
-                )
-            await asyncio.sleep(POLL_S)
-            session = await self._store.sessions.get(scope, session.id)
-
     async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: Caller) -> None:
         """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when the reader
         disconnects. Another agent than the one that was asked is refused."""
@@ -170,6 +157,36 @@ class LogBroker:
             # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
             if pipe is not None:
                 pipe.close(broken=not complete)
+
+
+def _kernel(session: SessionView, follow: bool, attempt: int | None, hostname: str) -> KernelView | None:
+    """The newest kernel that has an agent; with ``follow``, None while there may be one later. Raises
+    ``NotFound`` if there is none."""
+    named = [k for k in session.kernels if k.hostname == hostname]
+    placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
+    if placed:
+        return placed[-1]
+    if attempt is not None and attempt != session.attempt:
+        raise NotFound(
+            f"attempt {attempt} of {session.name!r} has no log; the newest is {session.attempt}",
+            next_step=f"`moorage describe {session.name}` lists the attempts that ran",
+        )
+    if not follow or session.status in TERMINAL:
+        raise NotFound(
+            f"session {session.name!r} has no log: it is {session.status} and never started",
+            next_step=f"`moorage describe {session.name}` shows the reason",
+        )
+    return None
+
+
+def _without_log(session: SessionView, error: NotFound) -> NotFound:
+    if session.status not in TERMINAL:
+        return error
+    why = f"{session.status}: {session.detail}" if session.detail else session.status
+    return NotFound(
+        f"{error.message}; session {session.name!r} is {why}",
+        next_step=f"`moorage describe {session.name}` says more",
+    )
 
 
 def _too_old(agent_id: str) -> Conflict:
