@@ -88,6 +88,13 @@ MUTATIONS = (
         CONTAINER_LOGS,
     ),
     Mutation(
+        "memory that ran out in a child is a failure of the program",
+        "agent/kernel/outcome.py",
+        "if exit_code > 0 and oom:",
+        "if False:",
+        ("tests/unit/agent/test_outcome.py",),
+    ),
+    Mutation(
         "bytes that a full disk refuses are not counted",
         "agent/state/log_writer.py",
         "self.end += len(data)",

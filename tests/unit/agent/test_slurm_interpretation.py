@@ -101,6 +101,18 @@ def test_launcher_knows_the_end_before_slurm_and_after_slurm_has_forgotten(job: 
 
 
 @pytest.mark.parametrize(
+    ("counted", "state", "oom"),
+    [(True, "RUNNING", True), (False, "OUT_OF_MEMORY", True), (False, "FAILED", False)],
+)
+def test_memory_that_ran_out_is_known_from_the_launcher_or_from_slurm(
+    counted: bool, state: str, oom: bool
+) -> None:
+    """Also where another process than the main program was killed."""
+    found = interpret(Job("7", "mg-x", state), Marks(address=UP, exit=Exit(1, oom=counted)))
+    assert (found.exit_code, found.oom) == (1, oom)
+
+
+@pytest.mark.parametrize(
     ("at", "code", "reason", "stopped", "over"),
     [
         (995.0, -15, "", False, True),

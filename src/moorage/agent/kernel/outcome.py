@@ -59,6 +59,10 @@ def determine_outcome(
         return Outcome(state, None, Reason.KILLED, detail)
     if exit_code == 0:
         return Outcome(state, 0, Reason.EXIT_ZERO, detail)
+    if exit_code > 0 and oom:
+        # Such as a data loader, or the program behind `sh -c`: its parent then fails in its own way.
+        detail = f"the Linux OOM killer ended a process of it; exit code {exit_code}"
+        return Outcome(state, exit_code, Reason.OOM, detail)
     if exit_code > 0:
         return Outcome(state, exit_code, Reason.EXIT_NONZERO, detail or f"exit code {exit_code}")
     number = -exit_code

@@ -271,7 +271,8 @@ class RuntimeObservation:
     """State of a kernel as seen by its runtime: QUEUED (a site has it in its queue), CREATING, RUNNING (its
     process lives), EXITED, GONE or UNKNOWN.
 
-    ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel
+    ``exit_code`` is negative for a signal, None if unknown. ``oom``: Linux has killed a process of the kernel
+    for want of memory, its main program or another. ``all_exited``: no process of an EXITED kernel
     remains. ``never_started``: the program never ran; ``detail`` has the reason. ``lease_expired``: its
     supervisor ended it.
 

@@ -85,6 +85,7 @@ class Program:
         os.set_blocking(self.wakeup, False)
         signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self.on_term)
+        ooms = oom_kills()
         try:
             process = subprocess.Popen(
                 argv, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -98,7 +99,7 @@ class Program:
         self.write("started.json", started)
         code = self.watch(process, wakeup)
         kill(process.pid, signal.SIGKILL)  # what it left running
-        self.end(code, self.reason)
+        self.end(code, self.reason, oom=oom_kills() > ooms)
         return code if code >= 0 else 128 - code
 
     def watch(self, process: subprocess.Popen[bytes], wakeup: int) -> int:
@@ -146,12 +147,38 @@ class Program:
     def on_term(self, number: int, frame: Any) -> None:
         self.terms += 1
 
-    def end(self, code: int | None, reason: str, never_started: bool = False) -> None:
-        end = {"code": code, "reason": reason, "never_started": never_started}
+    def end(self, code: int | None, reason: str, never_started: bool = False, oom: bool = False) -> None:
+        end = {"code": code, "reason": reason, "never_started": never_started, "oom": oom}
         self.write("exit.json", dict(end, at=time.time()))
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         write_private(os.path.join(self.folder, name), json.dumps(value), 0o600)
+
+
+def oom_kills() -> int:
+    """Processes that Linux has killed for want of memory in the control group of the job so far. 0 where the
+    site has none."""
+    for line in read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            counters = read(f"/sys/fs/cgroup{path}/memory.events")
+        elif "memory" in controllers.split(","):
+            counters = read(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
+        else:
+            continue
+        for counter in counters.splitlines():
+            if counter.startswith("oom_kill "):
+                return int(counter.split()[1])
+    return 0
+
+
+def read(path: str) -> str:
+    """ "" if it cannot be read."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def write_private(path: str, text: str, mode: int) -> None:

@@ -186,7 +186,8 @@ def _exit(end: Mapping[str, Any]) -> Exit | None:
         return None
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < _LATEST:
         return None
-    return Exit(code, reason[:_OUTPUT_BYTES], never_started, float(at))
+    # The launcher of an older release does not tell whether memory ran out.
+    return Exit(code, reason[:_OUTPUT_BYTES], never_started, float(at), end.get("oom") is True)
 
 
 def _is_int(value: object, least: int, most: int) -> TypeGuard[int]:

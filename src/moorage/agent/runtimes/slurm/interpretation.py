@@ -74,12 +74,14 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Exit:
     """The end of the program as its launcher saw it. ``reason``: ``terminated`` if the job had got SIGTERM.
-    ``at``: unix seconds of the job's node."""
+    ``at``: unix seconds of the job's node. ``oom``: Linux has killed a process of the job for want of
+    memory."""
 
     code: int | None
     reason: str = ""
     never_started: bool = False
     at: float = 0.0
+    oom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ def interpret(
     if job is not None and job.state in WAITING:
         return RuntimeObservation(ObservedState.QUEUED, detail=explain(job), expected_start=job.start)
     if marks.exit is not None:
-        return _exited(marks.exit, marks, all_exited=job is None or not job.is_active)
+        oom = marks.exit.oom or (job is not None and job.state == "OUT_OF_MEMORY")
+        return _exited(marks.exit, marks, oom=oom, all_exited=job is None or not job.is_active)
     if job is None:
         return _unlisted(marks, submitted, never)
     if job.state in ENDED:
@@ -146,13 +149,14 @@ def _unlisted(marks: Marks, submitted: bool, never: bool) -> RuntimeObservation:
     return RuntimeObservation(ObservedState.GONE, detail=detail)
 
 
-def _exited(end: Exit, marks: Marks, *, all_exited: bool) -> RuntimeObservation:
+def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeObservation:
     over = marks.ends_at is not None and end.at >= marks.ends_at - _WALLTIME_MARGIN_S
     # Many engines take SIGTERM as an orderly end, and exit with 0.
     ended = end.code is not None and (end.code < 0 or end.reason == "terminated")
     return RuntimeObservation(
         ObservedState.EXITED,
         end.code,
+        oom=oom,
         all_exited=all_exited,
         never_started=end.never_started,
         detail=end.reason if end.never_started else "",
