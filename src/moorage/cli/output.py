@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
+from moorage.cli.summary import shown_status
 from moorage.common.model.durations import format_duration
 from moorage.common.model.printable import CONTROL as CONTROL
 from moorage.common.model.printable import printable as printable
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # A column of a table is never cut below this, in cells: as wide as ``RUNNING`` and a space.
 _LEAST_WIDTH = 8
 _STYLES = {
-    **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
+    **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS", "SUCCEEDED"), "green"),
     **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
     **dict.fromkeys(
         ("PENDING", "SCHEDULED", "PREPARING", "QUEUED", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
@@ -209,7 +210,7 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     ):
         why = view.detail  # as the warning of an idle session
     progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
-    row = [view.name, view.type, view.status, progress, agents_of(view)]
+    row = [view.name, view.type, shown_status(view), progress, agents_of(view)]
     row += [format_age(now, view.created_at), why]
     if wide:
         row += [

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
+from moorage.common.model.status import LIVE, TERMINAL, Result, SessionType, Status
 
 if TYPE_CHECKING:
     from moorage.common.model.spec import Port
@@ -28,6 +28,7 @@ _STAGE_NAMES = {
     Status.ERROR: "failed",
 }
 
+_RESULTS = {Result.SUCCESS: "SUCCEEDED", Result.FAILED: "FAILED"}
 _STARTING = (Status.PREPARING, Status.QUEUED, Status.CREATING)
 
 
@@ -97,6 +98,12 @@ def failed_replica(view: EndpointView) -> ReplicaView | None:
     """The newest replica that ended in ERROR."""
     failed = [replica for replica in view.sessions if replica.status is Status.ERROR]
     return max(failed, key=lambda replica: replica.session_id, default=None)
+
+
+def shown_status(view: SessionView) -> str:
+    """The status for people: a program that has ended has succeeded or failed."""
+    ended = view.status == Status.TERMINATED  # listings are read without types
+    return _RESULTS.get(view.result, str(view.status)) if ended else str(view.status)
 
 
 def has_ended(view: SessionView) -> bool:

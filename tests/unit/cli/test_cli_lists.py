@@ -9,10 +9,11 @@ from invoke import Run
 from scripted_session import CREATED_AT, batch, fails_with
 
 from moorage.cli.output import endpoint_row
+from moorage.cli.summary import shown_status
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
-from moorage.common.model.status import AgentStatus, Status
+from moorage.common.model.status import AgentStatus, Result, Status
 from moorage.common.views.endpoints import EndpointView
 from moorage.common.views.resources import DoubtfulJobView, Hold, OfferView, SiteNodesView
 from moorage.common.views.steps import StepRef
@@ -39,6 +40,18 @@ def test_ps_shows_live_sessions_and_with_all_also_ended_ones(manager: FakeManage
         "tiny-r1",
     ]
     assert moorage("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
+
+
+@pytest.mark.parametrize(("code", "shown"), [(0, "SUCCEEDED"), (3, "FAILED")])
+def test_success_and_failure_are_two_statuses_for_people(
+    manager: FakeManager, moorage: Run, code: int, shown: str
+) -> None:
+    ended = manager.add_session(batch("job"), status=Status.TERMINATED, script=[], exit_code=code)
+    assert moorage("ps", "-a").stdout.splitlines()[1].split()[2] == shown
+    assert f"{shown} for " in moorage("describe", "job").stdout
+    assert json.loads(moorage("ps", "-a", "-o", "json").stdout)["sessions"][0]["status"] == "TERMINATED"
+    without = ended.view().model_copy(update={"result": Result.UNDEFINED})
+    assert shown_status(without) == "TERMINATED", "such as a stopped notebook"
 
 
 def test_ps_and_describe_show_the_step_of_a_session(manager: FakeManager, moorage: Run) -> None:

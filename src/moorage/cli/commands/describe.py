@@ -30,7 +30,7 @@ from moorage.cli.output import (
     step_label,
 )
 from moorage.cli.start_times import start_text
-from moorage.cli.summary import current_activity, explain_failure, next_steps
+from moorage.cli.summary import current_activity, explain_failure, next_steps, shown_status
 from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
@@ -141,12 +141,11 @@ def print_session(
     now: datetime,
     idle: IdleView | None = None,
 ) -> None:
-    result = f" ({view.result})" if view.status is Status.TERMINATED else ""
     facts = [
         ("session", view.name),
         ("id", view.id),
         ("type", str(view.type)),
-        ("status", f"{view.status}{result} for {format_age(now, view.status_since)}"),
+        ("status", f"{shown_status(view)} for {format_age(now, view.status_since)}"),
         *_activity(view, now),
         *_reloads(view, now),
         ("deadline", f"{format_age(view.deadline_at, now)} left" if view.deadline_at else ""),
