@@ -13,7 +13,7 @@ const TONES: Record<string, Tone> = {
   TERMINATED: "off",
   CANCELLED: "off",
   ERROR: "bad",
-  SUCCESS: "good",
+  SUCCEEDED: "good",
   FAILED: "bad",
   ALIVE: "good",
   SUSPECT: "wait",
@@ -45,6 +45,13 @@ const TONES: Record<string, Tone> = {
   soft: "wait",
   exhausted: "bad",
 };
+
+const RESULTS: Record<string, string> = { SUCCESS: "SUCCEEDED", FAILED: "FAILED" };
+
+/** The status of a session for people: a program that has ended has succeeded or failed. */
+export function shownStatus(session: { status: string; result?: string }): string {
+  return (session.status === "TERMINATED" && RESULTS[session.result ?? ""]) || session.status;
+}
 
 /** A status: a dot whose shape and colour tell its kind, and its name. */
 export function StatusText({ status }: { status: string }) {

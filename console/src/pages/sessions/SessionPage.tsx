@@ -10,7 +10,7 @@ import { duration, reasonText, slotsText, visible } from "@/parts/format";
 import { Facts, Page, Section } from "@/parts/Page";
 import { Progress } from "@/parts/Progress";
 import { Empty, Loaded } from "@/parts/States";
-import { StatusText } from "@/parts/Status";
+import { StatusText, shownStatus } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { WhyDetails } from "@/parts/Why";
 import { t } from "@/texts";
@@ -40,7 +40,7 @@ function Shown({ session: found }: { session: Session }) {
       title={visible(found.name)}
       lead={
         <>
-          <StatusText status={found.status} /> · {found.type} · {visible(found.project ?? "")}/
+          <StatusText status={shownStatus(found)} /> · {found.type} · {visible(found.project ?? "")}/
           {visible(found.user ?? "")}
         </>
       }
@@ -165,10 +165,6 @@ function About({ session }: { session: Session }) {
                 {session.endpoint}
               </Link>
             ) : null,
-          ],
-          [
-            t("session.result"),
-            session.result === "UNDEFINED" ? "" : <StatusText key="result" status={session.result} />,
           ],
           [
             "id",

@@ -9,7 +9,7 @@ import { type Column, DataTable } from "@/parts/DataTable";
 import { reasonText, slotsText, visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
-import { StatusText } from "@/parts/Status";
+import { StatusText, shownStatus } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
@@ -23,7 +23,11 @@ const COLUMNS: Column<Session>[] = [
       </Link>
     ),
   },
-  { key: "status", header: t("field.status"), cell: (session) => <StatusText status={session.status} /> },
+  {
+    key: "status",
+    header: t("field.status"),
+    cell: (session) => <StatusText status={shownStatus(session)} />,
+  },
   { key: "type", header: t("field.type"), wide: true, cell: (session) => session.type },
   { key: "user", header: t("field.user"), wide: true, cell: (session) => visible(session.user ?? "") },
   {
