@@ -300,6 +300,8 @@ class MemoryLogs:
     ) -> AsyncIterator[bytes]:
         self.requests.append((session.name, tail_lines, follow))
         try:
+            if not self.chunks:
+                yield b""  # the agent has answered
             for chunk in self.chunks:
                 if isinstance(chunk, Exception):
                     raise chunk
