@@ -59,7 +59,7 @@ async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -
     assert "3 kernels, single-node" in description
     assert "do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES" in " ".join(description.split())
     assert "completed" in description
-    assert "SUCCESS" in description
+    assert "SUCCEEDED" in description
 
 
 @pytest.mark.timeout(180)

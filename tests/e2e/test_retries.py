@@ -33,4 +33,4 @@ async def test_failed_program_is_retried_and_each_attempt_keeps_its_log(one_node
     description = (await asyncio.to_thread(platform.run, "describe", "again")).stdout
     assert "requeue" in description
     assert "retry 1 of 1, not before 5 s from now" in description
-    assert "SUCCESS" in description
+    assert "SUCCEEDED" in description
