@@ -14,7 +14,7 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,8 +113,12 @@ def port_range(ports: range) -> str:
     return f"{ports[0]}-{ports[-1]}"
 
 
-def number(room: range) -> int:
-    """One of this process's numbers in ``ENGINES`` or ``NETWORKS``; the first comes again after the last."""
+def number(room: range, used: Collection[int] = ()) -> int:
+    """One of this process's numbers in ``ENGINES`` or ``NETWORKS``, and none of ``used``; the first comes
+    again after the last."""
+    share = OWN.share(room)
+    if set(share) <= set(used):
+        raise ValueError(f"all {len(share)} numbers of this process are in use")
     if room not in _numbers:
-        _numbers[room] = itertools.cycle(OWN.share(room))
-    return next(_numbers[room])
+        _numbers[room] = itertools.cycle(share)
+    return next(one for one in _numbers[room] if one not in used)

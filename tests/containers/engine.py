@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from moorage.agent.runtimes import procfs
 from tests.addresses import ENGINES, number
@@ -48,6 +48,9 @@ class PrivateEngine:
     ``networks``: maximum number of networks (a power of two), each with 16 addresses for 28
     ``network_bits``."""
 
+    # Places of those that were not closed. With five in one process, the fifth took the bridge of the first.
+    _used: ClassVar[set[int]] = set()
+
     def __init__(
         self,
         folder: Path,
@@ -64,7 +67,8 @@ class PrivateEngine:
         # The name is unique because it is also the namespace in containerd.
         self.folder = folder = folder / f"engine-{os.getpid()}-{next(_serials)}"
         self.socket = folder / "docker.sock"
-        place = number(ENGINES)
+        self._place = place = number(ENGINES, self._used)
+        self._used.add(place)
         self._bridge = f"mge{place}"
         # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it.
         self._address = f"198.18.{place}.1/24"
@@ -173,6 +177,7 @@ class PrivateEngine:
         for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
         shutil.rmtree(self.folder)
+        self._used.discard(self._place)
 
     def _answers(self) -> bool:
         try:

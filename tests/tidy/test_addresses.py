@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.addresses import AGENT_PORTS, ENGINES, LANE, LANES, NETWORKS, PORTS, Place, claim_lane
+from tests.addresses import AGENT_PORTS, ENGINES, LANE, LANES, NETWORKS, PORTS, Place, claim_lane, number
 
 # Of one lane, at most: what the Makefile starts, and what the numbers of engines suffice for.
 WORKERS = {PORTS: 12, NETWORKS: 12, ENGINES: 8}
@@ -89,3 +89,14 @@ def test_no_address_is_made_from_the_number_of_a_process() -> None:
     modulo = re.compile(r"getpid\(\)\s*%")
     files = [file for file in Path(__file__).parents[1].rglob("*.py") if modulo.search(file.read_text())]
     assert files == []
+
+
+def test_a_number_in_use_is_not_given_again() -> None:
+    used: set[int] = set()
+    with pytest.raises(ValueError, match="in use"):
+        while True:
+            found = number(ENGINES, used)
+            assert found not in used
+            used.add(found)
+    used.discard(freed := min(used))
+    assert [number(ENGINES, used) for _ in range(2)] == [freed, freed]
