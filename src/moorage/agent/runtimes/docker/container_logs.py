@@ -11,10 +11,11 @@ number of the next one says so.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +40,8 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.2, 10.0
 # A reading has some more messages than were counted since the last one.
 _SPARE, _LARGER = 16, 16
 _ALL = 0
-_POSITION = "copied.json"
+_POSITION, _LOCK = "copied.json", "copied.lock"
+_LOCKED_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Copy:
         self._counted = 0
         self._lock = asyncio.Lock()
         self._writer: Log | None = None
-        self._position = Position()
+        self._position = self._saved = Position()
         self._task = spawn(f"docker.log.{kernel_id}", self._run())
 
     async def close(self) -> None:
@@ -129,12 +131,13 @@ class Copy:
         async with self._lock:
             if self.is_over:
                 return
-            if self._writer is None and not await asyncio.to_thread(self._open):
-                self.is_over = True
-                return
-            tail, self._counted = self._counted + _SPARE, 0
-            while not await self._read(tail if self._position.channel else _ALL):
-                tail *= _LARGER
+            async with _only_copy(self._store.folder(self.kernel_id)):
+                if not await asyncio.to_thread(self._open):
+                    self.is_over = True
+                    return
+                tail, self._counted = self._counted + _SPARE, 0
+                while not await self._read(tail if self._position.channel else _ALL):
+                    tail *= _LARGER
 
     async def finish(self) -> None:
         """Copy all that a container that has ended has written."""
@@ -210,12 +213,18 @@ class Copy:
         return await self._read(_ALL)
 
     def _open(self) -> bool:
-        """Continue a copy that another agent has begun. False: an older release has made a whole one."""
+        """Continue where this copy, or that of another agent, has ended. False: an older release has made a
+        whole one."""
         folder = self._store.folder(self.kernel_id)
-        if any(is_renamed(path) for path, _ in log_paths(folder)):
+        position = _load(folder / _POSITION)
+        if self._writer is not None:
+            if position == self._saved:
+                return True
+            self._writer.close()  # another one has copied meanwhile
+        elif any(is_renamed(path) for path, _ in log_paths(folder)):
             return False
         self._writer = self._store.writer(self.kernel_id, precision_ms=1)
-        self._position = _load(folder / _POSITION)
+        self._position = self._saved = position
         return True
 
     def _append(self, messages: list[Message]) -> None:
@@ -235,12 +244,33 @@ class Copy:
             position = position.behind(message)
         if piece:
             writer.write(b"".join(piece), time_ms(time))
-            self._position = position
+            self._position = self._saved = position
             _save(self._store.folder(self.kernel_id) / _POSITION, position)
 
 
 # The length of a time in RFC 3339 up to its milliseconds.
 _TO_MS = len("2026-11-26T00:29:46.958")
+
+
+def _open_lock(folder: Path) -> int:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+@asynccontextmanager
+async def _only_copy(folder: Path) -> AsyncIterator[None]:
+    """Wait until no other copy is made of the log in ``folder``. One agent makes one; nothing but this keeps
+    a second agent of the same state from writing each message again."""
+    lock = _open_lock(folder)
+    try:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            await asyncio.sleep(_LOCKED_S)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _load(path: Path) -> Position:
