@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.gc import freeze_startup_objects
 from tests import addresses  # noqa: F401 - before the workers are started: they have the lane of this run
-from tests.databases import DatabaseServer, connected, database_at, execute
+from tests.databases import DatabaseServer, connected, database_at, execute, trust_local_connections
 from tests.examples import load_profile
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ async def postgres_dsn(database_dir: Path) -> AsyncIterator[str]:
     from moorage.manager.postgres import EmbeddedPostgres
 
     async with EmbeddedPostgres(database_dir / "pg", clock=SystemClock(), extra=FORGETFUL) as postgres:
+        await trust_local_connections(postgres.dsn)
         yield postgres.dsn
 
 

@@ -27,9 +27,10 @@ class Tier(StrEnum):
 def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
     """Return the ``count`` names whose turn it is at commit ``number`` (commits up to HEAD, from 0).
 
-    ``len(names) / count`` consecutive numbers have each name once, in an order that is drawn from the
-    block's own seed: with a fixed order, submissions of ten commits would meet the same names for ever.
-    ``len(names)`` must be a multiple of ``count``.
+    ``names`` are in the order of their cost. They are split into ``count`` groups, of which each number gets
+    one name each: two of the dearer half never come together. ``len(names) / count`` consecutive numbers have
+    each name once, in an order that is drawn from the block's own seed: with a fixed order, submissions of
+    ten commits would meet the same names for ever. ``len(names)`` must be a multiple of ``count``.
     """
     if not names:
         return []
@@ -37,9 +38,19 @@ def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
     if block_length * count != len(names):
         raise ValueError(f"{len(names)} steps in turn cannot be taken {count} at a time")
     block, position = divmod(number, block_length)
-    order = list(names)
-    random.Random(block).shuffle(order)
-    return order[position * count : (position + 1) * count]
+    generator = random.Random(block)
+    chosen = []
+    for first in range(0, len(names), block_length):
+        group = list(names[first : first + block_length])
+        generator.shuffle(group)
+        chosen.append(group[position])
+    return chosen
+
+
+def names_in_turn(steps: Iterable[Step]) -> list[str]:
+    """Names of the steps that take turns, the cheapest first."""
+    candidates = [step for step in steps if step.in_turn]
+    return [step.name for step in sorted(candidates, key=lambda step: cost(step, Extent.GATE))]
 
 
 def touched(step: Step, changed: Iterable[str]) -> str:
@@ -62,7 +73,7 @@ def choose(
     everything is not judged for an hour. What does not fit keeps its smoke case and says so in its reason:
     ``make full`` runs it.
     """
-    turns = in_turn([step.name for step in steps if step.in_turn], number)
+    turns = in_turn(names_in_turn(steps), number)
     chosen: dict[str, ChosenStep] = {}
     wanted: list[tuple[Step, str]] = []
     for step in steps:

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tools.gate.choice import Tier, choose, in_turn
+from tools.gate.choice import Tier, choose, in_turn, names_in_turn
 from tools.gate.steps import Extent, Kind, Step, read_steps
 
 STEPS = read_steps(Path(__file__).parents[3] / "tests" / "steps.toml")
-IN_TURN = [step.name for step in STEPS if step.in_turn]
+IN_TURN = names_in_turn(STEPS)
 
 
 def step(name: str, kind: Kind, **values: object) -> Step:
@@ -62,6 +62,12 @@ def test_at_most_nine_commits_pass_without_an_integration() -> None:
         for name in in_turn(IN_TURN, number):
             last[name] = number
         assert number - min(last.values()) <= 9
+
+
+def test_two_of_the_dearer_half_never_come_together() -> None:
+    dearer = set(IN_TURN[5:])
+    assert {"docker", "install"} <= dearer
+    assert {len(dearer.intersection(in_turn(IN_TURN, number))) for number in range(1_000)} == {1}
 
 
 def test_steps_in_turn_must_divide_evenly() -> None:
