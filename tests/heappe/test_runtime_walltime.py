@@ -116,7 +116,7 @@ async def test_a_job_that_is_cancelled_at_the_site_has_not_reached_its_walltime(
         await at.server.cluster.cancel(job.scheduler_id, at.server.clock.now())
         await at.pass_time(120)
         ended = await at.runtime.observe(handle)
-        assert (ended.state, ended.walltime_over) == (S.EXITED, False)
+        assert (ended.state, ended.exit_code, ended.walltime_over) == (S.EXITED, -15, False), "no success"
         await at.pass_time(WALLTIME_S)
         assert not (await at.runtime.observe(handle)).walltime_over, "not later, either"
 

@@ -117,20 +117,24 @@ _ENDED_LATE = case(_BASE, J.FINISHED, exit_code=0, terminated=True, ended_at=NOW
 
 
 @pytest.mark.parametrize(
-    ("facts", "over"),
+    ("facts", "code", "over"),
     [
-        (_ENDED_LATE, True),
-        (replace(_ENDED_LATE, exit_code=143), True),
-        (replace(_ENDED_LATE, terminated=False), False),
-        (replace(_ENDED_LATE, stopping=True), False),
-        (replace(_ENDED_LATE, ended_at=NOW - LAG_S - 1, running_at=NOW - WALLTIME + LAG_S), False),
-        (replace(_ENDED_LATE, running_at=NOW - 1000), False),
+        (_ENDED_LATE, 0, True),
+        (replace(_ENDED_LATE, exit_code=143), 143, True),
+        (replace(_ENDED_LATE, terminated=False), 0, False),
+        # What ends when it is asked to has not succeeded, whoever has asked.
+        (replace(_ENDED_LATE, stopping=True), -15, False),
+        (replace(_ENDED_LATE, ended_at=NOW - LAG_S - 1, running_at=NOW - WALLTIME + LAG_S), -15, False),
+        (replace(_ENDED_LATE, running_at=NOW - 1000), -15, False),
+        (replace(_ENDED_LATE, running_at=NOW - 1000, exit_code=143), 143, False),
+        (replace(_ENDED_LATE, running_at=NOW - 1000, state=J.CANCELED), -15, False),
     ],
-    ids=["exit-0", "exit-143", "by-itself", "stopped", "ended-before", "within-the-walltime"],
-)
-def test_an_orderly_end_at_the_walltime(facts: Facts, over: bool) -> None:
+    ids=["exit-0", "exit-143", "by-itself", "stopped", "ended-before", "within-the-walltime", "failing",
+         "scancel"],
+)  # fmt: skip
+def test_an_orderly_end_at_the_walltime(facts: Facts, code: int, over: bool) -> None:
     seen = interpret(facts).observation
-    assert (seen.state, seen.exit_code, seen.walltime_over) == (S.EXITED, facts.exit_code, over)
+    assert (seen.state, seen.exit_code, seen.walltime_over) == (S.EXITED, code, over)
 
 
 @pytest.mark.parametrize("hours", [-11, -3.5, 0, 1, 2, 5.75, 13])

@@ -45,3 +45,10 @@ def test_determine_outcome(
     arguments = {"oom": False, "refused": False, "detail": "", "cause": None} | overrides
     outcome = determine_outcome(state, code, **arguments)  # type: ignore[arg-type]
     assert (outcome.state, outcome.exit_code, outcome.reason) == expected
+
+
+def test_a_kill_is_told_with_what_the_runtime_knows_of_it() -> None:
+    outcome = determine_outcome(
+        S.EXITED, -15, oom=False, refused=False, detail="its job was cancelled", cause=None
+    )
+    assert outcome.detail == "killed by SIGTERM: its job was cancelled"

@@ -135,6 +135,22 @@ def test_kill_at_the_walltime_is_told_from_others(
     assert interpret(None, marks).walltime_over is over
 
 
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (Exit(0, "terminated", at=500.0), -15),
+        (Exit(0, "", at=500.0), 0),
+        (Exit(3, "terminated", at=500.0), 3),
+        (Exit(0, "terminated", at=995.0), 0),  # by the walltime
+    ],
+)
+def test_what_ends_when_it_is_asked_to_has_not_succeeded(end: Exit, code: int) -> None:
+    """An orderly end after scancel."""
+    seen = interpret(Job("7", "mg-x", "CANCELLED"), Marks(address=UP, exit=end, ends_at=1000.0))
+    assert seen.exit_code == code
+    assert ("asked to end" in seen.detail) is (code == -15)
+
+
 def test_job_that_the_site_does_not_list() -> None:
     assert interpret(None, Marks(), submitted=True).state is S.GONE
     assert interpret(None, Marks(), submitted=False).state is S.QUEUED

@@ -70,4 +70,5 @@ def determine_outcome(
         return Outcome(state, exit_code, Reason.OOM, "the Linux OOM killer ended it")
     if name := _CRASHES.get(number):
         return Outcome(state, exit_code, Reason.EXIT_NONZERO, f"it crashed with {name}")
-    return Outcome(state, exit_code, Reason.KILLED, f"killed by {_KILLS.get(number, f'signal {number}')}")
+    killed = f"killed by {_KILLS.get(number, f'signal {number}')}"
+    return Outcome(state, exit_code, Reason.KILLED, f"{killed}: {detail}" if detail else killed)

@@ -1,6 +1,8 @@
-"""Parts that runtimes of batch systems share: names of jobs, submissions in doubt, the launcher in a job."""
+"""Parts that runtimes of batch systems share: names and ends of jobs, submissions in doubt, the launcher in
+a job."""
 
+from moorage.agent.runtimes.batch.ends import program_end
 from moorage.agent.runtimes.batch.names import JobName, agent_part, kernel_part
 from moorage.agent.runtimes.batch.submission import Candidate, Verdict, resolve
 
-__all__ = ["Candidate", "JobName", "Verdict", "agent_part", "kernel_part", "resolve"]
+__all__ = ["Candidate", "JobName", "Verdict", "agent_part", "kernel_part", "program_end", "resolve"]

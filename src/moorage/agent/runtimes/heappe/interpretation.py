@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from moorage.agent.runtimes.base import RuntimeObservation
+from moorage.agent.runtimes.batch import program_end
 from moorage.agent.runtimes.heappe.wire import JobState
 from moorage.common.model.status import ObservedState
 
@@ -45,6 +46,7 @@ class Facts:
     happened.
 
     ``state``, ``reason``, ``started``: as the database shows them; ``seen_at``: when it was read.
+    ``refusal``: why the site says nothing, if it does say that.
     ``created_at``: when we created it; ``created``: what the server says about that. ``doubted_at``: when the
     answer to its submit was lost. ``running_at``: when it was first seen running. ``answered_at``,
     ``silent_at``: the last request or probe that reached the engine, and that certainly did not. ``gone_at``:
@@ -59,6 +61,7 @@ class Facts:
     state: JobState = JobState.UNKNOWN
     seen_at: float | None = None
     reason: str = ""
+    refusal: str = ""
     started: datetime | None = None
     created: datetime | None = None
     created_at: float | None = None
@@ -123,11 +126,7 @@ def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
     if facts.deleted:
         return Interpretation(RuntimeObservation(ObservedState.GONE))
     if facts.exit_code is not None:
-        over = _ended_at_walltime(facts, ends_at)
-        detail = _WALLTIME_OVER if over else ""
-        return Interpretation(
-            RuntimeObservation(ObservedState.EXITED, facts.exit_code, detail=detail, walltime_over=over)
-        )
+        return Interpretation(_exited(facts, facts.exit_code, ends_at))
     is_stale = facts.seen_at is None or facts.now - facts.seen_at > STALE_S
     if is_stale or facts.state is JobState.UNKNOWN:
         return _silent(facts)
@@ -155,7 +154,8 @@ def _silent(facts: Facts) -> Interpretation:
     """The site does not say. A job that answers runs; of any other nothing is known."""
     if facts.answers:
         return Interpretation(RuntimeObservation(ObservedState.RUNNING))
-    return Interpretation(RuntimeObservation(ObservedState.UNKNOWN, detail="the site does not answer"))
+    detail = facts.refusal or "the site does not answer"
+    return Interpretation(RuntimeObservation(ObservedState.UNKNOWN, detail=detail))
 
 
 def _configuring(facts: Facts) -> Interpretation:
@@ -233,6 +233,14 @@ def _guessed(facts: Facts) -> Doubt | None:
         return None
     why = "it waited for three times its walltime, after which sites that call back only guess that it failed"
     return Doubt(why, _NOT_CANCELLED, facts.created_at + 2 * waited_s + facts.walltime_s)
+
+
+def _exited(facts: Facts, code: int, ends_at: float | None) -> RuntimeObservation:
+    """The job has written how its program ended."""
+    if _ended_at_walltime(facts, ends_at):
+        return RuntimeObservation(ObservedState.EXITED, code, detail=_WALLTIME_OVER, walltime_over=True)
+    counts, detail = program_end(code, facts.terminated)
+    return RuntimeObservation(ObservedState.EXITED, counts, detail=detail)
 
 
 def _ended_at_walltime(facts: Facts, ends_at: float | None) -> bool:

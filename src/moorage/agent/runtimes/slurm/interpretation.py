@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moorage.agent.runtimes.base import RuntimeObservation
-from moorage.agent.runtimes.batch import Candidate
+from moorage.agent.runtimes.batch import Candidate, program_end
 from moorage.common.model.status import ObservedState
 
 # States of Slurm in which a job waits, holds a node, or has left it. Any other one is unknown to us.
@@ -153,15 +153,17 @@ def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeO
     over = marks.ends_at is not None and end.at >= marks.ends_at - _WALLTIME_MARGIN_S
     # Many engines take SIGTERM as an orderly end, and exit with 0.
     ended = end.code is not None and (end.code < 0 or end.reason == "terminated")
+    over = over and not marks.stopped and ended
+    code, detail = program_end(end.code, end.reason == "terminated" and not over)
     return RuntimeObservation(
         ObservedState.EXITED,
-        end.code,
+        code,
         oom=oom,
         all_exited=all_exited,
         never_started=end.never_started,
-        detail=end.reason if end.never_started else "",
+        detail=end.reason if end.never_started else detail,
         lease_expired=end.reason == "no-contact",
-        walltime_over=over and not marks.stopped and ended,
+        walltime_over=over,
     )
 
 
