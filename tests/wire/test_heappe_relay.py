@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import aiohttp
 import pytest
 from tests.wire.heappe_harness import framed, plain
+
+from moorage.common.aio.clock import ManualClock
 
 _CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -124,6 +127,36 @@ async def test_requests_wait_while_the_server_is_down() -> None:
         await at.server.resume()
         async with await asyncio.wait_for(asking, 60) as got:
             assert got.status == 200
+
+
+@pytest.mark.parametrize("way", [plain, framed])
+@pytest.mark.parametrize(
+    "trap",
+    [{"gateway_html": 1}, {"gateway_html": 1, "gateway_status": 503}, {"rate_limited": 1}, {"empty_500": 1}],
+)
+async def test_what_a_gateway_refuses_is_sent_again(way: Any, trap: dict[str, int]) -> None:
+    """It has not come to the engine, with our relay in the job or without."""
+    async with way() as at:
+        at.server.switches.only = "DataTransfer/HttpPostToJobNodeStream"
+        for name, value in trap.items():
+            setattr(at.server.switches, name, value)
+        asking = asyncio.create_task(at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT))
+        while not asking.done():
+            await asyncio.sleep(0.2)
+            if isinstance(at.clock, ManualClock):
+                await at.advance(0.2)
+        async with await asking as got:
+            assert got.status == 200
+        assert at.server.calls["DataTransfer/HttpPostToJobNodeStream"] == 2
+
+
+async def test_what_a_gateway_gave_up_waiting_for_is_not_sent_again() -> None:
+    async with plain() as at:
+        at.server.switches.only = "DataTransfer/HttpPostToJobNodeStream"
+        at.server.switches.gateway_html, at.server.switches.gateway_status = 1, 504
+        async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT) as got:
+            assert got.status == 502
+        assert at.server.calls["DataTransfer/HttpPostToJobNodeStream"] == 1
 
 
 async def test_a_request_that_the_engine_may_have_seen_is_cut_off_and_not_repeated() -> None:

@@ -32,7 +32,7 @@ _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "traile
 # The engine certainly never saw these requests.
 UNSENT = frozenset({Problem.SESSION, Problem.NO_TUNNEL, Problem.TUNNEL})
 _UNAVAILABLE = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL, Problem.NO_TUNNELS_LEFT, Problem.NOT_RUNNING,
-                          Problem.BUSY})  # fmt: skip
+                          Problem.BUSY, Problem.CREDENTIALS})  # fmt: skip
 # It may have seen these, but has not begun to answer.
 _IN_DOUBT = frozenset({Problem.UNREACHABLE, Problem.GATEWAY, Problem.INTERNAL, Problem.UPSTREAM})
 # How long a request waits until the engine can be reached.
@@ -94,7 +94,7 @@ class Relay:
                 if error.problem is Problem.SESSION:
                     if attempt or not await self._client.transport.renew_session(used):
                         raise
-                elif error.problem in _UNAVAILABLE or error.unsent or (way is None and error.is_outage):
+                elif _is_unseen(error) or (way is None and error.is_outage):
                     is_dead = way is not None and not attempt and error.problem in UNSENT
                     if way is None or not is_dead or not await self._renew(keeper, way, error):
                         keeper.missed(error)
@@ -157,6 +157,15 @@ class Relay:
             else:
                 cut_off(request)
             return response
+
+
+def _is_unseen(error: HeappeFailed) -> bool:
+    """Whether the engine certainly never saw the request. HEAppE answers 200 once it has passed one on: any
+    other status is of the gateway in front of it, or of HEAppE before that. 504 is of a gateway that has
+    waited for the answer."""
+    if error.problem in _UNAVAILABLE or error.unsent:
+        return True
+    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status not in (0, 200, 504)
 
 
 async def _reach(keeper: TunnelKeeper) -> None:
