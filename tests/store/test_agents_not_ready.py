@@ -5,8 +5,10 @@ from __future__ import annotations
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
 
@@ -32,6 +34,8 @@ async def test_nothing_is_placed_where_nothing_can_start(store: Store) -> None:
     assert (view.ready, view.not_ready, view.refuses_orders, view.status) == (False, WHY, False, "ALIVE")
     await create(store, "after")
     assert await schedule(store) == 0
+    told = await ExplanationService(store, StoreClock()).why(SYSTEM, "after")
+    assert told.refusals == ["1 agent: silent, disconnected or not ready", f"node-1 takes no new work: {WHY}"]
     assert (await store.sessions.get(SYSTEM, "before")).status is Status.RUNNING
     assert [one.kernel_id for one in await store.orders.of(AgentId("node-1"))] == [before]
     agent.not_ready = ""

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -26,7 +27,10 @@ def problem(status: int, title: str, detail: str = "") -> web.Response:
 
 @asynccontextmanager
 async def client(
-    handler: Handler, auth: str = "api-key", clock: ManualClock | None = None
+    handler: Handler,
+    auth: str = "api-key",
+    clock: ManualClock | None = None,
+    secret_file: Path | None = None,
 ) -> AsyncIterator[HeappeClient]:
     server = web.Server(handler)
     runner = web.ServerRunner(server)
@@ -34,7 +38,7 @@ async def client(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    account = Account(f"http://127.0.0.1:{port}/", "agent", "secret", auth)
+    account = Account(f"http://127.0.0.1:{port}/", "agent", "secret", auth, secret_file)
     found = HeappeClient(account, clock or ManualClock())
     try:
         yield found
@@ -176,6 +180,42 @@ async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str
             with pytest.raises(HeappeFailed):
                 await heappe.job(1)
             assert calls == 2, "from the beginning"
+
+
+@pytest.mark.parametrize("auth", ["api-key", "bearer", "session"])
+async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_path: Path) -> None:
+    """Those that are refused are not sent again until then."""
+    known, sent = "secret", list[str]()
+
+    async def handle(request: web.Request) -> web.Response:
+        secret = str(dict(request.headers)) + (await request.read()).decode() + str(dict(request.query))
+        sent.append(secret)
+        if "Authenticate" in request.path:
+            return (
+                web.json_response(f"code-{known}")
+                if known in secret
+                else problem(401, "Authentication Failed")
+            )
+        return (
+            web.json_response([]) if known in secret else problem(401, "Unauthorized Access", "Unauthorized")
+        )
+
+    file = tmp_path / "secret"
+    file.write_text("secret\n")
+    async with client(handle, auth, secret_file=file) as heappe:
+        await heappe.projects()
+        known = "another"
+        for _ in range(5):
+            with pytest.raises(HeappeFailed):
+                await heappe.projects()
+        refused = len(sent)
+        file.write_text("another\n")
+        await heappe.projects()
+        assert "another" in sent[-1]
+        known = "third"
+        file.write_text("third\n")
+        await heappe.projects()  # the old one is refused, and the new one sent
+    assert refused <= 4
 
 
 @pytest.mark.parametrize("call", ["submit", "cancel", "delete", "create"])

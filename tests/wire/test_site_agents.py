@@ -118,9 +118,12 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
                     metrics = await read(f"http://127.0.0.1:{port}/metrics")
             assert 'moorage_agent_connected{agent="gateway-locked"} 0.0' in metrics
             assert metrics.count("# TYPE moorage_agent_kernels ") == 1
-            offered = {agent.id: agent.runtimes for agent in await site.client.list_agents()}
-            assert list(offered["gateway-good"]) == ["heappe"]
-            assert not offered.get("gateway-wrong")
+            agents = {agent.id: agent for agent in await site.client.list_agents()}
+            good, wrong = agents["gateway-good"], agents["gateway-wrong"]
+            assert (list(good.runtimes), good.ready, good.not_ready) == (["heappe"], True, "")
+            assert (list(wrong.runtimes), wrong.ready) == ([], False)
+            assert wrong.not_ready.startswith("runtime heappe: HEAppE ListJobsForCurrentUser failed with 403")
+            assert "check agent.heappe_user, and its password" in wrong.not_ready
             await other.aclose()
             await until_offered(site, "gateway-locked")
         assert not sites.running

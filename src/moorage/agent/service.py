@@ -122,6 +122,7 @@ class Agent:
         self._driver_facts = nvidia.facts
         self._engines: tuple[str, ...] = ()
         self._offered_runtimes: tuple[str, ...] = ()
+        self._runtime_problem = ""
         self._stack = AsyncExitStack()
         self._link: LinkClient | None = None
         self._dialout: DialOut | None = None
@@ -194,7 +195,7 @@ class Agent:
             site_nodes=self._runtimes.site_nodes(),
             reach=self._settings.reach,
             undialed=self._dialout.undialed if self._dialout is not None else {},
-            not_ready=self._space.problem,
+            not_ready="; ".join(filter(None, (self._space.problem, self._runtime_problem))),
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()
@@ -415,7 +416,9 @@ class Agent:
         if self._kernels is not None and not self._kernels.listed.issuperset(self._runtimes.offered):
             await self._kernels.scan()  # it answers again, and may have kernels that the checkpoint lost
         now = offers, engines, offered_runtimes, self._nvidia.facts
-        if now != (self._offers, self._engines, self._offered_runtimes, self._driver_facts):
+        problem = self._runtimes.problem
+        before = self._offers, self._engines, self._offered_runtimes, self._driver_facts
+        if now != before or problem != self._runtime_problem:
             self._offers, self._engines, self._offered_runtimes, self._driver_facts = now
-            if self._link is not None:
-                self._link.schedule_report()
+            self._runtime_problem = problem
+            self._report_soon()

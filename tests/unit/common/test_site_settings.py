@@ -68,6 +68,18 @@ def test_secrets_of_sites_are_redacted(tmp_path: Path) -> None:
     assert "first-secret" not in repr(loaded(tmp_path, TWO).settings)
 
 
+def test_the_file_of_a_secret_is_that_of_the_secret(tmp_path: Path) -> None:
+    """It is read again later, so it must not be that of another one."""
+    common = TWO.replace("[agent]", "[agent]\nheappe_secret_file = 'lumi.secret'", 1)
+    found = loaded(tmp_path, common)
+    assert found.settings.agent.heappe_secret_file == tmp_path / "lumi.secret"
+    files = {name: site.heappe_secret_file for name, site in found.sites.items()}
+    assert files == {"karolina": None, "lumi": tmp_path / "lumi.secret", "near": tmp_path / "lumi.secret"}
+    env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_AGENT__HEAPPE_SECRET": "other"}
+    agent = load(tmp_path / "given.toml", env, {}).settings.agent
+    assert (agent.heappe_secret, agent.heappe_secret_file) == ("other", None)
+
+
 def test_sites_from_the_environment(tmp_path: Path) -> None:
     (tmp_path / "word").write_text("third-secret")
     sites = {"a": {"heappe_user": "u", "heappe_secret_file": str(tmp_path / "word")}}

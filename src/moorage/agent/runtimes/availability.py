@@ -15,30 +15,34 @@ UNAVAILABLE_AFTER_S = 60.0
 class RuntimeAvailability:
     """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but
     not while it refuses new kernels. ``isolates``: whether it takes kernels of any user, as of its last
-    answer."""
+    answer. ``problem``: why it takes no new kernels, in its own words; "": it does."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime, self._clock = runtime, clock
         self._answered_at: float | None = None
-        self.offered, self.isolates, self._last_warning = False, False, ""
+        self.offered, self.isolates, self.problem = False, False, ""
 
     async def check(self) -> None:
         now, name = self._clock.monotonic(), self._runtime.name
         try:
             isolation = await self._runtime.probe()
         except RuntimeFailed as error:
-            if not error.is_refusal:
-                if self._answered_at is None or now - self._answered_at < UNAVAILABLE_AFTER_S:
-                    return
-                self._answered_at, self.offered = None, False
-                log.warning(
-                    "a runtime does not answer; no new kernels in it", runtime=name, why=error.message
-                )
-                return
-            if self.offered or error.message != self._last_warning:
-                log.warning("a runtime takes no new kernels for now", runtime=name, why=error.message)
-            self._answered_at, self.offered, self._last_warning = now, False, error.message
+            if error.is_refusal:
+                self._answered_at = now
+                self._withdraw(error, "a runtime takes no new kernels for now")
+            elif self._answered_at is None or now - self._answered_at >= UNAVAILABLE_AFTER_S:
+                # Its first words stay: those of each attempt may differ, and would be reported each time.
+                if self._answered_at is not None or not self.problem:
+                    self._withdraw(error, "a runtime does not answer; no new kernels in it")
+                self._answered_at = None
         else:
             if not self.offered:
                 log.info("a runtime is available", runtime=name)
             self._answered_at, self.offered, self.isolates = now, True, isolation.isolates
+            self.problem = ""
+
+    def _withdraw(self, error: RuntimeFailed, said: str) -> None:
+        problem = f"{error.message}; {error.next_step}" if error.next_step else error.message
+        if problem != self.problem:
+            log.warning(said, runtime=self._runtime.name, why=problem)
+        self.offered, self.problem = False, problem

@@ -86,6 +86,15 @@ class RuntimeRegistry:
         isolating = [isolated for name in self.offered if (isolated := await self._isolated(name))]
         return (*self.offered, *isolating)
 
+    @property
+    def problem(self) -> str:
+        """Why this agent takes no new kernels at all: none of its runtimes does; "": one does."""
+        if self.offered:
+            return ""
+        chosen = {name: self._availability.get(name) for name in self._settings.runtimes}
+        problems = {name: one.problem for name, one in chosen.items() if one is not None and one.problem}
+        return "; ".join(f"runtime {name}: {problem}" for name, problem in problems.items())
+
     def with_leases(self) -> tuple[str, ...]:
         """The offered runtimes whose kernels end by their lease, even if the agent is dead."""
         return tuple(name for name in self.offered if self.known[name].capabilities.leases)

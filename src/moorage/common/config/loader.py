@@ -40,7 +40,7 @@ SECRETS = frozenset(
 
 # Settings that are not shared in etcd.
 _WITH_SECRETS = frozenset({"agent.sites", "agent.plugins"})
-_OF_ONE_HOST = frozenset({"common.home", "agent.address", "manager.link_address"})
+_OF_ONE_HOST = frozenset({"common.home", "agent.address", "agent.heappe_secret_file", "manager.link_address"})
 
 SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 
@@ -55,7 +55,7 @@ _KEYS: dict[str, dict[str, Any]] = {
     section: _own_first(type(getattr(Settings(), section))) for section in Settings.model_fields
 }
 _ALL_KEYS = [f"{section}.{key}" for section, keys in _KEYS.items() for key in keys]
-_DEFAULT, _SITES = "default", "agent.sites"
+_DEFAULT, _SITES, _SECRET_FILE = "default", "agent.sites", f"agent.{SECRET}_file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,9 @@ def load(
     home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value
     path = _find_file(file, env, Path(home))
     upper = (_from_file(path) if path else {}) | upper
+    secret_file = upper.get(_SECRET_FILE)
+    if secret_file is not None and secret_file.origin != upper[f"agent.{SECRET}"].origin:
+        del upper[_SECRET_FILE]  # the secret is another one
     lower, ignored = _from_shared(shared or {})
     while True:
         given = lower | upper
@@ -305,7 +308,10 @@ def _check_shareable(name: str) -> None:
 def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Path) -> None:
     """Validate and add one value. Secrets in files are read, relative to ``base``."""
     if (secret := name.removesuffix("_file")) in SECRETS and secret != name:
-        name, value = secret, _read_secret(secret, base / Path(str(value)).expanduser())
+        path = base / Path(str(value)).expanduser()
+        if name in _ALL_KEYS:
+            given[name] = _Given(str(path.absolute()), origin)
+        name, value = secret, _read_secret(secret, path)
     _check_name(name, origin)
     value = _decode(name, value, origin)
     if name == _SITES:
@@ -332,6 +338,7 @@ def _read_site_secrets(sites: Any, base: Path) -> Any:
                 )
             path = base / Path(str(site[f"{SECRET}_file"])).expanduser()
             given[SECRET] = _read_secret(f"{_SITES}.{name}.{SECRET}", path)
+            given[f"{SECRET}_file"] = str(path.absolute())
         read[name] = given
     return read
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,6 +60,8 @@ class HeappeSettings(BaseModel):
     """User name at HEAppE. Each agent needs its own, unless ``heappe_shared_account`` is set."""
     heappe_secret: Annotated[str | None, Field(max_length=16_000)] = None
     """Password, or the token for ``bearer``."""
+    heappe_secret_file: Path | None = None
+    """File that has it instead. It is read again once the site refuses the secret."""
     heappe_shared_account: bool = False
     """Other agents may have jobs under the same account. They share its tunnels and its session."""
     heappe_project: str = ""

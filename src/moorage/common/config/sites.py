@@ -72,8 +72,10 @@ def _site(name: str, given: Mapping[str, Any], common: Mapping[str, Any], defaul
                 if close
                 else f"a site has {', '.join(_KEYS[:6])}, and all heappe_ and slurm_ settings",
             )
+    # The file of the secret of all sites says nothing about one that has its own.
+    own_secret = {f"{SECRET}_file": None} if SECRET in given else {}
     try:
-        settings = AgentSettings.model_validate(dict(common) | {"id": default_id} | dict(given))
+        settings = AgentSettings.model_validate(dict(common) | {"id": default_id} | own_secret | dict(given))
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(name, problem) for problem in error.errors())) from None
     if not _ID.fullmatch(settings.id or ""):

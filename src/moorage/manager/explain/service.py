@@ -57,8 +57,7 @@ class ExplanationService:
         session = await self._store.sessions.get(scope, ref)
         outlook = await self._outlook(scope, session)
         if session.status is Status.PENDING:
-            fenced = await self._fenced(session.resource_group, session.slots)
-            outlook = outlook.model_copy(update={"fenced": fenced})
+            outlook = await self._of_agents(outlook, session.resource_group, session.slots)
         outlook = await self._of_site(scope, session, outlook)
         if outlook.expected_start is not None and outlook.expected_kind is not None:
             # Without the correction, which is computed from what is kept.
@@ -91,8 +90,7 @@ class ExplanationService:
             text = outlook.text.removesuffix(": the next pass places it")
             outlook = outlook.model_copy(update={"text": text})
         else:
-            fenced = await self._fenced(spec.resource_group, spec.resources)
-            outlook = outlook.model_copy(update={"fenced": fenced})
+            outlook = await self._of_agents(outlook, spec.resource_group, spec.resources)
         outlook = await self._calibrated(outlook, spec.resource_group)
         return PlanView(
             fits=place is not None,
@@ -130,10 +128,15 @@ class ExplanationService:
         found = await self._store.expected_starts.calibration(group, outlook.expected_kind)
         return corrected(outlook, found[0], self._clock.now()) if found else outlook
 
-    async def _fenced(self, group: str, slots: Collection[str]) -> list[str]:
-        """Fenced devices of the families that the session requests."""
+    async def _of_agents(
+        self, outlook: PendingExplanation, group: str, slots: Collection[str]
+    ) -> PendingExplanation:
+        """With the fenced devices of the families that the session requests, and what agents say that take
+        nothing new."""
         families = {slot.partition(".")[0] for slot in slots if "." in slot}
-        return await self._store.agents.fenced_devices(group, families)
+        fenced = await self._store.agents.fenced_devices(group, families)
+        said = await self._store.agents.not_ready(group) if outlook.refusals else []
+        return outlook.model_copy(update={"fenced": fenced, "refusals": [*outlook.refusals, *said]})
 
     async def _outlook(self, scope: Scope, session: SessionView) -> PendingExplanation:
         if session.needs_newer_manager:

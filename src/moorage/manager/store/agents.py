@@ -207,6 +207,11 @@ class AgentStore:
             for r in rows
         ]
 
+    async def not_ready(self, group: str, limit: int = 5) -> list[str]:
+        """Why agents of the group take no new work, as they say themselves, as lines for people."""
+        rows = await self._db.fetch(SQL["agents_not_ready"], group, limit)
+        return [f"{row['id']} takes no new work: {row['not_ready']}" for row in rows]
+
 
 def _contact(row: Row) -> Contact:
     return Contact(

@@ -102,7 +102,7 @@ class JobBook:
         return self.track(record) if record is not None and record.job_id else None
 
     def interpret(self, job: TrackedJob) -> Interpretation:
-        found = interpret(job.facts(self._clock), self._unreachable_timeout_s)
+        found = interpret(job.facts(self._clock, self.listing.refusal), self._unreachable_timeout_s)
         seen = found.observation
         if (doubt := found.doubt or job.doubt) is not None:
             self._doubts.note(

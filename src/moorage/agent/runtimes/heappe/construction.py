@@ -28,7 +28,11 @@ def account_of(settings: AgentSettings) -> Account:
             next_step="docs/hpc.md says what to ask the site for",
         )
     return Account(
-        settings.heappe_url, settings.heappe_user, settings.heappe_secret or "", settings.heappe_auth
+        settings.heappe_url,
+        settings.heappe_user,
+        settings.heappe_secret or "",
+        settings.heappe_auth,
+        settings.heappe_secret_file,
     )
 
 

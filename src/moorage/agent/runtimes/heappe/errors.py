@@ -45,6 +45,9 @@ class Problem(StrEnum):
 # The cluster or the server does not work at present. These open the circuit.
 OUTAGES = frozenset({Problem.SCHEDULER, Problem.SSH, Problem.BUSY, Problem.GATEWAY, Problem.INTERNAL,
                      Problem.UNREACHABLE})  # fmt: skip
+# The server answers, and takes no job of this agent until somebody changes something.
+REFUSALS = frozenset({Problem.CREDENTIALS, Problem.FORBIDDEN, Problem.ACCOUNT, Problem.NO_ROUTE,
+                      Problem.UNSUPPORTED})  # fmt: skip
 # After these it is unknown whether the call took effect.
 IN_DOUBT = frozenset({Problem.SCHEDULER, Problem.SSH, Problem.GATEWAY, Problem.INTERNAL, Problem.UNREACHABLE})
 
@@ -68,7 +71,7 @@ class HeappeFailed(RuntimeFailed):
         self, problem: Problem, detail: str, *, call: str = "", status: int = 0, unsent: bool = False
     ) -> None:
         self.problem, self.detail, self.call, self.status = problem, detail, call, status
-        self.unsent = unsent
+        self.unsent, self.is_refusal = unsent, problem in REFUSALS
         said = f": {detail}" if detail else ""
         answered = f" with {status}" if status else ""
         super().__init__(

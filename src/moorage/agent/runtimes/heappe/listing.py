@@ -28,7 +28,7 @@ class Seen:
 class JobListing:
     """``agent``: the part of the names that is this agent's; other jobs of the account are not ours.
     ``others``: the names of jobs of other agents. ``per_job``: the server brings a job up to date only when
-    it is asked for by itself."""
+    it is asked for by itself. ``refusal``: why the server refuses the list; "": it does not."""
 
     def __init__(
         self, client: HeappeClient, agent: str, clock: Clock, *, per_job: Callable[[], bool] = lambda: False
@@ -38,6 +38,7 @@ class JobListing:
         self._begun_at: float | None = None  # the last listing that succeeded, monotonic
         self._begun = self._number = 0  # listings that were begun; the last one that succeeded
         self.others = frozenset[str]()
+        self.refusal = ""
         self._active: dict[int, Seen] = {}
         self._ended: dict[int, Seen] = {}
         self._removed: set[int] = set()
@@ -72,7 +73,12 @@ class JobListing:
                 return
             self._begun += 1
             begun_at, at = self._clock.monotonic(), self._clock.now().timestamp()
-            found = await self._client.jobs(_STATES)
+            try:
+                found = await self._client.jobs(_STATES)
+            except HeappeFailed as error:
+                self.refusal = error.message if error.is_refusal else ""
+                raise
+            self.refusal = ""
             names = [(job, JobName.parse(job.name)) for job in found]
             ours = [job for job, name in names if self._is_ours(name)]
             self.others = frozenset(job.name for job, name in names if name and not self._is_ours(name))

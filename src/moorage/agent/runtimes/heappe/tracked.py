@@ -54,7 +54,8 @@ class TrackedJob:
     doubt: Doubt | None = None
     writing: threading.Lock = field(default_factory=threading.Lock)
 
-    def facts(self, clock: Clock) -> Facts:
+    def facts(self, clock: Clock, refusal: str = "") -> Facts:
+        """``refusal``: why the site does not list its jobs, if it says so."""
         record, now, mono = self.record, clock.now().timestamp(), clock.monotonic()
         keeper, seen = self.keeper, self.seen
         job = seen.job if seen is not None else None
@@ -69,6 +70,7 @@ class TrackedJob:
             # An end in the database is final.
             seen_at=None if seen is None else now if self.end_read else seen.at,
             reason=(job.task.reason or job.task.error) if job is not None else "",
+            refusal=refusal,
             started=(job.task.started or job.started) if job is not None else None,
             created=job.created if job is not None else None,
             created_at=record.created_at or None,

@@ -11,16 +11,19 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
+import structlog
 
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.circuit import Circuit
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, classify
 from moorage.common.aio.clock import Clock
 
+log = structlog.get_logger("moorage.agent.heappe")
 _MAX_ANSWER = 64 * 1024 * 1024
 _CONNECT_S, _KEEP_ALIVE_S = 10.0, 15.0
 # After refused credentials nothing is sent for this time, and eight times as long after each further refusal:
@@ -30,12 +33,14 @@ FIRST_REFUSED_S, LONGEST_REFUSED_S = 30.0, 960.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``auth``: how calls authenticate. ``secret``: the password, or the token for ``bearer``."""
+    """``auth``: how calls authenticate. ``secret``: the password, or the token for ``bearer``.
+    ``secret_file``: where it was read from, and is read again once it is refused."""
 
     url: str
     user: str = ""
     secret: str = field(default="", repr=False)
     auth: Literal["api-key", "session", "bearer"] = "api-key"
+    secret_file: Path | None = None
 
 
 class _Interrupted(aiohttp.ClientError):
@@ -79,21 +84,26 @@ class Transport:
     async def stream(self, call: wire.Call, body: dict[str, Any]) -> AsyncIterator[aiohttp.StreamReader]:
         """A call without a limit of time. Leaving the context cancels it. An expired session is told in the
         answer: the caller renews it."""
-        self._check_refusal()
+        await self._check_refusal()
         code = await self._session_code()
         data = wire.encode(call, body | ({"SessionCode": code} if code else {}))
         async with self._request(call, data, {}, self._auth_headers(), stream=True) as response:
             if response.status != 200:
-                raise classify(response.status, response.content_type, await _read(response), call=call.name)
+                failed = classify(
+                    response.status, response.content_type, await _read(response), call=call.name
+                )
+                self._note_refusal(failed)
+                raise failed
             yield response.content
 
     # Authentication.
 
     async def renew_session(self, used: str) -> bool:
         """Log in again after the code ``used`` was refused. False: it would not help. One login serves all
-        callers; a server that gives the same code again had another reason to refuse."""
+        callers; a server that gives the same code again had another reason to refuse. Without sessions the
+        secret itself is read again."""
         if self._account.auth != "session":
-            return False
+            return await self._read_secret()
         async with self._login:
             if self._code != used:
                 return True
@@ -114,22 +124,45 @@ class Transport:
             return self._code
 
     async def _authenticate(self) -> str:
-        credentials = {"Credentials": {"Username": self._account.user, "Password": self._account.secret}}
-        try:
-            data = wire.encode(wire.AUTHENTICATE, credentials)
-            code = await self._send(wire.AUTHENTICATE, data, {}, {}, login=True)
-        except HeappeFailed as error:
-            self._note_refusal(error)
-            raise
+        while True:
+            credentials = {"Credentials": {"Username": self._account.user, "Password": self._account.secret}}
+            try:
+                data = wire.encode(wire.AUTHENTICATE, credentials)
+                code = await self._send(wire.AUTHENTICATE, data, {}, {}, login=True)
+            except HeappeFailed as error:
+                if error.problem is Problem.CREDENTIALS and await self._read_secret():
+                    continue
+                self._note_refusal(error)
+                raise
+            break
         if not isinstance(code, str) or code == "HEADER-AUTH-NEEDED":
             raise HeappeFailed(Problem.CREDENTIALS, "this server wants a bearer token", call="login")
         return code
 
-    def _check_refusal(self) -> None:
-        """Raises ``HeappeFailed`` while the credentials count as refused."""
-        if self._refused is not None and self._clock.monotonic() < self._refused[0]:
-            said = self._refused[1]
+    async def _check_refusal(self) -> None:
+        """Raises ``HeappeFailed`` while the credentials count as refused, unless there are new ones."""
+        if (refused := self._refused) is None:
+            return
+        until, said = refused
+        if self._clock.monotonic() < until and not await self._read_secret():
             raise HeappeFailed(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
+
+    async def _read_secret(self) -> bool:
+        """Read the file of the secret again. True: it has another one than the one in use."""
+        path = self._account.secret_file
+        if path is None:
+            return False
+        try:
+            secret = (await asyncio.to_thread(path.read_text)).strip()
+        except (OSError, ValueError) as error:
+            log.warning("the secret of the site cannot be read again", path=str(path), why=str(error))
+            return False
+        if not secret or secret == self._account.secret:
+            return False
+        log.info("the secret of the site has changed", path=str(path))
+        self._account = replace(self._account, secret=secret)
+        self._code, self._refused, self._refusals = "", None, 0
+        return True
 
     def _note_refusal(self, error: HeappeFailed) -> None:
         if error.problem is Problem.CREDENTIALS:
@@ -158,7 +191,7 @@ class Transport:
         """One call, and a second one after a login. With ``cluster_id`` under its circuit."""
         if anonymous:
             return await self._send(call, None, {}, {})
-        self._check_refusal()
+        await self._check_refusal()
         circuit = self.circuit(cluster_id) if cluster_id is not None else None
         if circuit is not None:
             circuit.check(self._clock.monotonic(), call.name)
@@ -191,9 +224,8 @@ class Transport:
             try:
                 return await self._send(call, data, query | in_query, self._auth_headers(), form=form)
             except HeappeFailed as error:
-                if error.problem is not Problem.SESSION:
-                    if self._account.auth != "session":
-                        self._note_refusal(error)
+                is_refusal = error.problem is Problem.CREDENTIALS and self._account.auth != "session"
+                if error.problem is not Problem.SESSION and not is_refusal:
                     raise
                 # A form is consumed by its first use.
                 if attempt or form is not None or not await self.renew_session(code):
