@@ -17,7 +17,7 @@ from tests.heappe import HeappeServer, Script, Site, Template
 
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.relay import Relay
+from moorage.agent.runtimes.heappe.relay import PATIENCE_S, Relay
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
 from moorage.common.aio.clock import Clock, ManualClock, SystemClock
@@ -103,7 +103,9 @@ def blank(**values: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def plain(profile: str = "6.3.2", auth: str = "api-key") -> AsyncIterator[Running]:
+async def plain(
+    profile: str = "6.3.2", auth: str = "api-key", patience_s: float = PATIENCE_S
+) -> AsyncIterator[Running]:
     """A job whose engine HEAppE reaches without a relay in the job, in virtual time."""
     async with HeappeServer(profile, clock=ManualClock()) as server:
         client = HeappeClient(Account(server.url, "agent", "secret-agent", auth), server.clock)
@@ -113,7 +115,7 @@ async def plain(profile: str = "6.3.2", auth: str = "api-key") -> AsyncIterator[
         job = await client.job(job.id)
         (node,) = await client.node_ips(job.task.id)
         target = Target(node, server.cluster.engine("mg-test").port)
-        async with _relay(server, client, job, target, server.clock) as running:
+        async with _relay(server, client, job, target, server.clock, patience_s) as running:
             yield running
 
 
@@ -150,10 +152,15 @@ async def _progress(client: HeappeClient, job: wire.Job) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _relay(
-    server: HeappeServer, client: HeappeClient, job: wire.Job, target: Target, clock: Clock
+    server: HeappeServer,
+    client: HeappeClient,
+    job: wire.Job,
+    target: Target,
+    clock: Clock,
+    patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Running]:
     keeper = TunnelKeeper(client, job.task.id, target, clock)
-    relay, port = Relay(client, lambda: keeper), free_port()
+    relay, port = Relay(client, lambda: keeper, patience_s), free_port()
     await relay.listen("127.0.0.1", port)
     try:
         async with aiohttp.ClientSession() as http:

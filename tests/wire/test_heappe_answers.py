@@ -24,18 +24,20 @@ _CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 @PROFILES
 @pytest.mark.parametrize(
     ("trap", "status"),
-    [({"gateway_html": 1}, 502), ({"gateway_html": 1, "gateway_status": 504}, 502), ({"empty_500": 1}, 502)],
+    [({"gateway_html": 9}, 502), ({"gateway_html": 9, "gateway_status": 504}, 502), ({"empty_500": 9}, 502)],
 )
 async def test_a_stream_that_fails_with_a_status_fails(
     profile: str, trap: dict[str, int], status: int
 ) -> None:
-    async with plain(profile) as at:
+    async with plain(profile, patience_s=0.2) as at:
         at.server.switches.only = "HttpPostToJobNodeStream"
         for name, value in trap.items():
             setattr(at.server.switches, name, value)
         async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}) as got:
             assert (got.status, got.content_type) == (status, "application/json")
             assert "html" not in (await got.text()).replace("text/html", "")
+        for name in ("gateway_html", "empty_500"):
+            setattr(at.server.switches, name, 0)
         async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT) as got:
             assert got.status == 200
 
