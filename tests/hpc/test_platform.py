@@ -175,6 +175,41 @@ async def test_model_is_served_while_parts_are_killed(platform: Platform, site: 
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("site", [HeappeSite], indirect=True, ids=["heappe"])
+async def test_a_login_node_is_away_for_a_minute_under_load(platform: Platform, site: HeappeSite) -> None:
+    """No request fails but those whose answer had begun, the same job serves afterwards, and the site is
+    asked as often as attempts are due, not as often as there are requests."""
+    async with ready(platform, site) as client:
+        await client.create_endpoint(scripted())
+        await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
+        before = site.cluster.jobs()
+        async with load(platform, "slow", strict=False) as seen:
+            await asyncio.sleep(5)
+            assert len(seen.requests) > 10
+            with seen.cut():
+                site.server.switches.maintenance = True
+                await site.server.tunnels.kill()
+            calls = site.server.calls.total()
+            await asyncio.sleep(60)
+            calls = site.server.calls.total() - calls
+            site.server.switches.maintenance = False
+            held = len(seen.requests)
+
+            async def are_answered() -> bool:
+                return len(seen.requests) > held + 200 and await is_ready(client, "slow")
+
+            await until("what waited is answered", are_answered, WITHIN_S)
+        assert not seen.failed(), (len(seen.failed()), seen.failed()[:3])
+        print(f"{calls} calls in a minute")
+        assert calls <= 120
+        assert site.cluster.jobs() == before, "the same job serves"
+        sessions = (await client.list_sessions(endpoint="slow")).items
+        assert len(sessions) == 1, "no replica was replaced"
+        await client.delete_endpoint("slow")
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
 async def kill_manager(platform: Platform, site: DirectSite, seen: Load) -> None:
     platform.kill("manager")
     await asyncio.sleep(3)

@@ -35,8 +35,9 @@ _UNAVAILABLE = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL, Problem.NO_TUNNELS_
                           Problem.BUSY, Problem.CREDENTIALS})  # fmt: skip
 # It may have seen these, but has not begun to answer.
 _IN_DOUBT = frozenset({Problem.UNREACHABLE, Problem.GATEWAY, Problem.INTERNAL, Problem.UPSTREAM})
-# How long a request waits until the engine can be reached.
-PATIENCE_S = 60.0
+# How long a request waits until the engine can be reached: longer than a login node takes to start again, and
+# shorter than the silence of a replica that proxies bear.
+PATIENCE_S = 240.0
 # The pauses between two attempts to reach it, for all requests that wait.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0
 
