@@ -116,6 +116,10 @@ def complete(view: EndpointView) -> bool:
     return view.rollout is not None and view.rollout.state == "complete"
 
 
+def over(view: EndpointView) -> bool:
+    return view.rollout is not None and view.rollout.state != "progressing"
+
+
 async def test_rolling_update_keeps_the_wanted_number_ready(platform: Platform) -> None:
     await platform.create()
     await platform.until(complete)
@@ -169,6 +173,50 @@ async def test_undo_returns_to_an_earlier_revision(platform: Platform) -> None:
         await platform.service.undo(SYSTEM, "m", 3)
     with pytest.raises(Conflict, match="has revision 1 already"):
         await platform.service.undo(SYSTEM, "m", 1)
+
+
+async def test_undo_returns_to_what_was_served_before(platform: Platform) -> None:
+    """And to no revision that was undone, or rolled back, since."""
+    bad = frozenset({"bad", "worse"})
+
+    async def roll_out(**changes: object) -> EndpointView:
+        await platform.update(changes)
+        return (await platform.until(over, broken=bad))[-1]
+
+    async def undo(to: int | None = None) -> EndpointView:
+        await platform.service.undo(SYSTEM, "m", to)
+        return (await platform.until(over, broken=bad))[-1]
+
+    await platform.create(max_attempts=1)
+    await platform.until(complete)
+    await roll_out(model="two")
+    await platform.update({"model": "bad"})
+    assert (await undo()).revision == 2, "3 was under way"
+    await roll_out(model="four", rollout={"canary": 50})
+    await platform.service.promote(SYSTEM, "m")
+    await platform.until(complete)
+    assert (await undo()).revision == 2
+    failed = await roll_out(model="worse", rollout={"canary": 0})
+    assert failed.rollout is not None
+    assert (failed.revision, failed.rollout.state, failed.rollout.rolled_back) == (2, "failed", 5)
+    undone = await undo()
+    assert undone.rollout is not None
+    assert (undone.revision, undone.rollout.state, undone.rollout.reason) == (1, "complete", Reason.NONE)
+    with pytest.raises(Conflict, match="no earlier revision"):
+        await platform.service.undo(SYSTEM, "m", None)
+    assert (await undo(4)).revision == 4
+    assert (await undo()).revision == 1, "which was served before"
+    again = await undo(5)
+    assert again.rollout is not None
+    assert (again.revision, again.rollout.state, again.rollout.rolled_back) == (1, "failed", 5)
+    assert (await roll_out(model="six")).revision == 6
+    failed = await undo(3)
+    assert failed.rollout is not None
+    assert (failed.revision, failed.rollout.state, failed.rollout.rolled_back) == (6, "failed", 3)
+    for model in ("seven", "eight"):
+        await platform.update({"model": model})
+    assert (await undo()).revision == 6, "neither 7 nor 8 was complete"
+    assert (await undo()).revision == 1
 
 
 async def test_what_replicas_do_not_see_makes_no_revision(platform: Platform) -> None:

@@ -80,7 +80,7 @@ class EndpointCalls(Transport):
         return (await self.call(Page[ScalingDecision], "GET", path)).items
 
     async def undo_rollout(self, name: str, revision: int | None = None) -> EndpointView:
-        """Return to ``revision``; None: to the last complete one before the current one."""
+        """Return to ``revision``; None: to the one that was served before."""
         path = f"/v1/endpoints/{segment(name)}/rollout/undo"
         return await self.call(EndpointView, "POST", path, body=RolloutUndo(revision=revision))
 

@@ -275,11 +275,11 @@ def test_served_states() -> None:
 
 def test_rollout_states() -> None:
     progressing = endpoint(new("n"), old("a"))
-    assert rollout_state(progressing, 2, False) == "progressing"
-    assert rollout_state(replace(progressing, wanted=0), 2, False) == "waiting"
-    assert rollout_state(endpoint(new("n"), proven=True), 2, False) == "complete"
-    assert rollout_state(endpoint(old("a"), revision=1, proven=True), 2, True) == "failed"
-    assert rollout_state(endpoint(old("a"), revision=1, proven=True), 2, False) == "complete"
+    assert rollout_state(progressing, None) == "progressing"
+    assert rollout_state(replace(progressing, wanted=0), None) == "waiting"
+    assert rollout_state(endpoint(new("n"), proven=True), None) == "complete"
+    assert rollout_state(endpoint(old("a"), revision=1, proven=True), 2) == "failed"
+    assert rollout_state(endpoint(old("a"), revision=1, proven=True), None) == "complete"
 
 
 STATES = st.sampled_from((Status.PENDING, Status.CREATING, Status.RUNNING, Status.TERMINATING, Status.ERROR))

@@ -31,7 +31,7 @@ def status(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is over.")] = False,
     timeout: Timeout = None,
 ) -> None:
-    """Show how far the replicas have the newest revision. Exits with 1 if it was rolled back.
+    """Show how far the replicas have the revision that they shall have. Exits with 1 after a rollback.
 
     \b
     Examples:
@@ -86,7 +86,8 @@ def undo(
     cli: Cli,
     name: Name,
     to: Annotated[
-        int | None, typer.Option(min=1, help="Revision to return to. Default: the last complete one.")
+        int | None,
+        typer.Option(min=1, help="Revision to return to. Default: the one that was served before."),
     ] = None,
 ) -> None:
     """Return an endpoint to an earlier revision. It replaces the current one as any other does.
@@ -158,5 +159,5 @@ def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
     facts = [("rollout", state), ("revision", f"{view.revision} of {view.newest}: {counts}")]
     if view.reason:
         text, step = explain_failure(view.reason, view.detail)
-        facts += [("rolled back", f"revision {view.newest}: {text}"), ("next step", step)]
+        facts += [("rolled back", f"revision {view.rolled_back or view.newest}: {text}"), ("next step", step)]
     return facts

@@ -44,7 +44,7 @@ class RolloutView(View):
 
     state: Literal["complete", "progressing", "canary", "waiting", "failed"] = Field(
         description="canary: the revision gets its share of the requests, until it is promoted or undone. "
-        "waiting: no replica is wanted. failed: the newest revision was rolled back."
+        "waiting: no replica is wanted. failed: a revision was rolled back, and nothing was changed since."
     )
     revision: int = Field(description="The revision that all replicas shall have.")
     newest: int = Field(description="The newest revision.")
@@ -54,7 +54,10 @@ class RolloutView(View):
     canary: int = Field(
         default=0, description="Percentage of the requests that the revision gets; 0: no canary."
     )
-    reason: Reason = Field(default=Reason.NONE, description="Why the newest revision was rolled back.")
+    rolled_back: int | None = Field(
+        default=None, description="The revision whose failure has returned the endpoint to this one."
+    )
+    reason: Reason = Field(default=Reason.NONE, description="Why it was rolled back.")
     detail: str = ""
 
 
@@ -173,7 +176,7 @@ class RolloutUndo(Model):
 
     revision: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="The revision to return to. null: the last complete one before the current one.",
+        description="The revision to return to. null: the one that was served before.",
     )
 
 

@@ -135,8 +135,8 @@ class EndpointService:
         return await self._store.revisions(scope, name, paging)
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
-        """Return to an earlier revision; None: the last complete one. Raises ``Conflict`` if there is none,
-        ``NotFound`` for an unknown one."""
+        """Return to an earlier revision; None: what was served before. Raises ``Conflict`` if there is
+        none, ``NotFound`` for an unknown one."""
         for _ in range(_ATTEMPTS):
             record = await self._store.get(scope, name)
             stable = record.snapshot.stable
@@ -280,15 +280,15 @@ def _rollout(record: EndpointRecord) -> RolloutView:
     snapshot = record.snapshot
     live = [r for r in snapshot.replicas if r.status not in TERMINAL]
     updated = [r for r in live if r.revision == snapshot.revision]
-    failed = record.newest_failed and record.newest != snapshot.revision
     return RolloutView(
-        state=rollout_state(snapshot, record.newest, record.newest_failed),
+        state=rollout_state(snapshot, record.rolled_back),
         revision=snapshot.revision,
         newest=record.newest,
         updated=len(updated),
         ready=sum(r.serves for r in updated),
         old=len(live) - len(updated),
         canary=snapshot.spec.rollout.canary if snapshot.stable is not None else 0,
-        reason=record.rollout_reason if failed else Reason.NONE,
-        detail=record.rollout_detail if failed else "",
+        rolled_back=record.rolled_back,
+        reason=record.rollout_reason,
+        detail=record.rollout_detail,
     )

@@ -120,7 +120,7 @@ class BudgetStop:
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
     """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of this revision
-    and ready at the same time. ``fallback``: the last revision before that was so.
+    and ready at the same time. ``fallback``: the revision that was served before.
 
     ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``: ``revision`` is a
     canary, which gets a share of the requests; None: it replaces all others.

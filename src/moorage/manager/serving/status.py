@@ -45,10 +45,10 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
     return EndpointStatus.LOADING if is_loading else EndpointStatus.QUEUED
 
 
-def rollout_state(endpoint: EndpointSnapshot, newest: int, newest_failed: bool) -> RolloutState:
-    """``newest``: the newest revision. waiting: nothing runs, so nothing shows whether it works. failed: the
-    newest revision was rolled back."""
-    if newest_failed and newest != endpoint.revision:
+def rollout_state(endpoint: EndpointSnapshot, rolled_back: int | None) -> RolloutState:
+    """``rolled_back``: the revision whose failure has returned the endpoint to this one. waiting: nothing
+    runs, so nothing shows whether it works."""
+    if rolled_back is not None:
         return "failed"
     if endpoint.stable is not None and endpoint.wanted:
         return "canary" if is_tried(endpoint) else "progressing"

@@ -42,9 +42,9 @@ _SERVING = frozenset(
 @dataclass(frozen=True, slots=True)
 class EndpointRecord:
     """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with every change
-    by a user. ``newest``: its newest revision, which was rolled back for ``rollout_reason`` if that
-    ``newest_failed``. ``needs_newer``: what this release does not know of it or of its replicas, and leaves
-    out; "": nothing."""
+    by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose failure, for
+    ``rollout_reason``, has returned it to its target; None: a user has chosen that. ``needs_newer``: what
+    this release does not know of it or of its replicas, and leaves out; "": nothing."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -54,7 +54,7 @@ class EndpointRecord:
     user_labels: dict[str, str] = field(default_factory=dict)
     newest: int = 1
     scalings: int = 0
-    newest_failed: bool = False
+    rolled_back: int | None = None
     rollout_reason: Reason = Reason.NONE
     rollout_detail: str = ""
     needs_newer: str = ""
@@ -149,7 +149,7 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
         row["user_labels"],
         newest=row["newest"],
         scalings=row["scalings"],
-        newest_failed=row["newest_failed_at"] is not None,
+        rolled_back=row["rolled_back"],
         rollout_reason=Reason(row["rollout_reason"]),
         rollout_detail=row["rollout_detail"],
         needs_newer=needs_newer or stable_needs,

@@ -20,6 +20,8 @@ endpoint_revisions = table(
         "failed_at": [TIME],
         "reason": Text(),
         "detail": Text(),
+        "served_before": [Integer()],
+        "target_since": TIME,
     },
 )
 

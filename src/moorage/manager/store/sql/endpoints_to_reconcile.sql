@@ -1,20 +1,20 @@
--- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas. `fallback`: the last
--- revision but the target that was complete. `stop_*`: an exhausted budget of its payer that ends last.
+-- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas. `fallback`: what was served
+-- before the target. `rolled_back`: the revision whose failure made it the target. `stop_*`: an exhausted budget of its payer
+-- that ends last.
 WITH
 -- include: budget_stops
-SELECT e.*, r.completed_at IS NOT NULL AS proven, f.revision AS fallback, n.revision AS newest, n.failed_at AS newest_failed_at,
-       n.reason AS rollout_reason, n.detail AS rollout_detail, c.spec AS stable_spec,
+SELECT e.*, r.completed_at IS NOT NULL AS proven, r.served_before AS fallback, n.revision AS newest, f.revision AS rolled_back,
+       coalesce(f.reason, '') AS rollout_reason, coalesce(f.detail, '') AS rollout_detail, c.spec AS stable_spec,
        (SELECT coalesce(sum(m.waiting), 0) FROM model_loads m JOIN proxy_reports p USING (proxy_id)
         WHERE m.model = e.name AND p.at > now() - make_interval(secs => $2)) AS held,
        x.scope AS stop_scope, x.name AS stop_name, x.unit AS stop_unit, x.period AS stop_period, x.resets_at AS stop_until
 FROM endpoints e
 JOIN endpoint_revisions r ON r.endpoint_id = e.id AND r.revision = e.target_revision
 LEFT JOIN LATERAL (
-    SELECT revision FROM endpoint_revisions o
-    WHERE o.endpoint_id = e.id AND o.revision <> e.target_revision AND o.completed_at IS NOT NULL
-    ORDER BY o.completed_at DESC, o.revision DESC LIMIT 1) f ON true
+    SELECT * FROM endpoint_revisions o WHERE o.endpoint_id = e.id AND o.failed_at >= r.target_since
+    ORDER BY o.failed_at DESC LIMIT 1) f ON true
 JOIN LATERAL (
-    SELECT * FROM endpoint_revisions o WHERE o.endpoint_id = e.id ORDER BY o.revision DESC LIMIT 1) n ON true
+    SELECT o.revision FROM endpoint_revisions o WHERE o.endpoint_id = e.id ORDER BY o.revision DESC LIMIT 1) n ON true
 LEFT JOIN endpoint_revisions c ON c.endpoint_id = e.id AND c.revision = e.canary_of
 LEFT JOIN LATERAL (
     SELECT * FROM budget_stops b
