@@ -18,6 +18,13 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "a replica is told by the time at which it started",
+        "proxy/core/headers.py",
+        "return replica.session_id or replica.kernel_id",
+        "return (replica.session_id or replica.kernel_id)[:12]",
+        ("tests/unit/proxy/test_header_filter.py",),
+    ),
+    Mutation(
         "a client that leaves does not free its replica",
         f"{PLANE}/client.py",
         "        self._exchange.leave()\n        self._plane.disconnected(self)",

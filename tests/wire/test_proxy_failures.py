@@ -49,7 +49,7 @@ async def test_unreachable_replica_is_ejected_and_the_request_retried(tmp_path):
             for _ in range(20):
                 async with client.post(CHAT) as response:
                     assert response.status == 200
-                    assert response.headers["x-moorage-replica"] == "alive"
+                    assert response.headers["x-moorage-replica"] == "session-alive"
             assert await failures(client, "connect") == 1  # ejected after the first
 
 

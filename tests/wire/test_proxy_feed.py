@@ -221,7 +221,7 @@ async def test_draining_replica_gets_no_new_requests(tmp_path):
         async with serving(tmp_path, table) as client:
             for _ in range(10):
                 async with client.post(CHAT) as response:
-                    assert response.headers["x-moorage-replica"] == "b"
+                    assert response.headers["x-moorage-replica"] == "session-b"
 
 
 async def test_metrics_of_removed_models_are_removed(tmp_path):

@@ -56,7 +56,7 @@ async def test_response_and_headers_pass(tmp_path):
             assert await response.read() == b'{"exact":  1}\n'
         assert response.headers["X-Engine"] == "yes"
         assert response.headers.getall("x-request-id") == ["mine-1"]
-        assert response.headers["x-moorage-replica"] == "0123456789ab"
+        assert response.headers["x-moorage-replica"] == "session-0123456789abcd"
         assert 0 < float(response.headers["x-moorage-overhead-ms"]) < 1000
         assert seen["body"] == exact
         assert seen["path"] == "/v1/chat/completions?a=%2F"

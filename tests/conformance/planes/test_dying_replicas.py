@@ -147,7 +147,7 @@ async def test_dead_before_connect(plane: MakePlane) -> None:
         async with serving(plane, routes) as served:
             for _ in range(10):
                 response = await served.ask()
-                assert (response.status, response.get("x-moorage-replica")) == (200, "alive")
+                assert (response.status, response.get("x-moorage-replica")) == (200, "session-alive")
         async with serving(plane, table(*[target(f"dead-{n}", free_port()) for n in range(5)])) as served:
             response = await served.ask()
             assert (response.status, b'"upstream_error"' in response.body) == (502, True)
@@ -181,7 +181,7 @@ async def test_engine_that_died_before_its_server(plane: MakePlane, sent: tuple[
             client = await served.connect()
             for _ in range(6):
                 response = await client.ask(post(STREAM))
-                assert (response.status, response.get("x-moorage-replica")) == (200, "alive")
+                assert (response.status, response.get("x-moorage-replica")) == (200, "session-alive")
             assert len(dying.requests) <= 1, "it is avoided from then on"
         async with serving(plane, table(*[target(f"k{n}", dying.port) for n in range(4)])) as served:
             before = len(dying.requests)

@@ -114,7 +114,7 @@ async def test_another_model_answers_where_the_first_cannot(plane: MakePlane) ->
             for _ in range(2):
                 response = await client.ask(post(b'{"model": "tiny", "n":1}'))
                 assert (response.status, response.get("x-moorage-model")) == (200, "small")
-                assert response.get("x-moorage-replica") == "s"
+                assert response.get("x-moorage-replica") == "session-s"
             assert [one.body for one in other.requests] == [b'{"model": "small", "n":1}'] * 2
             assert [len(one.visits) for one in (busy, other)] == [1, 1], "their connections are kept"
 
@@ -132,7 +132,7 @@ async def test_the_requests_of_a_session_go_to_one_replica(plane: MakePlane) -> 
             seen = {(await client.ask(post(BODY, lines))).get("x-moorage-replica") for _ in range(3)}
             assert len(seen) == 1
             found |= seen
-        assert found == {"a", "b"}
+        assert found == {"session-a", "session-b"}
 
 
 async def test_one_that_cannot_be_reached_falls_back(plane: MakePlane) -> None:

@@ -74,7 +74,7 @@ async def upgraded(served: Served, *lines: str) -> Client:
     assert response.status == 101
     assert response.get("sec-websocket-accept") == ACCEPT.decode()
     assert response.get("upgrade").lower() == "websocket"
-    assert response.get("x-moorage-replica") == "k"
+    assert response.get("x-moorage-replica") == "session-k"
     return client
 
 

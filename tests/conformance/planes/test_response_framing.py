@@ -151,7 +151,7 @@ async def test_headers_pass(plane: MakePlane) -> None:
         assert response.get("content-encoding") == "br"
         assert response.get("etag") == 'W/"x"'
         assert not response.all("x-hop")
-        assert response.get("x-moorage-replica") == "k"
+        assert response.get("x-moorage-replica") == "session-k"
         assert response.get("x-request-id")
 
 

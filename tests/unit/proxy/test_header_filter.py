@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.common.link.messages import Target
+from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.headers import (
     for_client,
     for_replica,
     is_event_stream,
     kept_for_client,
     kept_for_replica,
+    name_of,
     printable_reason,
     query_to_replica,
     valid_request_id,
 )
+
+
+def target(session_id: str, kernel_id: str = "k") -> Target:
+    return Target(SessionId(session_id), KernelId(kernel_id), "127.0.0.1", 1, "key", "custom")
+
+
+def test_replicas_that_started_together_have_names_of_their_own():
+    one, other = "019f3c5e-2a10-7c3b-8d44-51f0a6b2c9e1", "019f3c5e-2a11-7f90-9b12-0c7d5e3fa824"
+    assert name_of(target(one)) == one
+    assert name_of(target(one)) != name_of(target(other))
+    assert name_of(target("", "provider-0/gpt")) == "provider-0/gpt"
 
 
 def test_replica_gets_its_key_and_no_hop_by_hop_headers():
@@ -60,10 +74,10 @@ def test_client_gets_proxy_headers_and_no_hop_by_hop_headers():
         ("X-Accel-Redirect", "/internal"),
         ("x-moorage-replica", "forged"),
     ]
-    assert kept_for_client(replica) + for_client("0123456789abcdef", 0.0015, "id-1") == [
+    assert kept_for_client(replica) + for_client(target("0123456789abcdef"), 0.0015, "id-1") == [
         ("Content-Type", "application/json"),
         ("x-request-id", "id-1"),
-        ("x-moorage-replica", "0123456789ab"),
+        ("x-moorage-replica", "0123456789abcdef"),
         ("x-moorage-overhead-ms", "1.500"),
     ]
 

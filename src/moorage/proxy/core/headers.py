@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
+from moorage.common.link.messages import Target
+
 HeaderPairs = Iterable[tuple[str, str]]
 
 # RFC 9110 §7.6.1, and headers that older peers still send.
@@ -165,11 +167,18 @@ def upgrade_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
     return [("Connection", "Upgrade"), ("Upgrade", "websocket"), *kept_for_client(replica)]
 
 
-def for_client(kernel_id: str, overhead_s: float, request_id: str) -> list[tuple[str, str]]:
+def name_of(replica: Target) -> str:
+    """What clients are told of who answered: the id of the replica's session, which commands and the REST API
+    take; of an outside provider, its place among the fallbacks. Whole: ids that begin alike are of one
+    moment, not of one replica."""
+    return replica.session_id or replica.kernel_id
+
+
+def for_client(replica: Target, overhead_s: float, request_id: str) -> list[tuple[str, str]]:
     """The proxy's own headers for the client. ``overhead_s``: time spent in the proxy."""
     return [
         ("x-request-id", request_id),
-        ("x-moorage-replica", kernel_id[:12]),
+        ("x-moorage-replica", name_of(replica)),
         ("x-moorage-overhead-ms", f"{overhead_s * 1000:.3f}"),
     ]
 

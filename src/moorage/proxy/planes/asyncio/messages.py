@@ -82,7 +82,7 @@ def own_lines(flow: RequestFlow, start: Start) -> bytes:
     assert flow.target is not None
     us = int(start.overhead_s * 1e6 + 0.5)
     own = (
-        f"x-request-id: {flow.request_id}\r\nx-moorage-replica: {flow.target.kernel_id[:12]}\r\n"
+        f"x-request-id: {flow.request_id}\r\nx-moorage-replica: {headers.name_of(flow.target)}\r\n"
         f"x-moorage-overhead-ms: {us // 1000}{_THOUSANDTHS[us % 1000]}\r\n"
     ).encode()
     return own + lines(start.more) if start.more else own

@@ -30,7 +30,7 @@ async def relay(
     """
     request, replica = context.request, attempt.response
     assert flow.target is not None
-    own = headers.for_client(flow.target.kernel_id, start.overhead_s, flow.request_id)
+    own = headers.for_client(flow.target, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
     reason = headers.printable_reason(replica.reason)
     if replica.content.at_eof() and start.observe is None and context.open_stream is None:
@@ -93,7 +93,7 @@ async def join(
     request is cancelled, for the reason that ``cancelled`` gives. Within a frame nothing can be said."""
     replica = attempt.response
     assert flow.target is not None
-    own = headers.for_client(flow.target.kernel_id, start.overhead_s, flow.request_id)
+    own = headers.for_client(flow.target, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.upgrade_for_client(replica.headers.items()), *own, *start.more])
     context.relayed = web.StreamResponse(status=101, headers=head)
     observe, frames = start.observe or _unchanged, FrameTracker()
