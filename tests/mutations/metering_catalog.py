@@ -15,6 +15,27 @@ ARITHMETIC = ("tests/store/test_ledger_arithmetic.py",)
 SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
 
 MUTATIONS = (
+    Mutation(
+        "a replica may compress so that nobody can count",
+        "proxy/core/headers.py",
+        "offered(value) if name.lower() == _ACCEPTS else value",
+        "value",
+        ("tests/unit/proxy/test_content_coding.py",),
+    ),
+    Mutation(
+        "a dense answer is decompressed in one go",
+        "proxy/core/content_coding.py",
+        "part = self._gzip.decompress(piece, room)",
+        "part = self._gzip.decompress(piece)",
+        ("tests/unit/proxy/test_content_coding.py",),
+    ),
+    Mutation(
+        "what cannot be read of an answer is free",
+        "proxy/core/token_meter.py",
+        "found.answer + self._size // BYTES_PER_TOKEN",
+        "found.answer",
+        ("tests/unit/proxy/test_content_coding.py",),
+    ),
     Mutation("a minute has 59 seconds", LEDGER, "_SPAN = WINDOW_S + 1", "_SPAN = WINDOW_S", LIMITS),
     Mutation(
         "the last request before a limit may exceed it",

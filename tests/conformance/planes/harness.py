@@ -22,11 +22,22 @@ from tests.conformance.planes.replica import Replica, Script
 
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.link.messages import (
+    AccessTokenGrant,
+    AppRoute,
+    KeyGrant,
+    ModelRoute,
+    RequestLimits,
+    RouteTable,
+    Target,
+)
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.telemetry import TraceSink
 from moorage.proxy import Timeouts
+from moorage.proxy.core.limit_ledger import Ledger, cells_needed
+from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
@@ -191,3 +202,11 @@ async def serving_one(
 async def soon(awaitable: Awaitable[Any]) -> Any:
     """The result, which must not take long."""
     return await asyncio.wait_for(awaitable, SOON_S)
+
+
+def limited(served: Served, limits: RequestLimits) -> UsageBook:
+    """Enforce limits of the key's project, and count what it uses."""
+    usage = UsageBook()
+    ledger = Ledger([0] * cells_needed(1))
+    served.router.limiter = RequestLimiter(ledger, lambda _: limits, usage, lambda: 1.0)
+    return usage

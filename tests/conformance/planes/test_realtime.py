@@ -16,6 +16,7 @@ from tests.conformance.planes.harness import (
     MakePlane,
     Served,
     head,
+    limited,
     replica,
     serving,
     serving_one,
@@ -30,9 +31,6 @@ from tests.conformance.planes.websocket import ACCEPT, BINARY, CLOSE, OFFER, SWI
 from websockets.asyncio.server import ServerConnection, serve
 
 from moorage.common.link.messages import RequestLimits
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
-from moorage.proxy.core.request_limiter import RequestLimiter
-from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.core.websocket import Farewell
 
 PATH = "/v1/realtime?model=tiny"
@@ -269,14 +267,6 @@ async def test_drain_waits_and_then_cuts(plane: MakePlane) -> None:
         await soon(stopping)
         assert await client.ended() == Farewell.DRAIN.frame()
         await until(lambda: not started.open)
-
-
-def limited(served: Served, limits: RequestLimits) -> UsageBook:
-    """Enforce limits of the key's project, and count what it uses."""
-    usage = UsageBook()
-    ledger = Ledger([0] * cells_needed(1))
-    served.router.limiter = RequestLimiter(ledger, lambda _: limits, usage, lambda: 1.0)
-    return usage
 
 
 async def test_open_connections_are_concurrent_requests_and_their_tokens_count(plane: MakePlane) -> None:

@@ -4,10 +4,21 @@ where it ends."""
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import pytest
 from tests.conformance.planes.client import Incomplete
-from tests.conformance.planes.harness import APP_PATH, BODY, MakePlane, head, post, serving_one
+from tests.conformance.planes.harness import (
+    APP_PATH,
+    BODY,
+    MakePlane,
+    head,
+    limited,
+    post,
+    serving_one,
+    soon,
+    until,
+)
 from tests.conformance.planes.replica import (
     DONE,
     LAST_CHUNK,
@@ -21,6 +32,9 @@ from tests.conformance.planes.replica import (
     first,
 )
 
+from moorage.common.link.messages import RequestLimits
+
+USAGE = b'data: {"usage": {"prompt_tokens": 7, "completion_tokens": 5}}\n\n'
 ANSWER = b'{"exact":  "\xc3\xa9\\u00e9" , "n":1e2}\n' * 7
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 FRAMED = {
@@ -241,3 +255,30 @@ async def test_cut_off_response_to_http_1_0_does_not_look_complete(plane: MakePl
     async with serving_one(plane, die) as (served, _):
         with pytest.raises(Incomplete, match="reset"):
             await served.ask(post(version="1.0"))
+
+
+async def test_compressed_stream_passes_as_it_comes_and_its_tokens_count(plane: MakePlane) -> None:
+    packer = zlib.compressobj(wbits=31)
+    begin = packer.compress(event("1")) + packer.flush(zlib.Z_SYNC_FLUSH)
+    end = packer.compress(USAGE + DONE) + packer.flush()
+    has_begun = asyncio.Event()
+
+    async def compress(visit: Visit) -> None:
+        request = await visit.request()
+        assert request.all("accept-encoding") == ["gzip"], "what can be read"
+        await visit.send(SSE.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n") + chunk(begin))
+        await has_begun.wait()
+        await visit.send(chunk(end) + LAST_CHUNK)
+
+    async with serving_one(plane, compress) as (served, _):
+        book = limited(served, RequestLimits())
+        client = await served.connect()
+        client.send(post(BODY, "Accept-Encoding: gzip, br, zstd"))
+        response = await client.head()
+        body = client.body(response)
+        assert await soon(anext(body)) == begin
+        has_begun.set()
+        assert b"".join([piece async for piece in body]) == end
+        await until(lambda: not served.in_flight)
+        [amounts] = book.take().values()
+        assert (amounts.tokens_in, amounts.tokens_out) == (7, 5)

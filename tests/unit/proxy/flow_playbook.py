@@ -94,7 +94,7 @@ class Granted:
     settled: list[int] = field(default_factory=list)
     session_id: str | None = None
 
-    def observe(self, status: int, content_type: str) -> Observer | None:
+    def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
         return self.observer
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:

@@ -265,8 +265,11 @@ class RequestFlow:
             return self._hold(now)
         return self._answer(self._error(failure), now)
 
-    def upstream_head(self, status: int, content_type: str, now: float, begin: bytes = b"") -> Command:
-        """The replica has responded, and the first piece of the body, ``begin``, or its end is here, too."""
+    def upstream_head(
+        self, status: int, content_type: str, now: float, begin: bytes = b"", coding: str = ""
+    ) -> Command:
+        """The replica has responded, and the first piece of the body, ``begin``, or its end is here, too.
+        ``coding``: its Content-Encoding."""
         target, router = self.target, self._router
         assert target is not None
         if tells_of_death(status, begin):
@@ -287,7 +290,7 @@ class RequestFlow:
         observe: Observer | None = None
         more: Sequence[tuple[str, str]] = ()
         if (reservation := self._reservation) is not None:
-            observe, more = reservation.observe(status, content_type), reservation.headers
+            observe, more = reservation.observe(status, content_type, coding), reservation.headers
         if (stored := self._stored) is not None and stored.reads_id and status == 200 and not target.tls:
             home, is_stream = (self.model, target.kernel_id), is_event_stream(content_type)
             observe = stored.reader(router.homes, home, observe, now, is_stream=is_stream)

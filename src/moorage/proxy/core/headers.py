@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from moorage.common.link.messages import Target
+from moorage.proxy.core.content_coding import offered
 
 HeaderPairs = Iterable[tuple[str, str]]
 
@@ -86,6 +87,7 @@ _TO_PROVIDER = frozenset({"accept", "accept-encoding", "content-type"})
 
 # A protocol that OpenAI's clients offer in browsers, which can set no header: a key follows.
 _KEY_PROTOCOL = "openai-insecure-api-key."
+_ACCEPTS = "accept-encoding"
 _PROTOCOLS = "sec-websocket-protocol"
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -107,13 +109,14 @@ def kept_for_replica(
     client: HeaderPairs, *, uncompressed: bool = False, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, str]]:
     """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes them,
-    are added for each request. ``uncompressed``: it is not to compress its response. ``without``: in lower
-    case."""
+    are added for each request. ``uncompressed``: it is not to compress its response; otherwise it may as far
+    as it can be read here (``content_coding``). ``without``: in lower case."""
     pairs = list(client)
     dropped = _NOT_UPSTREAM | connection_options(pairs) | without
     if uncompressed:
-        dropped |= {"accept-encoding"}
-    return [(name, value) for name, value in pairs if name.lower() not in dropped]
+        dropped |= {_ACCEPTS}
+    kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
+    return [(name, offered(value) if name.lower() == _ACCEPTS else value) for name, value in kept]
 
 
 def kept_for_provider(client: HeaderPairs, *, uncompressed: bool = False) -> list[tuple[str, str]]:

@@ -56,8 +56,9 @@ class Reservation(Protocol):
     @property
     def priority(self) -> int: ...
 
-    def observe(self, status: int, content_type: str) -> Observer | None:
-        """Called when the response begins. None, the rule, costs nothing while it is relayed."""
+    def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
+        """Called when the response begins. None, the rule, costs nothing while it is relayed. ``coding``: its
+        Content-Encoding."""
         ...
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:

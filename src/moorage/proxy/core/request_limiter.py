@@ -8,6 +8,7 @@ from typing import Final
 
 from moorage.common.link.messages import KeyGrant, RequestLimits
 from moorage.proxy.core.activity import Activity
+from moorage.proxy.core.content_coding import is_plain
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limit_ledger import Ledger, Reservation
@@ -24,7 +25,7 @@ from moorage.proxy.core.limits import (
     subjects_of,
 )
 from moorage.proxy.core.priority import DEFAULT, PRIORITIZED_PATHS, priority_of
-from moorage.proxy.core.token_meter import SessionMeter, TokenMeter, Tokens
+from moorage.proxy.core.token_meter import PackedMeter, SessionMeter, TokenMeter, Tokens
 from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
 CLIENT_LEFT: Final = 499
@@ -150,14 +151,14 @@ class HeldRequest:
         self.prompt = 0  # tokens of the prompt, estimated
         self.repeats = False  # the answer tells of tokens that were counted before
         self._reservation: Reservation | None = None
-        self._meter: TokenMeter | SessionMeter | None = None
+        self._meter: TokenMeter | PackedMeter | SessionMeter | None = None
         self._began = False
 
     def hold(self, reservation: Reservation) -> None:
         self._reservation = reservation
         self.headers = headers_of(reservation.rooms)
 
-    def observe(self, status: int, content_type: str) -> Observer | None:
+    def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
         self._began = True
         if status >= 400:
             return None
@@ -165,7 +166,12 @@ class HeldRequest:
         self._limiter.begin_answer(self._model, self._began_at, is_stream=is_stream)
         if self.repeats or not self._limiter.counts_tokens(self._reservation):
             return None
-        self._meter = SessionMeter() if status == 101 else TokenMeter(is_stream=is_stream)
+        if status == 101:
+            self._meter = SessionMeter()
+        elif is_plain(coding):
+            self._meter = TokenMeter(is_stream=is_stream)
+        else:
+            self._meter = PackedMeter(coding, is_stream=is_stream)
         return self._meter.feed
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:

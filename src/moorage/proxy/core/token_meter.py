@@ -11,7 +11,9 @@ import re
 from collections import deque
 from typing import Final
 
+from moorage.proxy.core.content_coding import Unpacker
 from moorage.proxy.core.json_scan import scan
+from moorage.proxy.core.limits import BYTES_PER_TOKEN
 from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 
 _NAME: Final = b'"usage"'
@@ -102,6 +104,29 @@ class TokenMeter:
         """The tokens of an answer that states none: one for each event of a stream, and ``prompt``, the
         estimate of the request."""
         return self.read() or Tokens(prompt, max(0, self._events - 1))
+
+
+class PackedMeter:
+    """A compressed answer. What cannot be read of it counts by its size, as a prompt does."""
+
+    __slots__ = ("_meter", "_size", "_unpacker")
+
+    def __init__(self, coding: str, *, is_stream: bool) -> None:
+        self._unpacker, self._meter = Unpacker(coding), TokenMeter(is_stream=is_stream)
+        self._size = 0  # of what was not read
+
+    def feed(self, chunk: bytes) -> bytes:
+        self._meter.feed(self._unpacker.feed(chunk))
+        if self._unpacker.is_lost:
+            self._size += len(chunk)
+        return chunk
+
+    def estimate(self, prompt: int) -> Tokens:
+        """As ``TokenMeter.estimate``."""
+        found = self._meter.estimate(prompt)
+        if not self._unpacker.is_lost:
+            return found
+        return Tokens(found.prompt, found.answer + self._size // BYTES_PER_TOKEN, found.cached)
 
 
 class SessionMeter:

@@ -95,10 +95,12 @@ class TracedFlow(RequestFlow):
         self._end_attempt(now, failure.value)
         return self._note(super().upstream_failed(failure, now), now)
 
-    def upstream_head(self, status: int, content_type: str, now: float, begin: bytes = b"") -> Command:
+    def upstream_head(
+        self, status: int, content_type: str, now: float, begin: bytes = b"", coding: str = ""
+    ) -> Command:
         if (attempt := self._upstream) is not None:
             attempt.status, attempt.first_byte_at = status, now
-        command = super().upstream_head(status, content_type, now, begin)
+        command = super().upstream_head(status, content_type, now, begin, coding)
         return self._note(command, now)
 
     def upstream_lost(self, failure: Failure, tail: bytes | None, now: float) -> Break:

@@ -245,7 +245,7 @@ class Exchange:
         if head.status == 401:
             log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
         now = plane.monotonic()
-        command = flow.upstream_head(head.status, head.content_type, now, piece)
+        command = flow.upstream_head(head.status, head.content_type, now, piece, head.coding)
         if not isinstance(command, Start):
             if (upstream := self._upstream) is not None:
                 self._upstream = None

@@ -219,11 +219,9 @@ class ResponseHead:
         options = headers.connection_options(reader.pairs)
         self.keeps_alive = version == "1.1" and "close" not in options and self.length != -1
         self.content_type = fields.get("Content-Type", "")
-        self.takes_event = (
-            headers.is_event_stream(self.content_type)
-            and not self.has_length
-            and "Content-Encoding" not in fields
-        )
+        self.coding = ", ".join(fields.getall("Content-Encoding", ()))
+        is_stream = headers.is_event_stream(self.content_type)
+        self.takes_event = is_stream and not self.has_length and not self.coding
         reason = headers.printable_reason(reader.reason.decode("latin-1"))
         if reason is None:
             reason = REASONS.get(self.status, "")

@@ -258,7 +258,11 @@ class SimplePlane:
                         else:
                             attempt = outcome
                             command = flow.upstream_head(
-                                attempt.status, attempt.content_type, now, attempt.first_piece
+                                attempt.status,
+                                attempt.content_type,
+                                now,
+                                attempt.first_piece,
+                                attempt.coding,
                             )
                     case Start():
                         assert attempt is not None

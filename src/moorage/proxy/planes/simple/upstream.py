@@ -49,6 +49,10 @@ class Attempt:
     def content_type(self) -> str:
         return self.response.headers.get("Content-Type", "")
 
+    @property
+    def coding(self) -> str:
+        return ", ".join(self.response.headers.getall("Content-Encoding", ()))
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
