@@ -88,7 +88,7 @@ def print_summary(out: Console, model: str, summary: Summary) -> None:
     ]  # fmt: skip
     print_facts(out, facts)
     for error, count in summary.errors.items():
-        print_facts(out, [("failed", f"{count} × {error}")])
+        print_facts(out, [("failed", f"{count} × {printable(error, one_line=True)}")])
     rows = []
     for name, label in _ROWS.items():
         if f"mean_{name}_ms" in flat:

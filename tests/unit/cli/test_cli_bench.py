@@ -54,9 +54,9 @@ def test_model_that_fails_is_reported_at_once(manager: FakeManager, moorage: Run
     manager.openai.chunks = [{"error": {"message": "engine died", "type": "server_error"}}]
     result = moorage("bench", "tiny")
     assert (result.exit_code, len(manager.openai.requests)) == (2, 1)
-    assert "failed: in mid-stream: server_error" in result.stderr
+    assert "failed: in mid-stream: server_error: engine died" in result.stderr
     result = moorage("bench", "tiny", "--num-warmups", "0", "--num-prompts", "2")
-    assert (result.exit_code, "2 × in mid-stream: server_error" in result.stdout) == (1, True)
+    assert (result.exit_code, "2 × in mid-stream: server_error: engine died" in result.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -122,17 +122,30 @@ async def test_failures_are_counted_by_their_cause() -> None:
             case 3:
                 return await stream(request, piece("a"), done=False)
             case 4:
-                return web.Response(status=502, text="bad gateway")
+                return web.Response(status=502, text="bad\ngateway")
+            case 6 | 7 | 8:
+                full = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
+                if len(engine.bodies) == 7:
+                    full["message"] = "slot 3 is gone"
+                return web.json_response({"error": full}, status=500)
+            case 9:
+                return await stream(request, piece("a"), {"error": "no room"}, done=False)
+            case 10:
+                full = {"object": "error", "message": "The request queue is full.", "code": 503}
+                return web.json_response(full, status=503)
             case _:
                 return await stream(request, piece("a"))
 
     engine = Engine(handle)
-    _, summary = await load(engine, Load(max_concurrency=1, requests=6))
+    _, summary = await load(engine, Load(max_concurrency=1, requests=11))
     assert summary.errors == {
+        "500: Context size has been exceeded.": 3,
         "429 rate_limit_exceeded": 1,
         "in mid-stream: server_error": 1,
         "cut off": 1,
-        "502": 1,
+        "502: bad gateway": 1,
+        "in mid-stream: no room": 1,
+        "503: The request queue is full.": 1,
     }
     assert (summary.completed, summary.tokens_are_stated, summary.tokens_out) == (2, False, 2)
 

@@ -131,7 +131,7 @@ async def _measure(
         first, _ = await run(
             target, prompts, Load(max_concurrency=1, requests=warmups), clock=cli.clock, generator=generator
         )
-        if failed := next((one.error for one in first if one.error), ""):
+        if failed := next((one.failure for one in first if one.error), ""):
             raise InvalidInput(
                 f"a first request to {target.url} failed: {failed}",
                 next_step="`moorage ps` shows the model's state; `moorage chat` asks it once",

@@ -18,6 +18,10 @@ Api = Literal["chat", "completions"]
 _PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
 
+# Characters of what a server says of a failed request.
+_MOST_WORDS = 200
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What is measured. ``openai_url`` ends in ``/v1``. ``extra``: further fields of each request."""
@@ -58,7 +62,8 @@ class Target:
 class Measured:
     """One request. Times in seconds of one monotonic clock. ``due_at``: when it should have been sent; all of
     its times count from then. ``token_times``: when each piece of text arrived. ``error``: why it failed; ""
-    if it did not. ``stated``: the server has stated the numbers of tokens."""
+    if it did not. ``words``: what the server said of that; "" if nothing. ``stated``: the server has stated
+    the numbers of tokens."""
 
     due_at: float
     sent_at: float = 0.0
@@ -68,6 +73,12 @@ class Measured:
     tokens_out: int = 0
     stated: bool = False
     error: str = ""
+    words: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, in the server's words if it had any."""
+        return f"{self.error}: {self.words}" if self.words else self.error
 
 
 async def measure(
@@ -100,7 +111,7 @@ async def _ask(
     events, done = _Events(), False
     async with http.post(target.url, json=target.body(prompt)) as answer:
         if answer.status != 200:
-            made.error = _refusal(answer.status, await answer.read())
+            _refuse(made, answer.status, await answer.read())
             return
         async for piece in answer.content.iter_any():
             now = clock.monotonic()
@@ -130,7 +141,8 @@ def _take(made: Measured, data: bytes, now: float) -> None:
     if not isinstance(event, dict):
         return
     if (error := event.get("error")) is not None:
-        made.error = f"in mid-stream: {_code(error)}"
+        made.error = f"in mid-stream: {code}" if (code := _code(error)) else "in mid-stream"
+        made.words = _words(error)
         return
     usage = event.get("usage")
     if isinstance(usage, dict) and usage.get("completion_tokens"):
@@ -145,14 +157,32 @@ def _take(made: Measured, data: bytes, now: float) -> None:
         made.token_times.append(now)
 
 
-def _refusal(status: int, body: bytes) -> str:
+def _refuse(made: Measured, status: int, body: bytes) -> None:
+    """``body``: an error of OpenAI's kind, one that is no member of an object, or any text."""
     try:
-        return f"{status} {_code(json.loads(body).get('error'))}".strip()
-    except (ValueError, AttributeError):
-        return str(status)
+        found = json.loads(body)
+    except ValueError:
+        made.error, made.words = str(status), _shown(body.decode(errors="replace"))
+        return
+    error = found.get("error", found) if isinstance(found, dict) else found
+    code = _code(error) if isinstance(error, dict) else ""
+    made.error = str(status) if code in ("", str(status)) else f"{status} {code}"
+    made.words = _words(error)
 
 
 def _code(error: Any) -> str:
     if not isinstance(error, dict):
-        return str(error or "")[:80]
-    return str(error.get("code") or error.get("type") or error.get("message") or "")[:80]
+        return ""
+    return str(error.get("code") or error.get("type") or "")[:80]
+
+
+def _words(error: Any) -> str:
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail")
+    return _shown(error) if isinstance(error, str) else ""
+
+
+def _shown(text: str) -> str:
+    """In one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= _MOST_WORDS else text[:_MOST_WORDS] + "…"

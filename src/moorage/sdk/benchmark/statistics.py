@@ -43,8 +43,9 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``errors``: failed requests by cause. ``send_delay``: how long requests waited in the generator after
-    they were due. ``tokens_are_stated``: by the server; else a piece of text counts as one."""
+    """``errors``: failed requests by cause, with what the server said. ``send_delay``: how long requests
+    waited in the generator after they were due. ``tokens_are_stated``: by the server; else a piece of text
+    counts as one."""
 
     duration_s: float
     completed: int
@@ -98,7 +99,7 @@ def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: i
         duration_s=duration_s,
         completed=len(good),
         failed=len(measured) - len(good),
-        errors=dict(Counter(one.error for one in measured if one.error).most_common()),
+        errors=_errors([one for one in measured if one.error]),
         tokens_in=sum(one.tokens_in for one in good),
         tokens_out=sum(one.tokens_out for one in good),
         max_concurrent=max_concurrent,
@@ -123,3 +124,14 @@ def percentile(ordered: Sequence[float], p: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def _errors(failed: Sequence[Measured]) -> dict[str, int]:
+    """Failed requests by cause, the most frequent first, each with the words that were most frequent: they
+    may name a length or an id."""
+    causes = Counter(one.error for one in failed)
+    found = {}
+    for cause, count in causes.most_common():
+        failures = Counter(one.failure for one in failed if one.error == cause)
+        found[failures.most_common(1)[0][0]] = count
+    return found
