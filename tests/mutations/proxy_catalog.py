@@ -18,6 +18,41 @@ def _tests(file: str, words: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "a request for which an engine has no room fails",
+        "proxy/core/flow.py",
+        "if not target.tls and tells_of_no_room(status, begin):",
+        "if False:",
+        ("tests/unit/proxy/test_engine_room.py",),
+    ),
+    Mutation(
+        "a request that has no room anywhere is not held",
+        "proxy/core/flow.py",
+        "        self._tried = None\n        return self._hold(now)\n",
+        "        return None\n",
+        ("tests/unit/proxy/test_engine_room.py",),
+    ),
+    Mutation(
+        "an engine that was full gets all that wait at once",
+        "proxy/core/engine_room.py",
+        "return bound is None or (in_flight < bound.most and now >= bound.paused_until)",
+        "return bound is None or now >= bound.paused_until",
+        ("tests/unit/proxy/test_engine_room.py",),
+    ),
+    Mutation(
+        "what waits for room does not go on when a request ends",
+        "proxy/core/flow.py",
+        "if self._router.room and self._router.waiting:",
+        "if False:",
+        ("tests/unit/proxy/test_engine_room.py",),
+    ),
+    Mutation(
+        "each of the requests that an engine drops at once halves its bound",
+        "proxy/core/engine_room.py",
+        "elif now - bound.since < ONCE_S:",
+        "elif False:",
+        ("tests/unit/proxy/test_engine_room.py",),
+    ),
+    Mutation(
         "a replica is told by the time at which it started",
         "proxy/core/headers.py",
         "return replica.session_id or replica.kernel_id",

@@ -21,7 +21,8 @@ SERVER = """
 import sys, time, xllamacpp
 p = xllamacpp.CommonParams()
 p.model.path, p.model_alias, p.api_keys = sys.argv[1], {"tiny"}, [sys.argv[2]]
-p.n_ctx, p.n_parallel, p.hostnames, p.port = 4096, 2, ["127.0.0.1"], 0
+p.n_ctx, p.n_parallel, p.hostnames, p.port = 4096, int(sys.argv[3]), ["127.0.0.1"], 0
+p.kv_unified = True  # as Moorage starts it
 p.cpuparams.n_threads, p.endpoint_metrics = 1, True
 server = xllamacpp.Server(p)
 print(server.listening_address, flush=True)
@@ -32,12 +33,12 @@ ENDLESS = REQUEST | {"stream": True, "max_tokens": 1900, "ignore_eos": True}
 
 
 @asynccontextmanager
-async def llamacpp(tmp_path: Path) -> AsyncIterator[tuple[int, int]]:
+async def llamacpp(tmp_path: Path, slots: int = 2) -> AsyncIterator[tuple[int, int]]:
     """Port and pid of a running engine."""
     model = tmp_path / "tiny.gguf"
     write_tiny_gguf(model)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SERVER, str(model), ENGINE_KEY,
+        sys.executable, "-c", SERVER, str(model), ENGINE_KEY, str(slots),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -93,6 +94,25 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
         assert b"[DONE]" not in body
         async with client.post(REQUEST) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
+
+
+async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
+    """Each fits alone, and two of the four at a time: it drops all that it has when the next one does not."""
+    async with (
+        llamacpp(tmp_path, slots=4) as (port, _),
+        serving(tmp_path, routes(1, tiny=[target("k", port)])) as client,
+    ):
+
+        async def ask(number: int) -> int:
+            prompt = f"{number} " + "x" * 1800
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": 20, "ignore_eos": True}
+            async with client.post(body, "/v1/completions") as response:
+                await response.read()
+                return response.status
+
+        assert await asyncio.gather(*map(ask, range(8))) == [200] * 8
+        refused = await client.metric('moorage_proxy_upstream_failures_total{kind="no-room",model="tiny"}')
+        assert refused, "or it was no test"
 
 
 async def test_llamacpp_has_the_apis_that_the_proxy_knows_of(tmp_path):

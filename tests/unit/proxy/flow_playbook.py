@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +139,14 @@ class Playbook:
         self.flow = begin_flow(self.router, "id-1", self.now)
         self.resumed: list[str] = []
         self.flow.resume = lambda command: self.resumed.append(describe(command))
+
+    def another(self) -> Playbook:
+        """Another request at the same proxy, at the same time."""
+        other = copy(self)
+        other.flow = begin_flow(self.router, "id-2", self.now)
+        other.resumed = []
+        other.flow.resume = lambda command: other.resumed.append(describe(command))
+        return other
 
     def event(self, words: str) -> str:
         """The command that answers an event."""

@@ -21,6 +21,7 @@ HELD = ("request > read", "body > hold 1")
 TOLD = ("telling > read", 'body {"model":"tiny","stream":true} > hold 5 : queued position=1 eta=12s')
 DEAD = 'says 500 {"error":{"message":"EngineCore encountered an issue. See stack trace (above)","code":500}}'
 DEAD_STREAM = 'says 200 data: {"error": {"message": "EngineCore encountered an issue."}}'
+FULL = 'says 500 {"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
     # name: replicas, events with the command that follows each, status that is recorded
     "answered": ("a", [*SENT, "response 200 > start", "end"], "tiny 200"),
@@ -354,7 +355,7 @@ def test_error_of_a_replica_within_an_open_stream_becomes_an_event() -> None:
 
 WORDS = (
     "refused", "lost", "silent", "response 200", "response 503", "response 401", "routes a b", "routes -",
-    "after 0.5", "timer", "routes kept a b", "routes kept", DEAD,
+    "after 0.5", "timer", "routes kept a b", "routes kept", DEAD, FULL,
 )  # fmt: skip
 
 

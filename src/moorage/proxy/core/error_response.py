@@ -260,6 +260,16 @@ def too_many_held(name: str, expected_s: int) -> ErrorResponse:
     )
 
 
+def no_room(name: str) -> ErrorResponse:
+    return ErrorResponse(
+        503,
+        UNAVAILABLE,
+        "server_is_overloaded",
+        f"The replicas of the model {name!r} have no room for more requests now. Retry later.",
+        headers={"Retry-After": str(LOADING_RETRY_S)},
+    )
+
+
 def may_resolve(error: ErrorResponse | None) -> bool:
     """Return whether a newer table may admit the request: a replica may have just become ready."""
     return error is not None and error.code == _LOADING

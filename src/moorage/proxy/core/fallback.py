@@ -22,6 +22,7 @@ FALLS_BACK = frozenset(
         Failure.DISCONNECT,
         Failure.ENGINE_DEAD,
         Failure.BUSY,
+        Failure.NO_ROOM,
         Failure.KEY_REJECTED,
         Failure.REFUSED,
     }

@@ -10,6 +10,7 @@ of bodies itself: the flow sees the head of a response, whether it ended, and no
 
 ``Send`` is to a replica of the model, or to one of its fallbacks (``fallback``).
 A request that reaches no replica of a model that is kept running is held, too: another replica is on its way.
+So is one for which no engine has room (``engine_room``), until one has.
 
 Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
 ``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts, the
@@ -27,6 +28,7 @@ from moorage.proxy.core.admission import BodyRequired, LocalResponse
 from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
 from moorage.proxy.core.commands import READ_BODY, Break, Command, Hold, Send, Start
+from moorage.proxy.core.engine_room import ends_without_room, tells_of_no_room
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
 from moorage.proxy.core.headers import is_event_stream
@@ -42,6 +44,10 @@ PROGRESS_S = 5.0
 """Time between two comments to a client that waits."""
 UNREACHABLE_S = 5.0
 """Time after which a held request is sent once more to the replicas that it could not reach."""
+FULL_S = 0.5
+"""Time after which is looked again whether a replica has room, if no request has ended there before."""
+MAX_REFUSALS = 8
+"""Refusals for want of room after which a request gets the engine's own words."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in logs and metrics for a client that disconnected first (nginx's code)."""
 
@@ -58,10 +64,10 @@ class RequestFlow:
 
     __slots__ = (
         "_affinity", "_asked", "_asked_at", "_body", "_chain", "_epoch", "_failures", "_fall_at",
-        "_held_since", "_hold_until", "_home", "_is_over", "_is_stream_open", "_reservation", "_router",
-        "_sent_at", "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried", "_waited_s",
-        "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
-        "traceparent",
+        "_held_since", "_hold_until", "_home", "_is_over", "_is_stream_open", "_refusals", "_reservation",
+        "_router", "_sent_at", "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried",
+        "_waited_s", "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume",
+        "target", "traceparent",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -73,7 +79,7 @@ class RequestFlow:
         self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
         self._home: Home | None = None  # of a stored response: no other replica has it
         self._stored: StoredResponse | None = None
-        self._status = self._affinity = 0
+        self._status = self._affinity = self._refusals = 0
         self._reservation: Reservation | None = None
         self._chain: FallbackChain | None = None
         self._served_by = ""  # the model of a fallback
@@ -184,6 +190,8 @@ class RequestFlow:
 
     def _wait(self, now: float) -> Hold:
         until = min(self._hold_until, now + UNREACHABLE_S) if self._tried else self._hold_until
+        if self._router.is_full(self.model):
+            until = min(until, now + FULL_S)
         if now < self._fall_at:
             until = min(until, self._fall_at)
         if not self._tells:
@@ -204,7 +212,9 @@ class RequestFlow:
             if now >= self._fall_at and (command := self._fall_back(now)) is not None:
                 return command
             self._hold_until = self._held_since + router.hold_s(self.model)
-            waits = bool(self._tried) if error is None else error_response.may_resolve(error)
+            waits = error_response.may_resolve(error)
+            if error is None:
+                waits = bool(self._tried) or router.is_full(self.model)
             if waits and now < self._hold_until:
                 return None if self._hold_until == before else self._wait(now)
         router.waiting.remove(self)
@@ -245,7 +255,11 @@ class RequestFlow:
         return self.routes_changed(now) or self._wait(now)
 
     def _no_replica(self) -> ErrorResponse:
-        return self._error(Failure.CONNECT) if self._tried else error_response.model_loading(self._asked)
+        if self._tried:
+            return self._error(Failure.CONNECT)
+        if self._router.is_full(self.model):
+            return error_response.no_room(self._asked)
+        return error_response.model_loading(self._asked)
 
     # At a replica
 
@@ -274,7 +288,11 @@ class RequestFlow:
         assert target is not None
         if tells_of_death(status, begin):
             return self.upstream_failed(Failure.ENGINE_DEAD, now)
-        router.record_status(target, self._key, status, now, is_error=is_error_event(begin))
+        if not target.tls and tells_of_no_room(status, begin):
+            if (command := self._seek_room(target, now)) is not None:
+                return command
+        else:
+            router.record_status(target, self._key, status, now, is_error=is_error_event(begin))
         if status == 401:
             return self.upstream_failed(Failure.KEY_REJECTED, now)
         if target.tls and is_refused(status):
@@ -284,6 +302,11 @@ class RequestFlow:
                 return self._send(elsewhere, now)
             if (command := self._fall_back(now)) is not None:
                 return command
+        return self._start(target, status, content_type, coding, now)
+
+    def _start(self, target: Target, status: int, content_type: str, coding: str, now: float) -> Start:
+        """Let the response of the replica pass."""
+        router = self._router
         self._status, self.payload, self._body, self._chain = status, b"", b"", None
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
@@ -300,8 +323,25 @@ class RequestFlow:
             observe = stream_end.as_event(observe)
         return Start(overhead_s, more, observe)
 
-    def upstream_end(self, now: float) -> None:
-        """The response was relayed to its end."""
+    def _seek_room(self, target: Target, now: float) -> Command | None:
+        """The engine has no room for the request, and nothing of its answer has reached the client. None:
+        there is no other place, and it has waited enough."""
+        self._router.record_no_room(target, now)
+        self._refusals += 1
+        if (elsewhere := self._next_target(Failure.NO_ROOM, now)) is not None:
+            return self._send(elsewhere, now)
+        if (command := self._fall_back(now)) is not None:
+            return command
+        may_wait = self._home is None and not self._served_by and self._refusals < MAX_REFUSALS
+        if not may_wait or now >= (self._held_since or now) + self._router.hold_s(self.model):
+            return None
+        self._tried = None
+        return self._hold(now)
+
+    def upstream_end(self, now: float, tail: bytes | None = None) -> None:
+        """The response was relayed to its end. ``tail``: as for ``upstream_lost``."""
+        if tail and self.target is not None and ends_without_room(tail):
+            self._router.record_no_room(self.target, now)
         self._end(self._status, now)
 
     def upstream_lost(self, failure: Failure, tail: bytes | None, now: float) -> Break:
@@ -390,6 +430,8 @@ class RequestFlow:
         self._release()
         self._settle(status, now, "" if target is None else target.session_id)
         self._router.record_request(self.model, status, now - self._started_at)
+        if self._router.room and self._router.waiting:
+            _resume_next(self._router, self.model, now)
 
     def _settle(self, status: int, now: float, session_id: str = "") -> None:
         if (reservation := self._reservation) is not None:
@@ -401,6 +443,21 @@ def resume_held(router: RequestRouter, now: float) -> None:
     """Let the requests that wait for a replica go on, each model's in their order, as far as they can."""
     for flow in router.waiting.in_order():
         assert isinstance(flow, RequestFlow)
+        if flow not in router.waiting:
+            continue  # one that ended has let it go on
         command = flow.routes_changed(now)
         if command is not None and flow.resume is not None:
+            flow.resume(command)
+
+
+def _resume_next(router: RequestRouter, model: str, now: float) -> None:
+    """A request for the model has ended: let those that wait for room go on, in their order."""
+    for flow in router.waiting.of_model(model):
+        assert isinstance(flow, RequestFlow)
+        if flow not in router.waiting:
+            continue
+        command = flow.routes_changed(now)
+        if command is None:
+            return
+        if flow.resume is not None:
             flow.resume(command)

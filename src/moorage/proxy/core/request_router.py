@@ -21,6 +21,7 @@ from moorage.proxy.core.answering import COUNTED, FAILED, Answering
 from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.canary import share
+from moorage.proxy.core.engine_room import EngineRoom
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
@@ -64,7 +65,7 @@ class RequestRouter:
         self.credentials = TableAge(settings.credentials_max_age_s)
         self.randrange = randrange
         self._ejections = Ejections()
-        self.answering = Answering()
+        self.answering, self.room = Answering(), EngineRoom()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
         metrics.show_requests(self._in_flight_by_model, self.waiting.counts)
@@ -102,6 +103,7 @@ class RequestRouter:
                 self.credentials_revision += 1
             self._ejections.keep_only(table.kernels)
             self.answering.keep_only(table.kernels)
+            self.room.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
             self.on_table(table)
         return table
@@ -169,9 +171,15 @@ class RequestRouter:
         route = self.table.model(model) if self.table is not None else None
         return route is not None and route.holds
 
+    def is_full(self, model: str) -> bool:
+        """Whether replicas of a model get no more requests at a time than they have room for."""
+        route = self.table.model(model) if self.room and self.table is not None else None
+        return route is not None and self.room.bounds_any(route.targets)
+
     def hold_s(self, model: str) -> float:
-        """How long a request may wait for a replica of a model that has none."""
-        return max(self._table_wait_s, self.settings.max_hold_s if self.holds(model) else 0.0)
+        """How long a request may wait for a replica of a model that has none, or none with room."""
+        waits = self.holds(model) or self.is_full(model)
+        return max(self._table_wait_s, self.settings.max_hold_s if waits else 0.0)
 
     def expected_s(self, model: str, unix_now: float, waited_s: float = 0.0) -> int:
         """The time until a replica of a model is ready, as the manager expects it; 0: unknown, or it takes
@@ -201,6 +209,8 @@ class RequestRouter:
     ) -> Target | None:
         """As ``pick_target``, of a route that the table has."""
         targets: Sequence[Target] = route.targets
+        if self.room:
+            targets = self.room.open_targets(route.targets, self._in_flight, now)
         if len(targets) == 1 and not tried:
             return None if targets[0].draining else targets[0]
         if tried:
@@ -240,6 +250,8 @@ class RequestRouter:
         kernel_id = target.kernel_id
         if status < 400 and not is_error:
             self.answering.answered(kernel_id, now)
+            if self.room:
+                self.room.answered(kernel_id, now)
         elif status in FAILED and self.table is not None and kernel_id in self.table.kernels:
             if self.answering.failed(kernel_id, key, now):
                 self._ejections.record_failure(kernel_id, now)
@@ -248,6 +260,11 @@ class RequestRouter:
             return
         if self._ejections.until:
             self._ejections.record_response(kernel_id)
+
+    def record_no_room(self, target: Target, now: float) -> None:
+        """Record that the engine of a replica had no room for a request, which says nothing of its health."""
+        if self.table is not None and target.kernel_id in self.table.kernels:
+            self.room.refused(target.kernel_id, self._in_flight.get(target.kernel_id, 0), now)
 
     def record_request(self, model: str, code: int, duration_s: float) -> None:
         """Record the end of a request. ``model``: "" if it was not admitted."""

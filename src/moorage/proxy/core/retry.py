@@ -18,6 +18,7 @@ class Failure(StrEnum):
     CONNECT = "connect"  # refused, unreachable, or no connection in time
     DISCONNECT = "disconnect"  # connection lost before the first byte of the response
     BUSY = "busy"  # 429, 502 or 503
+    NO_ROOM = "no-room"  # its engine has no room now (``engine_room``)
     IDLE_TIMEOUT = "idle-timeout"  # no data within read_idle_timeout_s
     KEY_REJECTED = "key-rejected"  # the replica rejected the key that the manager gave us
     INTERRUPTED = "interrupted"  # connection lost in the middle of the response
@@ -54,7 +55,7 @@ def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: floa
     is retried once only: most often the engine just closed an idle connection, or was killed, but a request
     that crashes an engine must not crash one replica after the other.
     """
-    if failure not in (Failure.CONNECT, Failure.BUSY) and failure not in DEATHS:
+    if failure not in (Failure.CONNECT, Failure.BUSY, Failure.NO_ROOM) and failure not in DEATHS:
         return False
     if failure in DEATHS and not DEATHS.isdisjoint(earlier):
         return False

@@ -6,8 +6,9 @@ from moorage.proxy.core.error_response import INVALID, SERVER, anthropic_json, e
 from moorage.proxy.core.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
-TAIL_BYTES = 64
-"""Bytes of the end of a stream that decide: enough for the last event, with its line ends."""
+TAIL_BYTES = 160
+"""Bytes of the end of a stream that decide: enough for the last event, with its line ends, or an error of an
+engine in its place."""
 # What the last event of a complete stream contains, in OpenAI's and in Anthropic's format.
 _DONE = (b"data: [DONE]", b'"type":"message_stop"', b'"type": "message_stop"')
 

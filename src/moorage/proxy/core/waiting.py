@@ -49,6 +49,12 @@ class WaitingRoom:
             del self._by_model[request.model]
         return True
 
+    def __contains__(self, request: Held) -> bool:
+        return request in self._places
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
     def position(self, request: Held) -> int:
         """The place of a held request in the queue of its model, from 1."""
         return bisect_left(self._by_model[request.model], self._places[request]) + 1
@@ -56,6 +62,10 @@ class WaitingRoom:
     def counts(self) -> dict[str, int]:
         """Held requests by model."""
         return {model: len(queue) for model, queue in self._by_model.items()}
+
+    def of_model(self, model: str) -> list[Held]:
+        """The held requests of a model in their order."""
+        return [request for _, _, request, _ in self._by_model.get(model, ())]
 
     def in_order(self) -> Iterator[Held]:
         """All held requests, each model's in its order. They may be removed meanwhile."""

@@ -317,7 +317,7 @@ class Exchange:
 
     def _complete(self, now: float) -> None:
         assert self.flow is not None
-        self.flow.upstream_end(now)
+        self.flow.upstream_end(now, self._tail if self._takes_event else None)
         self._end(now)
 
     def _end(self, now: float) -> None:

@@ -60,7 +60,7 @@ async def relay(
         await response.write(rest)
     if failure is None:
         await response.write_eof()
-        flow.upstream_end(clock.monotonic())
+        flow.upstream_end(clock.monotonic(), context.tail)
     else:
         log_failure(flow, failure, "in the middle of a response")
         await break_off(context, flow.upstream_lost(failure, context.tail, clock.monotonic()))

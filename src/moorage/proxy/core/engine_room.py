@@ -1,0 +1,108 @@
+"""Room of engines: refusals that mean "not now", and how many requests a replica takes that gave one. Pure.
+
+An engine that is out of room refuses legal requests, which another replica, or this one a little later,
+answers. llama.cpp drops all that it has under way at that moment, so a replica that refused gets fewer
+requests at a time from then on. What is more waits here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Final
+
+from moorage.common.link.messages import Target
+from moorage.common.model.ids import KernelId
+from moorage.proxy.core.retry import is_error_event
+
+# What engines say, and with which statuses if not in the first event of a stream. vLLM says nothing of the
+# kind: what has no room waits in its queue, which has no bound.
+_WORDS: Final = (
+    (500, b"Context size has been exceeded."),  # llama.cpp: the slots share one context, which is full
+    (429, b"Model is overloaded"),  # TGI: --max-concurrent-requests
+    (503, b"The request queue is full."),  # SGLang: --max-queued-requests
+    (503, b"The request is aborted by a higher priority request."),  # SGLang, by priority in a full queue
+)
+_EVENT: Final = b'data: {"error"'
+# Refusals within this time are one: the engine drops all at once.
+ONCE_S = 1.0
+# A replica that refused gets nothing for so long, then for twice as long: others may send to it, too.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
+# After how long one more request at a time is tried; each time that it was one too many, twice as long.
+FIRST_GROWTH_S, LONGEST_GROWTH_S = 30.0, 960.0
+
+
+def tells_of_no_room(status: int, begin: bytes) -> bool:
+    """Return whether a response says that its engine has no room now. ``begin``: of its body."""
+    if status < 429 and not is_error_event(begin):
+        return False
+    return any(words in begin for of, words in _WORDS if status in (of, 200))
+
+
+def ends_without_room(tail: bytes) -> bool:
+    """Return whether a stream ended because its engine had no room any more. ``tail``: its last bytes."""
+    return _EVENT in tail and any(words in tail for _, words in _WORDS)
+
+
+class _Bound:
+    """``most``: requests at a time. ``refused``: how many were too many."""
+
+    __slots__ = ("grows_after_s", "has_grown", "most", "pause_s", "paused_until", "refused", "since")
+
+    def __init__(self, now: float) -> None:
+        self.most = self.refused = 0
+        self.pause_s, self.paused_until = FIRST_PAUSE_S, 0.0
+        self.grows_after_s, self.has_grown, self.since = FIRST_GROWTH_S, False, now
+
+
+class EngineRoom:
+    """The bounds of replicas that have refused requests for room, by what this process sends them. Times are
+    monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[KernelId, _Bound] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def refused(self, kernel_id: KernelId, in_flight: int, now: float) -> None:
+        """``in_flight``: requests there, the refused one included."""
+        bound = self._bounds.get(kernel_id)
+        if bound is None:
+            bound = self._bounds[kernel_id] = _Bound(now)
+        elif now - bound.since < ONCE_S:
+            return
+        elif bound.has_grown:
+            bound.grows_after_s = min(2 * bound.grows_after_s, LONGEST_GROWTH_S)
+        bound.refused, bound.most = in_flight, max(1, in_flight // 2)
+        bound.has_grown, bound.since = False, now
+        bound.paused_until = now + bound.pause_s
+        bound.pause_s = min(2 * bound.pause_s, LONGEST_PAUSE_S)
+
+    def answered(self, kernel_id: KernelId, now: float) -> None:
+        """A request was answered there."""
+        if (bound := self._bounds.get(kernel_id)) is None or now - bound.since < ONCE_S:
+            return
+        bound.pause_s = FIRST_PAUSE_S
+        if now - bound.since >= bound.grows_after_s:
+            bound.most, bound.has_grown, bound.since = bound.most + 1, True, now
+            if bound.most > bound.refused:
+                del self._bounds[kernel_id]
+
+    def takes(self, kernel_id: KernelId, in_flight: int, now: float) -> bool:
+        """Whether the replica gets one more request."""
+        bound = self._bounds.get(kernel_id)
+        return bound is None or (in_flight < bound.most and now >= bound.paused_until)
+
+    def open_targets(
+        self, targets: tuple[Target, ...], in_flight: Mapping[KernelId, int], now: float
+    ) -> tuple[Target, ...]:
+        """Those that get one more request."""
+        return tuple(t for t in targets if self.takes(t.kernel_id, in_flight.get(t.kernel_id, 0), now))
+
+    def bounds_any(self, targets: tuple[Target, ...]) -> bool:
+        return any(target.kernel_id in self._bounds for target in targets)
+
+    def keep_only(self, kernel_ids: Container[KernelId]) -> None:
+        """Forget replicas that are no longer in the table."""
+        for kernel_id in [one for one in self._bounds if one not in kernel_ids]:
+            del self._bounds[kernel_id]
