@@ -70,10 +70,31 @@ MUTATIONS = (
         (*LOADS, "-k", "out_of_reach"),
     ),
     Mutation(
+        "requests are sent to a replica that cannot be reached",
+        "manager/store/sql/model_routes.sql",
+        "OR k.kept_until IS NULL AND NOT EXISTS (",
+        "OR NOT EXISTS (",
+        (*LOADS, "-k", "out_of_reach"),
+    ),
+    Mutation(
+        "the last replica leaves the routes because its probe fails",
+        "manager/store/sql/model_routes.sql",
+        "OR k.kept_until IS NULL AND NOT EXISTS (",
+        "OR false AND NOT EXISTS (",
+        (*LOADS, "-k", "unhealthy"),
+    ),
+    Mutation(
+        "an unhealthy replica beside a healthy one gets requests",
+        "manager/store/sql/model_routes.sql",
+        "OR k.kept_until IS NULL AND NOT EXISTS (",
+        "OR k.kept_until IS NULL OR EXISTS (",
+        (*LOADS, "-k", "unhealthy"),
+    ),
+    Mutation(
         "requests at an unhealthy replica that drains are not counted",
         "manager/store/sql/model_routes.sql",
-        "(k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL)",
-        "k.unhealthy_since IS NULL",
+        "(k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL\n",
+        "(k.unhealthy_since IS NULL\n",
         (*LOADS, "-k", "drains_stays"),
     ),
     Mutation(

@@ -211,7 +211,9 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     assert (view.ready, view.status, view.sessions[0].state) == (0, EndpointStatus.LOADING, "loading")
     assert view.sessions[0].unhealthy == "3 health checks failed"
     [route] = (await platform.store.routes.table()).models
-    assert route.targets == ()
+    assert [(one.session_id, one.draining) for one in route.targets] == [
+        (view.sessions[0].session_id, False)
+    ], "the last one stays, marked"
     platform.agent.see(kernel, ObservedState.RUNNING, unhealthy="", **RUNNING)
     await platform.agent.report()
     assert (await platform.service.get(SYSTEM, "m")).ready == 1, "it has recovered"
@@ -225,6 +227,23 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     await platform.run()
     ended = [r for r in (await platform.service.get(SYSTEM, "m")).sessions if r.status is Status.ERROR]
     assert [r.reason for r in ended] == [Reason.UNHEALTHY]
+
+
+async def test_only_the_last_replicas_get_requests_while_they_are_unhealthy(platform: Loaded) -> None:
+    await platform.create(replicas=2)
+    await platform.until(complete)
+    one, other = platform.agent.seen
+
+    async def routed(**unhealthy: str) -> list[str]:
+        for kernel, name in ((one, "one"), (other, "other")):
+            platform.agent.see(kernel, ObservedState.RUNNING, unhealthy=unhealthy.get(name, ""), **RUNNING)
+        await platform.agent.report()
+        [route] = (await platform.store.routes.table()).models
+        return sorted(target.kernel_id for target in route.targets)
+
+    assert await routed(one="3 health checks failed") == [other]
+    assert await routed(one="3 health checks failed", other="3 health checks failed") == sorted((one, other))
+    assert await routed(other="3 health checks failed") == [one]
 
 
 async def test_replica_that_fails_everybody_is_marked_and_replaced(platform: Loaded) -> None:
@@ -271,6 +290,8 @@ async def test_replica_out_of_reach_is_kept_for_its_time(platform: Loaded) -> No
         view = await platform.service.get(SYSTEM, "m")
         assert view.ready == int(not kept_until)
         assert any(one.unhealthy for one in view.sessions) is bool(kept_until)
+        [route] = (await platform.store.routes.table()).models
+        assert len(route.targets) == int(not kept_until), "requests are held until there is a way again"
         return len(view.sessions)
 
     assert await tell(now + 86_400) == 1, "no second one"

@@ -54,7 +54,12 @@ FROM names n LEFT JOIN LATERAL (
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1'
           -- The proxies tell of requests at those that they know: one that drains stops when it has none.
-          AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL)) t ON true
+          AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL
+               -- The last ones stay: they may answer others than the probe. One that cannot be reached cannot.
+               OR k.kept_until IS NULL AND NOT EXISTS (
+                   SELECT FROM sessions o JOIN kernels p ON p.session_id = o.id AND p.attempt = o.attempt
+                   WHERE o.endpoint_id = e.id AND o.status = 'RUNNING' AND o.draining_since IS NULL
+                     AND p.status = 'RUNNING' AND p.port > 0 AND p.hostname = 'main1' AND p.unhealthy_since IS NULL))) t ON true
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
