@@ -191,6 +191,27 @@ MUTATIONS = (
         ("tests/wire/test_manager_link.py", "-k", "answers_late"),
     ),
     Mutation(
+        "a kernel that failed before it ran has an empty log",
+        "manager/rpc/logs.py",
+        "if not started and (failed :=",
+        "if False and (failed :=",
+        ("tests/wire/test_manager_link.py", "-k", "without_a_byte or fails_to_start"),
+    ),
+    Mutation(
+        "the end of a followed log does not wait for the end of its kernel",
+        "manager/rpc/logs.py",
+        "while kernel.status not in TERMINAL and follow and",
+        "while False and",
+        ("tests/wire/test_manager_link.py", "-k", "fails_to_start"),
+    ),
+    Mutation(
+        "a session that failed is refused without the cause",
+        "manager/rpc/causes.py",
+        'return f"{found.status}: {why}" if why else found.status',
+        "return found.status",
+        ("tests/wire/test_manager_exec.py", "-k", "every_door"),
+    ),
+    Mutation(
         "seconds without a byte of a log count as progress",
         "sdk/log_following.py",
         "connected_at) > OUTAGE_S:",

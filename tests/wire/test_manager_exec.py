@@ -10,14 +10,20 @@ from typing import Any
 import asyncpg
 import grpc
 import pytest
+from aiohttp import WSCloseCode, WSMsgType
 from manager_harness import TOKEN, Stream, attach, client, manager, until, until_disconnected
 
+from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
-from moorage.common.model.commands import Channel, ExecSpec
+from moorage.common.model.commands import Channel, CopySpec, ExecSpec
+from moorage.common.model.errors import Conflict
+from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, SessionType, Status
+from moorage.common.views.resources import SessionView
 from moorage.manager import Manager
+from moorage.manager.rpc.commands import CommandBroker
 from moorage.sdk import ApiError, Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -166,6 +172,45 @@ async def test_commands_in_unsuitable_sessions_are_refused(manager: Manager, cli
         async with client.exec("dev", SPEC):
             pass
     assert away.value.status == 503
+
+
+async def test_every_door_of_a_session_that_failed_names_the_cause(manager: Manager, client: Client) -> None:
+    """A program, code, and files: of a session that has ended."""
+    async with dev(manager, client) as agent:
+        agent.see(ObservedState.GONE, reason=Reason.DISK_FULL, detail="the disk of node-1 is full")
+        await agent.report()
+        await until(client, "dev", lambda v: v.status is Status.ERROR)
+        copy = SPEC.model_copy(update={"command": [], "files": CopySpec(direction="out", path="x")})
+        for spec in (SPEC, copy):
+            with pytest.raises(ApiError, match="it is ERROR: the disk of node-1 is full") as refused:
+                async with client.exec("dev", spec):
+                    pass
+            assert refused.value.status == 409
+        with pytest.raises(ApiError, match="it is ERROR: the disk of node-1 is full"):
+            await client.session("dev").execute("1 + 1")
+        with pytest.raises(Conflict, match="is ERROR: the disk of node-1 is full; its files were not kept"):
+            manager_files(await client.get_session("dev"))
+
+
+def manager_files(session: SessionView) -> object:
+    """What the proxies' SFTP asks of the manager."""
+    nothing: Any = None
+    return CommandBroker(nothing, nothing, SystemClock()).open_files(session)
+
+
+async def test_code_that_breaks_off_tells_why_in_the_close(manager: Manager, client: Client) -> None:
+    async with dev(manager, client) as agent, asyncio.timeout(30):
+        url = client.address("/v1/sessions/dev/executions/r/events", {})
+        opening = asyncio.ensure_future(client.http.ws_connect(url))
+        request, call = await accept_request(agent)
+        await call.write(Out(request_id=request.request_id, stdout=b'{"seq": 1, "item": {}}\n'))
+        ws = await opening
+        assert (await ws.receive()).type is WSMsgType.TEXT
+        call.cancel()
+        closed = await ws.receive()
+        assert (closed.type, closed.data) == (WSMsgType.CLOSE, WSCloseCode.INTERNAL_ERROR)
+        assert "the connection to the session's node was lost" in closed.extra
+        await ws.close()
 
 
 async def test_kernel_of_a_cluster_is_selected_by_name(manager: Manager, client: Client) -> None:

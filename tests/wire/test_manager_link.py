@@ -232,6 +232,66 @@ async def test_an_agent_that_answers_late_has_no_log(
         assert refused.value.status == 404
 
 
+@pytest.mark.parametrize("follow", [False, True])
+async def test_log_that_ends_without_a_byte_tells_why_its_kernel_never_ran(
+    manager: Manager, client: Client, follow: bool
+) -> None:
+    """It was an empty log: the reader ended as if the program had run, and printed nothing."""
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        agent.see(ObservedState.GONE, reason=Reason.IMAGE_MISSING, detail="there is no image TYPO")
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.ERROR)
+
+        async def read() -> bytes:
+            return b"".join([chunk async for chunk in client.logs("job", follow=follow)])
+
+        reading = asyncio.ensure_future(read())
+        await end_log(agent)
+        with pytest.raises(
+            ApiError, match=r"before its program ran \(ERROR: there is no image TYPO"
+        ) as failed:
+            await reading
+        assert failed.value.status == 404
+
+
+async def test_follower_of_a_kernel_that_fails_to_start_ends_with_the_cause(
+    manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer has begun by then, with nothing in it."""
+    monkeypatch.setattr(sessions, "FIRST_CHUNK_S", 0.1)
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+
+        async def read() -> bytes:
+            return b"".join([chunk async for chunk in client.logs("job", follow=True)])
+
+        reading = asyncio.ensure_future(read())
+        answering = asyncio.ensure_future(end_log(agent, after_s=0.5))
+        await asyncio.sleep(0.3)
+        agent.see(ObservedState.GONE, reason=Reason.IMAGE_MISSING, detail="there is no image TYPO")
+        await agent.report()
+        await answering
+        await end_log(agent)
+        with pytest.raises(ApiError, match="there is no image TYPO"):
+            await reading
+
+
+async def end_log(agent: Stream, *, after_s: float = 0.0) -> None:
+    """Answer the next request with a log in which there is nothing, and which ends ``after_s``."""
+    while not isinstance(request := await agent.next(), LogRequest):
+        pass
+
+    async def nothing() -> AsyncIterator[agent_pb2.LogChunk]:
+        yield agent_pb2.LogChunk(request_id=request.request_id, marks_end=True)
+        await asyncio.sleep(after_s)
+        yield agent_pb2.LogChunk(request_id=request.request_id, end=True)
+
+    await agent.stub.SendLogs(nothing(), metadata=[("authorization", f"Bearer {TOKEN}")])
+
+
 async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))

@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 from typing import Annotated, Any, TypeVar
 
 import structlog
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 from pydantic import BaseModel, Field, ValidationError
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -37,6 +37,7 @@ V = TypeVar("V", bound=BaseModel)
 _ANSWER_S, _FOLLOW_S = MAX_WAIT_S + 70.0, 15.0
 _MAX_ANSWER = 16 * 1024 * 1024
 _NO_SUCH_PROGRAM = (126, 127)
+_CLOSE_REASON_BYTES = 123
 _ERRORS = {kind.code: kind for kind in (NotFound, Conflict, InvalidInput)}
 _SSE_HEADERS = {
     "Content-Type": "text/event-stream",
@@ -148,7 +149,8 @@ async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
 async def _follow_in_websocket(
     call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, wanted: dict[str, Any]
 ) -> web.StreamResponse:
-    """Each item as a text message. The client may send ``{"input": TEXT}`` and ``{"interrupt": true}``."""
+    """Each item as a text message. The client may send ``{"input": TEXT}`` and ``{"interrupt": true}``. What
+    goes wrong after the first item is the reason of the close."""
     hostname, receiving = call.query.kernel, None
     try:
         async with aclosing(_lines(call, session, hostname, wanted)) as lines:
@@ -163,10 +165,19 @@ async def _follow_in_websocket(
                     await ws.send_str(line.decode())
     except OSError:
         pass  # the client has left
+    except MoorageError as error:
+        if receiving is None:
+            raise
+        await ws.close(code=WSCloseCode.INTERNAL_ERROR, message=_close_reason(error))
     finally:
         await cancel_and_wait(receiving)
     await ws.close()
     return ws
+
+
+def _close_reason(error: MoorageError) -> bytes:
+    """In the length that a close frame has room for."""
+    return str(error).encode()[:_CLOSE_REASON_BYTES].decode(errors="ignore").encode()
 
 
 async def _receive(

@@ -26,6 +26,7 @@ from moorage.common.sftp import SFTP
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.causes import state_of
 from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.rpc.running_command import RunningCommand
 
@@ -64,7 +65,7 @@ class CommandBroker:
             )
         if session.status not in (_WITH_FILES if files else (Status.RUNNING,)):
             raise Conflict(
-                f"session {session.name!r} is not running: it is {session.status}",
+                f"session {session.name!r} is not running: it is {state_of(session)}",
                 next_step=f"`moorage describe {session.name}` shows the reason",
             )
         agents = [kernel.agent_id or "" for kernel in _newest(session).values()]
@@ -117,7 +118,7 @@ class CommandBroker:
         kernel = _kernel_of(session, FIRST_KERNEL)
         if session.type not in ALLOWED or not has_files(session) or kernel.agent_id is None:
             raise Conflict(
-                f"session {session.name!r} is {session.status}, and its files were not kept",
+                f"session {session.name!r} is {state_of(session)}; its files were not kept",
                 next_step="start it with `--workspace keep`",
             )
         request = ExecRequest(

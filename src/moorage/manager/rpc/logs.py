@@ -24,6 +24,7 @@ from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.causes import has_failed_to_run, state_of
 from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.store import Store
 
@@ -33,6 +34,8 @@ FIRST_ANSWER_S = 10.0
 # Chunks buffered for a slow reader; beyond that the agent waits.
 BUFFERED_CHUNKS = 64
 POLL_S = 0.5
+# How long after the end of its log the end of a kernel may be told. Reports of changes come within a second.
+END_S = 10.0
 
 
 class LogBroker:
@@ -57,10 +60,11 @@ class LogBroker:
         kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time of each line in
         front of it. ``since_ms``: unix time of the first line; 0: any.
 
-        An empty chunk comes first once the agent answers, and before that while there is no kernel yet: until
-        then a reader's answer must not begin. Before any other chunk, raises ``NotFound`` if there is no log
-        yet, or none with times; ``AgentUnreachable`` if the agent does not respond through any manager and
-        there is no stored part of the log; and ``Conflict`` if it is too old for times.
+        An empty chunk comes first once the agent of a kernel that lives answers, and before that while there
+        is no kernel yet: until then a reader's answer must not begin. Before any other chunk, raises
+        ``NotFound`` if there is no log yet, or none with times; ``AgentUnreachable`` if the agent does not
+        respond through any manager and there is no stored part of the log; and ``Conflict`` if it is too old
+        for times. Without a byte, ``NotFound`` with the cause tells that the kernel has failed before it ran.
         """
         if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
             raise NotFound(
@@ -86,10 +90,14 @@ class LogBroker:
                         raise NotFound(chunk.error)
                     if request.is_timed and not identified and not chunk.timed:
                         raise _too_old(agent_id)
-                    if chunk.data or not identified:  # the first one may only tell whose log it is
+                    # The first one may only tell whose log it is. The log of a kernel that has ended tells
+                    # at once whether there is anything in it: an answer without it need not begin.
+                    if chunk.data or not (identified or kernel.status in TERMINAL):
                         yield chunk.data
                     identified = True
                     started = started or bool(chunk.data)
+            if not started and (failed := await self._failed(scope, session, kernel, follow)):
+                raise _never_ran(session, failed)
         except (NotFound, AgentUnreachable) as error:
             goes_on = follow and session.status not in TERMINAL
             if started or goes_on or request.is_timed or not kernel.log_tail:
@@ -97,6 +105,19 @@ class LogBroker:
                     raise _without_log(session, error) from None
                 raise
             yield kernel.log_tail.encode()
+
+    async def _failed(
+        self, scope: Scope, session: SessionView, kernel: KernelView, follow: bool
+    ) -> KernelView | None:
+        """``kernel``, whose log has ended without a byte, if it has failed before it ran. With ``follow`` it
+        has ended: what its agent reports of that may not be stored yet."""
+        deadline = self._clock.monotonic() + END_S
+        while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:
+            session = await self._store.sessions.get(scope, session.id)
+            kernel = next((one for one in session.kernels if one.id == kernel.id), kernel)
+            if kernel.status not in TERMINAL:
+                await asyncio.sleep(POLL_S)
+        return kernel if has_failed_to_run(kernel) else None
 
     def read_output(
         self, agent_id: str, session_id: SessionId, output: str
@@ -173,7 +194,7 @@ def _kernel(session: SessionView, follow: bool, attempt: int | None, hostname: s
         )
     if not follow or session.status in TERMINAL:
         raise NotFound(
-            f"session {session.name!r} has no log: it is {session.status} and never started",
+            f"session {session.name!r} has no log: it never started, and is {state_of(session)}",
             next_step=f"`moorage describe {session.name}` shows the reason",
         )
     return None
@@ -182,9 +203,15 @@ def _kernel(session: SessionView, follow: bool, attempt: int | None, hostname: s
 def _without_log(session: SessionView, error: NotFound) -> NotFound:
     if session.status not in TERMINAL:
         return error
-    why = f"{session.status}: {session.detail}" if session.detail else session.status
     return NotFound(
-        f"{error.message}; session {session.name!r} is {why}",
+        f"{error.message}; session {session.name!r} is {state_of(session)}",
+        next_step=f"`moorage describe {session.name}` says more",
+    )
+
+
+def _never_ran(session: SessionView, kernel: KernelView) -> NotFound:
+    return NotFound(
+        f"session {session.name!r} has no log: it failed before its program ran ({state_of(kernel)})",
         next_step=f"`moorage describe {session.name}` says more",
     )
 
