@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 ROWS = ("tests/store/test_newer_rows.py",)
+ALONE = ("tests/store/test_newer_rows_alone.py",)
+STATEMENTS = ("tests/store/test_statements_and_newer_rows.py",)
 UNREADABLE = "manager/store/unreadable.py"
 ORDERS = "manager/store/orders.py"
 
@@ -100,6 +102,125 @@ MUTATIONS = (
         'each("session", await self._rows(SQL["changed_sessions"], sessions), _session_change)',
         'await self._rows(SQL["changed_sessions"], sessions)',
         "_session_change",
+    ),
+    Mutation(
+        "one kernel whose lease is not known ends no lease",
+        "manager/store/kernel_leases.py",
+        'self._unreadable.each("kernel", rows, _leased)',
+        "[_leased(row) for row in rows]",
+        STATEMENTS,
+    ),
+    Mutation(
+        "one reason of a rollback that is not known stops all endpoints",
+        "manager/store/endpoint_rows.py",
+        "        return Reason.NONE, why_unreadable(error)",
+        "        raise error",
+        STATEMENTS,
+    ),
+    Mutation(
+        "labels of an endpoint that are not known hide the list",
+        "manager/store/endpoint_rows.py",
+        "if isinstance(value, str)}",
+        "}",
+        STATEMENTS,
+    ),
+    Mutation(
+        "one agent that runs what nobody can name stops the orders of all",
+        "manager/store/sql/agent_kernels.sql",
+        "jsonb_array_elements(as_array(a.unknown_kernels)) u\nWHERE",
+        "jsonb_array_elements(a.unknown_kernels) u\nWHERE",
+        STATEMENTS,
+    ),
+    Mutation(
+        "one session whose length is not known stops the scheduler",
+        "manager/store/sql/pending_sessions.sql",
+        "as_number(s.spec -> 'stop_grace_s') AS stop_s",
+        "(s.spec ->> 'stop_grace_s')::float8 AS stop_s",
+        STATEMENTS,
+    ),
+    Mutation(
+        "seconds without a bound are a time that nobody can read",
+        "manager/store/migrations/versions/202611271030_values_in_json.py",
+        "BETWEEN -1e11 AND 1e11 THEN value::float8 END END'",
+        "BETWEEN -1e300 AND 1e300 THEN value::float8 END END'",
+        ("tests/store/test_values_in_json.py",),
+    ),
+    Mutation(
+        "one share that is not known stops the limits of a proxy",
+        "manager/serving/limit_shares.py",
+        "if name != proxy and _is_known(held)]",
+        "if name != proxy]",
+        ALONE,
+    ),
+    Mutation(
+        "a share that is not known is taken from the proxy of a newer manager",
+        "manager/serving/limit_shares.py",
+        "if _ends_at(held) > stored.now}",
+        "if _ends_at(held) > stored.now and _is_known(held)}",
+        ALONE,
+    ),
+    Mutation(
+        "a stop of many ends at a part that is not known",
+        "manager/termination.py",
+        "                if clock.monotonic() >= until:\n",
+        "                if not stopped or clock.monotonic() >= until:\n",
+        ALONE,
+    ),
+    Mutation(
+        "a stop that nobody can carry out is tried without a pause",
+        "manager/loops/stop_controller.py",
+        "if state is StopState.GOES_ON:",
+        "if state is not StopState.DONE:",
+        ALONE,
+    ),
+    Mutation(
+        "a user that is not known is an internal error",
+        "manager/store/users.py",
+        'read_one("user", name, row, _user)',
+        "_user(row)",
+        ALONE,
+    ),
+    Mutation(
+        "a project that is not known is an internal error",
+        "manager/store/users.py",
+        'read_one("project", name, row, _project)',
+        "_project(row)",
+        ALONE,
+    ),
+    Mutation(
+        "a key that is not known is an internal error",
+        "manager/store/keys.py",
+        'return read_one("key", name, row, _view)',
+        "return _view(row)",
+        ALONE,
+    ),
+    Mutation(
+        "a caller of a role that is not known is an internal error",
+        "manager/store/keys.py",
+        'read_one("key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"])))',
+        'key_of_row(row, row["name"], Role(row["role"]))',
+        ALONE,
+    ),
+    Mutation(
+        "a key that is not known gets a secret that nobody learns",
+        "manager/store/keys.py",
+        "        await self.get(scope, name)\n        secret, digest",
+        "        secret, digest",
+        ALONE,
+    ),
+    Mutation(
+        "a peer that is not known is an internal error",
+        "manager/store/peers.py",
+        'read_one(kind, name, rows[0], _peer, done="was revoked")',
+        "_peer(rows[0])",
+        ALONE,
+    ),
+    Mutation(
+        "the audit refuses the deletion of what cannot be shown",
+        "manager/api/audit.py",
+        "    except NeedsNewerManager as error:",
+        "    except ZeroDivisionError as error:",
+        ALONE,
     ),
     Mutation(
         "one agent that is not known stops the placement on others",

@@ -142,8 +142,8 @@ MUTATIONS = (
     Mutation(
         "a stop ends with its request",
         "manager/loops/stop_controller.py",
-        "if not await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term):",
-        "if False:",
+        "await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term)",
+        "StopState.DONE",
         STOPS,
     ),
     Mutation(

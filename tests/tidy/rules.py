@@ -361,6 +361,62 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
                 yield _line(node), name
 
 
+# Of the migration that makes the functions which read values in JSON.
+_SAFE_SINCE = "202611271030"
+_OPENS_JSON = re.compile(
+    r"\b(jsonb_(?:each|each_text|array_elements|array_elements_text|array_length|object_keys"
+    r"|to_record|to_recordset|populate_record|populate_recordset))\((?!as_array\(|as_object\(|\$\d)"
+)
+_VALUE_CAST = re.compile(r"\bvalue::(?!text\b|jsonb\b)\w+")
+_CAST = re.compile(r"\)::(?!text\b)\w+")
+_CAST_CALL = re.compile(r"\b(?:cast|float[48]|int[248]|numeric|bool|boolean|uuid|timestamptz|date) ?\(", re.I)
+_INTO_JSON = re.compile(r"->|#>")
+
+
+def json_casts(path: str, text: str) -> list[str]:
+    """One row whose value is not of the type ends the statement for all rows."""
+    folder, _, name = path.rpartition("/")
+    if not folder.startswith("src/moorage/manager/store") or not name.endswith((".sql", ".py")):
+        return []
+    if folder.endswith("/versions") and name.partition("_")[0] <= _SAFE_SINCE:
+        return []
+    found = [(m.start(), f"{m[1]} of what may be something else") for m in _OPENS_JSON.finditer(text)]
+    found += [(m.start(), f"the cast {m[0]}") for m in _VALUE_CAST.finditer(text)]
+    for match in _CAST.finditer(text):
+        begins = _opening(text, match.start())
+        is_call = begins > 0 and (text[begins - 1].isalnum() or text[begins - 1] == "_")
+        if not is_call and _INTO_JSON.search(text, begins, match.start()):
+            found.append((begins, f"the cast {text[begins : match.end()]}"))
+    for match in _CAST_CALL.finditer(text) if name.endswith(".sql") else ():
+        ends = _closing(text, match.end() - 1)
+        if _INTO_JSON.search(text, match.end(), ends):
+            found.append((match.start(), f"the cast {text[match.start() : ends + 1]}"))
+    return [
+        f"{text.count(chr(10), 0, at) + 1}: {what}: read it with as_number, as_array or another function of "
+        f"the migration {_SAFE_SINCE}"
+        for at, what in sorted(found)
+    ]
+
+
+def _opening(text: str, closing: int) -> int:
+    """Where the parenthesis that ends at ``closing`` begins."""
+    depth = 0
+    for at in range(closing, -1, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            return at
+    return 0
+
+
+def _closing(text: str, opening: int) -> int:
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if depth == 0:
+            return at
+    return len(text)
+
+
 def _called(call: ast.Call) -> str:
     """The last part of the name of what is called."""
     function = call.func
@@ -372,7 +428,7 @@ def _called(call: ast.Call) -> str:
 RULES: list[Rule] = [
     function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
-    full_match, runtime_names,
+    full_match, runtime_names, json_casts,
 ]  # fmt: skip
 
 

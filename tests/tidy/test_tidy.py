@@ -16,6 +16,8 @@ import moorage
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = "src/moorage/manager/some.py"
+SQL = "src/moorage/manager/store/sql/some.sql"
+VERSIONS = "src/moorage/manager/store/migrations/versions"
 # Files that a rule would reject because they are about its subject.
 EXEMPT = {
     "unresolved": ("tests/tidy/",),
@@ -155,6 +157,17 @@ BAD = [
     (m.package_root, "src/moorage/join.py", ""),
     (m.docstring, SRC, '"""What an agent knows."""'),
     (m.docstring, SRC, "x = 1"),
+    (m.json_casts, SQL, "SELECT (s.spec ->> 'lease_s')::float8"),
+    (m.json_casts, SQL, "SELECT (a.grace ->> (s.spec ->> 'runtime'))::float8"),
+    (m.json_casts, SQL, "SELECT (s.spec #>> '{cluster,size}')::int"),
+    (m.json_casts, SQL, "SELECT (body #>> '{}')::jsonb"),
+    (m.json_casts, SQL, "SELECT float8(inputs->'running')"),
+    (m.json_casts, SQL, "SELECT CAST(s.spec ->> 'lease_s' AS float8)"),
+    (m.json_casts, SQL, "SELECT e.value::bigint FROM jsonb_each_text($1) e"),
+    (m.json_casts, SQL, "SELECT FROM jsonb_array_elements(s.files -> 'inputs')"),
+    (m.json_casts, SQL, "SELECT FROM agents, jsonb_to_recordset(nodes) AS n(name text)"),
+    (m.json_casts, "src/moorage/manager/store/some.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
+    (m.json_casts, f"{VERSIONS}/202701010000_x.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
     (m.private_access, "tests/unit/test_x.py", "store._db.fetch()"),
     (m.private_access, "tests/unit/test_x.py", "from moorage.proxy.core.routes import _match"),
     (m.private_access, "tests/unit/test_x.py", "monkeypatch.setattr(plane, '_BODY_S', 1)"),
@@ -203,6 +216,9 @@ def test_every_rule_has_a_failing_case() -> None:
         (m.requirements, "deploy/x/requirements.txt", f"# About it.\na==1 \\\n    {HASH}\n"),
         (m.package_root, "src/moorage/__main__.py", ""),
         (m.docstring, SRC, '"""Batch writer for reports."""'),
+        (m.json_casts, SQL, "SELECT as_number(s.spec -> 'x')::numeric, (i.spec ->> 'x')::text, $1::jsonb"),
+        (m.json_casts, SQL, "SELECT FROM jsonb_each(as_object(x)), jsonb_array_elements($1::jsonb)"),
+        (m.json_casts, f"{VERSIONS}/0052_x.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
         (m.private_access, "tests/unit/test_x.py", "self._x = row._replace(a=1)"),
     ],
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
@@ -23,6 +24,15 @@ _MAX_ATTEMPTS = 20
 TOGETHER = 200
 # For so long a request stops sessions before it answers. The leader's loop stops the others.
 ANSWER_S = 2.0
+
+
+class StopState(Enum):
+    """What has become of a stop of many sessions. It waits while nothing can be stopped: the sessions that
+    are left need a newer manager, or other writers move them."""
+
+    DONE = auto()
+    GOES_ON = auto()
+    WAITS = auto()
 
 
 class SessionTerminator:
@@ -84,24 +94,26 @@ class SessionTerminator:
         """All sessions of a user that are no replicas, in the projects of the scope; as ``stop_pipeline``."""
         stop = await self._store.session_stops.ask_for_user(scope, user)
         asked = len(await self._store.session_stops.remaining(stop))
-        is_done = await self.carry_out(stop, clock)
+        is_done = await self.carry_out(stop, clock) is StopState.DONE
         left = 0 if is_done else len(await self._store.session_stops.remaining(stop))
         return StoppedSessions(user=user, asked_at=stop.asked_at, sessions=asked, remaining=left)
 
     async def carry_out(
         self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None
-    ) -> bool:
-        """Stop what is left of a stop that was asked for. Returns whether that was all of it; after ``for_s``
-        seconds it may be a part."""
+    ) -> StopState:
+        """Stop what is left of a stop that was asked for; after ``for_s`` seconds it may be a part of it."""
         until = clock.monotonic() + for_s
         while remaining := await self._store.session_stops.remaining(stop):
+            stopped = 0
             for start in range(0, len(remaining), TOGETHER):
                 some = remaining[start : start + TOGETHER]
-                stopped = await self.stop_all(stop.asked_by, some, term=term)
-                if not stopped or clock.monotonic() >= until:
-                    return False
+                stopped += await self.stop_all(stop.asked_by, some, term=term)
+                if clock.monotonic() >= until:
+                    return StopState.GOES_ON if stopped else StopState.WAITS
+            if not stopped:
+                return StopState.WAITS
         await self._store.session_stops.finish(stop)
-        return True
+        return StopState.DONE
 
     async def preempt(self, victims: Sequence[Victim], term: int) -> int:
         """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is left as it

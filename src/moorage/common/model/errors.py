@@ -85,6 +85,12 @@ class QuotaExceeded(Conflict):
     code = "quota"
 
 
+class NeedsNewerManager(Conflict):
+    """A newer manager has stored this, and the one that answers cannot read it."""
+
+    code = "needs-newer-manager"
+
+
 class Infeasible(Conflict):
     """No agent of the resource group could run this, even when empty."""
 

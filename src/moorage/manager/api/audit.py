@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from moorage.common.model.errors import MoorageError, NotFound, StoreUnavailable
+from moorage.common.model.errors import MoorageError, NeedsNewerManager, NotFound, StoreUnavailable
 from moorage.common.model.spec import NoNul
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.audit import AuditEntry
@@ -126,6 +126,8 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
         answer = await reader.handler(asked)
     except NotFound:
         return None
+    except NeedsNewerManager as error:  # what cannot be shown can be deleted all the same
+        return {"needs_newer_manager": error.message}
     return _shown(answer) if isinstance(answer, BaseModel) else None
 
 

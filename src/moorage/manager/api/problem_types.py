@@ -39,6 +39,11 @@ TYPES: Mapping[str, ProblemType] = {
         403, "A write with a cookie lacks its CSRF token or its Origin.", "Send both, or a key."
     ),
     "forbidden": ProblemType(403, "The caller sees the resource and may not do this.", "Use another role."),
+    "needs-newer-manager": ProblemType(
+        409,
+        "A manager of a newer release has stored it, and the one that answers cannot read it.",
+        "Ask a manager of that release; after an upgrade, restart those of the release before.",
+    ),
     "infeasible": ProblemType(409, "No agent of the resource group could ever run it.", "Ask for less."),
     "internal-error": ProblemType(500, "The manager failed.", "Search its log for the request id."),
     "invalid-input": ProblemType(422, "Fields have wrong values; `errors` names them.", "Correct them."),

@@ -7,7 +7,7 @@ from moorage.common.aio.loop import Loop
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 from moorage.manager.store.session_stops import SessionStop
-from moorage.manager.termination import ANSWER_S, SessionTerminator
+from moorage.manager.termination import ANSWER_S, SessionTerminator, StopState
 
 INTERVAL_S = 2.0
 # For so long a run works on one stop: then it is the turn of the next one.
@@ -26,7 +26,8 @@ class StopController:
         for stop in await self._open():
             if (term := self._leader.term) is None:
                 return
-            if not await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term):
+            state = await self._terminator.carry_out(stop, self._clock, for_s=EACH_S, term=term)
+            if state is StopState.GOES_ON:
                 self.loop.nudge()
 
     async def _open(self) -> list[SessionStop]:

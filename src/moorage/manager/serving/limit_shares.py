@@ -15,6 +15,8 @@ from moorage.common.link.proxy_messages import LimitNeed, LimitShare
 
 # How long a share is valid. A proxy stops using it a little earlier.
 SHARE_S = 10.0
+# Requests, tokens, concurrent requests.
+_KINDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ def share_of(
 
     A share that became smaller counts as before until the proxy has said that it holds the new one.
     """
-    shares = {name: held for name, held in stored.shares.items() if held["until"] > stored.now}
-    others = [held for name, held in shares.items() if name != proxy]
+    shares = {name: held for name, held in stored.shares.items() if _ends_at(held) > stored.now}
+    others = [held for name, held in shares.items() if name != proxy and _is_known(held)]
     granted, kept, wants, uses = [], [], [], []
     for kind, (limit, used, wanted, held) in enumerate(_kinds(need)):
         holdings = (Holding(other["held"][kind], other["wanted"][kind]) for other in others)
@@ -68,6 +70,21 @@ def share_of(
         uses.append(used)
     shares[proxy] = {"held": kept, "wanted": wants, "used": uses, "until": stored.now + SHARE_S}
     return LimitShare(need.subject, *granted), StoredShares(need.subject, stored.revision, shares, stored.now)
+
+
+def _ends_at(held: Any) -> float:
+    """One that does not say it has ended."""
+    until = held.get("until") if isinstance(held, dict) else None
+    return float(until) if isinstance(until, int | float) else 0.0
+
+
+def _is_known(held: Mapping[str, Any]) -> bool:
+    """One that a newer manager has stored in another form is kept for it, and counts for nothing here."""
+    parts = [held.get(name) for name in ("held", "wanted")]
+    return all(
+        isinstance(part, list) and len(part) >= _KINDS and all(isinstance(one, int) for one in part)
+        for part in parts
+    )
 
 
 def _kinds(need: LimitNeed) -> tuple[tuple[int, int, int, int], ...]:

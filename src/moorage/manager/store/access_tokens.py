@@ -129,7 +129,7 @@ def _find_port(row: Mapping[str, Any], name: str) -> AppView:
     views = {view.name: view for view in _ports(row)}
     if name in views:
         return views[name]
-    if Status(row["status"]) in TERMINAL or not views:
+    if row["status"] in TERMINAL or not views:
         has = "has no service port"
     else:
         has = f"has {', '.join(sorted(views))}"

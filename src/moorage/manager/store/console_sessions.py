@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, Forbidden, NotFound
-from moorage.common.model.roles import Role
 from moorage.common.views.console import WhoAmI
 from moorage.manager.identity.keys import ApiKey, ConsoleSession, digest_of
-from moorage.manager.identity.roles import role_of_user
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
-from moorage.manager.store.keys import KEY_PREFIX, key_of_row
+from moorage.manager.store.keys import KEY_PREFIX, key_of_user
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.unreadable import read_one
 
 FREE_ATTEMPTS, LONGEST_LOCK_S = 5, 900
 
@@ -63,9 +62,7 @@ class ConsoleSessionStore:
         if is_act and row["use_unrecorded"]:
             await self._db.fetch(SQL["console_session_touch"], row["id"])
         console = ConsoleSession(row["key_name"] or "", row["expires_at"], row["idle_s"], row["by_oidc"])
-        own = role_of_user(row["member_role"], row["platform_role"])
-        granted = Role(row["role"]) if row["role"] is not None else own
-        return key_of_row(row, row["owner"], granted, console) if granted is not None else None
+        return read_one("user", row["owner"], row, lambda one: key_of_user(one, one["owner"], console))
 
     async def switch(self, scope: Scope, project: str) -> None:
         """Act in another project. Raises ``NotFound``, and ``Conflict`` for a session opened with a key."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.common.model.ids import EndpointId, SessionId
-from moorage.common.model.newer_values import known_part, why_unreadable
+from moorage.common.model.newer_values import NEEDS, known_part, why_unreadable
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.serving import Routing
 from moorage.common.model.spec import EndpointSpec
@@ -116,7 +116,7 @@ async def _start_histories(
 
 
 def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory]) -> EndpointRecord:
-    spec, needs_newer = _spec(row["name"], row["spec"] | row["serving"])
+    spec, needs_newer = _spec(row["name"], _fields(row["spec"]) | _fields(row["serving"]))
     stable, stable_needs = _stable(row)
     shown: list[tuple[Row, ReplicaSnapshot]] = []
     for one in replicas:
@@ -124,6 +124,8 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
             shown.append((one, _replica(one)))
         except UNREADABLE as error:
             needs_newer = needs_newer or f"replica {one['name']} {why_unreadable(error)}"
+    reason, reason_needs = _rollout_reason(row)
+    labels, labels_need = _user_labels(row)
     return EndpointRecord(
         EndpointSnapshot(
             EndpointId(row["id"]),
@@ -146,19 +148,38 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
         row["created_at"],
         [_view(one, snapshot) for one, snapshot in shown],
         row["shared_with"],
-        row["user_labels"],
+        labels,
         newest=row["newest"],
         scalings=row["scalings"],
         rolled_back=row["rolled_back"],
-        rollout_reason=Reason(row["rollout_reason"]),
+        rollout_reason=reason,
         rollout_detail=row["rollout_detail"],
-        needs_newer=needs_newer or stable_needs,
+        needs_newer=needs_newer or stable_needs or reason_needs or labels_need,
     )
 
 
 def _spec(name: str, stored: Mapping[str, Any]) -> tuple[EndpointSpec, str]:
     """What is known of it, and what is not."""
     return known_part(EndpointSpec, stored, {"name": name, "engine": "llamacpp", "model": "unknown"})
+
+
+def _fields(stored: Any) -> dict[str, Any]:
+    return stored if isinstance(stored, dict) else {}
+
+
+def _rollout_reason(row: Row) -> tuple[Reason, str]:
+    """And what is not known of it."""
+    try:
+        return Reason(row["rollout_reason"]), ""
+    except ValueError as error:
+        return Reason.NONE, why_unreadable(error)
+
+
+def _user_labels(row: Row) -> tuple[dict[str, str], str]:
+    """And what is not known of them."""
+    stored = _fields(row["user_labels"])
+    known = {name: value for name, value in stored.items() if isinstance(value, str)}
+    return known, "" if known == row["user_labels"] else f"{NEEDS}: user_labels"
 
 
 def _stopped_by(row: Row) -> BudgetStop | None:
@@ -172,7 +193,7 @@ def _stable(row: Row) -> tuple[Stable | None, str]:
     """And what is not known of it."""
     if row["canary_of"] is None:
         return None, ""
-    spec, needs_newer = _spec(row["name"], row["stable_spec"] | {"name": row["name"]})
+    spec, needs_newer = _spec(row["name"], _fields(row["stable_spec"]) | {"name": row["name"]})
     return Stable(row["canary_of"], spec), needs_newer
 
 

@@ -11,20 +11,20 @@ from moorage.manager.lifecycle.walltimes import WalltimeKernel
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
+from moorage.manager.store.unreadable import UnreadableRows
 
 
 class KernelLeaseStore:
-    def __init__(self, db: Database, notifier: Notifier) -> None:
+    def __init__(self, db: Database, notifier: Notifier, unreadable: UnreadableRows) -> None:
         self._connection, self._notifier = db.dedicated_connection(), notifier
+        self._unreadable = unreadable
 
     async def on_silent_agents(self) -> list[LeasedKernel]:
-        """Live kernels with a lease on agents that are SUSPECT or LOST."""
-        return [
-            LeasedKernel(
-                KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], row["lease_s"], row["stop_s"]
-            )
-            for row in await self._connection.fetch(SQL["kernel_leases"])
-        ]
+        """Live kernels with a lease on agents that are SUSPECT or LOST, as far as it is known when they end
+        by it."""
+        rows = await self._connection.fetch(SQL["kernel_leases"])
+        return self._unreadable.each("kernel", rows, _leased)
 
     async def with_walltime(self) -> list[WalltimeKernel]:
         """Live kernels on agents that are SUSPECT or LOST, whose jobs end with a walltime."""
@@ -58,3 +58,10 @@ class KernelLeaseStore:
         self._notifier.notify_routes(sessions)
         self._notifier.notify_pending(sessions)  # a new attempt may have waited for this
         return len(rows)
+
+
+def _leased(row: Row) -> LeasedKernel:
+    lease_s, stop_grace_s = float(row["lease_s"]), float(row["stop_s"])
+    return LeasedKernel(
+        KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], lease_s, stop_grace_s
+    )

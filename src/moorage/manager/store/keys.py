@@ -23,6 +23,7 @@ from moorage.manager.identity.roles import (
     effective_role,
     model_access,
     owner_of_new_key,
+    role_of_user,
 )
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
@@ -30,7 +31,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
-from moorage.manager.store.unreadable import UnreadableRows, read_page
+from moorage.manager.store.unreadable import UnreadableRows, read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 KEY_PREFIX = "mg-"
@@ -106,16 +107,14 @@ class KeyStore:
     ) -> Page[KeyView]:
         only = {"user": user, "project": project, "role": role}
         rows, following = await _LISTING.page(self._db, paging, None, scope.projects, scope.user, only=only)
-        return read_page(
-            KeyView, "key", rows, lambda row: KeyView.model_validate(_key_fields(row)), following
-        )
+        return read_page(KeyView, "key", rows, _view, following)
 
     async def get(self, scope: Scope, name: str) -> KeyView:
-        """Raises ``NotFound``."""
+        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         row = await self._db.fetchrow(SQL["key_list"], name, scope.projects, scope.user)
         if row is None:
             raise NotFound(f"there is no key named {name!r}", next_step="`moorage keys list` lists them")
-        return KeyView.model_validate(_key_fields(row))
+        return read_one("key", name, row, _view)
 
     async def update(
         self, scope: Scope, name: str, limits: KeyLimits, *, if_match: Versions = None
@@ -127,24 +126,28 @@ class KeyStore:
         restrictions = (getattr(limits, field) for field in _RESTRICTIONS)
         args = name, scope.projects, scope.user, *restrictions, limits.expires_at, sent(if_match)
         rows = await self._connection.fetch(SQL["key_update"], *args)
-        return await self._changed(scope, name, rows, if_match)
+        return await self._changed(scope, name, rows, "was changed", if_match)
 
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
-        """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``."""
+        """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``, and
+        ``Conflict`` for a key that needs a newer manager: nobody would learn its new secret."""
+        await self.get(scope, name)
         secret, digest = self._new_secret()
         rows = await self._connection.fetch(
             SQL["key_rotate"], name, scope.projects, scope.user, secret[:8], digest, grace_s
         )
-        view = await self._changed(scope, name, rows)
+        view = await self._changed(scope, name, rows, "was changed")
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
     async def revoke(self, scope: Scope, name: str) -> KeyView:
         """Returns the key as it was. Raises ``NotFound``, and ``Conflict`` for the last administrator's key
         that does not expire."""
         rows = await self._connection.fetch(SQL["key_revoke"], name, scope.actor, scope.projects, scope.user)
-        return await self._changed(scope, name, rows)
+        return await self._changed(scope, name, rows, "was revoked")
 
-    async def _changed(self, scope: Scope, name: str, rows: list[Any], if_match: Versions = None) -> KeyView:
+    async def _changed(
+        self, scope: Scope, name: str, rows: list[Any], done: str, if_match: Versions = None
+    ) -> KeyView:
         if not rows:
             check_version(f"key {name!r}", (await self.get(scope, name)).version, if_match)
             raise Conflict(
@@ -152,7 +155,7 @@ class KeyStore:
                 next_step="make another one first: `moorage keys create NAME --role admin`",
             )
         self._notify()
-        return KeyView.model_validate(_key_fields(rows[0]))
+        return read_one("key", name, rows[0], _view, done=done)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` when keys, users or projects changed. Returns a function that unsubscribes."""
@@ -160,13 +163,14 @@ class KeyStore:
 
     async def find(self, sha256: str) -> ApiKey | None:
         """None for a key that is unknown, expired or revoked, or whose user has lost every role. Notes when
-        the key was last used."""
+        the key was last used. Raises ``Conflict`` for one that needs a newer manager."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
-        if row is None or _role(row) is None:
+        if row is None:
             return None
-        if row["use_unrecorded"]:
+        found = read_one("key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"])))
+        if found is not None and row["use_unrecorded"]:
             await self._connection.fetch(SQL["key_record_use"], row["id"])
-        return key_of_row(row, row["name"], Role(row["role"]))
+        return found
 
     async def grants(self) -> tuple[KeyGrant, ...]:
         """Valid keys, as proxies check them."""
@@ -212,6 +216,13 @@ def key_of_row(row: Any, name: str, granted: Role, console: ConsoleSession | Non
     )
 
 
+def key_of_user(row: Any, name: str, console: ConsoleSession | None = None) -> ApiKey | None:
+    """What a user may do who has proved to be it, with a key if ``role`` is there: that of the key."""
+    own = role_of_user(row["member_role"], row["platform_role"])
+    granted = Role(row["role"]) if row["role"] is not None else own
+    return None if granted is None else key_of_row(row, name, granted, console)
+
+
 def _role(row: Any) -> Role | None:
     return effective_role(Role(row["role"]), row["member_role"], row["platform_role"])
 
@@ -243,6 +254,10 @@ def _grant(row: Any) -> KeyGrant | None:
 
 def request_limits(row: Any) -> RequestLimits:
     return RequestLimits(*(row[field] for field in RATES))
+
+
+def _view(row: Any) -> KeyView:
+    return KeyView.model_validate(_key_fields(row))
 
 
 def _key_fields(row: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import ID, TIME
-from moorage.manager.store.unreadable import read_page
+from moorage.manager.store.unreadable import read_one, read_page
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WITH_ARTICLE = {"agent": "an agent", "proxy": "a proxy"}
@@ -102,14 +102,7 @@ class PeerStore:
     async def join_tokens(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[JoinTokenView]:
         """Tokens that can still be used."""
         rows, following = await _JOIN_TOKENS.page(self._db, paging, only={"kind": kind})
-        return read_page(
-            JoinTokenView,
-            "join token",
-            rows,
-            lambda row: JoinTokenView.model_validate(dict(row)),
-            following,
-            name="id",
-        )
+        return read_page(JoinTokenView, "join token", rows, _token, following, name="id")
 
     async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
         """Peers that joined with it stay. Raises ``NotFound``."""
@@ -119,7 +112,7 @@ class PeerStore:
             raise NotFound(
                 f"there is no join token {token_id!r}", next_step="`moorage join-tokens list` lists them"
             )
-        return JoinTokenView.model_validate(dict(rows[0]))
+        return read_one("join token", token_id, rows[0], _token, done="was removed")
 
     async def join(self, request: JoinRequest, key: str, until: datetime) -> Registration:
         """Register a peer with the public key of digest ``key``, until ``until``. Raises ``Forbidden`` for an
@@ -183,7 +176,7 @@ class PeerStore:
 
     async def page(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[PeerView]:
         rows, following = await _PEERS.page(self._db, paging, only={"kind": kind})
-        return read_page(PeerView, "peer", rows, lambda row: PeerView.model_validate(dict(row)), following)
+        return read_page(PeerView, "peer", rows, _peer, following)
 
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
         """Reject its certificates from now on. Raises ``NotFound``."""
@@ -191,11 +184,19 @@ class PeerStore:
         if not rows:
             raise NotFound(f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has")
         self._notifier.notify([Topic.PEERS])
-        return PeerView.model_validate(dict(rows[0]))
+        return read_one(kind, name, rows[0], _peer, done="was revoked")
 
     async def delete_old_join_tokens(self, days: int) -> None:
         """Delete tokens that have been unusable for ``days``."""
         await self._connection.fetch(SQL["join_tokens_delete_old"], days)
+
+
+def _token(row: asyncpg.Record) -> JoinTokenView:
+    return JoinTokenView.model_validate(dict(row))
+
+
+def _peer(row: asyncpg.Record) -> PeerView:
+    return PeerView.model_validate(dict(row))
 
 
 def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:

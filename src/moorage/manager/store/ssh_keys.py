@@ -11,20 +11,18 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.public_keys import PublicKey, parse_public_key
-from moorage.common.model.roles import Role
 from moorage.common.model.spec import Name
 from moorage.common.views.resources import Page
 from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
 from moorage.manager.identity.keys import ApiKey
-from moorage.manager.identity.roles import role_of_user
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
-from moorage.manager.store.keys import key_of_row
+from moorage.manager.store.keys import key_of_user
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
-from moorage.manager.store.unreadable import read_page
+from moorage.manager.store.unreadable import read_one, read_page
 
 _LISTING = Listing(
     SQL["ssh_key_list"],
@@ -97,13 +95,11 @@ class SshKeyStore:
         row = await self._db.fetchrow(SQL["ssh_key_find"], fingerprint, project)
         if row is None:
             return None
-        own = role_of_user(row["member_role"], row["platform_role"])
-        granted = Role(row["role"]) if row["role"] is not None else own
-        if granted is None:
-            return None
-        if row["use_unrecorded"]:
+        name = f"ssh/{row['owner']}/{row['name']}"
+        found = read_one("SSH key", name, row, lambda one: key_of_user(one, name))
+        if found is not None and row["use_unrecorded"]:
             await self._db.fetch(SQL["ssh_key_touch"], row["id"])
-        return key_of_row(row, f"ssh/{row['owner']}/{row['name']}", granted)
+        return found
 
     def on_change(self, callback: Any) -> Any:
         """Call ``callback`` when keys, users or projects changed. Returns a function that unsubscribes."""

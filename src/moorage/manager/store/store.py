@@ -113,7 +113,7 @@ class Store:
         self.integrity = IntegrityStore(db, notifier)
         self.routes = RouteStore(db, self.keys, keyring, notifier, newer)
         self.peers, self.authorities = PeerStore(db, notifier, clock), AuthorityStore(db, notifier)
-        self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier)
+        self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier, newer)
         self.deadlines, self.session_records = DeadlineStore(db), SessionRecordStore(db, notifier)
         self.idle, self.reloads = IdleStore(db, newer), ReloadStore(db, notifier)
         self.templates, self.outputs = TemplateStore(db), OutputStore(db)

@@ -99,7 +99,9 @@ class TemplateStore:
         rows = await self._db.fetch(SQL["template_delete"], project, name)
         if not rows:
             raise _not_found(project, name, None)
-        return read_one("template", name, max(rows, key=lambda row: row["version"]), _view)
+        return read_one(
+            "template", name, max(rows, key=lambda row: row["version"]), _view, done="was deleted"
+        )
 
 
 def _project(scope: Scope, for_all: bool) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, InvalidInput
+from moorage.common.model.errors import InvalidInput, NeedsNewerManager
 from moorage.common.model.newer_values import why_unreadable
 from moorage.common.views.resources import Page, UnreadableRow
 
@@ -53,16 +53,18 @@ def read_page(
     return Page[view](items=shown, next=following, unreadable=unreadable)  # type: ignore[valid-type]
 
 
-def read_one(kind: str, name: str, stored: S, read: Callable[[S], T]) -> T:
-    """Raises ``Conflict`` for a row, or rows, that cannot be read."""
+def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: str = "") -> T:
+    """Raises ``NeedsNewerManager`` for a row, or rows, that cannot be read. ``done``: what has happened to it
+    all the same, such as "was revoked"."""
     try:
         return read(stored)
     except UNREADABLE as error:
-        raise needs_newer(kind, name, why_unreadable(error)) from error
+        why = why_unreadable(error)
+        raise needs_newer(kind, name, f"{done}, but {why}" if done else why) from error
 
 
-def needs_newer(kind: str, name: str, why: str) -> Conflict:
-    return Conflict(
+def needs_newer(kind: str, name: str, why: str) -> NeedsNewerManager:
+    return NeedsNewerManager(
         f"{kind} {name!r} {why}",
         next_step="ask a manager of the release that has stored it: `moorage managers` shows their versions; "
         "after an upgrade, restart those of the release before",

@@ -26,7 +26,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
-from moorage.manager.store.unreadable import read_page
+from moorage.manager.store.unreadable import read_one, read_page
 from moorage.manager.store.versions import Versions, check_version, sent
 
 _NAMED = {"name": Text(), "status": Text(), "created_at": TIME}
@@ -63,12 +63,12 @@ class UserStore:
         return read_page(UserView, "user", rows, _user, following)
 
     async def get(self, scope: Scope, name: str) -> UserView:
-        """Raises ``NotFound``."""
+        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         scope.require_all("users")
         row = await self._db.fetchrow(SQL["user_list"], name)
         if row is None:
             raise NotFound(f"there is no user {name!r}", next_step="`moorage users` lists them")
-        return _user(row)
+        return read_one("user", name, row, _user)
 
     async def update(
         self, scope: Scope, name: str, patch: UserPatch, *, if_match: Versions = None
@@ -107,11 +107,11 @@ class ProjectStore:
         return read_page(ProjectView, "project", rows, _project, following)
 
     async def get(self, scope: Scope, name: str) -> ProjectView:
-        """Raises ``NotFound``."""
+        """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
         if row is None:
             raise NotFound(f"there is no project {name!r}", next_step="`moorage projects` lists them")
-        return _project(row)
+        return read_one("project", name, row, _project)
 
     async def update(
         self, scope: Scope, name: str, patch: ProjectPatch, *, if_match: Versions = None
@@ -143,7 +143,7 @@ class ProjectStore:
             raise NotFound(
                 f"there is no user {user!r}", next_step="an administrator makes one: `moorage users create`"
             )
-        return self._changed(rows)
+        return self._changed(user, rows)
 
     async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView:
         """The member's keys in the project are refused from then on. Raises ``NotFound``."""
@@ -154,11 +154,11 @@ class ProjectStore:
                 f"user {user!r} is no member of project {project!r}",
                 next_step=f"`moorage projects members list {project}` lists them",
             )
-        return self._changed(rows)
+        return self._changed(user, rows)
 
-    def _changed(self, rows: list[Any]) -> MemberView:
+    def _changed(self, user: str, rows: list[Any]) -> MemberView:
         self._notifier.notify([Topic.KEYS])
-        return _member(rows[0])
+        return read_one("member", user, rows[0], _member, done="was changed")
 
 
 def _rates(project: ProjectPatch) -> tuple[int | None, ...]:

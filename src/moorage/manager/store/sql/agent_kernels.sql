@@ -14,9 +14,9 @@ FROM live LEFT JOIN kernel_reloads r ON r.kernel_id = live.id
 UNION ALL
 SELECT agent_id, id, FALSE, NULL, NULL FROM held
 UNION ALL
-SELECT a.id, (u ->> 'kernel_id')::uuid, TRUE, (u ->> 'session_id')::uuid, NULL
-FROM agents a, jsonb_array_elements(a.unknown_kernels) u
-WHERE $3::boolean AND NOT a.ready AND a.id = ANY ($1::text[])
+SELECT a.id, as_uuid(u -> 'kernel_id'), TRUE, coalesce(as_uuid(u -> 'session_id'), '00000000-0000-0000-0000-000000000000'), NULL
+FROM agents a, jsonb_array_elements(as_array(a.unknown_kernels)) u
+WHERE $3::boolean AND NOT a.ready AND a.id = ANY ($1::text[]) AND as_uuid(u -> 'kernel_id') IS NOT NULL
   AND NOT EXISTS (SELECT FROM replaced_kernels r JOIN kernels k ON k.id = r.kernel_id
-                  WHERE r.id = (u ->> 'kernel_id')::uuid AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))
+                  WHERE r.id = as_uuid(u -> 'kernel_id') AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))
 ORDER BY id

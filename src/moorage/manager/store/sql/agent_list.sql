@@ -14,7 +14,7 @@ SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
             THEN coalesce((SELECT m.link FROM managers m WHERE m.id = a.manager), '') END AS manager_link,
        -- The proxies that try addresses and do not reach its own: those that ask for the other way of an agent that is
        -- reached directly, and those that do not ask for it of one that dials out.
-       ARRAY(SELECT DISTINCT t.key FROM managers m, jsonb_each(m.asks) t
+       ARRAY(SELECT DISTINCT t.key FROM managers m, jsonb_each(as_object(m.asks)) t
              WHERE CASE WHEN a.address LIKE '%.agent.invalid' THEN a.direct_address <> '' AND NOT t.value ? a.address
                    ELSE t.value ? a.address END ORDER BY 1) AS unreached_by
 FROM agents a WHERE ($1::text IS NULL OR a.id = $1) AND a.incarnation <> ''

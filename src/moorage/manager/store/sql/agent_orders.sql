@@ -6,7 +6,7 @@ SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secre
         FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices,
        CASE WHEN s.spec -> 'secret_env' <> '{}' THEN (
            SELECT jsonb_agg(jsonb_build_array(v.key, x.name, x.key_id, encode(x.sealed, 'hex')))
-           FROM jsonb_each_text(s.spec -> 'secret_env') v
+           FROM jsonb_each_text(as_object(s.spec -> 'secret_env')) v
            JOIN secrets x ON x.project = s.project AND x.name = v.value) END AS secrets,
        k.hostname, k.cluster_role, k.cluster_index, k.lease_s, s.isolated, s.traceparent,
        CASE WHEN s.spec ? 'cluster' THEN (
@@ -20,9 +20,9 @@ SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secre
        CASE WHEN s.files IS NOT NULL THEN s.files -> 'outputs' END AS outputs,
        CASE WHEN s.files IS NOT NULL THEN (
            SELECT jsonb_agg(DISTINCT jsonb_build_array(coalesce(o.adopted_from, o.id), i ->> 1, i ->> 2))
-           FROM jsonb_array_elements(s.files -> 'inputs') i
+           FROM jsonb_array_elements(as_array(s.files -> 'inputs')) i
            JOIN session_dependencies d ON d.session_id = s.id AND d.condition = 'success'
-           JOIN pipeline_steps t ON t.session_id = d.depends_on AND t.position = (i ->> 0)::int
+           JOIN pipeline_steps t ON t.session_id = d.depends_on AND t.position = as_integer(i -> 0)
            JOIN sessions o ON o.id = d.depends_on) END AS inputs
 FROM kernels k JOIN sessions s ON s.id = k.session_id LEFT JOIN endpoints e ON e.id = s.endpoint_id
 LEFT JOIN resource_groups g ON g.name = s.resource_group

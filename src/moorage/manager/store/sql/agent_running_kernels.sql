@@ -17,9 +17,9 @@ WITH asked AS MATERIALIZED (
 SELECT k.agent_id, k.id, k.session_id, k.status_since,
        k.status IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR') OR s.status = 'TERMINATING' AS ending,
        CASE WHEN s.status = 'RUNNING' AND k.attempt = s.attempt THEN s.deadline_at END AS deadline_at, h.taken_at,
-       s.priority, s.owner, s.project, s.endpoint_id, coalesce((s.spec ->> 'preemptible')::boolean, s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
-       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8) AS runs_s,
-       (s.spec ->> 'stop_grace_s')::float8 AS stop_s, h.slots, h.devices, h.amounts
+       s.priority, s.owner, s.project, s.endpoint_id, coalesce(as_boolean(s.spec -> 'preemptible'), s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
+       least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s')) AS runs_s,
+       as_number(s.spec -> 'stop_grace_s') AS stop_s, h.slots, h.devices, h.amounts
 FROM found f, LATERAL (SELECT * FROM kernels WHERE id = f.id OFFSET 0) k  -- OFFSET 0: by index, whatever is estimated
     CROSS JOIN LATERAL (SELECT * FROM sessions WHERE id = k.session_id OFFSET 0) s
     LEFT JOIN held h ON h.kernel_id = k.id

@@ -56,11 +56,11 @@ WITH input AS (
     SELECT r.id, e.event, 'agent ' || r.id, left(e.detail, 4000)
     FROM registered r LEFT JOIN before b USING (id), LATERAL (
         SELECT 'doubtful-job' AS event, string_agg(format('%s (job %s): %s', j ->> 'name', j ->> 'job_id', j ->> 'why'), '; ') AS detail
-        FROM jsonb_array_elements(r.doubtful_jobs) j
+        FROM jsonb_array_elements(as_array(r.doubtful_jobs)) j
         WHERE NOT coalesce(b.doubtful_jobs, '[]') @> jsonb_build_array(jsonb_build_object('name', j -> 'name', 'job_id', j -> 'job_id'))
         UNION ALL
         SELECT 'settled-job', string_agg(format('%s (job %s)', j ->> 'name', j ->> 'job_id'), '; ')
-        FROM jsonb_array_elements(b.doubtful_jobs) j
+        FROM jsonb_array_elements(as_array(b.doubtful_jobs)) j
         WHERE NOT r.doubtful_jobs @> jsonb_build_array(jsonb_build_object('name', j -> 'name', 'job_id', j -> 'job_id'))
     ) e WHERE e.detail IS NOT NULL
 )

@@ -10,5 +10,5 @@ WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING') 
 UNION ALL
 SELECT 'agent', status, resource_group, count(*) FROM agents WHERE incarnation <> '' GROUP BY 2, 3
 UNION ALL
-SELECT 'doubtful-job', '', resource_group, sum(jsonb_array_length(doubtful_jobs))::bigint FROM agents
+SELECT 'doubtful-job', '', resource_group, sum(jsonb_array_length(as_array(doubtful_jobs)))::bigint FROM agents
 WHERE doubtful_jobs <> '[]' GROUP BY 3

@@ -1,9 +1,9 @@
 -- The kernels of a group ($1) that held allocations between $2 and $3, with an id after $4, at most $5, ordered by id. Reads
 -- kernels by primary key, and allocations only of those that had not ended long before.
 SELECT k.id, k.session_id, s.name, k.agent_id, s.owner, s.project, s.priority, s.endpoint_id,
-       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8)
-         + (s.spec ->> 'stop_grace_s')::float8 AS limit_s,
-       coalesce((s.spec ->> 'preemptible')::boolean, s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
+       least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s'))
+         + as_number(s.spec -> 'stop_grace_s') AS limit_s,
+       coalesce(as_boolean(s.spec -> 'preemptible'), s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
        h.taken_at, h.released_at, h.slots, h.devices, h.amounts
 FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
     SELECT min(a.taken_at) AS taken_at,

@@ -6,7 +6,7 @@ WITH lease AS (
 ), changed AS (
     UPDATE endpoints SET replicas = $3, scaled_at = now(), scalings = scalings + 1
     WHERE id = $1::uuid AND replicas = $2 AND revision = $8 AND deleted_at IS NULL AND EXISTS (SELECT FROM lease)
-      AND $3 BETWEEN coalesce((serving -> 'autoscale' ->> 'min')::int, 0) AND coalesce((serving -> 'autoscale' ->> 'max')::int, 1000)
+      AND $3 BETWEEN coalesce(as_integer(serving -> 'autoscale' -> 'min'), 0) AND coalesce(as_integer(serving -> 'autoscale' -> 'max'), 1000)
     RETURNING id, scalings
 ), trimmed AS (
     DELETE FROM scaling_decisions d USING changed c WHERE d.endpoint_id = c.id AND d.number <= c.scalings - 100

@@ -23,7 +23,7 @@ LEFT JOIN LATERAL (
            jsonb_object_agg(p.proxy_id || '/' || p.incarnation, m.requests) FILTER (WHERE p.proxy_id IS NOT NULL) AS requests
     FROM model_loads m LEFT JOIN proxies p USING (proxy_id) WHERE m.model = e.name) l ON true
 LEFT JOIN LATERAL (
-    SELECT max(float8(d.inputs->'running') / nullif(float8(d.inputs->'ready'), 0)) AS full_at FROM (
+    SELECT max(as_number(d.inputs -> 'running') / nullif(as_number(d.inputs -> 'ready'), 0)) AS full_at FROM (
         SELECT at, rule, from_replicas, to_replicas, inputs FROM scaling_decisions
         WHERE endpoint_id = e.id ORDER BY number DESC LIMIT 10) d
     JOIN endpoint_revisions v ON v.endpoint_id = e.id AND v.revision = e.target_revision AND v.created_at <= d.at

@@ -32,7 +32,7 @@ UPDATE kernels k SET
     ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at),
     -- Of a job: the walltime may have begun long before its agent, which was away, says so.
     started_at = CASE WHEN k.started_at IS NULL AND i.ends_at > 0
-        THEN least(now(), to_timestamp(i.ends_at) - make_interval(secs => (SELECT (s.spec ->> 'walltime_s')::float8 FROM sessions s WHERE s.id = k.session_id)))
+        THEN least(now(), to_timestamp(i.ends_at) - make_interval(secs => (SELECT as_number(s.spec -> 'walltime_s') FROM sessions s WHERE s.id = k.session_id)))
         ELSE k.started_at END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id

@@ -10,16 +10,16 @@ WITH limited AS (
     SELECT 'project', p.name, p.name, 'project/' || p.name, p.requests_per_minute, p.tokens_per_minute, p.concurrent_requests
     FROM projects p WHERE $1 IS NULL OR p.name = ANY ($1)
     UNION ALL
-    SELECT 'model', e.name, e.project, 'model/' || e.name, (e.serving -> 'limits' ->> 'requests_per_minute')::int,
-           (e.serving -> 'limits' ->> 'tokens_per_minute')::int, (e.serving -> 'limits' ->> 'concurrent_requests')::int
+    SELECT 'model', e.name, e.project, 'model/' || e.name, as_integer(e.serving -> 'limits' -> 'requests_per_minute'),
+           as_integer(e.serving -> 'limits' -> 'tokens_per_minute'), as_integer(e.serving -> 'limits' -> 'concurrent_requests')
     FROM endpoints e WHERE e.deleted_at IS NULL AND e.serving ? 'limits' AND ($1 IS NULL OR e.project = ANY ($1))
 )
 SELECT l.scope, l.name, l.project, l.requests_per_minute, l.tokens_per_minute, l.concurrent_requests,
        coalesce(u.requests, 0) AS requests, coalesce(u.tokens, 0) AS tokens, coalesce(u.concurrent, 0) AS concurrent
 FROM limited l LEFT JOIN limit_shares s USING (subject)
 LEFT JOIN LATERAL (
-    SELECT sum((v.value -> 'used' ->> 0)::bigint)::bigint AS requests, sum((v.value -> 'used' ->> 1)::bigint)::bigint AS tokens,
-           sum((v.value -> 'used' ->> 2)::bigint)::bigint AS concurrent
-    FROM jsonb_each(s.shares) v WHERE (v.value ->> 'until')::float8 > extract(epoch FROM now())) u ON true
+    SELECT sum(as_integer(v.value -> 'used' -> 0))::bigint AS requests, sum(as_integer(v.value -> 'used' -> 1))::bigint AS tokens,
+           sum(as_integer(v.value -> 'used' -> 2))::bigint AS concurrent
+    FROM jsonb_each(as_object(s.shares)) v WHERE as_number(v.value -> 'until') > extract(epoch FROM now())) u ON true
 WHERE num_nonnulls(l.requests_per_minute, l.tokens_per_minute, l.concurrent_requests) > 0
 ORDER BY l.scope, l.name

@@ -16,12 +16,12 @@ SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host,
        r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary, r.suspended_until
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
-           e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s, z.ready_at,
-           CASE WHEN e.canary_of IS NULL THEN 0 ELSE (e.serving -> 'rollout' ->> 'canary')::int END AS canary,
+           e.replicas > 0 OR coalesce(as_integer(e.serving -> 'autoscale' -> 'min') = 0, false) AS holds, x.is_starting, y.expected_s, z.ready_at,
+           CASE WHEN e.canary_of IS NULL THEN 0 ELSE as_integer(e.serving -> 'rollout' -> 'canary') END AS canary,
            e.serving -> 'routing' AS routing, e.serving -> 'adapters' AS adapters,
            CASE WHEN e.serving ? 'routing' THEN (
                SELECT jsonb_object_agg(z.name, jsonb_build_array(z.key_id, encode(z.sealed, 'hex')))
-               FROM jsonb_array_elements(e.serving -> 'routing' -> 'fallbacks') f
+               FROM jsonb_array_elements(as_array(e.serving -> 'routing' -> 'fallbacks')) f
                JOIN secrets z ON z.project = e.project AND z.name = f ->> 'secret') END AS secrets,
            e.serving -> 'limits' AS limits, (
                SELECT max(b.resets_at) FROM budget_stops b

@@ -21,7 +21,7 @@ WITH month AS (
            CASE WHEN j.ended IS NULL THEN greatest(0, extract(epoch FROM j.ends - greatest(j.starts, j.now))) ELSE 0 END AS reserved
     FROM found j JOIN sessions s ON s.id = j.session_id
     UNION ALL
-    SELECT s.resource_group, s.owner, s.project, 0, (s.spec ->> 'walltime_s')::float8::numeric
+    SELECT s.resource_group, s.owner, s.project, 0, as_number(s.spec -> 'walltime_s')::numeric
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.started_at IS NULL
     WHERE s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND s.spec ? 'job'
       AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')

@@ -18,8 +18,8 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
            ORDER BY 1) END AS earlier_agents,
        s.owner, s.project, s.isolated, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,
-       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8) AS runs_s,
-       (s.spec ->> 'stop_grace_s')::float8 AS stop_s, CASE WHEN s.spec ? 'job' THEN (s.spec ->> 'walltime_s')::float8 END AS job_s,
+       least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s')) AS runs_s,
+       as_number(s.spec -> 'stop_grace_s') AS stop_s, CASE WHEN s.spec ? 'job' THEN as_number(s.spec -> 'walltime_s') END AS job_s,
        s.spec::text AS spec,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT array_agg(o.id ORDER BY o.cluster_index) FROM kernels o

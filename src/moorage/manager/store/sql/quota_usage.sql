@@ -11,5 +11,5 @@ WITH held AS MATERIALIZED (
 SELECT resource_group, owner, project, CASE WHEN system THEN 'system-sessions' ELSE '' END AS slot, count(*) AS amount
 FROM held GROUP BY 1, 2, 3, 4
 UNION ALL
-SELECT h.resource_group, h.owner, h.project, e.key, sum(e.value::bigint)::bigint
-FROM held h, jsonb_each_text(h.slots) e WHERE NOT h.system GROUP BY 1, 2, 3, 4
+SELECT h.resource_group, h.owner, h.project, e.key, coalesce(sum(as_integer(e.value)), 0)::bigint
+FROM held h, jsonb_each(as_object(h.slots)) e WHERE NOT h.system GROUP BY 1, 2, 3, 4

@@ -27,7 +27,7 @@ WITH waiting AS MATERIALIZED (
         adopted_from = nullif(g.heir, s.id), revision = s.revision + 1, hold = NULL,
         dependencies = s.dependencies - (s.id = g.heir)::int,
         deadline_at = CASE WHEN s.id = g.heir
-            THEN greatest(now(), s.starts_at) + make_interval(secs => (s.spec ->> 'pending_timeout_s')::float8) END
+            THEN greatest(now(), s.starts_at) + make_interval(secs => as_number(s.spec -> 'pending_timeout_s')) END
     FROM given g
     WHERE s.id = g.id
     RETURNING s.id, s.revision, g.before, g.heir

@@ -102,7 +102,7 @@ SELECT created.created_at, created.deadline_at, i.adopted_from,
        CASE WHEN jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array'
             THEN CASE WHEN i.type = 'system' THEN ARRAY['interactive', 'batch', 'inference'] END
             WHEN NOT g.options -> 'session_types' ? i.type
-            THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
+            THEN ARRAY(SELECT jsonb_array_elements_text(as_array(g.options -> 'session_types'))) END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
 LEFT JOIN sessions o ON o.id = i.adopted_from
 LEFT JOIN repeated r USING (n) LEFT JOIN invalid w USING (n) LEFT JOIN over_quota c USING (n)

@@ -44,8 +44,8 @@ WITH term AS (
     RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places, s.spec ->> 'runtime' AS runtime,
               coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
               CASE WHEN coalesce(s.spec ->> 'on_lost_agent',
-                                 CASE WHEN (s.spec ->> 'retries')::int > 0 THEN 'requeue' END) = 'requeue'
-                   THEN coalesce((s.spec ->> 'lease_s')::float8, 600) END AS lease_s
+                                 CASE WHEN as_integer(s.spec -> 'retries') > 0 THEN 'requeue' END) = 'requeue'
+                   THEN coalesce(as_number(s.spec -> 'lease_s'), 600) END AS lease_s
 ), placed AS (
     SELECT kernel_id, agent_id, runtime, overlap, lease_s FROM moved
     UNION ALL SELECT u.kernel_id, u.agent_id, m.runtime, m.overlap, m.lease_s FROM subs u JOIN moved m USING (id)

@@ -35,5 +35,5 @@ WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.requeued_from + 1 A
           AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
                                        AND p.attempt > w.requeued_from AND p.agent_id IS NOT NULL
                                        AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster'))))
-        LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END) untried
-    ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END
+        LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN as_integer(w.spec #> '{cluster,size}') ELSE 1 END) untried
+    ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN as_integer(w.spec #> '{cluster,size}') ELSE 1 END

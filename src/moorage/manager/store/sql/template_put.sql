@@ -6,7 +6,7 @@ WITH latest AS (
 ), expected AS (
     SELECT WHERE $6::bigint[] IS NULL OR EXISTS (SELECT FROM latest WHERE version = ANY ($6) AND deleted_at IS NULL)
 ), same AS (
-    SELECT latest.* FROM latest, expected WHERE (body #>> '{}')::jsonb = ($3::jsonb #>> '{}')::jsonb AND bases = $4::text[] AND deleted_at IS NULL
+    SELECT latest.* FROM latest, expected WHERE as_document(body) = as_document($3::jsonb) AND bases = $4::text[] AND deleted_at IS NULL
 ), added AS (
     INSERT INTO templates (project, name, version, body, bases, created_by)
     SELECT $1, $2, coalesce((SELECT version FROM latest), 0) + 1, $3::jsonb, $4, $5 FROM expected WHERE NOT EXISTS (SELECT FROM same)
