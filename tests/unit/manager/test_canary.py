@@ -86,10 +86,10 @@ def test_a_failing_canary_is_rolled_back() -> None:
 
 def test_its_state() -> None:
     starting = endpoint(*new("n", status=Status.PENDING), *old("a", "b", "c", "d"))
-    assert (is_tried(starting), rollout_state(starting, 2, False)) == (False, "progressing")
+    assert (is_tried(starting), rollout_state(starting, None)) == (False, "progressing")
     ready = endpoint(*new("n"), *old("a", "b", "c", "d"))
-    assert (is_tried(ready), rollout_state(ready, 2, False)) == (True, "canary")
-    assert rollout_state(endpoint(wanted=0), 2, False) == "waiting"
+    assert (is_tried(ready), rollout_state(ready, None)) == (True, "canary")
+    assert rollout_state(endpoint(wanted=0), None) == "waiting"
 
 
 @examples(60)

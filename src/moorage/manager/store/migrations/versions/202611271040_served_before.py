@@ -12,7 +12,7 @@ complete: each is taken to have followed the one before it.
 from alembic import op
 
 revision = "202611271040"
-down_revision = "202611270830"
+down_revision = "202611271030"
 branch_labels = None
 depends_on = None
 
