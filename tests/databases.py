@@ -21,12 +21,19 @@ async def execute(dsn: str, statement: str) -> None:
         await connection.close()
 
 
+UNKNOWN_ROLE = "nobody"
+"""A role that does not exist, of which the server of the tests asks a password."""
+
+
 async def trust_local_connections(dsn: str) -> None:
-    """Ask for no password: to check one takes both ends 2 ms of CPU, and a case opens six connections."""
+    """Ask no other role for a password: to check one takes both ends 2 ms of CPU, and a case opens six
+    connections."""
     connection = await asyncpg.connect(dsn)
     try:
         rules = Path(await connection.fetchval("SHOW hba_file"))
-        rules.write_text("host all all 127.0.0.1/32 trust\n")
+        rules.write_text(
+            f"host all {UNKNOWN_ROLE} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n"
+        )
         await connection.execute("SELECT pg_reload_conf()")
     finally:
         await connection.close()

@@ -21,6 +21,7 @@ from moorage.manager.store import Store, migrate, tables
 from moorage.manager.store.integrity import CHECKS
 from moorage.manager.store.migrate import engine_url
 from moorage.manager.store.queries import SQL
+from tests.databases import UNKNOWN_ROLE
 
 from .conftest import FakeAgent
 
@@ -98,7 +99,7 @@ async def test_wrong_dsn_is_reported(dsn: str, error: type[Exception]) -> None:
 
 
 async def test_wrong_password_is_reported_but_not_shown(empty_database: str) -> None:
-    wrong = re.sub(r":[^:@/]+@", ":hunter2@", empty_database)
+    wrong = re.sub(r"//[^@]+@", f"//{UNKNOWN_ROLE}:hunter2@", empty_database)
     with pytest.raises(StoreUnavailable) as caught:
         await migrate(wrong)
     assert "hunter2" not in str(caught.value)

@@ -66,12 +66,7 @@ class LogBroker:
         respond through any manager and there is no stored part of the log; and ``Conflict`` if it is too old
         for times. Without a byte, ``NotFound`` with the cause tells that the kernel has failed before it ran.
         """
-        if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
-            raise NotFound(
-                f"session {session.name!r} has no kernel {hostname!r}; it has "
-                f"{', '.join(dict.fromkeys(kernel.hostname for kernel in session.kernels))}",
-                next_step=f"`moorage describe {session.name}` lists them",
-            )
+        _require_hostname(session, hostname)
         kernel = _kernel(session, follow, attempt, hostname)
         if kernel is None:
             yield b""
@@ -178,6 +173,16 @@ class LogBroker:
             # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
             if pipe is not None:
                 pipe.close(broken=not complete)
+
+
+def _require_hostname(session: SessionView, hostname: str) -> None:
+    """Raises ``NotFound`` if the session has kernels, and none with this hostname."""
+    hostnames = list(dict.fromkeys(kernel.hostname for kernel in session.kernels))
+    if hostnames and hostname not in hostnames:
+        raise NotFound(
+            f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(hostnames)}",
+            next_step=f"`moorage describe {session.name}` lists them",
+        )
 
 
 def _kernel(session: SessionView, follow: bool, attempt: int | None, hostname: str) -> KernelView | None:
