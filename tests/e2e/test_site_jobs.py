@@ -98,13 +98,16 @@ async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, 
 
 
 async def test_a_queue_that_is_longer_than_the_start_timeout(
-    platform: Platform, client: Client, server: HeappeServer
+    platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
-    """Of two models at once, whose first observations overlap. Their agent is killed meanwhile."""
+    """Of two models at once, whose first observations overlap. Their agent and the manager are killed while
+    they wait, and while they start."""
     cluster, names = server.cluster, ("one", "two")
     assert isinstance(cluster, ScriptedCluster)
     cluster.holding, cluster.script = True, lambda job: Script(engine="program")
-    await asyncio.gather(*(client.create_endpoint(model(name, start_timeout_s=10)) for name in names))
+    gate = tmp_path / "gate"
+    slow = {"start_timeout_s": 15, "env": {"WAIT_FOR": str(gate)}}
+    await asyncio.gather(*(client.create_endpoint(model(name, **slow)) for name in names))
 
     async def replicas() -> list[SessionView]:
         return [one for name in names for one in (await client.list_sessions(endpoint=name)).items]
@@ -115,14 +118,20 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     async def all_wait() -> bool:
         return await statuses() == ["QUEUED", "QUEUED"]
 
+    async def both_start() -> bool:
+        return await statuses() == ["CREATING", "CREATING"]
+
     await until("both jobs wait", all_wait, WITHIN_S)
-    platform.kill("agent")
-    platform.start("agent")
     began = asyncio.get_running_loop().time()
-    while asyncio.get_running_loop().time() < began + 12:
+    await restart(platform)
+    while asyncio.get_running_loop().time() < began + 17:
         assert await all_wait(), await statuses()
         await asyncio.sleep(0.2)
     cluster.holding = False
+    await until("both models load", both_start, WITHIN_S)
+    await restart(platform)
+    assert await both_start(), await statuses()
+    gate.touch()
 
     async def has_started() -> bool:
         return STARTING.isdisjoint(await statuses())
@@ -133,6 +142,15 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
         passed = [entry.to_status for entry in await client.history(replica.name)]
         assert "CREATING" not in passed[: passed.index("QUEUED")], "it was not known to start"
     assert len(cluster.jobs) == len(names), "no job was submitted again"
+
+
+async def restart(platform: Platform) -> None:
+    """Kill the agent and the manager, and start both."""
+    for name in ("agent", "manager"):
+        platform.kill(name)
+    for name in ("manager", "agent"):
+        platform.start(name)
+    await platform.wait_until_ready()
 
 
 def model(name: str, **fields: object) -> EndpointSpec:

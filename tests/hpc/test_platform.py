@@ -210,6 +210,57 @@ async def test_a_login_node_is_away_for_a_minute_under_load(platform: Platform, 
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
+@pytest.mark.slow
+async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
+    platform: Platform, site: DirectSite, tmp_path: Path
+) -> None:
+    """One that runs is in the case before. The queue is longer than the start timeout, and the model loads
+    for longer than all restarts take."""
+    gate, nobody = tmp_path / "gate", Load()
+    async with ready(platform, site) as client:
+
+        async def statuses() -> list[str]:
+            return [one.status for one in (await client.list_sessions(endpoint="slow")).items]
+
+        async def restart_each(status: str) -> None:
+            async def is_there() -> bool:
+                return await statuses() == [status]
+
+            await until(f"it is {status}", is_there, WITHIN_S)
+            site_restart = kill_heappe if isinstance(site, HeappeSite) else restart_slurmctld
+            for kill in (kill_manager, kill_agent, kill_proxy, site_restart):
+                await kill(platform, site, nobody)
+                await until("the manager answers", lambda: answers(client), WITHIN_S)
+                print(f"{status}, {kill.__name__}: {await statuses()}", flush=True)
+                assert await statuses() == [status]
+
+        with site.cluster.drained():
+            spec = scripted(start_timeout_s=60, env={"WAIT_FOR": str(gate)})
+            await client.create_endpoint(spec)
+            began = asyncio.get_running_loop().time()
+            await restart_each("QUEUED")
+            await asyncio.sleep(max(0.0, began + 65 - asyncio.get_running_loop().time()))
+            assert await statuses() == ["QUEUED"]
+        await restart_each("CREATING")
+        gate.touch()
+        await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
+        assert await statuses() == ["RUNNING"], "no replica was replaced"
+        assert len(site.cluster.jobs()) == 1, "no job was submitted again"
+        await client.delete_endpoint("slow")
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
+async def answers(client: Client) -> bool:
+    return (await client.health()).status == "ok"
+
+
+async def restart_slurmctld(platform: Platform, site: DirectSite, seen: Load) -> None:
+    site.cluster.kill("slurmctld", signal.SIGTERM)
+    await asyncio.sleep(3)
+    site.cluster.start_slurmctld()
+    await asyncio.sleep(5)
+
+
 async def kill_manager(platform: Platform, site: DirectSite, seen: Load) -> None:
     platform.kill("manager")
     await asyncio.sleep(3)
