@@ -6,6 +6,7 @@ the next one begins without memory.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -17,10 +18,13 @@ from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import Status
+from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.endpoints import EndpointView, ReplicaView
 from moorage.manager.loops import Leader, ReplicaController, Scheduler
 from moorage.manager.loops import replica_controller as replicas
+from moorage.manager.loops.autoscaler import Autoscaler
+from moorage.manager.loops.budget_controller import BudgetController
+from moorage.manager.loops.session_controller import SessionController
 from moorage.manager.metrics import Metrics
 from moorage.manager.serving.groups import FULL_S, SETTLED_S, WAIT_S
 from moorage.manager.serving.replicas import BACKOFF_FIRST_S
@@ -28,8 +32,11 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 
-from .conftest import LOST_GRACE_S, FakeAgent, open_store, reconcile_all
+from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, open_store, reconcile_all, schedule
+from .test_budgets import put
 from .test_idle import World
+from .test_ledger import move_back, run
+from .test_loads import Loaded, scaled
 from .test_rollouts import SYSTEM, Platform, complete, spec
 from .test_site_sessions import as_site
 
@@ -158,6 +165,102 @@ async def test_a_lost_announcement_does_not_lose_a_timer(platform: Platform) -> 
     platform.store.notifier.wake_all()
     await following.begin()
     assert len(await following.after(platform, HOUR_S - 60)) == 2
+
+
+async def test_program_that_failed_runs_again_after_its_backoff(store: Store) -> None:
+    """The next scheduler has not seen that it waits."""
+    agent = FakeAgent(store)
+    await agent.report()
+    spec = SessionSpec(command=["x"], resources={"cpu": 1}, retries=1, retry_backoff_s=300)
+    made = await store.sessions.create(SYSTEM, spec)
+    assert await schedule(store) == 1
+    agent.see(made.kernels[0].id, ObservedState.RUNNING, **RUNNING)
+    await agent.report()
+    await reconcile_all(store)
+    agent.see(made.kernels[0].id, ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO)
+    await agent.report()
+    await reconcile_all(store)
+
+    async def pass_of_the_next_leader() -> Status:
+        await store.database.fetch("DELETE FROM leases")
+        clock = StoreClock()
+        leader = Leader(store, clock)
+        await leader.run_once()
+        terminator = SessionTerminator(store, LOST_GRACE_S)
+        await Scheduler(store, leader, terminator, Metrics(), clock).run_once()
+        return (await store.sessions.get(SYSTEM, made.id)).status
+
+    assert [await pass_of_the_next_leader() for _ in range(2)] == [Status.PENDING, Status.PENDING]
+    await store.database.fetch("UPDATE sessions SET not_before = now() + interval '0.1 s'")
+    await asyncio.sleep(0.2)
+    assert await pass_of_the_next_leader() is Status.SCHEDULED
+
+
+async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: Store) -> None:
+    """A leader died with its count of the idle time, and one with a request that it had not answered."""
+    platform = Loaded(store)
+    await platform.agent.report()
+    await platform.create(**scaled(min=0, idle_timeout_s=60))
+    await platform.report(requests=1)
+    await platform.until(complete)
+    await platform.age(10)
+    assert (await platform.scale()).replicas == 2
+
+    def follow() -> None:
+        platform.leader = Leader(store, platform.clock)
+        platform.autoscaler = Autoscaler(store, platform.leader, Metrics(), platform.clock)
+        terminator = SessionTerminator(store, LOST_GRACE_S)
+        platform.controller = ReplicaController(store, platform.leader, terminator, platform.clock)
+
+    follow()
+    assert (await platform.scale()).replicas == 2
+    await platform.age(51)
+    assert (await platform.scale()).replicas == 0, "idle for 61 s, of which it has seen a part"
+    await platform.until(lambda view: not any(one.state for one in view.sessions))
+    await platform.report(requests=1, waiting=3)
+    follow()
+    assert (await platform.scale()).replicas == 1, "the request has waited since the term before"
+
+
+async def test_what_a_budget_is_to_stop_is_stopped(store: Store) -> None:
+    """It becomes exhausted after the last look of the leader that died."""
+    await move_back(store, await run(store, FakeAgent(store)), 1000)
+    await put(store, "user", "ann", "gpu", hard=1_000_500, policy="stop")
+
+    async def look() -> list[Status]:
+        await store.database.fetch("DELETE FROM leases")
+        leader = Leader(store, StoreClock())
+        await leader.run_once()
+        terminator = SessionTerminator(store, LOST_GRACE_S)
+        await BudgetController(store, leader, terminator, StoreClock()).run_once()
+        return [one.status for one in (await store.sessions.page(SYSTEM)).items]
+
+    await store.database.fetch("UPDATE budgets SET hard = 2000000")
+    assert await look() == [Status.RUNNING]
+    await store.database.fetch("UPDATE budgets SET hard = 1000")
+    assert await look() == [Status.TERMINATING]
+    assert {one.reason for one in (await store.sessions.page(SYSTEM)).items} == {Reason.BUDGET_EXHAUSTED}
+
+
+async def test_an_end_that_was_reported_to_the_leader_that_died(store: Store) -> None:
+    """It was written, and nothing followed from it."""
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.sessions.create(SYSTEM, SessionSpec(command=["x"], resources={"cpu": 1}))
+    assert await schedule(store) == 1
+    agent.see(made.kernels[0].id, ObservedState.RUNNING, **RUNNING)
+    await agent.report()
+    await reconcile_all(store)
+    agent.see(made.kernels[0].id, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+    await agent.report()
+    assert (await store.sessions.get(SYSTEM, made.id)).status is Status.RUNNING
+    await store.database.fetch("DELETE FROM leases")
+    clock = StoreClock()
+    leader = Leader(store, clock)
+    await leader.run_once()
+    await SessionController(store, leader, clock, LOST_GRACE_S).run_once()
+    ended = await store.sessions.get(SYSTEM, made.id)
+    assert (ended.status, ended.reason) == (Status.TERMINATED, Reason.EXIT_ZERO)
 
 
 async def test_budgets_are_summed_up_when_a_term_begins(store: Store) -> None:
