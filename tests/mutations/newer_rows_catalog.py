@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 ROWS = ("tests/store/test_newer_rows.py",)
 ALONE = ("tests/store/test_newer_rows_alone.py",)
+OLDER = ("tests/store/test_older_leader.py",)
 STATEMENTS = ("tests/store/test_statements_and_newer_rows.py",)
 UNREADABLE = "manager/store/unreadable.py"
 ORDERS = "manager/store/orders.py"
@@ -221,6 +222,20 @@ MUTATIONS = (
         "    except NeedsNewerManager as error:",
         "    except ZeroDivisionError as error:",
         ALONE,
+    ),
+    Mutation(
+        "a leader of an earlier release is given what it cannot read",
+        "manager/api/authorization.py",
+        "if (newer := newer_fields(spec)) and await call.deps.store.leases.older_leads():",
+        "if False:",
+        OLDER,
+    ),
+    Mutation(
+        "a leader keeps the schema of the one before",
+        "manager/store/migrations/versions/202611271030_values_in_json.py",
+        "    NEW.schema := nullif(current_setting('moorage.schema', true), '');\n",
+        "",
+        OLDER,
     ),
     Mutation(
         "one agent that is not known stops the placement on others",

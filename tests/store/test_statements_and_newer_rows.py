@@ -268,7 +268,7 @@ async def test_readers_and_writers_of_endpoints(store: Store, value: object) -> 
         value,
     )
     await store.database.fetch(
-        "UPDATE endpoint_revisions SET reason = 'moonlight' "
+        "UPDATE endpoint_revisions SET reason = 'moon light' "
         "WHERE endpoint_id = (SELECT id FROM endpoints WHERE name = 'odd')"
     )
     await store.database.fetch(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.common.model.errors import Forbidden
+from moorage.common.model.errors import Conflict, Forbidden
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
@@ -17,6 +17,7 @@ from moorage.manager.identity import limits
 from moorage.manager.identity.inside import refusal_inside
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import site_jobs
+from moorage.manager.workloads.newer_fields import newer_fields
 
 AnyCall = Call[Any, Any]
 
@@ -59,9 +60,16 @@ def check_access(route: Route, scope: Scope) -> None:
 
 async def check_limits(call: AnyCall, spec: Workload, *, new_work: bool = True) -> None:
     """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project or the resource
-    group does not allow, and ``BudgetExhausted`` if it is new work."""
+    group does not allow, ``BudgetExhausted`` if it is new work, and ``Conflict`` for one that the leader
+    could not read."""
     if new_work:
         await call.deps.store.budgets.check(call.scope)
+    if (newer := newer_fields(spec)) and await call.deps.store.leases.older_leads():
+        raise Conflict(
+            f"a manager of an earlier release leads; it does not know {', '.join(newer)}, and would place "
+            "nothing else beside it",
+            next_step="stop the managers of that release, and repeat: `moorage managers` shows who leads",
+        )
     error = limits.check_key(call.scope, spec)
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
     if error is None:

@@ -75,6 +75,10 @@ class Reloads(Protocol):
     async def request(self, scope: Scope, session_id: str, *, main_only: bool) -> int: ...
 
 
+class Leases(Protocol):
+    async def older_leads(self) -> bool: ...
+
+
 class Decisions(Protocol):
     async def page(
         self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
@@ -113,6 +117,8 @@ class ApiStore(Protocol):
     def limit_shares(self) -> LimitShares: ...
     @property
     def budgets(self) -> Budgets: ...
+    @property
+    def leases(self) -> Leases: ...
     @property
     def groups(self) -> Groups: ...
     @property

@@ -9,6 +9,9 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.migrate import newest_revision
 from moorage.manager.store.queries import SQL
 
+# Managers that know this schema leave out a row that they cannot read; others read no row beside it.
+ROWS_APART_SINCE = "202611271030"
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -46,6 +49,11 @@ class LeaseStore:
         ``unrenewed``: ``expires_at`` of a lease that counts as expired in any case."""
         rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema)
         return int(rows[0]["term"]) if rows else None
+
+    async def older_leads(self) -> bool:
+        """Whether a manager leads that does not know all schemas since ``ROWS_APART_SINCE``."""
+        rows = await self._renewals.fetch(SQL["lease_older"], ROWS_APART_SINCE)
+        return bool(rows[0]["leads"])
 
     async def renew(self, holder: str, term: int, ttl_s: float) -> datetime | None:
         """Extend the lease. Returns the database's time; None if another manager has begun a term."""

@@ -33,6 +33,7 @@ leases = table(
     {
         "name": Text(),
         "holder": Text(),
+        "schema": [Text()],
         "term": BigInteger(),
         "expires_at": TIME,
         "clock_jumps": Integer(),

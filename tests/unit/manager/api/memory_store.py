@@ -247,6 +247,11 @@ class MemoryIdle:
         return False
 
 
+class MemoryLeases:
+    async def older_leads(self) -> bool:
+        return False
+
+
 class MemoryStore:
     """Implements ``ApiStore`` as far as the tests need it."""
 
@@ -257,7 +262,7 @@ class MemoryStore:
         self.endpoints = MemoryEndpoints(self.sessions, self.database.check, clock)
         self.usage = MemoryUsage(self.sessions)
         self.usage_records, self.limit_shares = MemoryUsageRecords(), MemoryLimits()
-        self.budgets = MemoryBudgets()
+        self.budgets, self.leases = MemoryBudgets(), MemoryLeases()
         self.agents = MemoryAgents(self.database, clock)
         self.groups, self.group_aliases = MemoryGroups(self.database), MemoryGroupAliases()
         self.quotas = MemoryQuotas(self.database, clock)

@@ -1,6 +1,9 @@
 """Values in JSON that are not of the type that a statement expects, as a newer release or a person may have
 stored them: NULL, or empty, in place of an error that ends the whole statement for every row.
 
+``leases.schema``: the newest schema that the leader knows; NULL: it is of an earlier release, and does not
+say it. One that knows this schema leaves out a row that it cannot read, and goes on with the others.
+
 They are not STRICT, and each is one expression, so Postgres inlines them.
 """
 
@@ -52,7 +55,21 @@ LANGUAGE sql IMMUTABLE AS
 """
 
 
+LEADER = """
+CREATE OR REPLACE FUNCTION refuse_older_leader() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.expires_at > now() AND (SELECT leads_since FROM schema_compatibility) COLLATE "C"
+        > coalesce(nullif(current_setting('moorage.schema', true), ''), '0075') THEN
+        RETURN NULL;
+    END IF;
+    NEW.schema := nullif(current_setting('moorage.schema', true), '');
+    RETURN NEW;
+END $$
+"""
+
+
 def upgrade() -> None:
+    op.execute("ALTER TABLE leases ADD COLUMN schema text")
+    op.execute(LEADER)
     for statement in FUNCTIONS.split(";;\n"):
         op.execute(statement)
     # Its body is the one of before, except for this.
