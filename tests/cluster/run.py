@@ -212,7 +212,7 @@ async def _run(installation: Installation, traffic: Traffic, seconds: float) -> 
     began = time.monotonic()
     await installation.start_everything(UPGRADED if installation.previous else ())
     await account.begin(installation.postgres.dsn_of(installation.postgres.primary))
-    await traffic.create_endpoint()
+    await traffic.create_endpoints()
     await installation.replicas_serve()
     print(f"everything runs after {time.monotonic() - began:.1f} s", flush=True)
     faults, began = Faults(installation, traffic, traffic.seed), time.monotonic()

@@ -103,7 +103,7 @@ async def test_upgrade_way_back_and_upgrade_again(home: Path) -> None:
 async def _run(installation: Installation, traffic: Traffic) -> list[Invariant]:
     await installation.start_everything(COMPONENTS)
     await account.begin(installation.postgres.dsn_of(installation.postgres.primary))
-    await traffic.create_endpoint()
+    await traffic.create_endpoints()
     await installation.replicas_serve()
     admin, faults = Administrator(installation), Faults(installation, traffic, traffic.seed)
     load = asyncio.create_task(traffic.run(3600))

@@ -1,4 +1,5 @@
-"""Cluster under test: Postgres, two managers, three agents and two proxies as processes, and their faults."""
+"""Cluster under test: Postgres, two managers, three agents, one of a site, and two proxies as processes, and
+their faults."""
 
 from __future__ import annotations
 
@@ -9,32 +10,42 @@ import subprocess
 import sys
 from pathlib import Path
 
+from moorage.common.model.errors import MoorageError
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.sdk import Client
 from tests.addresses import agent_ports, free_port, port_range
 from tests.e2e.harness import kernels_below, processes, until
 
 from .network import NetworkLink
+from .site import GROUP, FaultySite
 
 MANAGERS = ("manager-1", "manager-2")
 AGENTS = ("agent-1", "agent-2", "agent-3")
 PROXIES = ("proxy-1", "proxy-2")
-COMPONENTS = (*MANAGERS, *AGENTS, *PROXIES)
+SITE_AGENT = "site-1"
 # Much shorter than in production: agents must become LOST within seconds.
 SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 5.0
 
 
 class Cluster:
     """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: of each manager and of
-    each proxy. ``key`` is the administrator's. ``agents``: their names."""
+    each proxy. ``key`` is the administrator's. ``agents``: names of those that are no site's. ``site``: None
+    without one; it is the caller's."""
 
     agents: tuple[str, ...] = AGENTS
+    site: FaultySite | None = None
 
-    def __init__(self, home: Path, postgres: EmbeddedPostgres, network: NetworkLink | None) -> None:
-        self.home, self.network, self._postgres = home, network, postgres
+    def __init__(
+        self,
+        home: Path,
+        postgres: EmbeddedPostgres,
+        network: NetworkLink | None,
+        site: FaultySite | None = None,
+    ) -> None:
+        self.home, self.network, self._postgres, self.site = home, network, postgres, site
         self._address = network.near if network else "127.0.0.1"
         self._ports = {component: tuple(free_port() for _ in range(2)) for component in (*MANAGERS, *PROXIES)}
-        self._port_ranges = {agent: port_range(agent_ports()) for agent in AGENTS}
+        self._port_ranges = {agent: port_range(agent_ports()) for agent in self.all_agents}
         self.urls = [f"http://127.0.0.1:{self._ports[name][0]}" for name in MANAGERS]
         self.openai_urls = [f"http://127.0.0.1:{self._ports[name][0]}/v1" for name in PROXIES]
         links = ",".join(f"{self._address}:{self._ports[name][1]}" for name in MANAGERS)
@@ -53,6 +64,14 @@ class Cluster:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
+    def all_agents(self) -> tuple[str, ...]:
+        return (*self.agents, SITE_AGENT) if self.site else self.agents
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return (*MANAGERS, *self.all_agents, *PROXIES)
+
+    @property
     def key(self) -> str:
         return (self.home / "admin-key").read_text().strip()
 
@@ -63,7 +82,9 @@ class Cluster:
         self.start(MANAGERS[0])
         key_exists = (self.home / "admin-key").exists
         await until("the first key exists", lambda: asyncio.to_thread(key_exists))
-        for component in COMPONENTS[1:]:
+        if self.site is not None:
+            await until("the group of the site exists", self._create_site_group)
+        for component in self.components[1:]:
             self.start(component)
 
         async def all_alive() -> bool:
@@ -72,12 +93,22 @@ class Cluster:
                     f"exited at startup: {', '.join(exited)}\n{self.output(exited[0].split()[0])}"
                 )
             async with self.client() as client:
-                return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(AGENTS)
+                return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(self.all_agents)
 
         await until("all agents are ALIVE", all_alive)
 
+    async def _create_site_group(self) -> bool:
+        """Before its agent connects: a group with agents keeps its kind."""
+        assert self.site is not None
+        try:
+            async with self.client() as client:
+                await client.update_group(GROUP, self.site.group)
+        except MoorageError:
+            return False
+        return True
+
     def start(self, component: str) -> None:
-        kind = component.partition("-")[0]
+        kind = "agent" if component in self.all_agents else component.partition("-")[0]
         command: list[str] = [sys.executable, "-m", "moorage", kind]
         env = dict(self.env)
         if component in self._ports:
@@ -86,12 +117,15 @@ class Cluster:
             address = self._address if kind == "manager" else "127.0.0.1"
             env[f"MOORAGE_{kind.upper()}__LISTEN"] = f"127.0.0.1:{first}"
             env[f"MOORAGE_{kind.upper()}__{inner}"] = f"{address}:{second}"
-        if component in AGENTS:
+        if component in self.all_agents:
             env["MOORAGE_AGENT__ID"] = component
             env["MOORAGE_AGENT__PORT_RANGE"] = self._port_ranges[component]
             if self.network is not None and component == AGENTS[-1]:
                 command = [*self.network.prefix, *command]
                 env["MOORAGE_AGENT__ADDRESS"] = self.network.far
+        if component == SITE_AGENT and self.site is not None:
+            env |= self.site.agent()
+            del env["MOORAGE_AGENT__INVENTORY"]
         with (self.home / f"{component}.out").open("ab") as log:
             self._running[component] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 
 from moorage.common.model.reasons import Reason
 
-from .cluster import AGENTS, LOST_GRACE_S, SUSPECT_AFTER_S
+from .cluster import AGENTS, LOST_GRACE_S, SITE_AGENT, SUSPECT_AFTER_S
 from .schedule import Fault
+from .site import SITE
 
 # How long an agent that runs again may need until its reports are applied.
 RETURN_S = 20.0
@@ -29,8 +30,8 @@ class InjectedFault:
     ended: datetime | None = None
 
     def hits(self, agent: str) -> bool:
-        component = self.fault.component
-        return component == agent or (component == "network" and agent == AGENTS[-1])
+        reached = {"network": AGENTS[-1], SITE: SITE_AGENT}
+        return agent == reached.get(self.fault.component, self.fault.component)
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
         return self.began <= until and (self.ended is None or self.ended >= since)
@@ -38,22 +39,22 @@ class InjectedFault:
 
 @dataclass(frozen=True)
 class SessionEnd:
-    """A session that ended for a reason that claims a fault. ``agent``: of its last kernel, if placed."""
+    """A session that ended for a reason that claims a fault. ``agents``: of the kernels of its last attempt
+    that say so themselves, else of all of them; empty: it was not placed."""
 
     reason: Reason
-    agent: str | None
+    agents: frozenset[str]
     placed_at: datetime
     ended_at: datetime
 
 
 def is_excused(end: SessionEnd, injected: Iterable[InjectedFault]) -> bool:
-    """Whether a fault of the agent explains the end.
+    """Whether a fault of one of its agents explains the end.
 
     An agent is lost some time after it fell silent. All other ends concern the time since the placement.
     """
     since = end.placed_at
     if end.reason is Reason.AGENT_LOST:
         since = end.ended_at - timedelta(seconds=SUSPECT_AFTER_S + LOST_GRACE_S + RETURN_S)
-    return end.agent is not None and any(
-        each.hits(end.agent) and each.overlaps(since, end.ended_at) for each in injected
-    )
+    concerned = [each for each in injected if any(each.hits(agent) for agent in end.agents)]
+    return any(each.overlaps(since, end.ended_at) for each in concerned)

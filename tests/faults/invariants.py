@@ -10,6 +10,8 @@ from itertools import pairwise
 
 import asyncpg
 
+from moorage.agent.runtimes.batch import kernel_part
+from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Result, Status
 from moorage.common.views.resources import HistoryEntry, SessionView
@@ -17,10 +19,13 @@ from moorage.sdk import Client
 from tests.e2e.harness import kernels_below
 
 from .account import Account
-from .cluster import Cluster
+from .cluster import SITE_AGENT, Cluster
+from .cluster_sessions import failed_by_sub, latest_kernels, main_kernel, wrong_kernels
 from .excuses import InjectedFault, SessionEnd, is_excused
 from .findings import Invariant
-from .load import Load, Request
+from .load import REPLICAS, SITE_MODEL, Load, Request
+from .site import SITE, WALLTIME_S
+from .site_truth import calls_allowed, jobs_allowed, most_alive, outlived, strangers
 
 # Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
 FAULT_REASONS = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
@@ -54,7 +59,11 @@ async def check_invariants(
     running = [f"{pid}: {kernel}" for pid, kernel in kernels_below(cluster.home).items()]
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
-    wrong = [f"{s.name}: {e}" for s in requested if (e := wrong_result(load.requests[s.name], s, ran))]
+    wrong = [
+        f"{s.name}: {e}"
+        for s in requested
+        if (e := wrong_result(load.requests[s.name], s, histories[s.id], ran))
+    ]
     unexcused = _unexcused(sessions, histories, injected)
     drift = await _db_check(cluster)
     invariants = [
@@ -88,6 +97,8 @@ async def check_invariants(
         ),
         Invariant("most streamed responses are complete", load.chats.total(), _failed_chats(load.chats)),
         _check_shared_runs(sessions, ran),
+        _check_clusters(load, requested),
+        *_check_site(load, sessions, injected),
         *accounted,
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
@@ -101,7 +112,7 @@ def _unexcused(
         (s, end) for s in sessions if s.adopted_from is None and (end := claimed_fault(s, histories[s.id]))
     ]
     return [
-        f"{s.name}: {end.reason} of {end.agent} at {end.ended_at:%H:%M:%S}"
+        f"{s.name}: {end.reason} of {', '.join(sorted(end.agents))} at {end.ended_at:%H:%M:%S}"
         for s, end in claimed
         if not is_excused(end, injected)
     ]
@@ -112,8 +123,10 @@ def claimed_fault(session: SessionView, history: list[HistoryEntry]) -> SessionE
     if session.reason not in FAULT_REASONS:
         return None
     placed = [entry.at for entry in history if entry.to_status is Status.SCHEDULED]
-    agent = session.kernels[-1].agent_id
-    return SessionEnd(session.reason, agent, placed[-1] if placed else history[0].at, history[-1].at)
+    kernels = latest_kernels(session)
+    blaming = [kernel for kernel in kernels if kernel.reason is session.reason] or kernels
+    agents = frozenset(kernel.agent_id for kernel in blaming if kernel.agent_id is not None)
+    return SessionEnd(session.reason, agents, placed[-1] if placed else history[0].at, history[-1].at)
 
 
 async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], set[str]]:
@@ -133,6 +146,56 @@ def _check_shared_runs(sessions: list[SessionView], ran: frozenset[str]) -> Inva
         sum(s.adopted_from is not None for s in sessions),
         [f"{s.name}: {e}" for s in sessions if (e := wrongly_shared(s, sessions, ran))],
     )
+
+
+def _check_clusters(load: Load, sessions: list[SessionView]) -> Invariant:
+    """Of the kernels that exist: a session that was never placed has them, too."""
+    scripts = [(s, script) for s in sessions if (script := load.requests[s.name].cluster) is not None]
+    return Invariant(
+        "kernels of a cluster are placed and end together",
+        len(scripts),
+        [f"{s.name}: {e}" for s, script in scripts if (e := wrong_kernels(script, s))],
+    )
+
+
+def _check_site(load: Load, sessions: list[SessionView], injected: list[InjectedFault]) -> list[Invariant]:
+    site = load.cluster.site
+    if site is None:
+        return []
+    jobs = site.jobs()
+    kernels = {kernel_part(KernelId(k.id)) for s in sessions if s.endpoint == SITE_MODEL for k in s.kernels}
+    of_model = [job for job in jobs if job.kernel in kernels]
+    most, allowed = most_alive(of_model), 2 * REPLICAS
+    losses = sum(each.fault.component in (SITE, SITE_AGENT) for each in injected)
+    bound = jobs_allowed(REPLICAS, site.lasted_s, WALLTIME_S, losses)
+    chats, calls = load.site_chats, site.server.calls.total()
+    most_calls = calls_allowed(site.lasted_s, chats.total(), len(jobs))
+    return [
+        Invariant("a kernel has one job at the site, which runs once", len(jobs), strangers(jobs, sessions)),
+        Invariant("a session ends after its job at the site", len(jobs), outlived(jobs, sessions)),
+        Invariant("nothing is left at the site", len(jobs), site.left()),
+        Invariant(
+            "replicas have no more jobs than themselves and successors",
+            len(of_model),
+            [f"{most} at once, and {allowed} are allowed"] * (most > allowed),
+        ),
+        Invariant(
+            "successors cost a bounded number of jobs",
+            len(of_model),
+            [f"{len(of_model)} in {site.lasted_s:.0f} s, and {bound} are allowed"] * (len(of_model) > bound),
+        ),
+        Invariant(
+            "calls to the site are bounded",
+            calls,
+            [f"{calls} in {site.lasted_s:.0f} s, and {most_calls} are allowed"] * (calls > most_calls),
+        ),
+        Invariant(
+            "a response streamed from the site is complete or aborted",
+            chats.total(),
+            ["WRONG"] * chats["WRONG"],
+        ),
+        Invariant("most responses streamed from the site are complete", chats.total(), _failed_chats(chats)),
+    ]
 
 
 def wrongly_shared(session: SessionView, sessions: list[SessionView], ran: frozenset[str]) -> str:
@@ -164,9 +227,11 @@ def history_gap(session: SessionView, history: list[HistoryEntry]) -> str:
     return "" if history[-1].to_status is session.status else f"the history ends at {history[-1].to_status}"
 
 
-def wrong_result(request: Request, session: SessionView, ran: frozenset[str]) -> str:
+def wrong_result(
+    request: Request, session: SessionView, history: list[HistoryEntry], ran: frozenset[str]
+) -> str:
     """The reported result of a session, if it contradicts its script; else ""."""
-    kernel, reason = session.kernels[-1], session.reason
+    kernel, reason = main_kernel(session), session.reason
     reported = f"{session.status} {reason} {session.result} exit {kernel.exit_code} ({session.detail})"
     not_started = [
         k.id for k in session.kernels if k.exit_code is not None and k.exit_code >= 0 and k.id not in ran
@@ -183,6 +248,10 @@ def wrong_result(request: Request, session: SessionView, ran: frozenset[str]) ->
         correct = (session.result, reason) == (Result.FAILED, Reason.TIMEOUT)
     elif session.adopted_from is not None:
         correct = session.result is (Result.SUCCESS if request.code == 0 else Result.FAILED)
+    elif request.cluster is not None and failed_by_sub(request.cluster, session, history):
+        correct = session.requeues == request.retries
+    elif request.cluster is not None and request.cluster.sub_end == "failure":
+        correct = False
     elif request.code == 0:
         correct = (session.result, reason, kernel.exit_code) == (Result.SUCCESS, Reason.EXIT_ZERO, 0)
     else:

@@ -6,8 +6,10 @@ import asyncio
 import random
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.sdk import Client, chat
 from moorage.sdk.pipelines import has_ended
 
-from .cluster import Cluster
+from .cluster import PROXIES, Cluster
+from .cluster_sessions import ClusterScript, draw_cluster
 from .features import EQUAL, TEMPLATE, draw_pipeline, template
+from .site import GROUP
 
 ENGINE = Path(__file__).parents[1] / "e2e" / "slow_engine.py"
 # The time is the one at which the host started the process, in clock ticks since boot: a program that is
@@ -27,23 +31,46 @@ RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$ $(cut -d " " -f 22 /proc/$$/stat)" >
 RECORD_END = 'echo "$MOORAGE_KERNEL_ID $(date +%s)" >> {file};'
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
 FOREVER = "sleep 600"
+# Of sessions, with how often each comes. At a site there are jobs, too.
+KINDS = {
+    "batch": 30, "retried": 10, "timeout": 8, "interactive": 20, "lifetime": 5, "gpu": 12, "templated": 6,
+    "equal": 18, "cluster": 10,
+}  # fmt: skip
+REPLICAS = 2
+SITE_MODEL = "site-chat"
+# A request is held while the login node is away.
+SITE_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """A session as scripted. ``code``: exit code of its program; None if it does not exit on its own."""
+    """A session as scripted. ``code``: exit code of its program; None if it does not exit on its own.
+    ``cluster``: None for a session of one kernel."""
 
     name: str
     kind: str
     code: int | None
     retries: int = 0
+    cluster: ClusterScript | None = None
+
+
+@dataclass(frozen=True)
+class FailedStream:
+    """``pieces``: how many had been received."""
+
+    proxy: str
+    began: datetime
+    ended: datetime
+    pieces: int
+    problem: str
 
 
 @dataclass
 class Load:
     """``requests`` by session name. ``acknowledged``: ids from 201 responses, with names. ``uncertain``:
     names of requests whose response was lost. ``pipelines``: names of the acknowledged ones, by id. ``calls``
-    and ``chats``: number of API calls and streams by result. ``engine_gpus``: of each replica."""
+    and ``chats``: number of API calls and streams by result; ``site_chats``: of the model at the site.
+    ``engine_gpus``: of each replica."""
 
     cluster: Cluster
     seed: int
@@ -55,6 +82,8 @@ class Load:
     pipelines: dict[str, str] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     chats: Counter[str] = field(default_factory=Counter)
+    site_chats: Counter[str] = field(default_factory=Counter)
+    failed_at_site: list[FailedStream] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
@@ -66,20 +95,26 @@ class Load:
         self._record_end = RECORD_END.format(file=self.ended_kernels)
         self._submitted, self.stop_at = 0, 0.0
 
-    async def create_endpoint(self) -> None:
-        program = self._record_start + 'exec "$0" "$@"'
-        spec = EndpointSpec(
-            name="chat",
-            command=["/bin/sh", "-c", program, sys.executable, str(ENGINE), "{port}", "{host}"],
-            probe=Probe(path="/health"),
-            resources={"cpu": 0.1, "mem": "64MiB", "cuda.device": self.engine_gpus},
-            replicas=2,
-            stop_grace_s=1,
-        )
+    async def create_endpoints(self) -> None:
+        node = SMALL | {"mem": "64MiB", "cuda.device": self.engine_gpus}
         async with self.cluster.client() as client:
-            await client.create_endpoint(spec)
+            await client.create_endpoint(self._model("chat", node))
+            if self.cluster.site is not None:
+                await client.create_endpoint(self._model(SITE_MODEL, {"cpu": 1}, resource_group=GROUP))
             options = {"resources": SMALL, "stop_grace_s": 1}
             await client.put_template(TEMPLATE, template(self._record_start, options))
+
+    def _model(self, name: str, resources: Mapping[str, Any], **options: Any) -> EndpointSpec:
+        program = self._record_start + 'exec "$0" "$@"'
+        return EndpointSpec(
+            name=name,
+            command=["/bin/sh", "-c", program, sys.executable, str(ENGINE), "{port}", "{host}"],
+            probe=Probe(path="/health"),
+            resources=dict(resources),
+            replicas=REPLICAS,
+            stop_grace_s=1,
+            **options,
+        )
 
     async def run(self, seconds: float) -> None:
         """Create and stop sessions and stream responses until the time is up. A component that is down fails
@@ -87,6 +122,9 @@ class Load:
         loop = asyncio.get_running_loop()
         self.stop_at = loop.time() + seconds
         chats = [asyncio.create_task(self._chat(url)) for url in self.cluster.openai_urls]
+        if self.cluster.site is not None:
+            ways = zip(PROXIES, self.cluster.openai_urls, strict=True)
+            chats += [asyncio.create_task(self._chat_at_site(proxy, url)) for proxy, url in ways]
         async with AsyncExitStack() as stack:
             self._clients = [
                 await stack.enter_async_context(self.cluster.client(manager=manager))
@@ -171,10 +209,8 @@ class Load:
     def _draw(self) -> tuple[Request, SessionSpec, float | None]:
         """The next session, and when to stop it."""
         rng, name = self._rng, f"load-{len(self.requests)}"
-        kind = rng.choices(
-            ("batch", "retried", "timeout", "interactive", "lifetime", "gpu", "templated", "equal"),
-            (30, 10, 8, 20, 5, 12, 6, 18),
-        )[0]
+        kinds = KINDS | {"job": 4} if self.cluster.site else KINDS
+        kind = rng.choices(list(kinds), list(kinds.values()))[0]
         run_s = min(15.0, 0.2 + rng.expovariate(1 / 4))
         code = rng.choice((0, 0, 0, 1, 3, 42))
         options: dict[str, Any] = {"resources": SMALL, "stop_grace_s": 1}
@@ -182,6 +218,8 @@ class Load:
         if kind == "retried":
             code, run_s = rng.choice((1, 7)), min(run_s, 3.0)
             options |= {"retries": 2, "retry_backoff_s": 1}
+        if kind == "job":
+            options |= {"resource_group": GROUP, "resources": {"cpu": 1}}
         if kind == "gpu":
             options["resources"] = SMALL | {"cuda.device": rng.choice((1, 1, 2))}
         if kind == "equal":
@@ -191,7 +229,16 @@ class Load:
             options["timeout_s"] = 3
         if kind == "lifetime":
             options["max_lifetime_s"] = 4
-        scripted = kind in ("batch", "retried", "gpu", "templated", "equal")
+        cluster = None
+        if kind == "cluster":
+            cluster = draw_cluster(rng, len(self.cluster.agents))
+            sub_s = run_s / 2
+            if cluster.sub_end == "failure":
+                run_s = 600.0  # main1 is ended
+            if rng.random() < 0.3:
+                options |= {"retries": 1, "retry_backoff_s": 1}
+            options |= cluster.session_options(self._record_start, self._record_end, sub_s)
+        scripted = kind in ("batch", "retried", "gpu", "templated", "equal", "cluster", "job")
         program = (
             f"{self._record_start} sleep {run_s:.2f}; {self._record_end} exit {code}"
             if scripted
@@ -200,7 +247,8 @@ class Load:
         options["type"] = "interactive" if kind in ("interactive", "lifetime") else "batch"
         told = [f"{run_s:.2f}", str(code)] if kind == "templated" else []
         spec = SessionSpec(name=name, command=["/bin/sh", "-c", program, *told], **options)
-        return Request(name, kind, code if scripted else None, options.get("retries", 0)), spec, stop_after_s
+        request = Request(name, kind, code if scripted else None, options.get("retries", 0), cluster)
+        return request, spec, stop_after_s
 
     async def _chat(self, url: str) -> None:
         """Stream responses. An aborted response is counted but is no violation: its replica may be gone."""
@@ -217,3 +265,25 @@ class Load:
             except (MoorageError, OSError, TimeoutError) as error:
                 self.chats[type(error).__name__] += 1
                 await asyncio.sleep(0.5)
+
+    async def _chat_at_site(self, proxy: str, url: str) -> None:
+        """Stream responses of the model at the site; what cannot be served at once is held."""
+        loop = asyncio.get_running_loop()
+        message: Any = [{"role": "user", "content": "go on"}]
+        while loop.time() < self.stop_at:
+            began, pieces, problem = datetime.now(UTC), list[str](), ""
+            try:
+                async with asyncio.timeout(SITE_PATIENCE_S):
+                    async for piece in chat(url, self.cluster.key, SITE_MODEL, message, max_tokens=20):
+                        pieces.append(piece)
+            except (MoorageError, OSError, TimeoutError) as error:
+                problem = f"{type(error).__name__} {error}".strip()
+            complete = "".join(pieces).split() == [str(n) for n in range(20)]
+            if problem:
+                self.site_chats[problem.partition(" ")[0]] += 1
+                self.failed_at_site.append(
+                    FailedStream(proxy, began, datetime.now(UTC), len(pieces), problem)
+                )
+                await asyncio.sleep(0.5)
+            else:
+                self.site_chats["complete" if complete else "WRONG"] += 1

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,19 +23,23 @@ from moorage.manager.postgres import EmbeddedPostgres
 from tests.e2e.harness import kernels_below, until
 
 from . import account
-from .cluster import COMPONENTS, Cluster
+from .cluster import Cluster
 from .excuses import InjectedFault
 from .findings import Invariant
 from .invariants import all_sessions, check_invariants
 from .load import Load
 from .network import NetworkFaultsUnavailable, NetworkLink
 from .schedule import Fault, fault_sequences
+from .site import SITE, FaultySite
 
 CONVERGE_S = 150.0
 
 
 async def inject(cluster: Cluster, fault: Fault) -> None:
     """Apply the fault, wait, and undo it, also when cancelled in between."""
+    if fault.component == SITE:
+        await _inject_at_site(cluster, fault)
+        return
     if fault.kind == "kill":
         cluster.kill(fault.component)
     elif fault.kind == "pause":
@@ -53,6 +57,15 @@ async def inject(cluster: Cluster, fault: Fault) -> None:
             cluster.start(fault.component)
 
 
+async def _inject_at_site(cluster: Cluster, fault: Fault) -> None:
+    assert cluster.site is not None, "faults of the site are scheduled only if there is one"
+    await cluster.site.begin(fault.kind)
+    try:
+        await asyncio.sleep(fault.duration_s)
+    finally:
+        await cluster.site.end(fault.kind)
+
+
 def _set_network_fault(cluster: Cluster, kind: str, active: bool) -> None:
     assert cluster.network is not None, "network faults are scheduled only if there is a link"
     change = cluster.network.unplug if kind == "unplug" else cluster.network.throttle
@@ -64,8 +77,8 @@ async def inject_all(
 ) -> None:
     for fault in faults:
         await asyncio.sleep(fault.delay_s)
-        print(f"{time.monotonic() - started:6.1f} s  {fault}", flush=True)
         began, position = datetime.now(UTC), len(injected)
+        print(f"{time.monotonic() - started:6.1f} s  {began:%H:%M:%S} {fault}", flush=True)
         injected.append(InjectedFault(fault, began))
         try:
             await inject(cluster, fault)
@@ -79,7 +92,7 @@ async def converge(cluster: Cluster, load: Load) -> None:
 
     async def all_alive() -> bool:
         async with cluster.client() as client:
-            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(cluster.agents)
+            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(cluster.all_agents)
 
     async def all_ended() -> bool:
         async with cluster.client(30) as client:
@@ -94,26 +107,34 @@ async def converge(cluster: Cluster, load: Load) -> None:
         async with cluster.client() as client:
             used = [o for a in await client.list_agents() for o in a.offers if o.used]
             live = [s for s in await all_sessions(client) if s.status in LIVE]
-        return not used and not live and not await asyncio.to_thread(kernels_below, cluster.home)
+        left = cluster.site.left() if cluster.site else []
+        return not used and not live and not left and not await asyncio.to_thread(kernels_below, cluster.home)
 
     await until("all agents are alive again", all_alive, CONVERGE_S)
     await until("every session has ended", all_ended, CONVERGE_S)
     async with cluster.client(30) as client:
-        await client.delete_endpoint("chat")
+        for endpoint in (await client.list_endpoints()).items:
+            await client.delete_endpoint(endpoint.name)
     await until("nothing runs and nothing is allocated", nothing_remains, CONVERGE_S)
 
 
-async def run(home: Path, seed: int, seconds: float, sessions_per_s: float) -> list[Invariant]:
-    """One run. Prints the faults and a report; returns the invariants."""
-    with _open_network() as (network, network_faults):
+async def run(
+    home: Path, seed: int, seconds: float, sessions_per_s: float, *, site: bool = True
+) -> list[Invariant]:
+    """One run. Prints the faults and a report; returns the invariants. ``site``: with one."""
+    async with AsyncExitStack() as stack:
+        network, network_faults = stack.enter_context(_open_network())
         # For two managers, and those that died without closing theirs.
         more = {"max_connections": "200"}
-        async with EmbeddedPostgres(home / "postgres", clock=SystemClock(), extra=more) as postgres:
-            cluster = Cluster(home, postgres, network)
-            try:
-                return await _run(cluster, Load(cluster, seed, sessions_per_s), seconds, network_faults)
-            finally:
-                cluster.close()
+        postgres = EmbeddedPostgres(home / "postgres", clock=SystemClock(), extra=more)
+        await stack.enter_async_context(postgres)
+        faulty_site = FaultySite(seed) if site else None
+        if faulty_site is not None:
+            stack.push_async_callback(faulty_site.stop)
+            await faulty_site.start()
+        cluster = Cluster(home, postgres, network, faulty_site)
+        stack.callback(cluster.close)
+        return await _run(cluster, Load(cluster, seed, sessions_per_s), seconds, network_faults)
 
 
 async def _run(
@@ -121,10 +142,10 @@ async def _run(
 ) -> list[Invariant]:
     await cluster.start_all()
     await account.begin(cluster.env["MOORAGE_MANAGER__DSN"])
-    await load.create_endpoint()
+    await load.create_endpoints()
     injected: list[InjectedFault] = []
     started = time.monotonic()
-    sequences = fault_sequences(load.seed, network_faults)
+    sequences = fault_sequences(load.seed, network_faults, cluster.site is not None)
     tasks = [asyncio.create_task(inject_all(cluster, faults, injected, started)) for faults in sequences]
     await load.run(seconds)
     for task in tasks:
@@ -141,7 +162,8 @@ async def _run(
     converged_s = time.monotonic() - faults_ended
     invariants, ends = await check_invariants(cluster, load, injected)
     invariants.append(Invariant("the platform converges after the faults", 1, not_converged))
-    invariants.append(Invariant("no component exits on its own", len(COMPONENTS), cluster.exited()))
+    components = len(cluster.components)
+    invariants.append(Invariant("no component exits on its own", components, cluster.exited()))
     print_report(load, seconds, converged_s, injected, ends, invariants)
     return invariants
 
@@ -174,9 +196,14 @@ def print_report(
 ) -> None:
     print(f"\nseed {load.seed}, {seconds:g} s of faults, converged {converged_s:.1f} s after the last")
     kinds = Counter(f"{each.fault.kind} {each.fault.component}" for each in injected)
-    counters = (("faults", kinds), ("calls", load.calls), ("streams", load.chats), ("ends", ends))
+    counters = [("faults", kinds), ("calls", load.calls), ("streams", load.chats), ("ends", ends)]
+    if load.cluster.site is not None:
+        counters[3:3] = [("site", load.site_chats), ("HEAppE", load.cluster.site.server.calls)]
     for title, counter in counters:
         print(f"{title:<8} {counter.total():>5}: " + ", ".join(f"{k} x{n}" for k, n in counter.most_common()))
+    for failed in load.failed_at_site:
+        span = f"{failed.began:%H:%M:%S} to {failed.ended:%H:%M:%S}"
+        print(f"failed at the site, {span}, {failed.proxy}, after {failed.pieces} pieces: {failed.problem}")
     print(f"\n{'invariant':<55} {'checked':>9} {'violations':>10}")
     for invariant in invariants:
         print(f"{invariant.name:<55} {invariant.checked:>9} {len(invariant.violations):>10}")
@@ -190,12 +217,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--per-second", type=float, default=2.6, help="rate of new sessions")
+    parser.add_argument("--no-site", action="store_true", help="without the HEAppE site, its agent and model")
     parser.add_argument("--keep", action="store_true", help="keep the state directory with all logs")
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="moorage-faults-"))
     home.chmod(0o711)
     try:
-        invariants = asyncio.run(run(home, options.seed, options.seconds, options.per_second))
+        invariants = asyncio.run(
+            run(home, options.seed, options.seconds, options.per_second, site=not options.no_site)
+        )
     finally:
         if options.keep:
             print(f"state and logs: {home}")

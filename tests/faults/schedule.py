@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .cluster import AGENTS, MANAGERS, PROXIES
+from .cluster import AGENTS, MANAGERS, PROXIES, SITE_AGENT
+from .site import SITE, SWITCHED
 
 # One fault of each group at a time: two components may be down together, but never all of them.
 _CONTROL_PLANE = [(kind, component) for component in (*MANAGERS, "postgres") for kind in ("kill", "pause")]
@@ -15,12 +16,19 @@ _NODES = [
     ("unplug", "network"),
     ("throttle", "network"),
 ]
+_SITE = [
+    *((kind, SITE_AGENT) for kind in ("kill", "pause")),
+    *((kind, SITE) for kind in SWITCHED),
+]
+# A login node restarts slowly. The others last until something is likely to have met them.
+_SITE_LASTS_S = {"login-node-away": (10.0, 30.0), "scheduler-away": (5.0, 20.0), "submit-lost": (20.0, 40.0)}
+_AT_ONCE = frozenset({"tunnels-die", "job-cancelled"})
 
 
 @dataclass(frozen=True)
 class Fault:
     """``kill``: SIGKILL, and a restart after ``duration_s``. ``pause``: SIGSTOP. ``unplug``, ``throttle``: of
-    the network link. ``delay_s``: since the end of the fault before."""
+    the network link. Others: of the site. ``delay_s``: since the end of the fault before."""
 
     kind: str
     component: str
@@ -31,13 +39,16 @@ class Fault:
         return f"{self.kind} {self.component} for {self.duration_s:.1f} s"
 
 
-def fault_sequences(seed: int, network_faults: frozenset[str]) -> tuple[Iterator[Fault], Iterator[Fault]]:
-    """Two endless sequences: faults of the control plane, and of nodes, proxy and network.
-    ``network_faults``: the kinds that this machine supports."""
+def fault_sequences(seed: int, network_faults: frozenset[str], site: bool) -> list[Iterator[Fault]]:
+    """Endless sequences: faults of the control plane, of nodes, proxy and network, and of the site.
+    ``network_faults``: the kinds that this machine supports. ``site``: there is one."""
     nodes = [(kind, name) for kind, name in _NODES if name != "network" or kind in network_faults]
     # A manager declares an agent LOST only after it has run for as long: its faults are further apart.
     control_plane = _sequence(random.Random(f"{seed}-upper"), _CONTROL_PLANE, (3, 16))
-    return control_plane, _sequence(random.Random(f"{seed}-lower"), nodes, (1, 4))
+    sequences = [control_plane, _sequence(random.Random(f"{seed}-lower"), nodes, (1, 4))]
+    if site:
+        sequences.append(_sequence(random.Random(f"{seed}-site"), _SITE, (3, 10)))
+    return sequences
 
 
 def _sequence(
@@ -47,6 +58,10 @@ def _sequence(
         for kind, component in rng.sample(faults, len(faults)):
             # Connections time out after about nine seconds of silence, agents after twelve.
             duration_s = rng.uniform(0, 3) if kind == "kill" else rng.uniform(3, 16)
-            if kind == "kill" and component in AGENTS and rng.random() < 0.3:
+            if kind == "kill" and component in (*AGENTS, SITE_AGENT) and rng.random() < 0.3:
                 duration_s = rng.uniform(12, 18)
+            if kind in _SITE_LASTS_S:
+                duration_s = rng.uniform(*_SITE_LASTS_S[kind])
+            if kind in _AT_ONCE:
+                duration_s = 0.0
             yield Fault(kind, component, rng.uniform(*delay_s), duration_s)

@@ -22,10 +22,11 @@ def fault(kind: str, component: str, began: float, ended: float | None) -> Injec
     return InjectedFault(Fault(kind, component, 0, 0), at(began), None if ended is None else at(ended))
 
 
-LOST = SessionEnd(Reason.AGENT_LOST, "agent-1", at(0), at(200))
-ELSEWHERE = SessionEnd(Reason.AGENT_LOST, "agent-3", at(0), at(200))
-NOWHERE = SessionEnd(Reason.AGENT_LOST, None, at(0), at(200))
-GONE = SessionEnd(Reason.KERNEL_GONE, "agent-1", at(100), at(110))
+LOST = SessionEnd(Reason.AGENT_LOST, frozenset({"agent-1"}), at(0), at(200))
+ELSEWHERE = SessionEnd(Reason.AGENT_LOST, frozenset({"agent-3"}), at(0), at(200))
+NOWHERE = SessionEnd(Reason.AGENT_LOST, frozenset(), at(0), at(200))
+SEVERAL = SessionEnd(Reason.AGENT_LOST, frozenset({"agent-1", "agent-2"}), at(0), at(200))
+GONE = SessionEnd(Reason.KERNEL_GONE, frozenset({"agent-1"}), at(100), at(110))
 
 
 @pytest.mark.parametrize(
@@ -39,11 +40,10 @@ GONE = SessionEnd(Reason.KERNEL_GONE, "agent-1", at(100), at(110))
         (LOST, fault("pause", "manager-1", 185, 200), False),
         (LOST, fault("pause", "postgres", 185, 200), False),
         (LOST, fault("unplug", "network", 185, 200), False),
-        (
-            SessionEnd(Reason.AGENT_LOST, "agent-3", at(0), at(200)),
-            fault("unplug", "network", 185, 200),
-            True,
-        ),
+        (ELSEWHERE, fault("unplug", "network", 185, 200), True),
+        (SEVERAL, fault("pause", "agent-1", 185, 200), True),
+        (SEVERAL, fault("pause", "agent-2", 185, 200), True),
+        (SEVERAL, fault("unplug", "network", 185, 200), False),
         (NOWHERE, fault("pause", "agent-1", 185, 200), False),
         (GONE, fault("kill", "agent-1", 98, 101), True),
         (GONE, fault("kill", "agent-1", 90, 95), False),

@@ -1,0 +1,89 @@
+"""Truth of a site: each way in which jobs may contradict their sessions is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from moorage.agent.runtimes.batch import kernel_part
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import Status
+from moorage.common.views.resources import KernelView, SessionView
+
+from .site_truth import SiteJob, calls_allowed, jobs_allowed, most_alive, outlived, strangers
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ONE, TWO = (KernelId(SystemClock().new_id()) for _ in range(2))
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def job(kernel: KernelId, submitted: float, started: float | None, ended: float | None) -> SiteJob:
+    times = [None if each is None else at(each) for each in (started, ended)]
+    return SiteJob(f"mg-agent-{kernel_part(kernel)}", at(submitted), *times)
+
+
+def session(*kernels: KernelId, ended: float | None = 20) -> SessionView:
+    views = [
+        KernelView(id=each, attempt=number, status=Status.TERMINATED, agent_id="site-1", status_since=START)
+        for number, each in enumerate(kernels, start=1)
+    ]
+    status = Status.RUNNING if ended is None else Status.TERMINATED
+    given: dict[str, Any] = {"name": "s", "kernels": views, "status": status, "reason": Reason.USER_REQUESTED}
+    return SessionView.model_construct(**given | {"status_since": at(ended or 0)})
+
+
+RUN = job(ONE, 0, 2, 10)
+QUEUED = job(ONE, 0, None, 5)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "problem"),
+    [
+        ([RUN], ""),
+        ([RUN, job(TWO, 1, 3, 9)], ""),
+        ([RUN, replace(RUN, name="mg-agent-000000000000")], "is of no kernel"),
+        ([job(ONE, 8, 9, None), RUN], "has two jobs at 00:00:08"),
+        ([replace(RUN, ended=None), job(ONE, 8, 9, None)], "has two jobs"),
+        ([RUN, job(ONE, 12, None, 13)], "has run, and is submitted again at 00:00:12"),
+        ([QUEUED, job(ONE, 6, 7, 9)], ""),  # it never ran
+    ],
+)
+def test_a_kernel_has_one_job(jobs: list[SiteJob], problem: str) -> None:
+    found = strangers(jobs, [session(ONE, TWO)])
+    assert [problem in each for each in found] == [True] * bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "ended", "problem"),
+    [
+        ([RUN], 10, ""),
+        ([RUN], 9.5, ""),  # to the second
+        ([RUN], 8, "its job until 00:00:10"),
+        ([replace(RUN, ended=None)], 20, "its job for ever"),
+        ([replace(RUN, ended=None)], None, ""),
+        ([job(TWO, 0, 1, None)], 20, "its job for ever"),
+    ],
+)
+def test_a_session_ends_after_its_job(jobs: list[SiteJob], ended: float | None, problem: str) -> None:
+    found = outlived(jobs, [session(TWO, ONE, ended=ended)])
+    assert [problem in each for each in found] == [True] * bool(problem)
+
+
+def test_jobs_that_are_alive_at_one_time_are_counted() -> None:
+    assert most_alive([]) == 0
+    assert most_alive([RUN, job(TWO, 10, 11, None)]) == 1, "one ended as the other was submitted"
+    assert most_alive([RUN, job(TWO, 9, None, None), job(TWO, 9.5, None, 9.6)]) == 3
+
+
+def test_bounds() -> None:
+    assert jobs_allowed(2, 150, 75, 0) == 10
+    assert jobs_allowed(2, 150, 75, 3) == 13
+    assert calls_allowed(100, 10, 2) == 520
