@@ -1,4 +1,5 @@
-"""Faults in signing in: ID tokens, rules, limits of attempts, console sessions. A part of the catalog."""
+"""Faults in signing in: ID tokens, rules, limits of attempts, console sessions,
+ceilings of the priority. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ ID_TOKENS = ("tests/unit/manager/test_oidc.py",)
 CLIENT = ("tests/wire/test_oidc_client.py",)
 PEOPLE = ("tests/store/test_oidc.py",)
 SESSIONS = ("tests/store/test_console_sessions.py",)
+CEILINGS = ("tests/store/test_priority_ceilings.py",)
 
 MUTATIONS = (
     Mutation(
@@ -74,5 +76,96 @@ MUTATIONS = (
         "if seconds := console.attempts.take(address, now):",
         "if seconds := 0:",
         SESSIONS,
+    ),
+    Mutation(
+        "members have no ceiling of the priority",
+        "manager/identity/limits.py",
+        "    return ceilings.project_admin if role is Role.PROJECT_ADMIN else ceilings.member\n",
+        "    return ceilings.project_admin\n",
+        CEILINGS,
+    ),
+    Mutation(
+        "administrators of projects have no ceiling of the priority",
+        "manager/identity/limits.py",
+        "    if role is Role.ADMIN:\n        return HIGHEST",
+        "    if role in (Role.ADMIN, Role.PROJECT_ADMIN):\n        return HIGHEST",
+        CEILINGS,
+    ),
+    Mutation(
+        "a ceiling takes from an endpoint what it has",
+        "manager/api/endpoints.py",
+        "recorded = before.priority if one.resource_group in before.groups else 0",
+        "recorded = 0",
+        CEILINGS,
+    ),
+    Mutation(
+        "an endpoint takes its priority to another resource group",
+        "manager/api/endpoints.py",
+        "recorded = before.priority if one.resource_group in before.groups else 0",
+        "recorded = before.priority",
+        CEILINGS,
+    ),
+    Mutation(
+        "the priority of a template is for any program",
+        "manager/workloads/templates.py",
+        "if overrides.keys() - _NAMES or not",
+        "if not",
+        CEILINGS,
+    ),
+    Mutation(
+        "a parameter chooses in which resource group the priority of a template holds",
+        "manager/workloads/templates.py",
+        ' or "{{" in str(chosen):',
+        ":",
+        CEILINGS,
+    ),
+    Mutation(
+        "a template says any priority, whoever writes it",
+        "manager/api/templates.py",
+        "    await _check_priority(call, name, template)\n",
+        "",
+        CEILINGS,
+    ),
+    Mutation(
+        "a pipeline that is retried loses its priorities",
+        "manager/api/pipelines.py",
+        "            if again:\n",
+        "            if False:\n",
+        CEILINGS,
+    ),
+    Mutation(
+        "who makes a key gives it any highest priority",
+        "manager/api/keys.py",
+        "    await _check_priority(call, call.body.max_priority)\n",
+        "",
+        CEILINGS,
+    ),
+    Mutation(
+        "who changes a key gives it any highest priority",
+        "manager/api/keys.py",
+        "        await _check_priority(call, changed.max_priority, before.max_priority or 0)\n",
+        "",
+        CEILINGS,
+    ),
+    Mutation(
+        "what was lowered of an old key is raised again",
+        "manager/store/sql/key_update.sql",
+        "least(k.kept_priority, $7)",
+        "k.kept_priority",
+        CEILINGS,
+    ),
+    Mutation(
+        "a new key keeps what no key had before",
+        "manager/store/sql/key_update.sql",
+        "CASE WHEN k.kept_priority IS NOT NULL THEN least(k.kept_priority, $7) END",
+        "least(k.kept_priority, $7)",
+        CEILINGS,
+    ),
+    Mutation(
+        "options of a group are stored that the release before does not know",
+        "manager/store/groups.py",
+        '    "max_priority",\n)',
+        ")",
+        CEILINGS,
     ),
 )

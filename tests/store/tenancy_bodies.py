@@ -34,7 +34,7 @@ BODIES: dict[str, Any] = {
     "AccessTokenSpec": {},
     "KeySpec": {"name": "new-key"},
     "SshKeySpec": {"public_key": f"ssh-ed25519 {ed25519_blob(1 << 40)} new-ssh-key"},
-    "KeyLimits": {"max_priority": 50},
+    "KeyLimits": {"max_priority": 5},
     "Rotation": {},
     "SecretSpec": {"value": CANARY},
     "UserPatch": {"email": "a@b.c"},

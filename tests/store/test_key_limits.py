@@ -55,6 +55,8 @@ async def test_limits_of_keys_projects_and_groups_are_enforced(store: Store) -> 
             ("POST", "/v1/keys/limited/rotate", {}),
         ):
             assert (await api.call("limited", method, path, body))[0] == 403
+        open_to_all = {"max_priority": {"member": 100}}
+        assert (await api.call("admin", "PUT", "/v1/groups/default", open_to_all))[0] == 200
         assert (await api.call("admin", "PATCH", "/v1/projects/vision", {"max_priority": 20}))[0] == 200
         assert await create("ann", priority=21) == 403
         assert await create("bob", priority=21) == 201

@@ -139,6 +139,8 @@ async def test_0027_carries_keys_over(empty_database: str) -> None:
         assert [row["name"] for row in projects] == ["default", "robots", "speech", "vision"]
         members = await connection.fetch("SELECT project, user_name, role FROM memberships ORDER BY project")
         assert [tuple(row) for row in members] == [("robots", "cy", "member"), ("vision", "ann", "member")]
+        kept = await connection.fetch("SELECT sha256, kept_priority FROM api_keys ORDER BY sha256")
+        assert [row["kept_priority"] for row in kept] == [100, None, 100, None]
         assert await connection.fetchval("SELECT shared_with FROM endpoints") == ["*"]
         assert await connection.fetchval("SELECT project FROM model_names WHERE name = 'm'") == "speech"
     finally:

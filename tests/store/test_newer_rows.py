@@ -267,7 +267,7 @@ async def test_an_endpoint_is_left_alone_and_the_others_are_not(store: Store) ->
     assert {one.status for one in live} == {Status.TERMINATED}
 
 
-async def _allowed(_: object, new_work: bool) -> None:
+async def _allowed(_: object, before: object, new_work: bool) -> None:
     """Whoever asks may run it."""
 
 

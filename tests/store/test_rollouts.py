@@ -37,7 +37,7 @@ def patch(**fields: object) -> EndpointPatch:
     return EndpointPatch.model_validate(fields)
 
 
-async def allowed(_: EndpointSpec, new_work: bool) -> None:
+async def allowed(_: EndpointSpec, before: EndpointSpec, new_work: bool) -> None:
     """Whoever asks may run it."""
 
 

@@ -12,7 +12,7 @@ from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.idle import IdlePolicy
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.slots import parse_amount
-from moorage.common.model.spec import Model, Name
+from moorage.common.model.spec import DEFAULT_PRIORITY, Model, Name
 from moorage.common.model.status import SessionType
 
 SELECTIONS = ("concentrated", "dispersed", "round-robin")
@@ -63,6 +63,18 @@ class PreemptionOptions(Model):
     among: Literal["all", "same-project", "same-user"] = Field(
         default="all",
         description="Whose sessions may be preempted for one: anybody's, or those of its project or user.",
+    )
+
+
+class PriorityCeilings(Model):
+    """Ceilings of the priority that the roles of a project may ask for. Administrators of the platform have
+    none."""
+
+    member: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=DEFAULT_PRIORITY, description="Highest priority that members may ask for."
+    )
+    project_admin: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=100, description="Highest priority that administrators of a project may ask for."
     )
 
 
@@ -162,6 +174,11 @@ class GroupOptions(Model):
     )
     preemption: PreemptionOptions | None = Field(
         default=None, description="Preemption options; null: sessions are never preempted."
+    )
+    max_priority: PriorityCeilings | None = Field(
+        default=None,
+        description="Highest priority of new sessions and endpoints by the role of who asks; null: the "
+        "default priority for members, any for administrators of projects.",
     )
 
 

@@ -37,6 +37,7 @@ from moorage.common.model.timestamps import Timestamp
 
 # Default of ``lease_s``; session_place.sql repeats it.
 LEASE_S = 600.0
+DEFAULT_PRIORITY = 10
 
 
 class Workload(Model):
@@ -74,7 +75,7 @@ class Workload(Model):
         description="Requested slots, such as {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}.",
     )
     resource_group: Name = "default"
-    priority: Annotated[int, Field(ge=0, le=100)] = 10
+    priority: Annotated[int, Field(ge=0, le=100)] = DEFAULT_PRIORITY
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=900,
         description="Maximum time from SCHEDULED to RUNNING. Then another agent is tried, finally ERROR.",

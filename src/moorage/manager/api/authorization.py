@@ -58,10 +58,13 @@ def check_access(route: Route, scope: Scope) -> None:
         )
 
 
-async def check_limits(call: AnyCall, spec: Workload, *, new_work: bool = True) -> None:
-    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project or the resource
-    group does not allow, ``BudgetExhausted`` if it is new work, and ``Conflict`` for one that the leader
-    could not read."""
+async def check_limits(
+    call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
+) -> None:
+    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its role or the
+    resource group does not allow, ``BudgetExhausted`` if it is new work, and ``Conflict`` for one that the
+    leader could not read. ``recorded_priority``: that of what exists, or of the template, which the ceiling
+    of the caller's role does not take away."""
     if new_work:
         await call.deps.store.budgets.check(call.scope)
     if (newer := newer_fields(spec)) and await call.deps.store.leases.older_leads():
@@ -71,6 +74,10 @@ async def check_limits(call: AnyCall, spec: Workload, *, new_work: bool = True) 
             next_step="stop the managers of that release, and repeat: `moorage managers` shows who leads",
         )
     error = limits.check_key(call.scope, spec)
+    if error is None:
+        ceilings = await call.deps.store.groups.ceilings(spec.resource_group)
+        args = spec.priority, spec.resource_group, ceilings, recorded_priority
+        error = limits.check_priority(call.scope, "priority", *args)
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
     if error is None:
         site = await call.deps.store.groups.site(spec.resource_group)

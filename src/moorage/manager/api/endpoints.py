@@ -70,14 +70,16 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
-    """Secrets and limits are checked for what the endpoint would run."""
+    """Secrets and limits are checked for what the endpoint would run. It keeps the priority that it has in
+    its resource groups."""
     name, if_match = await _controlled(call), read_if_match(call.request, "an endpoint")
 
-    async def check(spec: EndpointSpec, new_work: bool) -> None:
+    async def check(spec: EndpointSpec, before: EndpointSpec, new_work: bool) -> None:
         if call.body.env or call.body.secret_env or call.body.routing:
             await check_secrets(call, spec)
         for one in spec.in_groups():
-            await authorization.check_limits(call, one, new_work=new_work)
+            recorded = before.priority if one.resource_group in before.groups else 0
+            await authorization.check_limits(call, one, new_work=new_work, recorded_priority=recorded)
 
     try:
         view, repeated = await call.deps.endpoints.update(

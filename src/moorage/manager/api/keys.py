@@ -13,6 +13,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.api.editing import edit
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.identity import limits
 
 
 class KeyQuery(WholeQuery):
@@ -24,6 +25,7 @@ class KeyQuery(WholeQuery):
 
 async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
     call.response_headers["Cache-Control"] = "no-store"
+    await _check_priority(call, call.body.max_priority)
     return await call.deps.store.keys.create(call.scope, call.body)
 
 
@@ -40,12 +42,32 @@ async def get_key(call: Call[None, NoQuery]) -> KeyView:
 
 async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
     keys, scope, name = call.deps.store.keys, call.scope, call.path("name")
-    return await edit(
-        call,
-        "a key",
-        lambda: keys.get(scope, name),
-        lambda limits, versions: keys.update(scope, name, limits, if_match=versions),
-    )
+    before: KeyView | None = None
+
+    async def read() -> KeyView:
+        nonlocal before
+        before = await keys.get(scope, name)
+        return before
+
+    async def write(changed: KeyLimits, versions: frozenset[int]) -> KeyView:
+        assert before is not None
+        await _check_priority(call, changed.max_priority, before.max_priority or 0)
+        return await keys.update(scope, name, changed, if_match=versions)
+
+    return await edit(call, "a key", read, write)
+
+
+async def _check_priority(
+    call: Call[KeySpec, NoQuery] | Call[KeyLimits, NoQuery], priority: int | None, recorded: int = 0
+) -> None:
+    """Raises ``Forbidden``: the highest priority of a key orders its requests for models, whose endpoints are
+    in any resource group. ``recorded``: what the key has."""
+    if priority is None:
+        return
+    ceilings = await call.deps.store.groups.highest_ceilings()
+    refusal = limits.check_priority(call.scope, "max_priority", priority, "", ceilings, recorded)
+    if refusal is not None:
+        raise refusal
 
 
 async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:

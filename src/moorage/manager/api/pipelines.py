@@ -150,7 +150,7 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     scope = replace(
         call.scope, owner=replace(owner, user=found.owner, project=found.project, isolated=isolated)
     )
-    specs = await _resolved(replace(call, scope=scope), steps)
+    specs = await _resolved(replace(call, scope=scope), steps, again=True)
     nodes = pipelines.graph(steps, again)
     files = _files(steps, nodes)
     every = [
@@ -169,13 +169,18 @@ async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
     return found
 
 
-async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str, Resolved]:
-    """What each step runs, and its template. Equal requests are checked once. Raises the error of a step
-    that the caller may not run, or that fits nowhere."""
+async def _resolved(
+    call: Call[Any, Any], steps: Sequence[Step], *, again: bool = False
+) -> Mapping[str, Resolved]:
+    """What each step runs, and its template. Equal requests are checked once. ``again``: the pipeline exists
+    and keeps its priorities. Raises the error of a step that the caller may not run, or that fits nowhere."""
     specs: dict[str, Resolved] = {}
+    recorded: dict[str, int] = {}
     for step in steps:
         with _named(step):
-            specs[step.name] = await _of_step(call, step)
+            specs[step.name], recorded[step.name] = await _of_step(call, step)
+            if again:
+                recorded[step.name] = specs[step.name][0].priority
     pipelines.check_specs(steps, {name: spec for name, (spec, _) in specs.items()})
     checked: dict[str, SessionSpec] = {}
     # By the identity of a specification, with it: equal ones of a request are mostly one object.
@@ -186,10 +191,10 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
             specs[step.name] = stored[id(spec)][1], template
             continue
         masked = [name for name, value in spec.env.items() if value == MASK]
-        shape = spec.model_dump_json(exclude=_PROGRAM) + repr(masked)
+        shape = spec.model_dump_json(exclude=_PROGRAM) + repr((masked, recorded[step.name]))
         if shape not in checked:
             with _named(step):
-                checked[shape] = await _checked(call, spec)
+                checked[shape] = await _checked(call, spec, recorded[step.name])
         job = {name: getattr(checked[shape], name) for name in _OF_JOB}
         if spec.type is SessionType.BATCH and spec.reuse is None:
             reuse = await call.deps.store.groups.reuse(spec.resource_group, call.scope.owner.project)
@@ -200,10 +205,11 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
     return specs
 
 
-async def _of_step(call: Call[Any, Any], step: Step) -> Resolved:
+async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
+    """What it runs, and the priority that its template says."""
     if step.template is None:
         assert step.spec is not None
-        return step.spec, None
+        return (step.spec, None), 0
     try:
         name, version = split_version(step.template)
     except ValueError as error:
@@ -212,14 +218,16 @@ async def _of_step(call: Call[Any, Any], step: Step) -> Resolved:
     fields = templates.session_fields(found.template, step.parameters)
     chosen = str(templates.merge(fields, step.overrides).get("resource_group", _DEFAULT_GROUP))
     group = await call.deps.store.groups.get(chosen)
-    spec = templates.validated_merge(fields, group.options.template_defaults, step.overrides)
-    return spec.model_copy(update={"resource_group": group.name}), found.ref
+    defaults = group.options.template_defaults
+    spec = templates.validated_merge(fields, defaults, step.overrides)
+    recorded = templates.recorded_priority(found.template, defaults, step.overrides)
+    return (spec.model_copy(update={"resource_group": group.name}), found.ref), recorded
 
 
-async def _checked(call: Call[Any, Any], spec: SessionSpec) -> SessionSpec:
+async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: int) -> SessionSpec:
     """``spec`` as it is stored."""
     await check_secrets(call, spec)
-    await authorization.check_limits(call, spec)
+    await authorization.check_limits(call, spec, recorded_priority=recorded_priority)
     await check_choice(call, spec)
     spec = as_job(spec, await call.deps.store.groups.site(spec.resource_group))
     if why := await call.deps.explanations.infeasible(spec):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, Unpack
 
-from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.model.group_options import PriorityCeilings, QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import SessionId
 from moorage.common.model.labels import Selector
@@ -156,7 +156,7 @@ class Endpoints(Protocol):
         *,
         if_match: frozenset[int] | None = None,
         idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec, bool], Awaitable[None]],
+        check: Callable[[EndpointSpec, EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]: ...
 
     async def get(self, scope: Scope, name: str) -> EndpointView: ...
@@ -196,6 +196,8 @@ class Groups(Protocol):
     async def site_nodes(self, name: str) -> list[SiteNodesView]: ...
     async def site(self, name: str) -> HpcOptions | None: ...
     async def reuse(self, name: str, project: str) -> ReusePolicy: ...
+    async def ceilings(self, name: str) -> PriorityCeilings: ...
+    async def highest_ceilings(self) -> PriorityCeilings: ...
 
     async def put(
         self,

@@ -98,11 +98,14 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
     return await create(call)
 
 
-async def create(call: Call[SessionSpec, CreateQuery], template: str | None = None) -> SessionView | PlanView:
-    """``template``: NAME@VERSION of the template from which the body was made."""
+async def create(
+    call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
+) -> SessionView | PlanView:
+    """``template``: NAME@VERSION of the template from which the body was made; ``recorded_priority``: what it
+    says."""
     idempotency_key, store = call.idempotency_key, call.deps.store
     await check_secrets(call, call.body)
-    await authorization.check_limits(call, call.body)
+    await authorization.check_limits(call, call.body, recorded_priority=recorded_priority)
     await check_choice(call, call.body)
     spec = as_job(call.body, await store.groups.site(call.body.resource_group))
     if spec.type is SessionType.BATCH and spec.reuse is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from moorage.common.model.errors import Forbidden, InvalidInput
+from moorage.common.model.errors import Forbidden, InvalidInput, NotFound
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import Model, NoNul, SessionSpec, Word
 from moorage.common.model.templates import TemplateRun, TemplateSpec, split_version
@@ -18,6 +18,7 @@ from moorage.manager.api import sessions
 from moorage.manager.api.listing import PageQuery, WholeQuery, order, paging
 from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call
+from moorage.manager.identity import limits
 from moorage.manager.workloads import templates
 
 DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
@@ -68,8 +69,28 @@ async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
         bases = [base.ref, *base.bases]
         template = templates.based_on(base.template, template)
     templates.check(template)
+    await _check_priority(call, name, template)
     store, for_all, if_match = call.deps.store.templates, call.query.for_all, call.if_match("a template")
     return call.tagged(await store.put(call.scope, name, template, bases, for_all=for_all, if_match=if_match))
+
+
+async def _check_priority(call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec) -> None:
+    """Raises ``Forbidden`` for a priority that the caller may not ask for, unless the version before has it:
+    sessions of the template may have it, whoever starts them."""
+    no_defaults: dict[str, object] = {}
+    priority = templates.recorded_priority(template, no_defaults, no_defaults)
+    group = str(template.spec.get("resource_group", DEFAULT_GROUP))
+    recorded = 0
+    try:
+        before = (await call.deps.store.templates.get(call.scope, name)).template
+    except NotFound:
+        pass
+    else:
+        if str(before.spec.get("resource_group", DEFAULT_GROUP)) == group:
+            recorded = templates.recorded_priority(before, no_defaults, no_defaults)
+    ceilings = await call.deps.store.groups.ceilings(group)
+    if refusal := limits.check_priority(call.scope, "spec.priority", priority, group, ceilings, recorded):
+        raise refusal
 
 
 async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> TemplateView:
@@ -110,7 +131,9 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
     group = await call.deps.store.groups.get(chosen)
     spec = templates.validated_merge(fields, group.options.template_defaults, run.overrides)
     spec = spec.model_copy(update={"resource_group": group.name})
-    return await sessions.create(replace(call, body=spec), template=found.ref)  # type: ignore[arg-type]
+    recorded = templates.recorded_priority(found.template, group.options.template_defaults, run.overrides)
+    made = replace(call, body=spec)  # type: ignore[arg-type]
+    return await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
 
 
 def _check_owner(role: Role, query: OwnerQuery) -> None:

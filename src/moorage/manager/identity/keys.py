@@ -45,7 +45,8 @@ class ApiKey:
 
     ``role``: at most that of its user at this moment. ``owner``: of everything that is created with the key.
     ``scopes``, ``models`` and ``resource_groups``: None: no restriction. ``resource_groups`` and
-    ``max_priority`` are the stricter ones of the key and its project; ``restricted``: the key itself has a
+    ``max_priority`` are the stricter ones of the key and its project; ``kept_priority``: what it may ask for
+    whatever the ceiling of its role is, since it is older than ceilings. ``restricted``: the key itself has a
     restriction, so it manages no keys. ``console``: set for a console session, whose ``name`` is its user's.
     """
 
@@ -57,6 +58,7 @@ class ApiKey:
     models: frozenset[str] | None = None
     resource_groups: frozenset[str] | None = None
     max_priority: int | None = None
+    kept_priority: int = 0
     restricted: bool = False
     console: ConsoleSession | None = None
 

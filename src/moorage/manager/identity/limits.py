@@ -6,9 +6,12 @@ import posixpath
 from fnmatch import fnmatchcase
 
 from moorage.common.model.errors import Forbidden, MoorageError, NotFound
-from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.group_options import GroupOptions, PriorityCeilings
+from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.manager.identity.scope import Scope
+
+HIGHEST_PRIORITY = 100
 
 
 def check_key(scope: Scope, spec: Workload) -> MoorageError | None:
@@ -24,6 +27,38 @@ def check_key(scope: Scope, spec: Workload) -> MoorageError | None:
             next_step=f"set priority to {key.max_priority} or less",
         )
     return None
+
+
+def priority_ceiling(role: Role, ceilings: PriorityCeilings) -> int:
+    """The highest priority that a role may ask for."""
+    if role is Role.ADMIN:
+        return HIGHEST_PRIORITY
+    return ceilings.project_admin if role is Role.PROJECT_ADMIN else ceilings.member
+
+
+def check_priority(
+    scope: Scope, field: str, priority: int, group: str, ceilings: PriorityCeilings, recorded: int = 0
+) -> MoorageError | None:
+    """The error if the caller's role may not ask for a priority. ``field``: which asks. ``group``: the
+    resource group whose ``ceilings`` these are; "": those of the group that allows most. ``recorded``: what
+    was allowed before to what the priority is of; a ceiling takes nothing away."""
+    key = scope.key
+    if key is None:
+        return None
+    ceiling = priority_ceiling(key.role, ceilings)
+    if priority <= max(ceiling, recorded, key.kept_priority):
+        return None
+    option = "project_admin" if key.role is Role.PROJECT_ADMIN else "member"
+    cures = [f"set {field} to {ceiling} or less"]
+    if option == "member" and ceilings.project_admin > ceiling:
+        cures.append(f"ask an administrator of the project, who may set up to {ceilings.project_admin}")
+    command = f"moorage groups set {group or 'GROUP'} max_priority.{option}={priority}"
+    cures.append(f"an administrator of the platform raises the ceiling: `{command}`")
+    where = f"in resource_group {group!r}" if group else "in every resource group"
+    return Forbidden(
+        f"{field} {priority} is above {ceiling}, the ceiling of the role {str(key.role)!r} {where}",
+        next_step="; or ".join(cures),
+    )
 
 
 def unknown_group(name: str) -> NotFound:

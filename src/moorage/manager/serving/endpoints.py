@@ -92,17 +92,18 @@ class EndpointService:
         *,
         if_match: frozenset[int] | None = None,
         idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec, bool], Awaitable[None]],
+        check: Callable[[EndpointSpec, EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
         """Apply a patch. ``if_match``: the versions that it may be applied to; None: any. ``check`` raises
-        for a spec that the caller may not run; it is told whether that is new work. Returns as ``create``
-        does. Raises ``PreconditionFailed``, and ``ValidationError`` for a patch that makes an invalid
-        spec."""
+        for a spec that the caller may not run; it is told that of before, and whether it is new work. Returns
+        as ``create`` does. Raises ``PreconditionFailed``, and ``ValidationError`` for a patch that makes an
+        invalid spec."""
         request = f"patch {name} {patch.model_dump_json(exclude_unset=True)}"
         for _ in range(_ATTEMPTS):
             before = await self._store.get(scope, name)
             spec = patch.merged(before.snapshot.spec, before.snapshot.wanted)
-            await check(spec, is_new_work(before.snapshot.spec, before.snapshot.wanted, spec))
+            new_work = is_new_work(before.snapshot.spec, before.snapshot.wanted, spec)
+            await check(spec, before.snapshot.spec, new_work)
             shared_with = before.shared_with if patch.shared_with is None else patch.shared_with
             matches = if_match is None or before.version in if_match
             if not matches and idempotency_key is None:

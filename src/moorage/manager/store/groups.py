@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound
-from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.group_options import GroupOptions, PriorityCeilings
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.newer_values import NEEDS
@@ -33,7 +33,10 @@ from moorage.manager.store.versions import Versions, check_version, sent
 # A manager learns of changes at once; this is for a notification that was lost.
 SITES_CACHED_S = 5.0
 # Options that the release before does not know. They are stored only where they are set.
-_NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users", "reuse", "idle")
+_NEW_OPTIONS = (
+    *("images", "mounts", "hpc", "description", "projects", "users", "reuse", "idle"),
+    "max_priority",
+)
 
 _LISTING = Listing(
     SQL["group_list"],
@@ -55,6 +58,7 @@ class GroupStore:
         self._with_site: set[str] = set()
         self._reuse: dict[str, ReusePolicy] = {}
         self._project_reuse: dict[str, ReusePolicy] = {}
+        self._ceilings: dict[str, PriorityCeilings] = {}
         self._sites_until = 0.0
         notifier.on_groups(self._forget_sites)
 
@@ -75,6 +79,18 @@ class GroupStore:
         await self._refresh()
         return self._project_reuse.get(project) or self._reuse.get(name, "never")
 
+    async def ceilings(self, name: str) -> PriorityCeilings:
+        """Of the priority of what is created in a group. Cached."""
+        await self._refresh()
+        return self._ceilings.get(name, PriorityCeilings())
+
+    async def highest_ceilings(self) -> PriorityCeilings:
+        """By role, those of the group that allows most. Cached."""
+        await self._refresh()
+        every = [PriorityCeilings(), *self._ceilings.values()]
+        fields = PriorityCeilings.model_fields
+        return PriorityCeilings(**{field: max(getattr(one, field) for one in every) for field in fields})
+
     async def _refresh(self) -> None:
         if self._clock.monotonic() >= self._sites_until:
             until = self._clock.monotonic() + SITES_CACHED_S
@@ -82,6 +98,8 @@ class GroupStore:
             sites = [row for row in rows if row["hpc"]]
             self._sites = dict(self._unreadable.each("resource group", sites, _site, key="name"))
             self._with_site = {row["name"] for row in sites}
+            limited = [row for row in rows if row["max_priority"]]
+            self._ceilings = dict(self._unreadable.each("resource group", limited, _ceilings, key="name"))
             rows = [row for row in rows if row["reuse"] in get_args(ReusePolicy)]
             self._project_reuse = {row["name"]: row["reuse"] for row in rows if row["project"]}
             self._reuse = {row["name"]: row["reuse"] for row in rows if not row["project"]}
@@ -289,6 +307,10 @@ def _policy(row: Row) -> tuple[str, Policy]:
 
 def _site(row: Row) -> tuple[str, HpcOptions]:
     return row["name"], HpcOptions.model_validate(row["hpc"])
+
+
+def _ceilings(row: Row) -> tuple[str, PriorityCeilings]:
+    return row["name"], PriorityCeilings.model_validate(row["max_priority"])
 
 
 def _view(row: Any) -> resources.GroupView:

@@ -66,6 +66,7 @@ api_keys = table(
         "models": [ARRAY(Text())],
         "resource_groups": [ARRAY(Text())],
         "max_priority": [Integer()],
+        "kept_priority": [Integer()],
         "requests_per_minute": [Integer()],
         "tokens_per_minute": [Integer()],
         "concurrent_requests": [Integer()],

@@ -211,6 +211,7 @@ def key_of_row(row: Any, name: str, granted: Role, console: ConsoleSession | Non
         models=None if row["models"] is None else frozenset(row["models"]),
         resource_groups=frozenset(set.intersection(*groups)) if groups else None,
         max_priority=min(priorities, default=None),
+        kept_priority=row["kept_priority"] or 0,
         restricted=any(row[name] is not None for name in _RESTRICTIONS[:4]),
         console=console,
     )

@@ -18,6 +18,8 @@ from moorage.common.model.templates import Parameter, Role, TemplateSpec
 
 MAX_BASES = 8
 _DEPTH = 32
+# Fields of a specification that say nothing about what runs, and where.
+_NAMES = frozenset({"name", "user_labels"})
 # Fields of a specification whose values are texts.
 _TEXTS = frozenset({"command", "args", "env", "labels"})
 _BRACES = re.compile(r"\{\{\{\{|\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}|\{\{")
@@ -81,6 +83,19 @@ def validated_merge(
     ``overrides``. Raises ``InvalidInput``."""
     _check_depth(overrides)
     return validated(merge(merge(fields, defaults), overrides))
+
+
+def recorded_priority(
+    template: TemplateSpec, defaults: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> int:
+    """The priority that a template and the ``defaults`` of its resource group say, for those who may not ask
+    for it themselves; 0: none. It is for the session of the template, not for one with another program: it
+    does not count beside ``overrides``, except for names."""
+    recorded = merge(template.spec, defaults).get("priority")
+    chosen = template.spec.get("resource_group", "")
+    if overrides.keys() - _NAMES or not isinstance(recorded, int) or "{{" in str(chosen):
+        return 0
+    return recorded
 
 
 def validated(fields: Mapping[str, Any]) -> SessionSpec:

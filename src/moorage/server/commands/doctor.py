@@ -76,6 +76,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
         from moorage.server.commands.database import database_of
         from moorage.server.doctor.certificates import check_files, configured_certificates
         from moorage.server.doctor.cluster import check_cluster
+        from moorage.server.doctor.priorities import check_priorities
     dsn = boot.loaded.settings.manager.dsn
     async with database_of(boot) as url:
         facts = await cluster_facts(url)
@@ -86,6 +87,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
             embedded=dsn is None,
             hosts=[urlsplit(one).hostname or "" for one in each_host(url)],
         )
+    results += check_priorities(facts)
     results += check_files(configured_certificates(boot.loaded.settings), facts["now"])
     results += await _check_etcd(boot, [manager["link"] for manager in facts["managers"]])
     _print_results(results, output)

@@ -260,14 +260,15 @@ class MemoryEndpoints:
         *,
         if_match: frozenset[int] | None = None,
         idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec, bool], Awaitable[None]],
+        check: Callable[[EndpointSpec, EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
         view = await self.get(scope, name)
         if if_match is not None and view.version not in if_match:
             raise PreconditionFailed(f"endpoint {name!r} has changed", next_step="read it again")
         endpoint = self._endpoints[name]
         spec = patch.merged(endpoint.spec, endpoint.spec.replicas)
-        await check(spec, is_new_work(endpoint.spec, endpoint.spec.replicas, spec))
+        new_work = is_new_work(endpoint.spec, endpoint.spec.replicas, spec)
+        await check(spec, endpoint.spec, new_work)
         if spec.template() != endpoint.spec.template():
             endpoint.revisions.append(spec)
             endpoint.revision = len(endpoint.revisions)

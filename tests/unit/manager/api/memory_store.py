@@ -25,7 +25,7 @@ from moorage.common.model.errors import (
     PreconditionFailed,
     StoreUnavailable,
 )
-from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.model.group_options import PriorityCeilings, QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.paging import Paging
 from moorage.common.model.reuse import ReusePolicy
@@ -156,6 +156,13 @@ class MemoryGroups:
 
     async def reuse(self, name: str, project: str) -> ReusePolicy:
         return self.options[name].reuse if name in self.options else "never"
+
+    async def ceilings(self, name: str) -> PriorityCeilings:
+        found = self.options.get(name, GroupOptions()).max_priority
+        return found or PriorityCeilings()
+
+    async def highest_ceilings(self) -> PriorityCeilings:
+        return await self.ceilings("default")
 
     async def put(self, name: str, options: GroupOptions, *, actor: str, **conditions: Any) -> GroupView:
         self._database.check()

@@ -1,7 +1,7 @@
 -- The SSH key with fingerprint $1 for project $2, with what key_find.sql returns for the API key it was registered with, if
 -- any: that acts in its own project only. `use_unrecorded`: last_used_at is more than a minute old.
 SELECT s.id, s.name, k.name AS key_name, coalesce(k.granted_role, k.role) AS role, s.user_name AS owner, p.name AS project,
-       k.scopes, k.models, k.resource_groups, k.max_priority, u.platform_role, m.role AS member_role,
+       k.scopes, k.models, k.resource_groups, k.max_priority, k.kept_priority, u.platform_role, m.role AS member_role,
        p.max_priority AS project_priority, p.resource_groups AS project_groups,
        s.last_used_at IS NULL OR s.last_used_at < now() - interval '1 minute' AS use_unrecorded
 FROM user_ssh_keys s

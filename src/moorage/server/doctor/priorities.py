@@ -1,0 +1,89 @@
+"""Checks of an installation: keys, templates and queued sessions that keep a priority above the ceilings of
+their resource groups. Pure.
+
+``facts`` is what ``manager/store/sql/cluster_facts.sql`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from moorage.common.model.group_options import PriorityCeilings
+from moorage.common.model.roles import Role
+from moorage.manager.identity.limits import priority_ceiling
+from moorage.manager.identity.roles import effective_role, role_of_user
+from moorage.server.doctor.checks import CheckResult
+
+_NAMED = 5
+
+
+def check_priorities(facts: Mapping[str, Any]) -> list[CheckResult]:
+    """One result for each kind that has any, or one that there is none."""
+    ceilings = {one["group"]: _ceilings(one["ceilings"]) for one in facts["ceilings"]}
+    found = [*_keys(facts["kept_keys"], ceilings), *_templates(facts["templates"], ceilings)]
+    found += _queued(facts["queued"], ceilings)
+    detail = "no key, template or queued session is above the ceiling of its role"
+    return found or [CheckResult("ok", "priorities", detail)]
+
+
+def _ceilings(stored: Mapping[str, Any] | None) -> PriorityCeilings:
+    try:
+        return PriorityCeilings.model_validate(stored or {})
+    except ValidationError:  # of a newer release
+        return PriorityCeilings()
+
+
+def _keys(
+    keys: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
+) -> Iterator[CheckResult]:
+    """Those that may ask for more than their role in any of the resource groups."""
+    above = []
+    for key in keys:
+        role = effective_role(Role(key["role"]), key["membership"], key["platform"])
+        if role is None:
+            continue
+        ceiling = min((priority_ceiling(role, one) for one in ceilings.values()), default=100)
+        if key["priority"] > ceiling:
+            above.append(f"{key['name']} ({key['priority']})")
+    if above:
+        next_step = "they are older than ceilings; lower them: `moorage keys set NAME --max-priority 10`"
+        yield _warning("keys", above, next_step)
+
+
+def _templates(
+    templates: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
+) -> Iterator[CheckResult]:
+    """Those that give members more than they may ask for themselves."""
+    above = [
+        f"{one['name']} ({one['priority']}, {'project ' + one['project'] if one['project'] else 'for all'})"
+        for one in templates
+        if one["priority"] > ceilings.get(one["group"], PriorityCeilings()).member
+    ]
+    if above:
+        next_step = "members may start them as they are; lower `spec.priority` where that is not meant"
+        yield _warning("templates", above, next_step)
+
+
+def _queued(
+    queued: Sequence[Mapping[str, Any]], ceilings: Mapping[str, PriorityCeilings]
+) -> Iterator[CheckResult]:
+    """Sessions by owner, resource group and priority."""
+    above = []
+    for one in queued:
+        role = role_of_user(one["membership"], one["platform"]) or Role.MEMBER
+        group = one["group"]
+        if one["priority"] > priority_ceiling(role, ceilings.get(group, PriorityCeilings())):
+            owner = f"{one['user']} of {one['project']}"
+            above.append(f"{one['sessions']} of {owner} in {group} ({one['priority']})")
+    if above:
+        next_step = "they keep their places; `moorage ps` lists them, `moorage stop` ends one"
+        yield _warning("queued sessions", above, next_step)
+
+
+def _warning(kind: str, above: Sequence[str], next_step: str) -> CheckResult:
+    more = f" and {len(above) - _NAMED} more" if len(above) > _NAMED else ""
+    detail = f"{kind} above the ceiling of their role: {', '.join(above[:_NAMED])}{more}"
+    return CheckResult("warn", "priorities", detail, next_step)
