@@ -59,11 +59,7 @@ async def check_invariants(
     running = [f"{pid}: {kernel}" for pid, kernel in kernels_below(cluster.home).items()]
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
-    wrong = [
-        f"{s.name}: {e}"
-        for s in requested
-        if (e := wrong_result(load.requests[s.name], s, histories[s.id], ran))
-    ]
+    wrong = _wrong_results(load, requested, histories, ran)
     unexcused = _unexcused(sessions, histories, injected)
     drift = await _db_check(cluster)
     invariants = [
@@ -103,6 +99,16 @@ async def check_invariants(
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
     return invariants, ends
+
+
+def _wrong_results(
+    load: Load,
+    requested: list[SessionView],
+    histories: dict[str, list[HistoryEntry]],
+    ran: frozenset[str],
+) -> list[str]:
+    found = {s.name: wrong_result(load.requests[s.name], s, histories[s.id], ran) for s in requested}
+    return [f"{name}: {contradiction}" for name, contradiction in found.items() if contradiction]
 
 
 def _unexcused(

@@ -27,10 +27,10 @@ SELECT json_build_object(
         WHERE k.kept_priority IS NOT NULL AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())), '[]'),
     'templates', coalesce((SELECT json_agg(json_build_object(
         'name', t.name, 'project', t.project, 'group', coalesce(t.body #>> '{spec,resource_group}', 'default'),
-        'priority', (t.body #>> '{spec,priority}')::int) ORDER BY t.project, t.name)
-        FROM (SELECT DISTINCT ON (project, name) project, name, (body #>> '{}')::jsonb AS body
+        'priority', as_integer(t.body #> '{spec,priority}')) ORDER BY t.project, t.name)
+        FROM (SELECT DISTINCT ON (project, name) project, name, as_document(body) AS body
               FROM templates WHERE deleted_at IS NULL ORDER BY project, name, version DESC) t
-        WHERE jsonb_typeof(t.body #> '{spec,priority}') = 'number'), '[]'),
+        WHERE as_integer(t.body #> '{spec,priority}') IS NOT NULL), '[]'),
     'queued', coalesce((SELECT json_agg(json_build_object(
         'group', q.resource_group, 'user', q.owner, 'project', q.project, 'priority', q.priority, 'sessions', q.n,
         'membership', m.role, 'platform', u.platform_role) ORDER BY q.priority DESC, q.owner)
