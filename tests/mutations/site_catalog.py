@@ -98,6 +98,27 @@ MUTATIONS = (
         (*LOADS, "-k", "drains_stays"),
     ),
     Mutation(
+        "a worker learns only by its own requests",
+        "proxy/core/request_router.py",
+        "for kind, kernel_id, key, at in self.results.read():",
+        "for kind, kernel_id, key, at in ():",
+        ANSWERS,
+    ),
+    Mutation(
+        "a worker keeps to itself that a replica answers again",
+        "proxy/core/request_router.py",
+        'self.results.tell(ANSWERED, kernel_id, "", now)',
+        "pass",
+        ANSWERS,
+    ),
+    Mutation(
+        "a worker counts its own failures twice",
+        "proxy/core/result_news.py",
+        "if worker != self._worker:",
+        "if True:",
+        ANSWERS,
+    ),
+    Mutation(
         "one tenant ejects a replica",
         "proxy/core/answering.py",
         "KEYS, WINDOW_S = 2, 30.0",
@@ -107,8 +128,8 @@ MUTATIONS = (
     Mutation(
         "a refusal lets a replica return that fails everybody",
         "proxy/core/request_router.py",
-        "elif self.answering.failing_since(kernel_id) is not None:",
-        "elif False:",
+        "elif self.answering.failing_since(kernel_id) is None:",
+        "else:",
         ANSWERS,
     ),
     Mutation(

@@ -99,6 +99,7 @@ class Proxy:
         )
         self._slot = slot
         self._router.limiter, self._router.homes = self._accounting.limiter, self._accounting.homes
+        self._router.results = self._accounting.results
         metrics.show_activity(self._accounting.limiter.activity.models)
         self._stack = AsyncExitStack()
         self.dialer: Dialer | None = None

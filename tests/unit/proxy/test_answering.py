@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +12,10 @@ from tests.examples import examples
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.control.shared_limits import SharedMemory, create
 from moorage.proxy.core.answering import ANSWERED_S, FAILED, KEYS, WINDOW_S, Answering
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.result_news import LENGTH
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.metrics import Metrics
 
@@ -138,3 +142,75 @@ def test_a_replica_that_fails_everybody_is_tried_again_and_returns_by_an_answer_
         for key in ("x", "y"):
             made.record_status(one, key, 502, 30.0)
     assert picked(made, 30.0) == {"a"}, "the last ones stay"
+
+
+def workers() -> tuple[RequestRouter, RequestRouter]:
+    """Two of one proxy."""
+    fd, made = create(), (router(), router())
+    for number, one in enumerate(made):
+        one.results = SharedMemory(os.dup(fd), number).results
+    os.close(fd)
+    return made
+
+
+def targets_of(made: RequestRouter) -> tuple[Target, ...]:
+    assert made.table is not None
+    return made.table.models["m"].targets
+
+
+def test_two_keys_that_fail_at_two_workers_are_two() -> None:
+    one, other = workers()
+    a, _ = targets_of(one)
+    one.record_status(a, "x", 500, 10.0)
+    other.record_status(a, "x", 500, 10.0)
+    assert picked(one, 10.0) == picked(other, 10.0) == {"a", "b"}, "one tenant alone"
+    other.record_failure("m", a, "y", Failure.IDLE_TIMEOUT, 11.0)
+    for worker in (one, other):
+        assert picked(worker, 11.0) == {"b"}
+        assert worker.answering.failing_since(A) == 10.0
+    assert picked(one, 16.1) == {"a", "b"}, "it is tried again"
+    one.record_status(a, "x", 500, 16.1)
+    other.record_status(a, "x", 500, 16.2)
+    assert picked(one, 26.0) == picked(other, 26.0) == {"b"}, "twice as long, not four times"
+    other.record_status(a, "z", 200, 26.1)
+    assert picked(one, 26.1) == picked(other, 26.1) == {"a", "b"}
+    assert one.answering.failing_since(A) is None
+
+
+def test_an_answer_at_one_worker_speaks_for_all() -> None:
+    one, other = workers()
+    a, _ = targets_of(one)
+    one.record_status(a, "x", 500, 10.0)
+    other.record_status(a, "x", 200, 10.5)
+    one.record_status(a, "y", 500, 11.0)
+    assert picked(one, 11.0) == picked(other, 11.0) == {"a", "b"}
+
+
+def test_each_request_without_a_key_counts_once_at_every_worker() -> None:
+    one, other = workers()
+    a, _ = targets_of(one)
+    one.record_status(a, "", 500, 10.0)
+    assert picked(one, 10.0) == picked(other, 10.0) == {"a", "b"}
+    other.record_status(a, "", 500, 10.1)
+    assert picked(one, 10.1) == picked(other, 10.1) == {"b"}
+
+
+def test_what_one_worker_cannot_reach_the_others_avoid() -> None:
+    one, other = workers()
+    a, _ = targets_of(one)
+    one.record_failure("m", a, "x", Failure.CONNECT, 10.0)
+    assert picked(other, 10.0) == {"b"}
+    other.record_failure("m", a, "x", Failure.BUSY, 10.0)
+    other.record_status(a, "x", 404, 15.1)
+    assert picked(one, 15.1) == {"a", "b"}
+
+
+def test_a_worker_that_was_away_for_long_goes_on() -> None:
+    one, other = workers()
+    a, b = targets_of(one)
+    for number in range(3 * LENGTH):
+        one.record_status(a, f"{number}", 500, 10.0)
+    one.record_status(b, "x", 500, 10.0)
+    one.record_status(b, "y", 500, 10.0)
+    assert len(other.results.read()) == LENGTH
+    assert other.results.read() == []

@@ -32,7 +32,7 @@ class Accounting:
         slot: WorkerSlot | None = None,
     ) -> None:
         memory = SharedMemory() if slot is None else SharedMemory(slot.limits_fd, slot.number)
-        self.homes, ledger = memory.homes, memory.ledger
+        self.homes, self.results, ledger = memory.homes, memory.results, memory.ledger
         usage = UsageBook() if metering else None
 
         def limits_of(project: str) -> RequestLimits | None:

@@ -1,4 +1,5 @@
-"""Shared memory of the workers of a proxy, and its locks: the ledger of limits, and the homes of responses.
+"""Shared memory of the workers of a proxy, and its locks: the ledger of limits, the homes of responses, and
+the news of results.
 
 A lock is one byte of the memory's file, held with ``fcntl``: the system releases it when its holder dies. A
 worker holds one for some microseconds, so that waiting for it is no wait.
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterator, MutableSequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from moorage.proxy.core import result_news
 from moorage.proxy.core.limit_ledger import Ledger, Lock, cells_needed
 from moorage.proxy.core.response_homes import ResponseHomes, bytes_needed
 
@@ -21,7 +23,8 @@ SETS = 512
 _LEDGER_BYTES = 8 * cells_needed(SETS)
 # Room for 16,384 responses, in 4 MB. Memory that was never used costs nothing.
 _HOME_SETS = 2048
-_BYTES = _LEDGER_BYTES + bytes_needed(_HOME_SETS)
+_HOMES_END = _LEDGER_BYTES + bytes_needed(_HOME_SETS)
+_BYTES = _HOMES_END + result_news.BYTES
 
 
 def create() -> int:
@@ -41,10 +44,13 @@ class SharedMemory:
         memory = memoryview(mmap.mmap(-1 if fd is None else fd, _BYTES))
         cells = _cells(memory[:_LEDGER_BYTES])
         if fd is None:
-            self.ledger, self.homes = Ledger(cells), ResponseHomes(memory[_LEDGER_BYTES:])
+            self.ledger, self.homes = Ledger(cells), ResponseHomes(memory[_LEDGER_BYTES:_HOMES_END])
+            self.results = result_news.ResultNews()
         else:
             self.ledger = Ledger(cells, worker, _locks(fd, 0))
-            self.homes = ResponseHomes(memory[_LEDGER_BYTES:], _locks(fd, SETS))
+            self.homes = ResponseHomes(memory[_LEDGER_BYTES:_HOMES_END], _locks(fd, SETS))
+            lock = _locks(fd, SETS + _HOME_SETS)
+            self.results = result_news.ResultNews(memory[_HOMES_END:], worker, lock)
 
 
 def _locks(fd: int, first: int) -> Lock:

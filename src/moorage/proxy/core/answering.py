@@ -40,10 +40,10 @@ class Answering:
         self._answered_at: dict[KernelId, float] = {}
         self._unnamed = 0
 
-    def answered(self, kernel_id: KernelId, now: float) -> None:
+    def answered(self, kernel_id: KernelId, now: float) -> bool:
+        """Returns whether requests had failed there."""
         self._answered_at[kernel_id] = now
-        if self._failing:
-            self._failing.pop(kernel_id, None)
+        return bool(self._failing) and self._failing.pop(kernel_id, None) is not None
 
     def failed(self, kernel_id: KernelId, key: str, now: float) -> bool:
         """A request with this key has failed; "" if it had none. Returns whether the replica fails

@@ -74,9 +74,12 @@ class Ejections:
         self.until[kernel_id] = now + duration
         return True
 
-    def record_response(self, kernel_id: KernelId) -> None:
-        if self.until.pop(kernel_id, None) is not None:
-            del self._durations_s[kernel_id]
+    def record_response(self, kernel_id: KernelId) -> bool:
+        """Returns whether the replica was ejected."""
+        if self.until.pop(kernel_id, None) is None:
+            return False
+        del self._durations_s[kernel_id]
+        return True
 
     def keep_only(self, kernel_ids: Container[KernelId]) -> None:
         """Forget replicas that are no longer in the table."""

@@ -26,6 +26,8 @@ from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_tab
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
+from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews
+from moorage.proxy.core.result_news import FAILED as FAILED_THERE
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 from moorage.proxy.core.stored_response import named_home
@@ -65,7 +67,7 @@ class RequestRouter:
         self.credentials = TableAge(settings.credentials_max_age_s)
         self.randrange = randrange
         self._ejections = Ejections()
-        self.answering, self.room = Answering(), EngineRoom()
+        self.answering, self.room, self.results = Answering(), EngineRoom(), ResultNews()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
         metrics.show_requests(self._in_flight_by_model, self.waiting.counts)
@@ -213,6 +215,7 @@ class RequestRouter:
             targets = self.room.open_targets(route.targets, self._in_flight, now)
         if len(targets) == 1 and not tried:
             return None if targets[0].draining else targets[0]
+        self._learn()
         if tried:
             targets = [t for t in targets if t.kernel_id not in tried]
         if route.canary:
@@ -235,12 +238,9 @@ class RequestRouter:
         """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected that cannot be
         reached, or soon cannot, or that fails everybody."""
         self.metrics.record_upstream_failure(self._label(model), failure)
-        if self.table is None or target.kernel_id not in self.table.kernels:
-            return
-        is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
-        fails = failure in COUNTED and self.answering.failed(target.kernel_id, key, now)
-        if is_gone or fails:
-            self._ejections.record_failure(target.kernel_id, now)
+        if failure in COUNTED and self.table is not None and target.kernel_id in self.table.kernels:
+            is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
+            self._note(GONE if is_gone else FAILED_THERE, target.kernel_id, key, now)
 
     def record_status(
         self, target: Target, key: str, status: int, now: float, *, is_error: bool = False
@@ -249,17 +249,41 @@ class RequestRouter:
         with an error."""
         kernel_id = target.kernel_id
         if status < 400 and not is_error:
-            self.answering.answered(kernel_id, now)
+            self._learn()
+            had_failed = self.answering.answered(kernel_id, now)
             if self.room:
                 self.room.answered(kernel_id, now)
+            if self._ejections.until:
+                had_failed = self._ejections.record_response(kernel_id) or had_failed
+            if had_failed:
+                self.results.tell(ANSWERED, kernel_id, "", now)
         elif status in FAILED and self.table is not None and kernel_id in self.table.kernels:
-            if self.answering.failed(kernel_id, key, now):
-                self._ejections.record_failure(kernel_id, now)
-                return
-        elif self.answering.failing_since(kernel_id) is not None:
-            return
-        if self._ejections.until:
+            if not self._note(FAILED_THERE, kernel_id, key, now):
+                self._ejections.record_response(kernel_id)
+        elif self.answering.failing_since(kernel_id) is None:
             self._ejections.record_response(kernel_id)
+
+    def _note(self, kind: int, kernel_id: KernelId, key: str, now: float) -> bool:
+        """A request with ``key`` has failed here. Returns whether the replica is avoided for it."""
+        self._learn()
+        self.results.tell(kind, kernel_id, key, now)
+        return self._count(kind, kernel_id, key, now)
+
+    def _count(self, kind: int, kernel_id: KernelId, key: str, at: float) -> bool:
+        fails_everybody = self.answering.failed(kernel_id, key, at)
+        if fails_everybody or kind == GONE:
+            self._ejections.record_failure(kernel_id, at)
+            return True
+        return False
+
+    def _learn(self) -> None:
+        """Take up what the other workers have met."""
+        for kind, kernel_id, key, at in self.results.read():
+            if kind == ANSWERED:
+                self.answering.answered(kernel_id, at)
+                self._ejections.record_response(kernel_id)
+            elif self.table is not None and kernel_id in self.table.kernels:
+                self._count(kind, kernel_id, key, at)
 
     def record_no_room(self, target: Target, now: float) -> None:
         """Record that the engine of a replica had no room for a request, which says nothing of its health."""

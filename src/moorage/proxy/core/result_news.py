@@ -1,0 +1,73 @@
+"""News of results: what the workers of a proxy tell each other of replicas that fail, or answer again. Pure.
+
+A ring in the memory that they share. Each worker writes what it meets, and reads what the others wrote before
+it decides by its own results; so all of them come to the same view, and two keys that fail at two workers
+count as two. One that has not read for a whole ring goes on with the rest: results come again.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from moorage.common.model.ids import KernelId
+from moorage.proxy.core.limit_ledger import Lock, unlocked
+
+FAILED: Final = 1
+"""A request with a key failed there."""
+GONE: Final = 2
+"""It cannot be reached, or soon cannot."""
+ANSWERED: Final = 3
+"""It has answered, after others failed."""
+LENGTH: Final = 1024
+# Kind, worker, time, key and kernel.
+_NEWS: Final = struct.Struct("<BBd64s64s")
+_HEAD_BYTES: Final = 8
+BYTES: Final = _HEAD_BYTES + LENGTH * _NEWS.size
+
+
+class News(NamedTuple):
+    """``at``: monotonic seconds."""
+
+    kind: int
+    kernel_id: KernelId
+    key: str
+    at: float
+
+
+class ResultNews:
+    """``memory``: of ``BYTES``; None: this proxy has one process. ``worker``: number of this one, of no other
+    that runs. ``lock``: of the ring, its set 0."""
+
+    def __init__(self, memory: memoryview | None = None, worker: int = 0, lock: Lock = unlocked) -> None:
+        self._memory, self._worker, self._lock = memory, worker, lock
+        self._count = None if memory is None else memory[:_HEAD_BYTES].cast("q")
+        self._read = 0 if self._count is None else self._count[0]
+
+    def tell(self, kind: int, kernel_id: KernelId, key: str, at: float) -> None:
+        memory, count = self._memory, self._count
+        if memory is None or count is None:
+            return
+        named, of = kernel_id.encode(), key.encode()
+        if len(named) > 64 or len(of) > 64:
+            return
+        with self._lock((0,)):
+            place = _HEAD_BYTES + count[0] % LENGTH * _NEWS.size
+            _NEWS.pack_into(memory, place, kind, self._worker, at, of, named)
+            count[0] += 1
+
+    def read(self) -> list[News]:
+        """What the other workers have told since the last call."""
+        memory, count = self._memory, self._count
+        if memory is None or count is None or count[0] == self._read:
+            return []
+        found = []
+        with self._lock((0,)):
+            for number in range(max(self._read, count[0] - LENGTH), count[0]):
+                place = _HEAD_BYTES + number % LENGTH * _NEWS.size
+                kind, worker, at, key, kernel_id = _NEWS.unpack_from(memory, place)
+                if worker != self._worker:
+                    named = KernelId(kernel_id.rstrip(b"\0").decode())
+                    found.append(News(kind, named, key.rstrip(b"\0").decode(), at))
+            self._read = count[0]
+        return found
