@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.conformance.test_exec import result
 
 from moorage.agent.runtimes import CreateFailed, Launch, ProcessRuntime
+from moorage.agent.runtimes.execution import Command
 from moorage.agent.runtimes.process.shim_system import RESERVED_BYTES
 from moorage.agent.state.checkpoint import Checkpoint
 from moorage.agent.state.logs import LogStore
@@ -45,6 +47,14 @@ def fill(disk: Path) -> None:
     assert os.statvfs(disk).f_bavail == 0
 
 
+def limit_files(disk: Path, more: int) -> None:
+    """So many new files, and no more."""
+    found = os.statvfs(disk)
+    files = f"remount,nr_inodes={found.f_files - found.f_ffree + more}"
+    subprocess.run(["mount", "-o", files, str(disk)], check=True)
+    assert os.statvfs(disk).f_ffree == more
+
+
 def runtime_at(state: Path) -> ProcessRuntime:
     return ProcessRuntime(state, LogStore(state / "logs"), log_max_bytes=10_000, log_keep_files=1)
 
@@ -74,6 +84,27 @@ async def test_the_exit_of_a_program_is_recorded(runtime: ProcessRuntime, disk: 
         while (seen := await runtime.observe(handle)).state is not S.EXITED:
             await runtime.wait(handle, seen.state)
     assert (seen.exit_code, seen.detail) == (7, "")
+
+
+async def test_a_command_runs_in_it_and_tells_its_exit(runtime: ProcessRuntime, disk: Path) -> None:
+    """Also the first one: what it needs was there when the program started."""
+    handle = await runtime.create(launch("sleep 1000"))
+    fill(disk)
+    limit_files(disk, 0)
+    command = Command(("/bin/sh", "-c", "echo hello; exit 7"))
+    assert await result(await runtime.exec(handle, command)) == (7, b"hello\n", b"")
+
+
+async def test_a_program_is_stopped(runtime: ProcessRuntime, disk: Path) -> None:
+    """With the grace period of its start, since another one cannot be written."""
+    handle = await runtime.create(launch("sleep 1000"))
+    fill(disk)
+    limit_files(disk, 0)
+    await runtime.stop(handle, 5)
+    async with asyncio.timeout(20):
+        while (seen := await runtime.observe(handle)).state is not S.EXITED:
+            await runtime.wait(handle, seen.state)
+    assert seen.exit_code == -15
 
 
 async def test_the_space_for_an_exit_is_taken_before_the_start(tmp_path: Path) -> None:

@@ -176,6 +176,20 @@ MUTATIONS = (
         DISK,
     ),
     Mutation(
+        "nothing is stopped on a full disk",
+        "agent/runtimes/process/runtime.py",
+        "        except OSError as error:\n            # The directory was deleted, or",
+        "        except FileNotFoundError as error:\n            # The directory was deleted, or",
+        DISK,
+    ),
+    Mutation(
+        "the first command in a kernel needs a new file",
+        "agent/runtimes/process/execution.py",
+        "    os.close(_open_lock(folder / _LOCK))\n",
+        "",
+        DISK,
+    ),
+    Mutation(
         "work is placed on an agent that says that it can start none",
         "manager/store/sql/agent_upsert.sql",
         "refuses_orders OR not_ready <> '', unknown_kernels",

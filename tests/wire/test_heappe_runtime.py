@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -389,6 +390,24 @@ async def test_a_job_that_ends_slowly_is_cancelled_once(tmp_path: Path, profile:
         await runtime.destroy(handle)
         assert at.server.calls["JobManagement/CancelJob"] == 1
         assert at.server.running() == []
+
+
+async def test_a_full_disk_keeps_no_job_from_being_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 120)
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(JobRecords, "save", full)
+        await runtime.stop(handle, 1)
+        assert at.server.calls["JobManagement/CancelJob"] == 1
+        await at.pass_time(runtime, 120)
+        assert (await runtime.observe(handle)).exit_code == -15, "it is known that it was to end"
 
 
 def test_a_server_that_is_down_is_asked_less_and_less_often() -> None:

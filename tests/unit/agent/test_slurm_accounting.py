@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.runtimes.base import Handle, RuntimeFailed
+from moorage.agent.runtimes.batch import launcher
 from moorage.agent.runtimes.slurm.commands import Slurm, parse_accounted
 from moorage.agent.runtimes.slurm.folders import JobFolders, JobRecord
 from moorage.agent.runtimes.slurm.interpretation import Exit, Job, Marks
@@ -151,6 +153,20 @@ def marks_of(tmp_path: Path, files: dict[str, object]) -> Marks:
     for name, mark in files.items():
         (folders.path(KERNEL) / f"{name}.json").write_text(json.dumps(mark))
     return folders.marks(record)
+
+
+def test_a_full_disk_keeps_no_job_from_being_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
+    folders.prepare()
+    record = JobRecord(KERNEL, "mg-1", "77")
+    folders.create(record, {}, "true")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher, "write_private", full)
+    folders.note_stop(KERNEL, 5)
+    assert folders.marks(record).stopped
 
 
 def test_service_ports_that_a_program_has_forged_are_none(tmp_path: Path) -> None:

@@ -353,7 +353,10 @@ class JobBook:
         if not job.record.stopping:
             doubt = self.interpret(job).doubt
             job.doubt = doubt if doubt is not None and doubt.until else None
-            await self._save(job, replace(job.record, stopping=True))
+            try:
+                await self._save(job, replace(job.record, stopping=True))
+            except OSError as error:  # such as a full disk: the job is to end all the same
+                log.warning("the stop of a job was not noted", job=job.record.name, error=str(error))
 
     async def _save(self, job: TrackedJob, record: JobRecord) -> None:
         job.record = record

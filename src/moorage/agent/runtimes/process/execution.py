@@ -22,6 +22,7 @@ from moorage.agent.runtimes.process.prestarted_shim import supervisor_environmen
 
 _LOCK_ATTEMPTS, _LOCK_INTERVAL_S = 300, 0.01
 _ENVIRON = "environ"
+_LOCK = "execs"
 _IDENTIFYING = (KERNEL_ID_VAR, OWNER_VAR)
 _EOF_KEY = b"\x04"  # ^D
 
@@ -129,8 +130,10 @@ class ProcessExecution:
 
 
 def save_environment(folder: Path, env: Mapping[str, str]) -> None:
-    """Save the environment of a kernel for commands that run inside it. /proc is no substitute, because
-    programs overwrite it. Raises ``OSError``."""
+    """Save what commands inside a kernel need, so that they run on a disk that is full by then: its
+    environment, for which /proc is no substitute, because programs overwrite it, and their lock. Raises
+    ``OSError``."""
+    os.close(_open_lock(folder / _LOCK))
     fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(_encode(env))
@@ -157,7 +160,7 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
     the descriptors. Raises ``ExecFailed``."""
     try:
         env, sandbox = _load_environment(folder), load(folder)
-        fds = _open_descriptors(command, env | command.env, folder / "execs")
+        fds = _open_descriptors(command, env | command.env, folder / _LOCK)
     except FileNotFoundError:
         raise ExecFailed(
             "no command can be run in it: it has ended, or it was started by an older agent"
@@ -215,7 +218,7 @@ def _open_descriptors(command: Command, env: Mapping[str, str], lock: Path) -> _
         fds.inherited.append(other)
         # A shared lock, held as long as any copy of the descriptor is open. ``wait_until_none`` takes it
         # exclusively.
-        fds.inherited.append(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        fds.inherited.append(_open_lock(lock))
         fcntl.flock(fds.inherited[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
         fds.inherited.append(os.memfd_create("environ"))
         with open(fds.inherited[-1], "wb", closefd=False) as file:
@@ -227,6 +230,10 @@ def _open_descriptors(command: Command, env: Mapping[str, str], lock: Path) -> _
         fds.close()
         raise
     return fds
+
+
+def _open_lock(lock: Path) -> int:
+    return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def wait_until_none(lock: Path) -> None:

@@ -374,8 +374,10 @@ class ProcessRuntime:
         try:
             temporary.write_text(str(grace_s))
             temporary.replace(temporary.with_name("grace"))
-        except FileNotFoundError:
-            pass  # the directory was deleted: the shim uses the grace period that it was started with
+        except OSError as error:
+            # The directory was deleted, or its disk is full: the shim uses the grace period of its start.
+            if not isinstance(error, FileNotFoundError):
+                log.warning("a grace period was not written", kernel=kernel_id_of(handle), error=str(error))
         procfs.send_signal(pid, signal.SIGTERM, lambda: procfs.alive(pid, start))
 
     def _destroy(self, handle: Handle) -> None:

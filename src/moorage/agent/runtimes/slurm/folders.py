@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import structlog
+
 from moorage.agent.runtimes.batch import launcher
 from moorage.agent.runtimes.slurm.interpretation import Exit, Marks
 from moorage.agent.state import log_writer
@@ -27,6 +29,7 @@ from moorage.common.model.ids import KernelId
 
 HEARTBEAT = "heartbeat"
 _JOB, _SPEC, _STARTED, _EXIT, _OUTPUT = "job.json", "spec.json", "started.json", "exit.json", "slurm.out"
+log = structlog.get_logger("moorage.agent.slurm")
 _STOPPED, _GRACE, _SCRIPT = "stopped", "grace", "job.sh"
 _OUTPUT_BYTES = 500
 _LATEST = 2.0**43  # unix seconds
@@ -116,10 +119,15 @@ class JobFolders:
         )
 
     def note_stop(self, kernel_id: KernelId, grace_s: float) -> None:
+        """What cannot be written, as on a full disk, keeps no job from being ended."""
         folder = self.path(kernel_id)
-        if folder.is_dir():
-            launcher.write_private(str(folder / _GRACE), str(grace_s), 0o600)
+        if not folder.is_dir():
+            return
+        try:
             (folder / _STOPPED).touch()
+            launcher.write_private(str(folder / _GRACE), str(grace_s), 0o600)
+        except OSError as error:
+            log.warning("the stop of a job was not noted", kernel=kernel_id, error=str(error))
 
     def remove(self, kernel_id: KernelId) -> None:
         """Everything but the log, which moves to where logs outlive their kernels."""
