@@ -246,6 +246,50 @@ def test_overdue_session_behind_another_one_counts_what_that_takes() -> None:
     assert reserved(result) == {"first": [(["a"], None)], "second": [(["a"], None)]}
 
 
+@pytest.mark.parametrize(("cpu", "starts"), [(2, True), (3, False)])
+def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, starts: bool) -> None:
+    """At the known end there is room for the first one, for the second one, and for two cores more."""
+    agents = [node("a", 16, free_cpu=4, running=(running("r", 12, 50),))]
+    pending = [late("first", 8), late("second", 6, created=1), session("third", cpu, created=2)]
+    result = make_plan(agents, pending, hol="skip", **LATE)
+    assert reserved(result) == {"first": [(["a"], 50)], "second": [(["a"], None)]}
+    assert placements(result) == ({"third": ["a"]} if starts else {})
+
+
+@pytest.mark.parametrize(
+    ("parts", "third", "starts"),
+    [
+        pytest.param((6, 6), {"cpu": 2}, True, id="one kernel of the pair comes there"),
+        pytest.param((6, 6), {"cpu": 3}, False, id="and no more is left"),
+        pytest.param((2, 8), {"cpu": 1}, False, id="the larger one may come there"),
+        pytest.param((6, 6), {"cpu": 2, "mem": 25, "time_limit": 55}, False, id="it is not known when"),
+    ],
+)
+def test_what_comes_after_a_pair_that_has_its_agent_in_two_ways(
+    parts: tuple[int, int], third: dict[str, Any], starts: bool
+) -> None:
+    """The pair has a at a known end, and holds it in case c comes free earlier. The second one waits for
+    memory there, and needs four of the twelve cores."""
+    takes_memory = (Allocation("mem", DeviceId(""), 50),)
+    on_a = Running(SessionId("on-a"), KernelId("on-a"), takes_memory, None)
+    agents = [
+        node("a", 12, mem=100, free_mem=50, running=(on_a,)),
+        busy("b", 60, cpu=12 if parts == (6, 6) else 4),
+        busy("c", None, cpu=12, started_at=NOW),
+    ]
+    there: dict[str, Any] = {"designated": frozenset({"a"})}
+    pending = [
+        cluster("first", *parts, mode="multi-node", bypassed=1),
+        late("second", 4, mem=80, created=1, **there),
+        session("third", created=2, **third, **there),
+    ]
+    result = make_plan(agents, pending, hol="skip", **LATE)
+    found = reserved(result)
+    assert [(sorted(agents), at) for agents, at in found["first"]] == [(["a", "b"], 60), (["a", "c"], None)]
+    assert found["second"] == [(["a"], None)]
+    assert placements(result) == ({"third": ["a"]} if starts else {})
+
+
 @pytest.mark.parametrize("hol", ["strict", "skip", "backfill"])
 @pytest.mark.parametrize("strategy", ["fifo", "lifo", "drf"])
 def test_overdue_sessions_go_first_in_the_order_of_their_age(hol: str, strategy: str) -> None:
