@@ -11,6 +11,7 @@ PURE = ("tests/unit/manager/test_pipelines.py",)
 MERGE = ("tests/unit/manager/test_templates.py",)
 CRITERIA = ("tests/unit/manager/test_idle.py",)
 STOPS = ("tests/store/test_session_stops.py",)
+CHECKPOINTS = ("tests/unit/agent/test_checkpoint_signal.py",)
 
 MUTATIONS = (
     Mutation(
@@ -194,5 +195,54 @@ MUTATIONS = (
         '"what is asked to stop", user, ',
         '"what is asked to stop", call.scope.owner.user, ',
         STOPS,
+    ),
+    Mutation(
+        "a program that saves its state gets SIGTERM at once",
+        "agent/kernel/teardown.py",
+        "            self._stops_at = self._clock.monotonic() + spec.checkpoint_grace_s\n",
+        "            self._stops_at = self._clock.monotonic()\n",
+        CHECKPOINTS,
+    ),
+    Mutation(
+        "a program that cannot be told to save its state is waited for",
+        "agent/kernel/teardown.py",
+        "        if asked or (running and spec.cluster is not None):\n",
+        "        if asked or running:\n",
+        CHECKPOINTS,
+    ),
+    Mutation(
+        "a kernel of a cluster goes while others save their state",
+        "agent/kernel/teardown.py",
+        "        if asked or (running and spec.cluster is not None):\n",
+        "        if asked:\n",
+        CHECKPOINTS,
+    ),
+    Mutation(
+        "a kernel that starts is told to save its state",
+        "agent/kernel/teardown.py",
+        "        if running:\n",
+        "        if True:\n",
+        CHECKPOINTS,
+    ),
+    Mutation(
+        "an agent writes what the release before does not read",
+        "agent/state/checkpoint.py",
+        "    if not record.spec.checkpoint_signal:",
+        "    if False:",
+        CHECKPOINTS,
+    ),
+    Mutation(
+        "a session takes more time to save its state than its group allows",
+        "manager/store/orders.py",
+        "min(spec.checkpoint.grace_s, bound)",
+        "spec.checkpoint.grace_s",
+        ("tests/store/test_preemption.py",),
+    ),
+    Mutation(
+        "the planner does not know that victims save their state",
+        "manager/store/sql/agent_running_kernels.sql",
+        " + coalesce((s.spec #>> '{checkpoint,grace_s}')::float8, 0)",
+        "",
+        ("tests/store/test_preemption.py",),
     ),
 )

@@ -214,6 +214,40 @@ async def test_preemption_among_the_sessions_of_one_owner(
     assert (found.reason is Reason.PREEMPTED) == is_preempted
 
 
+@pytest.mark.parametrize(
+    ("bound", "asked", "given"),
+    [
+        ({}, 400, ("USR2", 300.0)),
+        ({"max_grace_s": 20}, 60, ("USR2", 20.0)),
+        ({"max_grace_s": 0}, 60, ("", 0.0)),
+    ],
+)
+async def test_a_victim_is_told_what_it_got_to_save_its_state(
+    store: Store, bound: dict[str, object], asked: float, given: tuple[str, float]
+) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await allow(store, **bound)
+    [row] = await store.database.fetch("SELECT options FROM resource_groups WHERE name = 'default'")
+    assert row["options"]["preemption"].get("max_grace_s") == bound.get("max_grace_s")
+    checkpoint = {"signal": "USR2", "grace_s": asked}
+    await add(store, "low", checkpoint=checkpoint, stop_grace_s=5)
+    await tick(store)
+    [order] = await store.orders.of(AgentId(agent.name))
+    assert (order.checkpoint_signal, order.checkpoint_grace_s, order.stop_grace_s) == (*given, 5.0)
+    await runs(store, agent, "low")
+    await add(store, "high", 90)
+    await tick(store)
+    low = await store.sessions.get(SYSTEM, "low")
+    assert low.reason is Reason.PREEMPTED
+    assert f"; it asked for SIGUSR2 and {asked} s to save its state" in low.detail
+    entries = (await store.sessions.history(SYSTEM, "low")).items
+    assert any("SIGUSR2" in entry.detail for entry in entries if entry.event == "preempt")
+    # The planner knows that its devices come free when both its graces have passed.
+    [running] = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
+    assert running["stop_s"] == asked + 5
+
+
 async def test_options_that_the_release_before_lacks_are_not_stored(store: Store) -> None:
     await allow(store, how="end")
     [row] = await store.database.fetch("SELECT options FROM resource_groups WHERE name = 'default'")

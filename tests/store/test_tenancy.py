@@ -344,6 +344,7 @@ UNSCOPED = {
     "ConsoleSessions.find": "makes the scope",
     "Oidc.identify": "before there is a scope",
     "Managers.views": "of the platform",
+    "Leases.older_leads": "of the platform",
     "Usage.of_agent": "of a node",
     "Usage.top_agents": "of nodes",
     "Explanations.infeasible": "about the nodes alone",

@@ -198,6 +198,8 @@ KERNELS = st.builds(
     ),
     reload_generation=INTEGERS,
     traceparent=TEXT,
+    checkpoint_signal=TEXT,
+    checkpoint_grace_s=SECONDS,
     cluster=st.none() | MEMBERSHIPS,
     outputs=TEXTS,
     inputs=st.lists(st.builds(KernelInput, session_id=TEXT, output=TEXT, path=TEXT), max_size=2).map(tuple),

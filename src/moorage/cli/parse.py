@@ -230,6 +230,14 @@ def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | 
         ) from None
 
 
+def checkpoint(text: str | None) -> dict[str, str] | None:
+    """``USR1``, or ``USR1:60``: the signal, and the seconds between it and SIGTERM."""
+    if text is None:
+        return None
+    signal, colon, grace_s = text.partition(":")
+    return {"signal": signal} | ({"grace_s": grace_s} if colon else {})
+
+
 def reload(text: str | None) -> dict[str, str] | None:
     """``HUP``, ``/-/reload``, ``admin:/-/reload``, each with ``+progress`` or without."""
     if text is None:

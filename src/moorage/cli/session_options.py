@@ -51,6 +51,14 @@ Reload = Annotated[
         "it acknowledges by its progress.",
     ),
 ]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIGNAL[:SECONDS]",
+        help="Before it is stopped, the program gets this signal, such as USR1, and so long to save its "
+        "state. Default: 60.",
+    ),
+]
 Group = Annotated[str | None, typer.Option(help="Resource group.", autocompletion=group_names)]
 ClusterSize = Annotated[
     int | None,
@@ -163,6 +171,7 @@ def session_fields(
         "workspace": given["workspace"],
         "ports": [_port(text) for text in given["port"]] if given["port"] else None,
         "reload": parse.reload(given.get("reload")),
+        "checkpoint": parse.checkpoint(given.get("checkpoint")),
         "user_labels": user_labels(given["label"]),
         **placement_fields(
             given["arch"],

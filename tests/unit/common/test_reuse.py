@@ -17,6 +17,7 @@ WITHOUT_MEANING = frozenset(
         "resource_group",
         "priority",
         "reload",
+        "checkpoint",
         "start_timeout_s",
         "stop_grace_s",
         "max_attempts",

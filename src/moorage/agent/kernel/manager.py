@@ -239,7 +239,7 @@ class KernelManager:
         self.draining = True
         for kernel in self._kernels.values():
             kernel.terminate(Reason.AGENT_SHUTDOWN, _SHUTDOWN)
-        grace_s = max((kernel.record.spec.stop_grace_s for kernel in self._kernels.values()), default=0)
+        grace_s = max((kernel.record.spec.stop_s for kernel in self._kernels.values()), default=0)
         try:
             async with asyncio.timeout(grace_s + reserve_s):
                 while self.alive():

@@ -70,7 +70,7 @@ async def reload(context: AgentContext, record: KernelRecord, seen: Observation,
         async with asyncio.timeout(how.timeout_s):
             begin = await asyncio.to_thread(size_of, progress) if progress is not None else 0
             if how.signal:
-                await _send_signal(context, record.spec, handle, how.signal)
+                await send_signal(context, record.spec, handle, how.signal)
             else:
                 await _post(record.spec, how, seen)
             if progress is not None:
@@ -88,7 +88,8 @@ def _progress_path(context: AgentContext, spec: KernelSpec) -> Path | None:
     return None if folder is None else folder / progress_file(spec.kernel_id)
 
 
-async def _send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, name: str) -> None:
+async def send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, name: str) -> None:
+    """Raises ``ReloadFailed`` for a runtime that sends none, ``SignalRefused`` and ``RuntimeFailed``."""
     runtime: object = context.runtimes.get(spec.runtime)
     if not isinstance(runtime, Signalling) or not context.capabilities(spec).signals:
         raise ReloadFailed(f"the runtime {spec.runtime} sends no signals to programs")

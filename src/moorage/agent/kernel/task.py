@@ -85,7 +85,7 @@ class KernelTask:
         # Progress of readiness and termination.
         self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
         self.reloading = Reloading(context, self._wakeup)
-        self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
+        self._end = teardown.Termination(context, record.spec)
         self._creation_failure = ""  # of this task, while it created the kernel
         self._trace = start_trace(context.tracer, record, context.clock)
         self._job = SiteJob(context.finds_address(record.spec))
@@ -347,7 +347,7 @@ class KernelTask:
         if self._termination and self.record.termination != self._termination:
             self.record = replace(self.record, termination=self._termination)
             await self._save_record()
-        return await self._end.advance(runtime, handle, self._log)
+        return await self._end.advance(runtime, handle, self._log, running=self.record.ready)
 
     async def _record_outcome(self, outcome: Outcome) -> None:
         """Report how the kernel ended, with the end of its log."""

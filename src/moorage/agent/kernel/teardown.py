@@ -9,51 +9,83 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.reload import ReloadFailed, send_signal
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
+from moorage.agent.runtimes.signals import SignalRefused
 from moorage.agent.state.checkpoint import KernelRecord
-from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import KernelSpec
 
 _RETRY_S = 1.0
+# How long it may take to send a signal. The runtime may wait for the end of the signal's handler.
+_SIGNAL_S = 2.0
 # The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
 STOP_MARGIN_S = 3.0
 
 
 class Termination:
-    """Termination of a kernel: gracefully first, by force once ``grace_s`` seconds have passed.
+    """Termination of a kernel: gracefully first, by force once its grace period has passed. A program with a
+    checkpoint signal gets that before, with time of its own to save its state and to end.
 
     The deadline begins with the first attempt, whatever comes of it: a kernel that cannot be stopped
-    gracefully is destroyed all the same.
+    gracefully is destroyed all the same. An agent that was restarted begins anew.
     """
 
-    def __init__(self, clock: Clock, grace_s: float) -> None:
-        self._clock, self._grace_s = clock, grace_s
+    def __init__(self, context: AgentContext, spec: KernelSpec) -> None:
+        self._context, self._spec, self._clock = context, spec, context.clock
         self._deadline: float | None = None
+        self._checkpoint_sent = not spec.checkpoint_signal
+        self._stops_at: float | None = None  # when the program has had its time to save its state
         self._stop_sent = False
 
     def begin(self) -> None:
         if self._deadline is None:
-            self._deadline = self._clock.monotonic() + self._grace_s + STOP_MARGIN_S
+            self._deadline = self._clock.monotonic() + self._spec.stop_s + STOP_MARGIN_S
 
     @property
     def is_overdue(self) -> bool:
         return self._deadline is not None and self._clock.monotonic() >= self._deadline
 
-    async def advance(self, runtime: Runtime, handle: Handle, log: FilteringBoundLogger) -> float:
-        """Take the next step. Returns the seconds until the one after."""
+    async def advance(
+        self, runtime: Runtime, handle: Handle, log: FilteringBoundLogger, *, running: bool
+    ) -> float:
+        """Take the next step. ``running``: its program has begun. Returns the seconds until the one after."""
         self.begin()
         assert self._deadline is not None
         try:
             if self.is_overdue:
                 await runtime.destroy(handle)
                 return 0
+            if not self._checkpoint_sent:
+                self._checkpoint_sent = True
+                await self._ask_for_checkpoint(handle, log, running=running)
+            if self._stops_at is not None and (left := self._stops_at - self._clock.monotonic()) > 0:
+                return left
             if not self._stop_sent:
-                await runtime.stop(handle, self._grace_s)
+                await runtime.stop(handle, self._spec.stop_grace_s)
                 self._stop_sent = True
+                self._deadline = self._clock.monotonic() + self._spec.stop_grace_s + STOP_MARGIN_S
         except (OSError, RuntimeFailed) as error:
             log.warning("cannot stop the kernel, retrying", error=str(error))
             return _RETRY_S
         return max(0.0, self._deadline - self._clock.monotonic())
+
+    async def _ask_for_checkpoint(self, handle: Handle, log: FilteringBoundLogger, *, running: bool) -> None:
+        """A program that cannot be asked is stopped at once. A kernel of a cluster waits all the same: others
+        may still need it."""
+        spec, asked = self._spec, False
+        if running:
+            try:
+                async with asyncio.timeout(_SIGNAL_S):
+                    await send_signal(self._context, spec, handle, spec.checkpoint_signal)
+                asked = True
+            except TimeoutError:  # its handler saves the state, and has not returned
+                asked = True
+            except (OSError, RuntimeFailed, ReloadFailed, SignalRefused) as error:
+                log.warning("the program got no checkpoint signal", error=str(error))
+        if asked or (running and spec.cluster is not None):
+            self._stops_at = self._clock.monotonic() + spec.checkpoint_grace_s
+            log.info("asked to save its state", signal=spec.checkpoint_signal, s=spec.checkpoint_grace_s)
 
 
 async def remove(context: AgentContext, record: KernelRecord, log: FilteringBoundLogger) -> None:

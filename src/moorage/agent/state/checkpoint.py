@@ -210,7 +210,10 @@ def _quarantine(path: Path, error: Exception) -> None:
 
 
 def record_to_json(record: KernelRecord) -> dict[str, Any]:
-    return {"version": VERSION, **dataclasses.asdict(record)}
+    data = {"version": VERSION, **dataclasses.asdict(record)}
+    if not record.spec.checkpoint_signal:  # the release before reads no record with them
+        del data["spec"]["checkpoint_signal"], data["spec"]["checkpoint_grace_s"]
+    return data
 
 
 def record_from_json(data: dict[str, Any]) -> KernelRecord:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from moorage.common.model.checkpointing import MAX_GRACE_S
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.idle import IdlePolicy
@@ -63,6 +64,10 @@ class PreemptionOptions(Model):
     among: Literal["all", "same-project", "same-user"] = Field(
         default="all",
         description="Whose sessions may be preempted for one: anybody's, or those of its project or user.",
+    )
+    max_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=MAX_GRACE_S,
+        description="Longest time that a session with `checkpoint` gets to save its state, in seconds.",
     )
 
 

@@ -147,6 +147,13 @@ class KernelSpec:
     reload: KernelReload | None = None  # None: it cannot be reloaded
     reload_generation: int = 0  # wanted, or in the checkpoint done: the only field that changes; 0: none
     traceparent: str = ""  # of the span of the session's start; "": it is not traced
+    checkpoint_signal: str = ""  # before SIGTERM, such as USR1; "": none
+    checkpoint_grace_s: float = 0.0  # between them
+
+    @property
+    def stop_s(self) -> float:
+        """How long it may take to stop, in seconds."""
+        return self.stop_grace_s + (self.checkpoint_grace_s if self.checkpoint_signal else 0.0)
 
     @property
     def answers_requests(self) -> bool:

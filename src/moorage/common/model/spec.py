@@ -14,6 +14,7 @@ from moorage.common.model.adapters import adapter_args
 from moorage.common.model.base import Model as Model
 from moorage.common.model.base import Name as Name
 from moorage.common.model.base import Seconds as Seconds
+from moorage.common.model.checkpointing import Checkpoint, find_checkpoint_problem
 from moorage.common.model.clusters import Cluster as Cluster
 from moorage.common.model.clusters import Dependency as Dependency
 from moorage.common.model.clusters import SubKernels as SubKernels
@@ -224,6 +225,12 @@ class SessionSpec(Workload):
         "kernel. keep: stays on the node, also for retries there, until it is deleted.",
     )
 
+    checkpoint: Checkpoint | None = Field(
+        default=None,
+        description="How the program is asked to save its state before it is stopped: when the session is "
+        "preempted, its agent drained, its time over, or on request. null: SIGTERM is all that it gets.",
+    )
+
     def _devices(self) -> list[str]:
         sub = self.cluster.sub if self.cluster is not None else None
         slots = [*self.resources, *(sub.resources or () if sub is not None else ())]
@@ -255,6 +262,8 @@ class SessionSpec(Workload):
     @model_validator(mode="after")
     def _check_reload(self) -> Self:
         if self.reload is not None and (wrong := self.reload_problem(self.reload)):
+            raise ValueError(wrong)
+        if self.checkpoint is not None and (wrong := find_checkpoint_problem(self.runtime)):
             raise ValueError(wrong)
         return self
 
@@ -305,6 +314,11 @@ class SessionSpec(Workload):
     def lost_agent_policy(self) -> Literal["requeue", "wait", "fail"]:
         """``on_lost_agent``, with its default."""
         return self.on_lost_agent or ("requeue" if self.retries else "fail")
+
+    @property
+    def stop_s(self) -> float:
+        """How long its programs may take to stop, in seconds."""
+        return self.stop_grace_s + (self.checkpoint.grace_s if self.checkpoint is not None else 0)
 
     @property
     def size(self) -> int:

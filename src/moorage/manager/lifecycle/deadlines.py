@@ -80,9 +80,9 @@ DEADLINES: Mapping[Status, Deadline] = {
         "timeout_s (batch), max_lifetime_s, or the end of the walltime; unlimited if not set",
     ),
     Status.TERMINATING: Deadline(
-        lambda spec, grace: spec.stop_grace_s + grace + STOP_MARGIN_S,
-        f"stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then `stop-overdue` is recorded, and "
-        "the session waits until its kernels are known to have ended",
+        lambda spec, grace: spec.stop_s + grace + STOP_MARGIN_S,
+        f"checkpoint.grace_s + stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then "
+        "`stop-overdue` is recorded, and the session waits until its kernels are known to have ended",
     ),
 }
 

@@ -61,6 +61,8 @@ def preempt_session(
         return None
     event = Event.STOP if mode == "end" else Event.PREEMPT
     detail = f"for session {preemptor}, which has a higher priority"
+    if (checkpoint := session.spec.checkpoint) is not None and session.status is Status.RUNNING:
+        detail += f"; it asked for SIG{checkpoint.signal} and {checkpoint.grace_s:g} s to save its state"
     return _transition(session, event, lost_grace_s, Reason.PREEMPTED, detail=detail, actor="scheduler")
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound
-from moorage.common.model.group_options import GroupOptions, PriorityCeilings
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions, PriorityCeilings
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.newer_values import NEEDS
@@ -162,8 +162,10 @@ class GroupStore:
         if options.hpc is not None and options.hpc.queue_timeout_s is None:
             # There it is a number, with a default of its own.
             new["hpc"] = {"queue_timeout_s"}
-        if options.preemption is not None and options.preemption.among == "all":
-            new["preemption"] = {"among"}
+        if (preemption := options.preemption) is not None:
+            defaults = PreemptionOptions()
+            later = ("among", "max_grace_s")
+            new["preemption"] = {f for f in later if getattr(preemption, f) == getattr(defaults, f)}
         stored = options.model_dump(mode="json", exclude=new)
         if not await self._write_connection.fetch(
             SQL["group_put"], name, stored, sent(if_match), actor, create

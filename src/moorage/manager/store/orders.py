@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from moorage.common.model.checkpointing import MAX_GRACE_S
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
@@ -220,7 +221,19 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         hpc=_hpc_job(spec),
         reload=None if spec.reload is None else spec.reload.declared(is_main=is_main),
         traceparent=_traceparent(row),
+        **_checkpoint(row, session_spec),
     )
+
+
+def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
+    """Of each kernel of a session, within what its resource group allows now."""
+    if spec.checkpoint is None:
+        return {}
+    bound = MAX_GRACE_S if row["max_grace_s"] is None else row["max_grace_s"]
+    grace_s = min(spec.checkpoint.grace_s, bound)
+    if not grace_s:
+        return {}
+    return {"checkpoint_signal": spec.checkpoint.signal, "checkpoint_grace_s": grace_s}
 
 
 def _traceparent(row: Row) -> str:

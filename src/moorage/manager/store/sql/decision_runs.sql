@@ -2,7 +2,7 @@
 -- kernels by primary key, and allocations only of those that had not ended long before.
 SELECT k.id, k.session_id, s.name, k.agent_id, s.owner, s.project, s.priority, s.endpoint_id,
        least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s'))
-         + as_number(s.spec -> 'stop_grace_s') AS limit_s,
+         + as_number(s.spec -> 'stop_grace_s') + coalesce(as_number(s.spec #> '{checkpoint,grace_s}'), 0) AS limit_s,
        coalesce(as_boolean(s.spec -> 'preemptible'), s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
        h.taken_at, h.released_at, h.slots, h.devices, h.amounts
 FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (

@@ -19,7 +19,7 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
        s.owner, s.project, s.isolated, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,
        least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s')) AS runs_s,
-       as_number(s.spec -> 'stop_grace_s') AS stop_s, CASE WHEN s.spec ? 'job' THEN as_number(s.spec -> 'walltime_s') END AS job_s,
+       as_number(s.spec -> 'stop_grace_s') + coalesce(as_number(s.spec #> '{checkpoint,grace_s}'), 0) AS stop_s, CASE WHEN s.spec ? 'job' THEN as_number(s.spec -> 'walltime_s') END AS job_s,
        s.spec::text AS spec,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT array_agg(o.id ORDER BY o.cluster_index) FROM kernels o
