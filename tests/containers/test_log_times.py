@@ -9,6 +9,7 @@ from datetime import datetime
 from moorage.agent.runtimes import Handle
 from moorage.agent.runtimes.docker.runtime import DockerRuntime
 from moorage.agent.state.log_times import LogRange
+from moorage.agent.state.logs import data_of
 
 from .conftest import MakeRuntime, launch
 from .test_limits import until_exited
@@ -20,7 +21,7 @@ STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ")
 
 
 async def read(runtime: DockerRuntime, handle: Handle, wanted: LogRange) -> bytes:
-    return b"".join([data async for data in runtime.timed_logs(handle, wanted)])
+    return b"".join([data async for data in data_of(runtime.log_range(handle, wanted))])
 
 
 async def test_lines_have_their_times_also_after_the_container(make_runtime: MakeRuntime) -> None:

@@ -42,7 +42,10 @@ print(x)
 async def events_until(client: Client, run_id: str, last: str) -> list[dict[str, Any]]:
     """The items of a run's event stream up to the first of this type."""
     url = client.address(f"/v1/sessions/dev/executions/{run_id}/events", {})
-    pieces: Any = read_stream(client.http, url, timeout_s=10, idle_s=30, unreachable=client.unreachable)
+    pieces: Any = read_stream(
+        client.http, url, timeout_s=10, idle_s=30, unreachable=client.unreachable, headers={},
+        begin=lambda _: b"",
+    )  # fmt: skip
     text = ""
     async for piece in pieces:
         text += piece.decode()

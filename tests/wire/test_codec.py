@@ -226,6 +226,7 @@ ORDERS_DELTAS = st.builds(
 )
 LOG_REQUESTS = st.builds(
     m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans(),
+    offset=st.none() | st.integers(0, 2**63),
     output=TEXT, session_id=TEXT, timestamps=st.booleans(), since_ms=st.integers(0, 10**13),
 )  # fmt: skip
 EXEC_REQUESTS = st.builds(

@@ -207,6 +207,21 @@ async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
                 assert refused.value.status == 404
 
 
+async def test_what_is_stored_of_a_log_is_no_rest_of_it(manager: Manager, client: Client) -> None:
+    """It has no numbers: behind a byte that was read it would come twice."""
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        agent.see(ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO, log_tail="last words\n")
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.TERMINATED)
+        url = client.address("/v1/sessions/job/logs", {"offset": "5"})
+        reading = asyncio.ensure_future(client.http.get(url))
+        await refuse_log(agent)
+        async with await reading as answer:
+            assert answer.status == 404
+
+
 @pytest.mark.parametrize("follow", [False, True])
 async def test_an_agent_that_answers_late_has_no_log(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch, follow: bool

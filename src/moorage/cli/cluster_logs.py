@@ -107,4 +107,4 @@ class ClusterLog:
 
 
 def note_loss(cli: Cli, name: str) -> None:
-    cli.note(f"moorage: output of {name} may be missing here: its log was rotated while it could not be read")
+    cli.note(f"moorage: output of {name} may be missing here: its node rotated the log before it was read")

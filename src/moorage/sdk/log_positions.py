@@ -1,10 +1,12 @@
-"""Positions in logs whose oldest part their node rotates away. Pure."""
+"""Positions in logs whose oldest part their node rotates away: the numbers of bytes, or where an older
+manager or agent does not tell these, what was seen last. Pure."""
 
 from __future__ import annotations
 
 _MARK_BYTES = 4096
 # A shorter end of the mark also begins logs that are not continued from there.
 _SURE_BYTES = 16
+_NEWLINE = 0x0A
 
 
 class MarkSearch:
@@ -45,28 +47,102 @@ class MarkSearch:
         return None
 
 
+class Numbered:
+    """A reading that begins with the byte ``begin``, of which only what is behind ``first`` is new.
+
+    ``timed``: each line, and the reading, begins with its time and a space, which are no bytes of the log.
+    ``number``: of the next byte. ``line``: with which byte its line begins, if ``timed``.
+    """
+
+    def __init__(self, begin: int, first: int, *, timed: bool) -> None:
+        self.number = self.line = begin
+        self._first, self._timed = first, timed
+        self._stamp, self._in_stamp = b"", timed
+
+    @property
+    def place(self) -> int:
+        """From which byte on another reading goes on."""
+        return self.line if self._timed else self.number
+
+    def feed(self, piece: bytes) -> bytes:
+        """What is new in ``piece``."""
+        if not self._timed:
+            return self._new(piece)
+        shown, at = list[bytes](), 0
+        while at < len(piece):
+            if self._in_stamp:
+                end = piece.find(b" ", at) + 1
+                self._stamp += piece[at : end or len(piece)]
+                self._in_stamp, at = not end, end or len(piece)
+                continue
+            end = piece.find(b"\n", at) + 1 or len(piece)
+            if (new := self._new(piece[at:end])) and self.number - len(new) == self.line:
+                shown.append(self._stamp)
+            shown.append(new)
+            if piece[end - 1] == _NEWLINE:
+                self.line, self._stamp, self._in_stamp = self.number, b"", True
+            at = end
+        return b"".join(shown)
+
+    def _new(self, data: bytes) -> bytes:
+        new = data[max(self._first - self.number, 0) :]
+        self.number += len(data)
+        return new
+
+
 class SeenLog:
     """What was seen of a log, so that another reading of what is kept goes on behind that.
 
-    A reading that begins as before goes on after as many bytes, if those in front of that place are the last
-    that were seen. Any other is displaced: its place is to be searched.
+    Readings whose bytes have numbers go on behind the last number (``begin``). Of others, one that begins as
+    before goes on after as many bytes, if those in front of that place are the last that were seen. Any other
+    is displaced: its place is to be searched.
 
-    ``complete``: the first reading began at the beginning, so that bytes can be counted.
+    ``complete``: the first reading began at the beginning, so that bytes can be counted. ``attempt``: whose
+    bytes have these numbers; None: not known.
     """
 
     def __init__(self, *, complete: bool) -> None:
         self._count = 0 if complete else None
         self._head = self.mark = b""
         self._to_skip, self._begin, self._skipped = 0, b"", b""
+        self._numbered: Numbered | None = None
+        self.attempt: int | None = None
         self.is_empty, self.is_displaced = True, False
 
+    @property
+    def place(self) -> int | None:
+        """From which byte on the next reading is to go on; None: the numbers are not known."""
+        return None if self._numbered is None else self._numbered.place
+
+    @property
+    def number(self) -> int | None:
+        """Of the next byte; None: not known."""
+        return None if self._numbered is None else self._numbered.number
+
+    def begin(self, offset: int | None, *, timed: bool) -> bool:
+        """A reading begins with this byte, behind ``place`` if that is known. None: it is one of all that is
+        kept, without numbers. False: bytes in front of it were lost before they were seen."""
+        last = self._numbered
+        if offset is None:
+            self._numbered = None
+            if last is not None and not self.is_empty:
+                self.reread()
+            return True
+        if last is None and not self.is_empty:
+            # Read by what was seen so far. It goes on so.
+            return True
+        first = offset if last is None else last.number
+        self._numbered, self._count = Numbered(offset, first, timed=timed), None
+        return offset <= first
+
     def reread(self) -> bool:
-        """The pieces that follow are of another reading, of what is kept. False: search the place first."""
+        """The pieces that follow are of another reading, of what is kept, without numbers. False: search the
+        place first."""
         self.is_displaced = self.is_displaced or self._count is None
         self._to_skip, self._begin, self._skipped = self._count or 0, b"", b""
         return not self.is_displaced
 
-    def place(self, search: MarkSearch) -> bool:
+    def found(self, search: MarkSearch) -> bool:
         """Go on where ``mark`` was found. False: it is no longer kept, and all of the reading is new."""
         place = search.place()
         self._count, self.is_displaced = place or 0, False
@@ -77,6 +153,11 @@ class SeenLog:
 
     def feed(self, piece: bytes) -> bytes:
         """What is new in ``piece``; nothing once the reading is displaced."""
+        if self._numbered is not None:
+            new = self._numbered.feed(piece)
+            self.mark = (self.mark + new)[-_MARK_BYTES:]
+            self.is_empty = self.is_empty and not new
+            return new
         skipped, piece = piece[: self._to_skip], piece[self._to_skip :]
         if skipped and not self._skip(skipped):
             self.is_displaced = True

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from moorage.sdk.log_positions import SeenLog
 
 
+# With which byte of the log an answer begins, and from which one on it is asked for.
+OFFSET = "X-Moorage-Log-Offset"
+# Whose log it is.
+ATTEMPT = "X-Moorage-Log-Attempt"
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
 class SessionCalls(Transport):
     async def create_session(
         self,
@@ -154,36 +164,39 @@ class SessionCalls(Transport):
     ) -> AsyncIterator[bytes]:
         """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends; when the
         connection is lost, as by a restart of the manager, it is read on from there. ``on_loss`` is called,
-        and by default a warning logged, when the node has rotated away what was to follow: then comes what it
-        has kept. ``seen``: an earlier reading that was cut off, to go on behind it.
+        and by default a warning logged, when the node has rotated away what was to come next: then comes what
+        it has kept. ``seen``: an earlier reading that was cut off, to go on behind it.
 
         ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by default.
         ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space. ``since``: only what was
         written since then, a time with its time zone.
         """
-        from moorage.sdk.log_following import follow_log, warn_of_loss
+        from moorage.sdk.log_following import Begin, LogQuery, LogReader, warn_of_loss
         from moorage.sdk.streams import read_stream
 
-        def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+        def read(wanted: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
             query = {
-                "tail": None if tail is None else str(tail),
-                "follow": "true" if follow else None,
-                "attempt": None if attempt is None else str(attempt),
+                "tail": None if wanted.tail is None else str(wanted.tail),
+                "follow": "true" if wanted.follow else None,
+                "attempt": None if wanted.attempt is None else str(wanted.attempt),
                 "kernel": kernel,
-                "timestamps": "true" if timestamps else None,
-                "since": None if since is None else since.isoformat(),
+                "timestamps": "true" if wanted.timestamps else None,
+                "since": wanted.since,
             }
             return read_stream(
                 self.http,
                 self.address(f"/v1/sessions/{segment(ref)}/logs", query),
                 timeout_s=self.timeout,
-                idle_s=None if follow else self.timeout,
+                idle_s=None if wanted.follow else self.timeout,
                 unreachable=self.unreachable,
+                # Not in the query: an older manager refuses a parameter that it does not know.
+                headers={} if offset is None else {OFFSET: str(offset)},
+                begin=lambda told: Begin(_number(told.get(OFFSET, "")), _number(told.get(ATTEMPT, ""))),
             )
 
-        if not follow:
-            return read(tail, follow=False)
-        return follow_log(read, tail, SystemClock(), seen=seen, on_loss=on_loss or warn_of_loss)
+        wanted = LogQuery(tail, follow, timestamps, None if since is None else since.isoformat(), attempt)
+        reader = LogReader(read, wanted, SystemClock(), seen=seen, on_loss=on_loss or warn_of_loss)
+        return reader.pieces()
 
     def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
         """Run a command in a running session: ``async with client.exec(...) as command``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 import aiohttp
 from yarl import URL
@@ -13,6 +14,8 @@ from moorage.common.aio.sockets import keep_alive_socket
 from moorage.sdk.connections import Closed
 from moorage.sdk.errors import ApiError, Unreachable
 from moorage.sdk.transport import problem_of
+
+B = TypeVar("B")
 
 
 def new_session(headers: Mapping[str, str], tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
@@ -41,19 +44,21 @@ async def read_stream(
     timeout_s: float,
     idle_s: float | None,
     unreachable: Callable[[Exception], Unreachable],
-) -> AsyncIterator[bytes]:
-    """The body of the answer in pieces, after an empty one when it begins. ``idle_s``: the longest silence;
-    None: any.
+    headers: Mapping[str, str],
+    begin: Callable[[Mapping[str, str]], B],
+) -> AsyncIterator[B | bytes]:
+    """The body of the answer in pieces, after what ``begin`` makes of its headers. ``idle_s``: the longest
+    silence; None: any.
 
     Raises ``ApiError`` and ``Unreachable``.
     """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=idle_s)
     with errors_of(unreachable):
-        async with http.get(url, timeout=timeout) as answer:
+        async with http.get(url, timeout=timeout, headers=headers) as answer:
             if answer.status >= 300:
                 raise ApiError(
                     answer.status, problem_of(str(url.origin()), answer.status, await answer.read())
                 )
-            yield b""
+            yield begin(answer.headers)
             async for piece in answer.content.iter_any():
                 yield piece

@@ -19,7 +19,7 @@ from moorage.agent.runtimes.docker.engine import Message
 from moorage.agent.runtimes.docker.errors import EngineUnavailable
 from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.log_writer import Log
-from moorage.agent.state.logs import LogStore, OutputLost
+from moorage.agent.state.logs import LogStore, OutputLost, data_of
 from moorage.common.model.ids import KernelId
 
 K = KernelId("k")
@@ -65,7 +65,8 @@ def logs_of(engine: Any, root: Path) -> ContainerLogs:
 
 async def read(logs: ContainerLogs, wanted: LogRange | None = None) -> bytes:
     async with asyncio.timeout(20):
-        return b"".join([data async for data in logs.read(K, "container", wanted or LogRange())])
+        pieces = logs.read(K, "container", wanted or LogRange())
+        return b"".join([data async for data in data_of(pieces)])
 
 
 MESSAGES = st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(0, 1), st.binary(min_size=1, max_size=9)))
@@ -112,10 +113,10 @@ async def _check_copy(root: Path, data: st.DataObject) -> None:
     await _until_saved(logs)
     await logs.close()
     expected = b"".join(message.data for message in engine.written)
-    pieces = LogStore(root).read_numbered(K, 0, follow=False, is_running=lambda: False)
+    pieces = LogStore(root).read_range(K, LogRange(offset=0), lambda: False)
     found = [piece async for piece in pieces]
-    assert b"".join(piece for _, piece in found) == expected
-    assert not found or found[0][0] == 0
+    assert b"".join(piece.data for piece in found) == expected
+    assert found[0].offset == 0
 
 
 async def _until_saved(logs: ContainerLogs) -> None:
@@ -138,7 +139,7 @@ async def test_a_reader_follows_over_streams_that_end_and_says_less(tmp_path: Pa
 
     writing = asyncio.create_task(write())
     async with asyncio.timeout(20):
-        async for data in logs.read(K, "container", LogRange(follow=True)):
+        async for data in data_of(logs.read(K, "container", LogRange(follow=True))):
             received += data
     await writing
     await logs.close()
@@ -157,7 +158,7 @@ async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
         engine.write(b"%04d\n" % number)
     engine.ended = True
     logs = logs_of(engine, tmp_path)
-    received, following = b"", logs.read(K, "container", LogRange(follow=True))
+    received, following = b"", data_of(logs.read(K, "container", LogRange(follow=True)))
 
     async def follow() -> None:
         nonlocal received
@@ -238,6 +239,6 @@ def test_a_copy_keeps_times_to_the_millisecond(tmp_path: Path) -> None:
 
 
 async def _stamped(root: Path) -> bytes:
-    logs = LogStore(root).open(K, LogRange(timestamps=True), lambda: False)
-    async with aclosing(logs) as pieces:
+    logs = LogStore(root).read_range(K, LogRange(timestamps=True), lambda: False)
+    async with aclosing(data_of(logs)) as pieces:
         return b"".join([piece async for piece in pieces])

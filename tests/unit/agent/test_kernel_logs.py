@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -17,15 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.log_writer import Log
-from moorage.agent.state.logs import LogStore, OutputLost
+from moorage.agent.state.logs import LogStore, OutputLost, data_of
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 K = KernelId("k")
 
 
 async def read_all(logs: LogStore, lines: int = 0) -> bytes:
-    return b"".join([part async for part in logs.read(K, lines, follow=False, is_running=lambda: False)])
+    pieces = logs.read_range(K, LogRange(lines), lambda: False)
+    return b"".join([part async for part in data_of(pieces)])
 
 
 def rotating_log(tmp_path: Path, max_bytes: int = 50, keep: int = 2) -> tuple[LogStore, Log]:
@@ -63,7 +66,7 @@ async def test_follow_loses_nothing_over_rotation(tmp_path: Path) -> None:
     is_running, received = True, bytearray()
 
     async def follow() -> None:
-        async for part in logs.read(K, 0, follow=True, is_running=lambda: is_running):
+        async for part in data_of(logs.read_range(K, LogRange(follow=True), lambda: is_running)):
             received.extend(part)
 
     following = asyncio.create_task(follow())
@@ -159,7 +162,7 @@ async def test_a_reader_that_keeps_up_misses_nothing_of_fast_rotations(
     received = bytearray()
     with between_accesses(write):
         async with asyncio.timeout(30):
-            async for part in logs.read(K, 0, follow=True, is_running=lambda: number < total):
+            async for part in data_of(logs.read_range(K, LogRange(follow=True), lambda: number < total)):
                 received += part
                 taken = int(received[-9:])
     assert bytes(received) == b"".join(b"%08d\n" % one for one in range(total))
@@ -217,21 +220,27 @@ async def _check_order(root: Path, data: st.DataObject) -> None:
         nonlocal written
         position = 0
         while True:
-            pieces = logs.read_numbered(K, position, follow=True, is_running=lambda: is_running)
+            pieces = logs.read_range(K, LogRange(follow=True, offset=position), lambda: is_running)
+            begins = True
             async with aclosing(pieces):
-                async for at, piece in pieces:
-                    lost.update(range(position, at))
-                    written += piece
-                    assert at >= position, "doubled"
-                    assert piece == bytes(n % 251 for n in range(at, at + len(piece)))
-                    position = at + len(piece)
-                    if data.draw(st.booleans()):
-                        write(data.draw(st.integers(0, 60)))
-                    if data.draw(st.integers(0, 9)) == 0:
-                        break
-                else:
-                    lost.update(range(position, number))
-                    return
+                with suppress(OutputLost):  # and it looks for the place
+                    async for piece in pieces:
+                        assert piece.offset is not None
+                        assert piece.offset == position or (begins and piece.offset > position)
+                        lost.update(range(position, piece.offset))
+                        begins = False
+                        written += piece.data
+                        position = piece.offset + len(piece.data)
+                        assert piece.data == bytes(n % 251 for n in range(piece.offset, position))
+                        if not piece.data:
+                            continue
+                        if data.draw(st.booleans()):
+                            write(data.draw(st.integers(0, 60)))
+                        if data.draw(st.integers(0, 9)) == 0:
+                            break
+                    else:
+                        lost.update(range(position, number))
+                        return
 
     refused = set[int]()
     for _ in range(data.draw(st.integers(0, 4))):
@@ -262,12 +271,27 @@ async def test_what_a_full_disk_refuses_is_missing_and_told(tmp_path: Path) -> N
         log.write(b"refused")
         log.write(b"refused")
     log.write(b"after")
-    found = [piece async for piece in logs.read_numbered(K, 0, follow=False, is_running=lambda: False)]
-    assert found == [(0, b"before "), (21, b"after")]
-    following = logs.read(K, 0, follow=True, is_running=lambda: False)
-    assert await anext(following) == b"before "
+    assert await read_all(logs) == b"before after", "to a reader that knows no gaps"
+    for wanted in (LogRange(follow=True), LogRange(offset=0), LogRange(offset=0, timestamps=True)):
+        reading = data_of(logs.read_range(K, wanted, lambda: False))
+        assert (await anext(reading)).endswith(b"before ")
+        with pytest.raises(OutputLost):
+            await anext(reading)
+    rest = [piece async for piece in logs.read_range(K, LogRange(offset=7), lambda: False)]
+    assert rest == [LogPiece(b"", 21), LogPiece(b"after", 21)]
+
+
+async def test_what_is_rotated_away_before_a_log_is_first_found_is_told(tmp_path: Path) -> None:
+    """It is followed before there is a file of it."""
+    logs = LogStore(tmp_path)
+    reading = data_of(logs.read_range(K, LogRange(follow=True), lambda: True))
+    first = asyncio.ensure_future(anext(reading))
+    await asyncio.sleep(0)
+    log = Log(str(tmp_path / K), 10, 1)
+    for _ in range(5):
+        log.write(b"x" * 10)
     with pytest.raises(OutputLost):
-        await anext(following)
+        await first
 
 
 def _refuse(fd: int, data: bytes) -> int:

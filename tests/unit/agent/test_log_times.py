@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from moorage.agent.state import log_writer
 from moorage.agent.state.log_times import LogRange, TimedLines, stamp
 from moorage.agent.state.log_writer import Log
-from moorage.agent.state.logs import LogStore
+from moorage.agent.state.logs import LogStore, data_of
 from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import KernelId
 
@@ -41,7 +42,8 @@ def new_log(tmp_path: Path, max_bytes: int = 1 << 20) -> Log:
 
 
 async def read(tmp_path: Path, wanted: LogRange) -> bytes:
-    return b"".join([part async for part in LogStore(tmp_path).open(K, wanted, lambda: False)])
+    pieces = LogStore(tmp_path).read_range(K, wanted, lambda: False)
+    return b"".join([part async for part in data_of(pieces)])
 
 
 def at(seconds: float) -> bytes:
@@ -83,6 +85,19 @@ async def test_since(tmp_path: Path, now: Now, wanted: LogRange, shown: bytes) -
         now.now = START + seconds
         log.write(text)
     assert await read(tmp_path, wanted) == shown
+
+
+@pytest.mark.parametrize(("seconds", "number"), [(-5, 0), (10, 8), (20, 14)])
+async def test_lines_since_a_time_have_their_numbers(
+    tmp_path: Path, now: Now, seconds: float, number: int
+) -> None:
+    log = new_log(tmp_path)
+    for at_s, text in ((0, b"one\ntw"), (10, b"o\nthree\n"), (20, b"four\n")):
+        now.now = START + at_s
+        log.write(text)
+    wanted = replace(since(seconds), timestamps=True)
+    pieces = [piece async for piece in LogStore(tmp_path).read_range(K, wanted, lambda: False)]
+    assert pieces[0].offset == number
 
 
 def test_the_index_is_bounded(tmp_path: Path, now: Now) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from moorage.common.aio.clock import ManualClock
 from moorage.sdk import Unreachable, log_following
-from moorage.sdk.log_following import follow_log
-from moorage.sdk.log_positions import MarkSearch, SeenLog
+from moorage.sdk.log_following import Begin, LogQuery, LogReader
+from moorage.sdk.log_positions import MarkSearch, Numbered, SeenLog
 
 LINE = b"step 00000: loss 0.5\n"
+TIME = b"2026-05-04T12:00:00.250Z "
 CUTS = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 400)), max_size=4)
 
 
@@ -34,23 +36,30 @@ def lines(count: int) -> bytes:
 @dataclass
 class KeptLog:
     """A log of which each stage keeps ``[begin:end]``. A followed reading is cut off at the end of a stage;
-    what is read then is of the next."""
+    what is read then is of the next. ``numbered``: by stage, whether the manager and the agent know the
+    numbers of bytes; as the last one for those behind."""
 
     whole: bytes
     stages: list[tuple[int, int]]
     piece_bytes: int = 1_000
+    numbered: list[bool] = field(default_factory=lambda: [False])
     readings: int = field(default=0, init=False)
 
-    async def read(self, tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+    async def read(self, query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
         self.readings += 1
         begin, end = self.stages[0]
+        if self.numbered[0]:
+            begin = max(begin, offset or 0)
         kept = self.whole[begin:end]
-        if tail is not None:
-            kept = b"".join(kept.splitlines(keepends=True)[-tail:])
+        if query.tail is not None:
+            kept = b"".join(kept.splitlines(keepends=True)[-query.tail :])
+        yield Begin(end - len(kept) if self.numbered[0] else None)
         for at in range(0, len(kept), self.piece_bytes):
             yield kept[at : at + self.piece_bytes]
-        if follow and len(self.stages) > 1:
+        if query.follow and len(self.stages) > 1:
             del self.stages[0]
+            if len(self.numbered) > 1:
+                del self.numbered[0]
             raise Unreachable("it restarts")
 
 
@@ -59,17 +68,22 @@ def follow(log: KeptLog, tail: int | None = None, seen: SeenLog | None = None) -
     losses: list[None] = []
 
     async def work() -> bytes:
-        pieces = follow_log(log.read, tail, ManualClock(), seen=seen, on_loss=lambda: losses.append(None))
-        return b"".join([piece async for piece in pieces])
+        query = LogQuery(tail, follow=True)
+        reader = LogReader(log.read, query, ManualClock(), seen=seen, on_loss=lambda: losses.append(None))
+        return b"".join([piece async for piece in reader.pieces()])
 
     return asyncio.run(asyncio.wait_for(work(), 10)), len(losses)
 
 
-@given(CUTS, st.integers(1, 3_000), st.none() | st.integers(1, 20))
+NUMBERED = st.lists(st.booleans(), min_size=1, max_size=4)
+
+
+@given(CUTS, st.integers(1, 3_000), st.none() | st.integers(1, 20), NUMBERED)
 def test_what_is_kept_comes_once_and_a_loss_is_told(
-    steps: list[tuple[int, int]], piece_bytes: int, tail: int | None
+    steps: list[tuple[int, int]], piece_bytes: int, tail: int | None, numbered: list[bool]
 ) -> None:
-    """``steps``: lines that are written until the next cut, and lines that are rotated away by then."""
+    """``steps``: lines that are written until the next cut, and lines that are rotated away by then. Managers
+    and agents of the previous release know no numbers, and may take turns with newer ones."""
     written, begin, stages = 30, 0, [(0, 30)]
     for more, rotated in steps:
         written += more
@@ -77,11 +91,16 @@ def test_what_is_kept_comes_once_and_a_loss_is_told(
         stages.append((begin, written))
     printed = range(0 if tail is None else 30 - tail, 30)
     expected, losses = [*printed], 0
-    for first, last in stages[1:]:
-        losses += first > expected[-1]
+    for number, (first, last) in enumerate(stages[1:], start=2):
+        # Without numbers, it is not known whether what is kept begins right behind what was seen.
+        is_exact = all((numbered + numbered[-1:] * number)[:number])
+        losses += first > expected[-1] + is_exact
         expected += range(max(first, expected[-1] + 1), last)
     log = KeptLog(
-        lines(written), [(first * len(LINE), last * len(LINE)) for first, last in stages], piece_bytes
+        lines(written),
+        [(first * len(LINE), last * len(LINE)) for first, last in stages],
+        piece_bytes,
+        numbered,
     )
     read, told = follow(log, tail)
     assert [int(line[5:10]) for line in read.splitlines()] == expected
@@ -92,10 +111,13 @@ def test_what_is_kept_comes_once_and_a_loss_is_told(
     st.lists(st.integers(1, 609), min_size=1, max_size=4).map(sorted),
     st.integers(1, 700),
     st.none() | st.integers(1, 5),
+    NUMBERED,
 )
-def test_log_that_is_cut_off_anywhere_comes_once(ends: list[int], piece_bytes: int, tail: int | None) -> None:
+def test_log_that_is_cut_off_anywhere_comes_once(
+    ends: list[int], piece_bytes: int, tail: int | None, numbered: list[bool]
+) -> None:
     whole, ends = lines(30), [end + 21 for end in ends]
-    log = KeptLog(whole, [(0, end) for end in [*ends, len(whole)]], piece_bytes)
+    log = KeptLog(whole, [(0, end) for end in [*ends, len(whole)]], piece_bytes, numbered)
     first = whole[: ends[0]]
     begins = 0 if tail is None else ends[0] - len(b"".join(first.splitlines(keepends=True)[-tail:]))
     # A line is unique, its first letters are not.
@@ -130,29 +152,76 @@ def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
     """It was begun again for ever: its beginning counted as if something had come, or the time after it."""
     clock, readings = ManualClock(), 0
 
-    async def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+    async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
         nonlocal readings
         readings += 1
-        yield b""
+        yield Begin(None)
         clock.advance(answer_s)
         raise Unreachable("it was cut off")
 
     async def work() -> list[bytes]:
-        return [piece async for piece in follow_log(read, None, clock)]
+        return [piece async for piece in LogReader(read, LogQuery(follow=True), clock).pieces()]
 
     with pytest.raises(Unreachable, match="it was cut off"):
         asyncio.run(asyncio.wait_for(work(), 10))
     assert readings == pytest.approx(log_following.OUTAGE_S / answer_s, abs=2)
 
 
+def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> None:
+    """Where it was cut off, bytes may be missing: what comes next tells, of the attempt that was newest
+    at first. Without progress it is an error."""
+    asked, answers = list[tuple[int | None, int | None]](), [(0, b"one\n"), (9, b"three\n"), (15, b"")]
+
+    async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
+        asked.append((offset, query.attempt))
+        begin, data = answers[len(asked) - 1]
+        yield Begin(begin, 2)
+        if data:
+            yield data
+        raise Unreachable("it was cut off")
+
+    losses, seen = list[int](), list[bytes]()
+
+    async def work() -> None:
+        on_loss = partial(losses.append, 1)
+        async for piece in LogReader(read, LogQuery(), ManualClock(), on_loss=on_loss).pieces():
+            seen.append(piece)
+
+    with pytest.raises(Unreachable, match="it was cut off"):
+        asyncio.run(asyncio.wait_for(work(), 10))
+    assert (asked, seen, len(losses)) == ([(0, None), (4, 2), (15, 2)], [b"one\n", b"three\n"], 1)
+
+
+@given(st.lists(st.binary(max_size=6)), st.lists(st.integers(1, 40)), st.data())
+def test_bytes_are_counted_behind_the_times_of_their_lines(
+    texts: list[bytes], sizes: list[int], data: st.DataObject
+) -> None:
+    """A reading begins with any line, and goes on behind any byte of it or of a later one."""
+    log_lines = [text.replace(b"\n", b" ") + b"\n" for text in texts]
+    whole, at = b"".join(log_lines), data.draw(st.integers(0, len(log_lines)))
+    begin = len(b"".join(log_lines[:at]))
+    first = data.draw(st.integers(begin, len(whole)))
+    reading = Numbered(begin, first, timed=True)
+    timed, shown = b"".join(TIME + line for line in log_lines[at:]), b""
+    for size in sizes:
+        shown += reading.feed(timed[:size])
+        timed = timed[size:]
+    shown += reading.feed(timed)
+    assert shown.replace(TIME, b"") == whole[first:]
+    assert (reading.number, reading.line) == (len(whole), len(whole))
+    assert shown.count(TIME) == whole[first - 1 : first].count(b"\n") * (first < len(whole)) + (
+        first == 0 < len(whole)
+    ) + max(whole[first:].count(b"\n") - 1, 0)
+
+
 def test_silent_log_is_followed_over_many_outages() -> None:
     """Between two of them it is connected for longer than one may last."""
     clock, readings = ManualClock(), 0
 
-    async def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+    async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
         nonlocal readings
         readings += 1
-        yield b""
+        yield Begin(None)
         if readings == 10:
             yield b"at last"
             return
@@ -160,7 +229,7 @@ def test_silent_log_is_followed_over_many_outages() -> None:
         raise Unreachable("it restarts")
 
     async def work() -> list[bytes]:
-        return [piece async for piece in follow_log(read, None, clock)]
+        return [piece async for piece in LogReader(read, LogQuery(follow=True), clock).pieces()]
 
     assert asyncio.run(asyncio.wait_for(work(), 10)) == [b"at last"]
 
@@ -174,9 +243,9 @@ def test_log_that_is_rotated_while_it_is_read_again() -> None:
     """A reading that began as before, and jumped over what was rotated away in the meantime."""
 
     class Jumps(KeptLog):
-        async def read(self, tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+        async def read(self, query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
             if self.readings != 1:
-                async for piece in super().read(tail, follow=follow):
+                async for piece in super().read(query, offset):
                     yield piece
                 return
             self.readings += 1
@@ -190,9 +259,9 @@ def test_log_that_is_rotated_while_it_is_read_again() -> None:
 
 def test_shorter_log_of_a_newer_attempt_is_printed() -> None:
     class Retried(KeptLog):
-        async def read(self, tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+        async def read(self, query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
             if len(self.stages) > 1:
-                async for piece in super().read(tail, follow=follow):
+                async for piece in super().read(query, offset):
                     yield piece
                 return
             self.readings += 1

@@ -22,12 +22,12 @@ from moorage.agent.kernel.start_trace import with_log_fields
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
-from moorage.agent.runtimes.timed_logs import TimedLogs
+from moorage.agent.runtimes.ranged_logs import RangedLogs
 from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
 from moorage.agent.state.log_times import LogRange
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.messages import LogRequest, Observation, Orders, OrdersDelta
+from moorage.common.link.messages import LogPiece, LogRequest, Observation, Orders, OrdersDelta
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -183,17 +183,20 @@ class KernelManager:
         """Sessions with a kernel here, ended kernels that are still reported included."""
         return frozenset(kernel.record.spec.session_id for kernel in self._kernels.values())
 
-    def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
-        """Open the log of a kernel. Raises ``NotFound`` if there is neither such a kernel nor its log."""
+    def open_log(self, request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
+        """Open the log of a kernel; a runtime that knows no numbers of bytes gives them alone. Raises
+        ``NotFound`` if there is neither such a kernel nor its log."""
         kernel_id, kernel = request.kernel_id, self._kernels.get(request.kernel_id)
-        wanted = LogRange(request.tail_lines, request.follow, request.timestamps, request.since_ms)
+        wanted = LogRange(
+            request.tail_lines, request.follow, request.timestamps, request.since_ms, request.offset
+        )
         if kernel is not None and kernel.record.handle is not None:
             runtime = self._context.runtimes.get(kernel.record.spec.runtime)
+            ranged: object = runtime
+            if isinstance(ranged, RangedLogs):
+                return ranged.log_range(kernel.record.handle, wanted)
             if runtime is not None and not wanted.needs_times:
                 return runtime.logs(kernel.record.handle, request.tail_lines, request.follow)
-            timed: object = runtime
-            if isinstance(timed, TimedLogs):
-                return timed.timed_logs(kernel.record.handle, wanted)
             if runtime is not None and not runtime.capabilities.node_processes:
                 raise NotFound(
                     f"runtime {runtime.name} keeps no times of logs",
@@ -208,7 +211,7 @@ class KernelManager:
                 raise NotFound(
                     f"this agent has no log of kernel {kernel_id}", next_step="it may have been pruned"
                 )
-        return self._context.logs.open(
+        return self._context.logs.read_range(
             kernel_id, wanted, lambda: kernel is not None and kernel.state not in policy.ENDED
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest
 from moorage.agent.state.logs import OutputLost
 from moorage.common.link.dial import BROKEN
-from moorage.common.link.messages import LogRequest, WorkspaceRequest
+from moorage.common.link.messages import LogPiece, LogRequest, WorkspaceRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
 from moorage.common.model.errors import MoorageError
@@ -35,7 +35,7 @@ async def send_log(
     stub: AgentLinkStub,
     metadata: Any,
     request: LogRequest,
-    open_log: Callable[[LogRequest], AsyncGenerator[bytes, None]],
+    open_log: Callable[[LogRequest], AsyncGenerator[bytes | LogPiece, None]],
 ) -> None:
     call = stub.SendLogs(metadata=metadata, timeout=None if request.follow else _LOG_TIMEOUT_S)
     current = asyncio.current_task()
@@ -51,14 +51,24 @@ async def send_log(
         await call.write(chunk(marks_end=True, timed=request.is_timed))
         try:
             async with aclosing(open_log(request)) as pieces:
-                async for data in pieces:
-                    for start in range(0, len(data), _CHUNK):
-                        await call.write(chunk(data[start : start + _CHUNK]))
+                is_told = False  # or it does not begin with a byte whose number is known
+                async for given in pieces:
+                    piece = given if isinstance(given, LogPiece) else LogPiece(given)
+                    if not is_told and piece.offset is not None:
+                        # In a message of its own: the log may stay silent for long.
+                        await call.write(chunk(offset=piece.offset))
+                    is_told = is_told or piece.offset is not None or bool(piece.data)
+                    for start in range(0, len(piece.data), _CHUNK):
+                        await call.write(chunk(piece.data[start : start + _CHUNK]))
         except OutputLost:
-            return  # without the mark of its end: the reader looks for the place, and tells the loss
+            # Without the mark of its end: the reader looks for the place, and tells the loss. In an orderly
+            # way, because a cancelled call would take what is in front of the gap with it.
+            pass
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))
-        await call.write(chunk(end=True))
+            await call.write(chunk(end=True))
+        else:
+            await call.write(chunk(end=True))
         await call.done_writing()
         await call
     except BROKEN:

@@ -18,7 +18,7 @@ import structlog
 
 from moorage.agent.outputs.store import OutputDamaged, OutputStore
 from moorage.agent.runtimes.batch.copying import CopyIn, CopyOut
-from moorage.common.link.messages import LogRequest
+from moorage.common.link.messages import LogPiece, LogRequest
 from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelInput, KernelSpec
@@ -26,7 +26,7 @@ from moorage.common.model.kernel import KernelInput, KernelSpec
 log = structlog.get_logger("moorage.agent.outputs")
 _RETRY_S = 2.0
 _DAMAGED_TRIES = 3
-OpenLog = Callable[[LogRequest], AsyncGenerator[bytes, None]]
+OpenLog = Callable[[LogRequest], AsyncGenerator[bytes | LogPiece, None]]
 
 
 class Link(Protocol):
@@ -119,7 +119,7 @@ class OutputService:
     def opener(self, open_log: OpenLog) -> OpenLog:
         """``open_log`` for logs, and these outputs."""
 
-        def opened(request: LogRequest) -> AsyncGenerator[bytes, None]:
+        def opened(request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
             return self._read(request) if request.output else open_log(request)
 
         return opened

@@ -36,10 +36,12 @@ from moorage.agent.runtimes.execution import (
 )
 from moorage.agent.runtimes.signals import SignalRefused, without_handler
 from moorage.agent.runtimes.simulated import SIGKILL, KernelScript, SimulatedKernel
+from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.log_writer import OUTPUT
-from moorage.agent.state.logs import LogStore
+from moorage.agent.state.logs import LogStore, data_of
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.pipe import Pipe
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
@@ -188,9 +190,11 @@ class FakeRuntime:
         }
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        return self._logs.read(
-            KernelId(handle.state["kernel_id"]), tail_lines, follow, lambda: self._alive(handle)
-        )
+        return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
+
+    def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
+        kernel_id = KernelId(handle.state["kernel_id"])
+        return self._logs.read_range(kernel_id, wanted, lambda: self._alive(handle))
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return self._logs.tail(KernelId(handle.state["kernel_id"]), max_bytes)

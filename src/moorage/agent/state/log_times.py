@@ -25,12 +25,18 @@ UNKNOWN_TIME = b"- "
 class LogRange:
     """What of a log is read: the last ``tail_lines`` lines (0: all) of what was written since ``since_ms``
     (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``: each line begins with
-    its time."""
+    its time. ``offset``: not what is in front of this byte, which with ``timestamps`` begins a line."""
 
     tail_lines: int = 0
     follow: bool = False
     timestamps: bool = False
     since_ms: int = 0
+    offset: int | None = None
+
+    @property
+    def tells_gaps(self) -> bool:
+        """Whether the reader knows what to do where bytes are missing: a follower looks for the place."""
+        return self.follow or self.offset is not None
 
     @property
     def needs_times(self) -> bool:
@@ -107,15 +113,18 @@ class TimedLines:
     """Lines with their time in front, from the first that was written since ``since_ms``. Pure.
 
     ``within``: the first piece begins within a line, which is left out where there is a ``since_ms``.
+    ``first``: the index of the first byte that was shown of the newest piece.
     """
 
     def __init__(self, wanted: LogRange, *, within: bool = False) -> None:
         self._stamps, self._since_ms = wanted.timestamps, wanted.since_ms
         self._within, self._skip = within, wanted.since_ms > 0
+        self.first = 0
 
     def feed(self, data: bytes, time_at: Callable[[int], int], precision_ms: int = 0) -> bytes:
         """The next piece, which may begin and end anywhere. ``time_at``: of the byte at an index of it."""
         shown, start = list[bytes](), 0
+        self.first = 0
         while start < len(data):
             end = data.find(b"\n", start) + 1 or len(data)
             if not self._within:
@@ -124,7 +133,9 @@ class TimedLines:
                     self._skip = False
                 if self._stamps and not self._skip:
                     shown.append(stamp(time_ms))
-            if not self._skip:
+            if self._skip:
+                self.first = end
+            else:
                 shown.append(data[start:end])
             self._within = data[end - 1] != 10
             start = end

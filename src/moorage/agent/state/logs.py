@@ -16,6 +16,7 @@ from pathlib import Path
 from moorage.agent.state.log_files import LogFile, log_paths, open_files, successor
 from moorage.agent.state.log_times import FileTimes, LogRange, TimedLines
 from moorage.agent.state.log_writer import OUTPUT, Log
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.errors import MoorageError, NotFound
 from moorage.common.model.ids import KernelId
 
@@ -44,6 +45,26 @@ class _Piece:
     def number(self) -> int | None:
         """That of its first byte; None: unknown."""
         return None if self.file.start is None else self.file.start + self.offset
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a reading begins. ``file``, which is open: None: there is none yet. ``number``: of the first
+    byte; None: unknown. ``within``: it may be within a line."""
+
+    file: LogFile | None
+    offset: int
+    number: int | None
+    within: bool = False
+
+    def take(self) -> LogFile | None:
+        """The file, which the caller closes."""
+        file, self.file = self.file, None
+        return file
+
+    def close(self) -> None:
+        if (file := self.take()) is not None:
+            file.close()
 
 
 class LogStore:
@@ -77,50 +98,35 @@ class LogStore:
                     break
         return tail_text(data, max_bytes)
 
-    async def read(
-        self, kernel_id: KernelId, tail_lines: int, follow: bool, is_running: Callable[[], bool]
-    ) -> AsyncGenerator[bytes, None]:
-        """The log from the last ``tail_lines`` lines on (0: all of it), and with ``follow`` what is appended
-        until ``is_running()`` is false. Rotation in the meantime loses nothing that a reader keeps up with;
-        one that follows and does not gets ``OutputLost`` at the place."""
-        start = self._find_start(kernel_id, tail_lines)
-        async with aclosing(self._pieces(kernel_id, start, follow, is_running)) as pieces:
-            async for piece in pieces:
-                if piece.lost and follow:
-                    raise OutputLost("the log was rotated while it could not be read")
-                yield piece.data
-
-    async def read_numbered(
-        self, kernel_id: KernelId, number: int, follow: bool, is_running: Callable[[], bool]
-    ) -> AsyncGenerator[tuple[int | None, bytes], None]:
-        """The log from the byte ``number`` on, or from the first one behind it that is kept. Each piece with
-        the number of its first byte: where that is not the next one, the bytes in between are lost. None: it
-        is not known, and all that is kept is read."""
-        start = self._find_number(kernel_id, number)
-        async with aclosing(self._pieces(kernel_id, start, follow, is_running)) as pieces:
-            async for piece in pieces:
-                yield piece.number, piece.data
-
-    def open(
+    async def read_range(
         self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
-    ) -> AsyncGenerator[bytes, None]:
-        """``read``, or where ``wanted`` asks for times ``read_timed``."""
+    ) -> AsyncGenerator[LogPiece, None]:
+        """What is ``wanted`` of a log, and with ``follow`` what is appended until ``is_running()`` is false.
+        Rotation in the meantime loses nothing that a reader keeps up with.
+
+        Pieces have the numbers of their first bytes, where these are known. An empty one tells in front of
+        all others where the log begins, unless that depends on times.
+
+        Raises ``NotFound`` if times are wanted and none were kept. Where bytes are missing, a reader that
+        knows of gaps gets ``OutputLost``; any other gets what is kept behind them.
+        """
         if wanted.needs_times:
-            return self.read_timed(kernel_id, wanted, is_running)
-        return self.read(kernel_id, wanted.tail_lines, wanted.follow, is_running)
-
-    async def read_timed(
-        self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
-    ) -> AsyncGenerator[bytes, None]:
-        """The lines of a log by the times at which they were written. Raises ``NotFound`` if none were
-        kept, and ``OutputLost`` as ``read``."""
-        file, offset, within = await asyncio.to_thread(self._find_timed_start, kernel_id, wanted)
-        lines, times, timed = TimedLines(wanted, within=within), None, None
+            place = await asyncio.to_thread(self._place, kernel_id, wanted)
+            lines = TimedLines(wanted, within=place.within)
+        else:
+            place, lines = self._place(kernel_id, wanted), None
+        times: FileTimes | None = None
+        timed: LogFile | None = None
         try:
-            async with aclosing(self._pieces(kernel_id, (file, offset), wanted.follow, is_running)) as pieces:
+            async with aclosing(self._pieces(kernel_id, place, wanted.follow, is_running)) as pieces:
+                if not wanted.since_ms:
+                    yield LogPiece(b"", place.number)
                 async for piece in pieces:
-                    if piece.lost and wanted.follow:
+                    if piece.lost and wanted.tells_gaps:
                         raise OutputLost("the log was rotated while it could not be read")
+                    if lines is None:
+                        yield LogPiece(piece.data, piece.number)
+                        continue
                     if times is not None and timed is piece.file:
                         times.refresh()
                     else:
@@ -128,25 +134,24 @@ class LogStore:
                             times.close()
                         times, timed = await _open_times(piece.file), piece.file
                     if shown := _timed(lines, times, piece):
-                        yield shown
+                        yield LogPiece(shown, None if piece.number is None else piece.number + lines.first)
         finally:
+            place.close()
             if times is not None:
                 times.close()
 
     async def _pieces(
-        self,
-        kernel_id: KernelId,
-        start: tuple[LogFile | None, int],
-        follow: bool,
-        is_running: Callable[[], bool],
+        self, kernel_id: KernelId, place: _Place, follow: bool, is_running: Callable[[], bool]
     ) -> AsyncGenerator[_Piece, None]:
-        (file, offset), lost = start, False
+        file, offset, lost = place.take(), place.offset, False
         try:
             while True:
                 # Checked before reading, so that output written before the end is not missed.
                 is_following = follow and is_running()
                 if file is None:
-                    file, offset = self._find_start(kernel_id, 0)
+                    first = self._place(kernel_id, LogRange())
+                    file, offset = first.take(), first.offset
+                    lost = file is not None and (file.start or 0) > (place.number or 0)
                 while file is not None:
                     while data := file.read(offset):
                         offset += len(data)
@@ -167,40 +172,19 @@ class LogStore:
             if file is not None:
                 file.close()
 
-    def _find_timed_start(self, kernel_id: KernelId, wanted: LogRange) -> tuple[LogFile | None, int, bool]:
-        """Where to begin, and whether that may be within a line. Raises ``NotFound``."""
+    def _place(self, kernel_id: KernelId, wanted: LogRange) -> _Place:
+        """Where ``wanted`` begins. Raises ``NotFound``."""
         with open_files(self.folder(kernel_id)) as files:
-            indexes = [file.open_times() for file in files]
-            try:
-                if not any(indexes) and any(file.size for file in files):
-                    raise NotFound(
-                        "no times of this log were kept: its runtime keeps none, "
-                        "or an older release started it",
-                        next_step="leave out --timestamps and --since",
-                    )
-                at, offset, within = _timed_place(files, indexes, wanted)
-                return files.pop(at) if files else None, offset, within
-            finally:
-                for index in filter(None, indexes):
-                    index.close()
-
-    def _find_start(self, kernel_id: KernelId, tail_lines: int) -> tuple[LogFile | None, int]:
-        with open_files(self.folder(kernel_id)) as files:
-            at, offset = _place_of_last_lines(files, tail_lines)
-            return (files.pop(at) if files else None), offset
-
-    def _find_number(self, kernel_id: KernelId, number: int) -> tuple[LogFile | None, int]:
-        with open_files(self.folder(kernel_id)) as files:
+            if wanted.needs_times:
+                at, offset, within = _find_times(files, wanted)
+            else:
+                at, offset, within = *_place_of_last_lines(files, wanted.tail_lines), False
+            if wanted.offset and (numbered := _place_of_number(files, wanted.offset)) > (at, offset):
+                at, offset, within = *numbered, False
             if not files:
-                return None, 0
-            if files[-1].start is None:
-                return files.pop(0), 0
-            starts = [-1 if file.start is None else file.start for file in files]
-            at = max(bisect_right(starts, number) - 1, 0)
-            offset = max(number - max(starts[at], 0), 0)
-            if at + 1 < len(files) and offset > files[at].size:
-                at, offset = at + 1, 0
-            return files.pop(at), offset
+                return _Place(None, 0, wanted.offset or 0)
+            file = files.pop(at)
+            return _Place(file, offset, None if file.start is None else file.start + offset, within)
 
     def prune(self, live: Collection[KernelId], keep: int = KEEP_KERNELS) -> None:
         """Delete the logs of removed kernels except the newest ``keep``."""
@@ -209,6 +193,21 @@ class LogStore:
         removed = [path for path in self.root.iterdir() if path.name not in live]
         for path in sorted(removed, key=_modified_at, reverse=True)[keep:]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _find_times(files: list[LogFile], wanted: LogRange) -> tuple[int, int, bool]:
+    """As ``_timed_place``. Raises ``NotFound``."""
+    indexes = [file.open_times() for file in files]
+    try:
+        if not any(indexes) and any(file.size for file in files):
+            raise NotFound(
+                "no times of this log were kept: its runtime keeps none, or an older release started it",
+                next_step="leave out --timestamps and --since",
+            )
+        return _timed_place(files, indexes, wanted)
+    finally:
+        for index in filter(None, indexes):
+            index.close()
 
 
 async def _open_times(file: LogFile) -> FileTimes | None:
@@ -230,6 +229,19 @@ def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
     return 0, 0
 
 
+def _place_of_number(files: list[LogFile], number: int) -> tuple[int, int]:
+    """The index of the file that has the byte ``number``, or else the first one behind it that is kept, and
+    the offset there. Of files without numbers: the beginning of the first."""
+    if not files or files[-1].start is None:
+        return 0, 0
+    starts = [-1 if file.start is None else file.start for file in files]
+    at = max(bisect_right(starts, number) - 1, 0)
+    offset = max(number - max(starts[at], 0), 0)
+    if at + 1 < len(files) and offset >= files[at].size:
+        return at + 1, 0  # also behind the last byte in front of a gap
+    return at, offset
+
+
 def _timed_place(
     files: list[LogFile], indexes: list[FileTimes | None], wanted: LogRange
 ) -> tuple[int, int, bool]:
@@ -247,6 +259,14 @@ def _timed_place(
             return at, offset, False
     end = files[-1].size
     return len(files) - 1, max(end - 1, 0), end > 0
+
+
+async def data_of(pieces: AsyncGenerator[LogPiece, None]) -> AsyncGenerator[bytes, None]:
+    """Without the numbers, and the pieces that have nothing else."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece.data:
+                yield piece.data
 
 
 def _timed(lines: TimedLines, times: FileTimes | None, piece: _Piece) -> bytes:

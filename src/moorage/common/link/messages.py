@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from moorage.common.link.log_request import LogPiece as LogPiece
 from moorage.common.link.log_request import LogRequest as LogRequest
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DoubtfulJob, KernelSpec, Reloaded, SiteNodes

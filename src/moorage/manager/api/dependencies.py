@@ -10,6 +10,7 @@ from typing import Protocol
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.server import DEFAULT_LIMITS, Limits
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.spec import SessionSpec
 from moorage.common.telemetry import TraceSink
@@ -186,10 +187,12 @@ class LogSource(Protocol):
         hostname: str,
         timestamps: bool,
         since_ms: int,
-    ) -> AsyncIterator[bytes]:
+        offset: int | None,
+    ) -> AsyncIterator[LogPiece]:
         """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
         ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output. ``timestamps``:
-        lines begin with their times. ``since_ms``: unix time of the first; 0: any.
+        lines begin with their times. ``since_ms``: unix time of the first; 0: any. ``offset``: from this byte
+        on, and no further than to where bytes are missing. Pieces tell the numbers of their first bytes.
 
         Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled when the
         client disconnects.

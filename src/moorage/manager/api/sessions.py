@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import BeforeValidator, Field
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model import features
 from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import Infeasible, MoorageError
@@ -37,6 +38,12 @@ _LOG_HEADERS = {
     "X-Accel-Buffering": "no",
     "X-Content-Type-Options": "nosniff",
 }
+
+# Of an answer: the number of its first byte, of those that the kernel has written. Of a request: from which
+# one on.
+OFFSET = "X-Moorage-Log-Offset"
+# Of an answer: whose log it is. Each attempt has its own numbers.
+ATTEMPT = "X-Moorage-Log-Attempt"
 
 # The response of a request once its headers are sent; its status cannot change after that.
 STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
@@ -81,6 +88,18 @@ class LogQuery(Model):
     timestamps: bool = Field(False, description="Put the time in front of each line: RFC 3339, in UTC.")
     since: Annotated[
         Timestamp | None, Field(description="Only what was written since. Of runtimes that keep times.")
+    ] = None
+    offset: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            lt=1 << 63,
+            description="From this byte of the log on, or from the first one behind it that is kept: the "
+            "header `X-Moorage-Log-Offset` of the answer has its number, and `X-Moorage-Log-Attempt` that of "
+            "the attempt whose bytes are counted. The answer breaks off where bytes are missing, also if it "
+            "is not followed. A line begins here, where there are `timestamps`. The same header of the "
+            "request says the same, and an older manager ignores it.",
+        ),
     ] = None
 
 
@@ -200,44 +219,74 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
         hostname=query.kernel,
         timestamps=query.timestamps,
         since_ms=0 if query.since is None else max(1, round(query.since.timestamp() * 1000)),
+        offset=_offset_of(call),
     )
-    second: asyncio.Task[bytes | MoorageError | None] | None = None
+    begin = _Begin()
+    beginning: asyncio.Task[LogPiece | MoorageError | None] | None = None
     try:
         # What goes wrong until the agent answers, however late, is a problem, and no answer that breaks off.
-        chunk = await _next(chunks)
+        chunk = await begin.next(chunks)
+        if isinstance(chunk, LogPiece) and not chunk.data:
+            # In a task of its own, so that the timeout does not cancel the read.
+            beginning = spawn("api.logs", begin.data(chunks))
+            await asyncio.wait({beginning}, timeout=FIRST_CHUNK_S)
+            if beginning.done():
+                chunk = beginning.result()
         if isinstance(chunk, MoorageError):
             raise chunk
-        if chunk == b"":
-            # In a task of its own, so that the timeout does not cancel the read.
-            second = spawn("api.logs", _next(chunks))
-            await asyncio.wait({second}, timeout=FIRST_CHUNK_S)
-            if second.done() and isinstance(failure := second.result(), MoorageError):
-                raise failure
-        response = web.StreamResponse(headers=_LOG_HEADERS)
+        response = web.StreamResponse(headers=_LOG_HEADERS | begin.headers())
         response.enable_chunked_encoding()
         await response.prepare(call.request)
         call.request[STREAM] = response
-        if second is not None:
-            chunk = await second
+        if beginning is not None:
+            chunk = await beginning
         while chunk is not None:
             if isinstance(chunk, MoorageError):
                 raise chunk
-            if chunk:
-                await response.write(chunk)
-            chunk = await _next(chunks)
+            if chunk.data:
+                await response.write(chunk.data)
+            chunk = await begin.next(chunks)
         await response.write_eof()
         return response
     finally:
-        await cancel_and_wait(second)
+        await cancel_and_wait(beginning)
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()
 
 
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | MoorageError | None:
-    """The next chunk, None at the end, or the error."""
-    try:
-        return await anext(chunks)
-    except StopAsyncIteration:
-        return None
-    except MoorageError as error:
-        return error
+def _offset_of(call: Call[None, LogQuery]) -> int | None:
+    given = call.request.headers.get(OFFSET, "")
+    if call.query.offset is None and given.isdecimal() and len(given) < 19:
+        return int(given)
+    return call.query.offset
+
+
+class _Begin:
+    """Reads pieces of a log, and keeps in mind with which byte of which attempt it begins."""
+
+    def __init__(self) -> None:
+        self._offset: int | None = None
+        self._attempt = 0
+
+    def headers(self) -> dict[str, str]:
+        found = {} if self._offset is None else {OFFSET: str(self._offset)}
+        return found | ({ATTEMPT: str(self._attempt)} if self._attempt else {})
+
+    async def next(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
+        """The next piece, None at the end, or the error."""
+        try:
+            piece = await anext(chunks)
+        except StopAsyncIteration:
+            return None
+        except MoorageError as error:
+            return error
+        if self._offset is None:
+            self._offset = piece.offset
+        self._attempt = piece.attempt
+        return piece
+
+    async def data(self, chunks: AsyncIterator[LogPiece]) -> LogPiece | MoorageError | None:
+        """The next piece that is not empty, None at the end, or the error."""
+        while isinstance(piece := await self.next(chunks), LogPiece) and not piece.data:
+            pass
+        return piece

@@ -14,7 +14,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pipe import Pipe
-from moorage.common.link.messages import LogRequest
+from moorage.common.link.messages import LogPiece, LogRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
@@ -55,51 +55,48 @@ class LogBroker:
         hostname: str = MAIN,
         timestamps: bool = False,
         since_ms: int = 0,
-    ) -> AsyncIterator[bytes]:
+        offset: int | None = None,
+    ) -> AsyncIterator[LogPiece]:
         """The log of a kernel of the session's newest attempt, or of ``attempt``; with ``follow`` until the
         kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time of each line in
-        front of it. ``since_ms``: unix time of the first line; 0: any.
+        front of it. ``since_ms``: unix time of the first line; 0: any. ``offset``: from this byte on, or from
+        the first one behind it that is kept, and no further than to where bytes are missing; None: neither.
 
-        An empty chunk comes first once the agent of a kernel that lives answers, and before that while there
-        is no kernel yet: until then a reader's answer must not begin. Before any other chunk, raises
-        ``NotFound`` if there is no log yet, or none with times; ``AgentUnreachable`` if the agent does not
-        respond through any manager and there is no stored part of the log; and ``Conflict`` if it is too old
-        for times. Without a byte, ``NotFound`` with the cause tells that the kernel has failed before it ran.
+        An empty piece comes first once the agent of a kernel that lives answers, and before that while there
+        is no kernel yet: until then a reader's answer must not begin. Of an agent that knows the numbers of
+        bytes, the first piece with an ``offset`` tells with which byte the answer begins.
+
+        Before any other piece, raises ``NotFound`` if there is no log yet, or none with times;
+        ``AgentUnreachable`` if the agent does not respond through any manager and there is no stored part of
+        the log; and ``Conflict`` if it is too old for times. Without a byte, ``NotFound`` with the cause
+        tells that the kernel has failed before it ran.
         """
         _require_hostname(session, hostname)
         kernel = _kernel(session, follow, attempt, hostname)
         if kernel is None:
-            yield b""
+            yield LogPiece(b"")
         while kernel is None:
             await asyncio.sleep(POLL_S)
             session = await self._store.sessions.get(scope, session.id)
             kernel = _kernel(session, follow, attempt, hostname)
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
-        request = replace(request, timestamps=timestamps, since_ms=since_ms)
-        chunks, identified, started = self._ask(agent_id, request), False, False
+        request = replace(request, timestamps=timestamps, since_ms=since_ms, offset=offset)
+        answer = _Answer(request, kernel)
         try:
-            async with aclosing(chunks):
+            async with aclosing(self._ask(agent_id, request)) as chunks:
                 async for chunk in chunks:
-                    if chunk.error:
-                        raise NotFound(chunk.error)
-                    if request.is_timed and not identified and not chunk.timed:
-                        raise _too_old(agent_id)
-                    # The first one may only tell whose log it is. The log of a kernel that has ended tells
-                    # at once whether there is anything in it: an answer without it need not begin.
-                    if chunk.data or not (identified or kernel.status in TERMINAL):
-                        yield chunk.data
-                    identified = True
-                    started = started or bool(chunk.data)
-            if not started and (failed := await self._failed(scope, session, kernel, follow)):
+                    if (piece := answer.piece(chunk)) is not None:
+                        yield piece
+            if not answer.has_data and (failed := await self._failed(scope, session, kernel, follow)):
                 raise _never_ran(session, failed)
         except (NotFound, AgentUnreachable) as error:
             goes_on = follow and session.status not in TERMINAL
-            if started or goes_on or request.is_timed or not kernel.log_tail:
-                if isinstance(error, NotFound) and not started:
+            if answer.is_final or goes_on or not kernel.log_tail:
+                if isinstance(error, NotFound) and not answer.has_data:
                     raise _without_log(session, error) from None
                 raise
-            yield kernel.log_tail.encode()
+            yield LogPiece(kernel.log_tail.encode())
 
     async def _failed(
         self, scope: Scope, session: SessionView, kernel: KernelView, follow: bool
@@ -183,6 +180,40 @@ def _require_hostname(session: SessionView, hostname: str) -> None:
             f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(hostnames)}",
             next_step=f"`moorage describe {session.name}` lists them",
         )
+
+
+class _Answer:
+    """What an agent has said so far. ``has_data``: a byte of the log.
+
+    ``is_final``: what is stored of the log is none instead: it has no numbers and no times, and does not go
+    on where an answer was cut off.
+    """
+
+    def __init__(self, request: LogRequest, kernel: KernelView) -> None:
+        self._request, self._agent_id, self._attempt = request, kernel.agent_id or "", kernel.attempt
+        self._is_live = kernel.status not in TERMINAL
+        self._place: int | None = None
+        self._is_identified = self.has_data = False
+        self.is_final = request.is_timed or bool(request.offset)
+
+    def piece(self, chunk: agent_pb2.LogChunk) -> LogPiece | None:
+        """What is passed on of ``chunk``. Raises ``NotFound``, ``Conflict``."""
+        if chunk.error:
+            raise NotFound(chunk.error)
+        if self._request.is_timed and not self._is_identified and not chunk.timed:
+            raise _too_old(self._agent_id)
+        if chunk.HasField("offset"):
+            self._place, self.is_final = chunk.offset, True
+        # The first one only tells whose log it is, another one where it begins. The log of a kernel that has
+        # ended tells at once whether there is anything in it: an answer without it need not begin.
+        tells = self._is_live and (self._place is not None or not self._is_identified)
+        self._is_identified = True
+        if not chunk.data and not tells:
+            return None
+        place, self._place = self._place, None
+        self.has_data = self.has_data or bool(chunk.data)
+        self.is_final = self.is_final or self.has_data
+        return LogPiece(chunk.data, place, self._attempt)
 
 
 def _kernel(session: SessionView, follow: bool, attempt: int | None, hostname: str) -> KernelView | None:

@@ -12,6 +12,7 @@ from moorage.common.model.status import SessionType
 # Those that are stored only if they are used. ``user_labels`` is a column.
 OF_SESSIONS = frozenset(
     {
+        "checkpoint",
         "idle",
         "job",
         "lease_s",

@@ -10,6 +10,7 @@ from memory_pages import page
 from scripted_session import CREATED_AT, ROOT, ScriptedSession
 
 from moorage.common.aio.clock import Clock
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound, PreconditionFailed
 from moorage.common.model.ids import SessionId
 from moorage.common.model.labels import Selector, matches
@@ -183,12 +184,13 @@ class MemorySessions:
         hostname: str,
         timestamps: bool = False,
         since_ms: int = 0,
-    ) -> AsyncIterator[bytes]:
-        """The scripted log."""
+        offset: int | None = None,
+    ) -> AsyncIterator[LogPiece]:
+        """The scripted log, as of an agent that knows no numbers of bytes."""
         scripted = self.one(session.id, scope)
         lines = b"".join(scripted.log).splitlines(keepends=True)
         for piece in lines[-tail_lines:] if tail_lines else scripted.log:
-            yield piece
+            yield LogPiece(piece)
             if scripted.log_breaks:
                 scripted.log_breaks -= 1
                 del scripted.log[: scripted.log_rotates]

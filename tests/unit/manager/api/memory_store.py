@@ -18,6 +18,7 @@ from memory_sessions import MemoryEndpoints, MemorySessions
 from memory_usage import MemoryBudgets, MemoryLimits, MemoryUsage, MemoryUsageRecords
 
 from moorage.common.aio.clock import Clock
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.errors import (
     Conflict,
     MoorageError,
@@ -309,19 +310,20 @@ class MemoryLogs:
         hostname: str,
         timestamps: bool = False,
         since_ms: int = 0,
-    ) -> AsyncIterator[bytes]:
+        offset: int | None = None,
+    ) -> AsyncIterator[LogPiece]:
         self.requests.append((session.name, tail_lines, follow))
         try:
             if not self.chunks:
-                yield b""  # the agent has answered
+                yield LogPiece(b"")  # the agent has answered
             for chunk in self.chunks:
                 if isinstance(chunk, Exception):
                     raise chunk
-                yield chunk
+                yield LogPiece(chunk)
             while follow and (item := await self.more.get()) is not None:
                 if isinstance(item, MoorageError):
                     raise item
-                yield item
+                yield LogPiece(item)
         finally:
             self.closed.set()
 

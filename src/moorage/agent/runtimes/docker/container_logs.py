@@ -30,6 +30,7 @@ from moorage.agent.state.log_times import LogRange
 from moorage.agent.state.log_writer import Log
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.docker")
@@ -308,13 +309,13 @@ class ContainerLogs:
 
     async def read(
         self, kernel_id: KernelId, container: str, wanted: LogRange
-    ) -> AsyncGenerator[bytes, None]:
-        """Raises ``NotFound`` if ``wanted`` needs times, and the log has none."""
+    ) -> AsyncGenerator[LogPiece, None]:
+        """As ``LogStore.read_range``."""
         copy = await self._caught_up(kernel_id, container)
-        source = self._store.open(kernel_id, wanted, lambda: not copy.is_over)
+        source = self._store.read_range(kernel_id, wanted, lambda: not copy.is_over)
         async with aclosing(source) as pieces:
-            async for data in pieces:
-                yield data
+            async for piece in pieces:
+                yield piece
 
     async def tail(self, kernel_id: KernelId, container: str, max_bytes: int) -> str:
         """The end of the log, as ``Runtime.log_tail``."""

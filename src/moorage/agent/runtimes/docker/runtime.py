@@ -57,8 +57,9 @@ from moorage.agent.runtimes.docker.validation import validate
 from moorage.agent.runtimes.execution import Command, Execution
 from moorage.agent.runtimes.host_names import resolve_hosts
 from moorage.agent.state.log_times import LogRange
-from moorage.agent.state.logs import LogStore
+from moorage.agent.state.logs import LogStore, data_of
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
@@ -216,9 +217,9 @@ class DockerRuntime:
         return await self._meter.measure({kernel_id: _container_id(h) for kernel_id, h in handles.items()})
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        return self.timed_logs(handle, LogRange(tail_lines, follow))
+        return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
-    def timed_logs(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[bytes, None]:
+    def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
         return self._logs.read(_kernel_id(handle), _container_id(handle), wanted)
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import structlog
@@ -36,9 +37,11 @@ from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.submission import Submitter
 from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob, shown
 from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S
-from moorage.agent.state.logs import LogStore
+from moorage.agent.state.log_times import LogRange
+from moorage.agent.state.logs import LogStore, data_of
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import DoubtfulJob, SiteNodes
 from moorage.common.model.service_ports import ServicePort
@@ -221,22 +224,24 @@ class HeappeRuntime:
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
         return {}
 
-    async def logs(
-        self, handle: Handle, tail_lines: int = 0, follow: bool = False
-    ) -> AsyncGenerator[bytes, None]:
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
+
+    async def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
         kernel_id, _ = _ids(handle)
         job = await self.book.job(kernel_id)
         ended = job is None
         if job is not None:
             await self._logs.pull_quietly(job)
-        pulling = spawn(f"heappe.log.{kernel_id}", self._keep_pulling(job)) if job and follow else None
+        pulling = spawn(f"heappe.log.{kernel_id}", self._keep_pulling(job)) if job and wanted.follow else None
 
         def is_running() -> bool:
             return not ended and pulling is not None and not pulling.done()
 
         try:
-            async for data in self._store.read(kernel_id, tail_lines, follow, is_running):
-                yield data
+            async with aclosing(self._store.read_range(kernel_id, wanted, is_running)) as pieces:
+                async for piece in pieces:
+                    yield piece
         finally:
             await cancel_and_wait(pulling)
 

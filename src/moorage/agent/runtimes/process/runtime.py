@@ -51,7 +51,9 @@ from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_
 from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.runtimes.process.signals import deliver
 from moorage.agent.runtimes.process.usage import ProcessMeter
-from moorage.agent.state.logs import LogStore
+from moorage.agent.state.log_times import LogRange
+from moorage.agent.state.logs import LogStore, data_of
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import ServicePort, encode_ports
@@ -182,8 +184,11 @@ class ProcessRuntime:
         return await asyncio.to_thread(self._meter.measure, roots)
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
+
+    def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
         shim = self._directories.shim_of(handle)
-        return self._logs.read(kernel_id_of(handle), tail_lines, follow, lambda: procfs.alive(*shim))
+        return self._logs.read_range(kernel_id_of(handle), wanted, lambda: procfs.alive(*shim))
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return self._logs.tail(kernel_id_of(handle), max_bytes)

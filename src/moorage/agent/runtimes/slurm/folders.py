@@ -25,6 +25,7 @@ from moorage.agent.state import log_writer
 from moorage.agent.state.log_files import is_renamed, log_paths
 from moorage.agent.state.log_times import LogRange, set_inode
 from moorage.agent.state.logs import LogStore
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 HEARTBEAT = "heartbeat"
@@ -152,8 +153,8 @@ class JobFolders:
 
     def open_log(
         self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
-    ) -> AsyncGenerator[bytes, None]:
-        return self.log_store(kernel_id).open(
+    ) -> AsyncGenerator[LogPiece, None]:
+        return self.log_store(kernel_id).read_range(
             kernel_id, wanted, lambda: is_running() and not self.has_exited(kernel_id)
         )
 

@@ -36,8 +36,10 @@ from moorage.agent.runtimes.slurm.interpretation import Job, Marks, interpret
 from moorage.agent.runtimes.slurm.job_options import JobDefaults, sbatch_options
 from moorage.agent.runtimes.slurm.listing import JobListing
 from moorage.agent.state.log_times import LogRange
+from moorage.agent.state.logs import data_of
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import DoubtfulJob
 from moorage.common.model.service_ports import ServicePort, port_token
@@ -271,9 +273,9 @@ class SlurmRuntime:
         return {}
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        return self.timed_logs(handle, LogRange(tail_lines, follow))
+        return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
-    def timed_logs(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[bytes, None]:
+    def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
         kernel_id, name = _ids(handle)
         return self._folders.open_log(kernel_id, wanted, lambda: self._last.get(name) not in _ENDED)
 

@@ -424,7 +424,7 @@ class Contact(_message.Message):
     def __init__(self, sent_at: _Optional[int] = ...) -> None: ...
 
 class LogRequest(_message.Message):
-    __slots__ = ("request_id", "kernel_id", "tail_lines", "follow", "output", "session_id", "timestamps", "since_ms")
+    __slots__ = ("request_id", "kernel_id", "tail_lines", "follow", "output", "session_id", "timestamps", "since_ms", "offset")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     TAIL_LINES_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +433,7 @@ class LogRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kernel_id: str
     tail_lines: int
@@ -441,7 +442,8 @@ class LogRequest(_message.Message):
     session_id: str
     timestamps: bool
     since_ms: int
-    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ..., output: _Optional[str] = ..., session_id: _Optional[str] = ..., timestamps: _Optional[bool] = ..., since_ms: _Optional[int] = ...) -> None: ...
+    offset: int
+    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ..., output: _Optional[str] = ..., session_id: _Optional[str] = ..., timestamps: _Optional[bool] = ..., since_ms: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class OutputRequest(_message.Message):
     __slots__ = ("agent_id", "kernel_id", "session_id", "output")
@@ -565,20 +567,22 @@ class ProxyAddresses(_message.Message):
     def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("request_id", "data", "error", "end", "marks_end", "timed")
+    __slots__ = ("request_id", "data", "error", "end", "marks_end", "timed", "offset")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MARKS_END_FIELD_NUMBER: _ClassVar[int]
     TIMED_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     data: bytes
     error: str
     end: bool
     marks_end: bool
     timed: bool
-    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., error: _Optional[str] = ..., end: _Optional[bool] = ..., marks_end: _Optional[bool] = ..., timed: _Optional[bool] = ...) -> None: ...
+    offset: int
+    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., error: _Optional[str] = ..., end: _Optional[bool] = ..., marks_end: _Optional[bool] = ..., timed: _Optional[bool] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class LogAck(_message.Message):
     __slots__ = ()
