@@ -203,6 +203,13 @@ MUTATIONS = (
         ("tests/unit/common/test_site_settings.py",),
     ),
     Mutation(
+        "a walltime that is short for its model is not told",
+        "manager/explain/site_queue.py",
+        "if serves_s >= SHORT * found.walltime_s:",
+        "if True:",
+        ("tests/unit/manager/test_walltime.py", "-k", "short"),
+    ),
+    Mutation(
         "a job is cancelled each second until it ends",
         "agent/runtimes/heappe/interpretation.py",
         "return was_lost or now - last[1] >= CANCEL_AGAIN_S",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,8 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import TERMINAL, Status
+from moorage.common.views.resources import SessionView
+from moorage.manager.explain.site_queue import explain_short
 from moorage.manager.serving.lifetime import (
     LAST_S,
     holds_next,
@@ -246,6 +249,26 @@ def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> N
     served_s = 0.9 * walltime_s - load_s - walltime_s / 40
     in_queue = 1 + queue * walltime_s / served_s
     assert site.submitted <= 10 * walltime_s / served_s + in_queue + 1
+
+
+@pytest.mark.parametrize(
+    ("walltime_s", "load_s", "told"),
+    [
+        (3600, 30, ""),
+        (120, 5, ""),
+        (120, 30, "its model loads for 30s, so a job serves for 1m18s of it; a longer hpc.walltime_s"),
+        (600, 600, "its model loads for 10m00s, so a job may not serve at all"),
+    ],
+)
+def test_a_walltime_that_is_short_for_its_model_is_told(walltime_s: float, load_s: float, told: str) -> None:
+    site = Site(walltime_s, lambda _: 0.0, 1.0, history(0.0, load_s))
+    while not site.ready:
+        site.step(1)
+    given: dict[str, Any] = {"id": site.jobs[0].session_id, "status": Status.RUNNING, "resource_group": "hpc"}
+    view = SessionView.model_construct(**given)
+    found = explain_short(view, site.endpoint)
+    assert told in found
+    assert bool(found) is bool(told)
 
 
 @pytest.mark.parametrize("walltime_s", [120, 3600])

@@ -28,7 +28,7 @@ from moorage.manager.explain.pending import (
     probe_placement,
     waits_for_time,
 )
-from moorage.manager.explain.site_queue import explain_late, explain_queued, history_text
+from moorage.manager.explain.site_queue import explain_late, explain_queued, explain_short, history_text
 from moorage.manager.explain.unreachable import explain_unreachable
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
@@ -108,8 +108,10 @@ class ExplanationService:
         now, session_id = self._clock.now(), SessionId(session.id)
         endpoint = await self._store.replicas.endpoint_of(scope, session_id)
         if session.status is Status.RUNNING:
-            late = explain_late(session, endpoint, now) if endpoint is not None else ""
-            return outlook.model_copy(update={"text": f"{outlook.text}; {late}"}) if late else outlook
+            if endpoint is None:
+                return outlook
+            more = explain_late(session, endpoint, now), explain_short(session, endpoint)
+            return outlook.model_copy(update={"text": "; ".join(filter(None, (outlook.text, *more)))})
         group = session.resource_group
         history = endpoint.starts.get(group) if endpoint is not None else None
         history = history or await self._store.replicas.start_history(group)

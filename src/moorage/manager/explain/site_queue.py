@@ -11,7 +11,7 @@ from moorage.common.model.reasons import REASONS
 from moorage.common.model.status import Status
 from moorage.common.views.pending import PendingExplanation
 from moorage.common.views.resources import SessionView, SiteNodesView
-from moorage.manager.serving.lifetime import holds_next, late_successor
+from moorage.manager.serving.lifetime import SHORT, holds_next, late_successor, served_s
 from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 
 
@@ -69,4 +69,23 @@ def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime
     expected = f"for {late[1]:%Y-%m-%d %H:%M} UTC" if late[1] is not None else "at an unknown time"
     return (
         f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and its successor is expected {expected}"
+    )
+
+
+def explain_short(session: SessionView, endpoint: EndpointSnapshot) -> str:
+    """For people; "" unless much of the walltime of this replica is spent on loading its model."""
+    history = endpoint.starts.get(session.resource_group)
+    found = next((r for r in endpoint.replicas if r.session_id == session.id), None)
+    if session.status is not Status.RUNNING or history is None or found is None or found.walltime_s is None:
+        return ""
+    serves_s = served_s(found, history.load_p90_s)
+    if serves_s >= SHORT * found.walltime_s:
+        return ""
+    walltime, load = (format_duration(round(s)) for s in (found.walltime_s, history.load_p90_s))
+    serves = (
+        f"serves for {format_duration(round(serves_s))} of it" if serves_s > 0 else "may not serve at all"
+    )
+    return (
+        f"its walltime of {walltime} is short: its model loads for {load}, so a job {serves}; a longer "
+        "hpc.walltime_s costs fewer jobs"
     )

@@ -20,6 +20,8 @@ LATEST = 0.9
 MARGIN_S = 60.0
 # A job that has no successor gets no new requests in so much of its walltime, at the most.
 LAST_S = 30.0
+# A walltime is short for its model if a job serves for less than this part of it.
+SHORT = 0.75
 
 
 def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
@@ -85,6 +87,12 @@ def _job_successor_due_at(
     else:
         return None
     return max(earliest_at, ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s)))
+
+
+def served_s(r: ReplicaSnapshot, load_s: float) -> float:
+    """For how long a job serves at least, while queues are what they were: its walltime without its load and
+    what it leaves to its successor."""
+    return r.successor_at * (r.walltime_s or 0.0) - load_s
 
 
 def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
