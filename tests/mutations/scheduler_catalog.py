@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 EXPLAIN = ("tests/unit/manager/test_pending_explanation.py",)
+PENDING_BLOCKS = ("tests/unit/manager/test_pending_blocks.py",)
 PLANNER = ("tests/model",)
 PREEMPTION = ("tests/model/test_preemption_rules.py",)
 REPLAY = ("tests/unit/simulator/test_scheduler_recording.py",)
@@ -494,5 +495,33 @@ MUTATIONS = (
         "                devices[device_id] += sign * amount",
         "                pass",
         EXPLAIN,
+    ),
+    Mutation(
+        "a snapshot of the queue lacks what has changed since the one before",
+        "manager/store/pending_blocks.py",
+        "        block[session.session_id] = session\n        if len",
+        "        block.setdefault(session.session_id, session)\n        if len",
+        PENDING_BLOCKS,
+    ),
+    Mutation(
+        "every snapshot of the queue copies all of it",
+        "manager/store/pending_blocks.py",
+        "for number in self._changed:",
+        "for number in range(len(self._blocks)):",
+        PENDING_BLOCKS,
+    ),
+    Mutation(
+        "blocks of the queue grow without a limit",
+        "manager/store/pending_blocks.py",
+        "        if len(block) >= BLOCK:\n",
+        "        if False:\n",
+        PENDING_BLOCKS,
+    ),
+    Mutation(
+        "blocks of the queue are never used again",
+        "manager/store/pending_blocks.py",
+        "        del self._blocks[number][session_id]\n        self._with_room[number] = None\n",
+        "        del self._blocks[number][session_id]\n",
+        PENDING_BLOCKS,
     ),
 )

@@ -21,6 +21,7 @@ from moorage.manager.scheduling.core.model import Pending, PendingChanges
 from moorage.manager.store import planner_rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.pending_blocks import PendingBlocks, PendingSnapshot
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 from moorage.manager.store.unreadable import UnreadableRows
@@ -39,8 +40,8 @@ class _Queue:
     """``compared_at``: when a chunk was compared last (monotonic seconds). ``unseen``: the sessions that this
     round of comparisons has not met yet. ``begun_until``: sessions whose begin time had passed by then, by
     the database's clock, are known. ``held_back``: sessions that wait for an earlier attempt, which may end
-    without a change of the session. ``touched``: those that changed here since the last use, and ``number``
-    and ``values`` those of the last use.
+    without a change of the session. ``blocks``: the sessions again, for snapshots. ``touched``: those that
+    changed here since the last use, and ``number`` that of the last use.
     """
 
     sessions: dict[SessionId, Pending] = field(default_factory=dict)
@@ -52,10 +53,11 @@ class _Queue:
     replicas: set[SessionId] = field(default_factory=set)
     touched: set[SessionId] = field(default_factory=set)
     number: int = 0
-    values: tuple[Pending, ...] = ()
+    blocks: PendingBlocks = field(default_factory=PendingBlocks)
 
     def put(self, session: Pending) -> None:
         self.sessions[session.session_id] = session
+        self.blocks.put(session)
         self.touched.add(session.session_id)
         if session.endpoint_id is not None:
             self.replicas.add(session.session_id)
@@ -66,13 +68,12 @@ class _Queue:
 
     def remove(self, session_id: SessionId) -> None:
         if self.sessions.pop(session_id, None) is not None:
+            self.blocks.remove(session_id)
             self.touched.add(session_id)
             self.held_back.pop(session_id, None)
             self.replicas.discard(session_id)
 
     def take_changes(self) -> PendingChanges:
-        if self.touched:
-            self.values = tuple(self.sessions.values())
         touched, self.touched, self.number = self.touched, set(), self.number + 1
         changed = tuple(self.sessions[one] for one in touched if one in self.sessions)
         gone = tuple(one for one in touched if one not in self.sessions)
@@ -123,7 +124,7 @@ class PendingCache:
             queue.touched.update(queue.sessions.keys() & sessions)
         self.invalidate(sessions)
 
-    async def of(self, group: str) -> tuple[tuple[Pending, ...], PendingChanges]:
+    async def of(self, group: str) -> tuple[PendingSnapshot, PendingChanges]:
         """The group's pending sessions, in no particular order, and how they differ from those of the last
         use. Raises ``StoreUnavailable``, after which sessions that could not be read stay stale."""
         now = self._clock.monotonic()
@@ -143,7 +144,7 @@ class PendingCache:
         if self._stale:
             await self._read()
         changes = queue.take_changes()
-        return queue.values, changes
+        return queue.blocks.snapshot(), changes
 
     async def _find_begun(self, group: str, queue: _Queue) -> None:
         row = (await self._connection.fetch(SQL["pending_begun"], group, queue.begun_until))[0]

@@ -7,7 +7,7 @@ many passes need (shapes, packed capacities, sort keys) are computed once, when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -317,7 +317,7 @@ class Snapshot:
 
     group: str
     agents: tuple[AgentState, ...]
-    pending: tuple[Pending, ...]
+    pending: Sequence[Pending]  # does not change
     quotas: tuple[Quota, ...] = ()
     # round-robin: the agent chosen last, by requested architecture
     cursors: Mapping[str, AgentId] = field(default_factory=dict)

@@ -1,0 +1,65 @@
+"""Snapshots of the pending sessions: what they hold, that they never change, and what one costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.manager.scheduling.core.model import Pending
+from moorage.manager.store import pending_blocks
+from moorage.manager.store.pending_blocks import PendingBlocks
+
+
+def session(number: int, priority: int = 10) -> Pending:
+    name = f"{number:05}"
+    return Pending(SessionId(name), KernelId(name), 1, priority, number, 0, "process", "custom", {"cpu": 1})
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=60), st.integers(1, 5))
+def test_a_snapshot_holds_what_was_there_and_never_changes(steps: list[tuple[int, int]], size: int) -> None:
+    """A step puts session N with priority 1 to 3, or removes it; some are followed by a snapshot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending_blocks, "BLOCK", size)
+        blocks, model, taken = PendingBlocks(), dict[SessionId, Pending](), []
+        for at, (number, priority) in enumerate(steps):
+            one = session(number, priority)
+            if priority:
+                blocks.put(one)
+                model[one.session_id] = one
+            elif model.pop(one.session_id, None) is not None:
+                blocks.remove(one.session_id)
+            if at % 3 == 0:
+                taken.append((blocks.snapshot(), dict(model)))
+        taken.append((blocks.snapshot(), dict(model)))
+        for snapshot, then in taken:
+            assert len(snapshot) == len(then)
+            assert {item.session_id: item for item in snapshot} == then
+            assert len(list(snapshot)) == len(then)
+            assert snapshot == tuple(snapshot) == snapshot
+            assert all(snapshot[n] is item for n, item in enumerate(snapshot))
+
+
+def test_a_change_copies_one_block_whatever_the_number_of_sessions() -> None:
+    blocks = PendingBlocks()
+    for number in range(5 * pending_blocks.BLOCK):
+        blocks.put(session(number))
+    before = blocks.snapshot()
+    assert blocks.snapshot() is before
+    blocks.put(session(7, 90))
+    blocks.remove(session(3).session_id)
+    after = blocks.snapshot()
+    kept = [one for one in after.blocks if any(one is other for other in before.blocks)]
+    assert (len(before.blocks), len(after.blocks), len(kept)) == (5, 5, 4)
+
+
+def test_room_is_used_again() -> None:
+    blocks = PendingBlocks()
+    for turn in range(4):
+        for number in range(pending_blocks.BLOCK + 1):
+            blocks.put(session(turn * 10_000 + number))
+        assert len(blocks.snapshot().blocks) == 2
+        for number in range(pending_blocks.BLOCK + 1):
+            blocks.remove(session(turn * 10_000 + number).session_id)
+        assert list(blocks.snapshot()) == []
