@@ -38,6 +38,8 @@ LEADER_WRITES = {
     "session_place": "term = $1 AND expires_at > now()",
     "session_transition": "term = ANY ($19::bigint[]) AND expires_at > now()",
 }
+RECONCILE = "manager/lifecycle/reconcile.py"
+REASONS = ("tests/unit/manager/test_reconcile_reasons.py",)
 
 MUTATIONS = (
     *(
@@ -226,23 +228,114 @@ MUTATIONS = (
     ),
     Mutation(
         "a drain stops what it could move",
-        "manager/lifecycle/reconcile.py",
+        RECONCILE,
         "requeue = session.spec.type is SessionType.BATCH and session.spec.retries > 0",
         "requeue = False",
         STOPS,
     ),
     Mutation(
         "an earlier attempt on a lost agent ends a session that may run beside it",
-        "manager/lifecycle/reconcile.py",
+        RECONCILE,
         'session.spec.lost_agent_policy == "fail" and not session.overlap:',
         'session.spec.lost_agent_policy == "fail":',
         STOPS,
     ),
     Mutation(
         "a job that its site does not know yet waits for that site",
-        "manager/lifecycle/reconcile.py",
+        RECONCILE,
         "if not is_job or session.status is Status.SCHEDULED:",
         "if not is_job:",
         STOPS,
+    ),
+    Mutation(
+        "a session that is stopping is stopped again",
+        RECONCILE,
+        "if session.status in TERMINAL or session.status is Status.TERMINATING:",
+        "if session.status in TERMINAL:",
+        REASONS,
+    ),
+    Mutation(
+        "a session that has ended is stopped",
+        RECONCILE,
+        "if session.status in TERMINAL or session.status is Status.TERMINATING:",
+        "if session.status is Status.TERMINATING:",
+        REASONS,
+    ),
+    Mutation(
+        "a main kernel that is gone gives no reason",
+        RECONCILE,
+        "_kernel_failed(session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event)",
+        "_kernel_failed(session, main.reason, main.detail, lost_grace_s, event)",
+        REASONS,
+    ),
+    Mutation(
+        "a sub kernel that is gone gives no reason",
+        RECONCILE,
+        "reason = lost[0].reason or Reason.KERNEL_GONE",
+        "reason = lost[0].reason",
+        REASONS,
+    ),
+    Mutation(
+        "a cluster ends for the agents that it may lose",
+        RECONCILE,
+        "set(lost) <= set(lost_sub_kernels(session))",
+        "set(lost) < set(lost_sub_kernels(session))",
+        REASONS,
+    ),
+    Mutation(
+        "a lost agent requeues what shall wait for it",
+        RECONCILE,
+        'session.overlap and policy == "requeue" and may_requeue',
+        "session.overlap and may_requeue",
+        REASONS,
+    ),
+    Mutation(
+        "a lost agent requeues more often than is allowed",
+        RECONCILE,
+        'policy == "requeue" and may_requeue(session, Reason.AGENT_LOST)',
+        'policy == "requeue"',
+        REASONS,
+    ),
+    Mutation(
+        "a late stop of a kernel without an agent fails",
+        RECONCILE,
+        'agents = sorted({kernel.agent_id or "" for kernel in live})',
+        "agents = sorted({kernel.agent_id for kernel in live})",
+        REASONS,
+    ),
+    Mutation(
+        "a stopped agent requeues what may not run again",
+        RECONCILE,
+        "runs_again = session.spec.type is SessionType.BATCH and session.spec.retries > 0",
+        "runs_again = session.spec.type is SessionType.BATCH",
+        REASONS,
+    ),
+    Mutation(
+        "a requeue forgets why",
+        RECONCILE,
+        'detail = f"{detail}; {retry}" if detail else retry',
+        "detail = retry",
+        REASONS,
+    ),
+    Mutation(
+        "a requeue without a detail begins with a semicolon",
+        RECONCILE,
+        'detail = f"{detail}; {retry}" if detail else retry',
+        'detail = f"{detail}; {retry}"',
+        REASONS,
+    ),
+    Mutation(
+        "how the kernels of a stopped session ended hides why it was stopped",
+        RECONCILE,
+        "reason, detail = session.reason or main.reason, session.detail",
+        "reason, detail = main.reason, session.detail",
+        REASONS,
+    ),
+    Mutation(
+        "a stopped session without a reason has none of its kernels",
+        RECONCILE,
+        "reason, detail = session.reason or main.reason, session.detail",
+        "reason, detail = session.reason, session.detail",
+        REASONS,
     ),
 )
