@@ -47,6 +47,7 @@ WATCHED = {
     "moorage_slots_allocated": 1,
     "moorage_slots_offered": 1,
     "moorage_slots_unhealthy": 1,
+    "moorage_unreadable_rows": 0,  # nobody has stored any
     "moorage_http_request_duration_seconds_bucket": 1,
     "moorage_endpoint_replica_running_requests": 1,
     "moorage_endpoint_replica_waiting_requests": 1,

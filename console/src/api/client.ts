@@ -2,6 +2,7 @@ import createClient from "openapi-fetch";
 import { credentials, endSession } from "./auth";
 import { noteAnswer, noteSilence } from "./connection";
 import type { components, paths } from "./schema";
+import { noteUnreadable } from "./unreadable";
 
 export type Schemas = components["schemas"];
 export type Session = Schemas["SessionView"];
@@ -82,6 +83,7 @@ export async function unwrap<T>(call: Promise<Outcome<T>>): Promise<T> {
   if (!response.ok || data === undefined) {
     throw new ApiProblem(response, error);
   }
+  noteUnreadable(response.url, data);
   return data;
 }
 

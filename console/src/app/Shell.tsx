@@ -5,6 +5,7 @@ import { lazy, Suspense, useEffect } from "react";
 import { endSession, useAuth, usePlatformRole } from "@/api/auth";
 import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
+import { type UnreadableRow, useUnreadable } from "@/api/unreadable";
 import { Outcomes } from "@/parts/actions";
 import { clockTime, visible } from "@/parts/format";
 import { Page } from "@/parts/Page";
@@ -183,10 +184,26 @@ function SchemeButton() {
   );
 }
 
+/** So many are named at most. */
+const NAMED = 3;
+
+function named(rows: UnreadableRow[]): string {
+  return rows
+    .slice(0, NAMED)
+    .map((row) => `${row.kind} ${visible(row.name)} ${visible(row.detail)}`)
+    .join("; ");
+}
+
 function Banners() {
   const { lost, since, behindMs } = useConnection();
+  const unreadable = useUnreadable();
   return (
     <>
+      {unreadable.length > 0 ? (
+        <div className="banner" role="status">
+          {t("live.newer", { count: unreadable.length, rows: named(unreadable) })}
+        </div>
+      ) : null}
       {lost ? (
         <div className="banner" role="alert">
           {t("live.silent", { at: clockTime(since) })}
