@@ -40,7 +40,7 @@ async def measure(store: Store) -> dict[str, BudgetView]:
     term = await store.leases.acquire("test", 60)
     assert term is not None
     await store.budgets.measure(term)
-    return {f"{one.scope} {one.unit}": one for one in await store.budgets.visible(SYSTEM)}
+    return {f"{one.scope} {one.unit}": one for one in (await store.budgets.visible(SYSTEM)).items}
 
 
 async def count(store: Store, sequence: int, **given: object) -> None:
@@ -211,7 +211,7 @@ async def test_prices_of_hours_that_have_passed_stay(store: Store) -> None:
     first = await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=5))
     assert first.since >= hour
     changed = await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=6))
-    assert [one.price for one in await store.budgets.prices()] == [changed.price] == [6]
+    assert [one.price for one in (await store.budgets.prices()).items] == [changed.price] == [6]
     for since, message in (
         (hour - timedelta(hours=1), "is in the past"),
         (hour + timedelta(minutes=90), "no full hour"),

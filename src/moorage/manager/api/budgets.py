@@ -22,7 +22,8 @@ def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> tuple[
 
 
 async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
-    return Items[views.BudgetView](items=await call.deps.store.budgets.visible(call.scope))
+    found = await call.deps.store.budgets.visible(call.scope)
+    return Items[views.BudgetView](items=found.items, unreadable=found.unreadable)
 
 
 async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
@@ -34,7 +35,8 @@ async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
 
 
 async def list_prices(call: Call[None, NoQuery]) -> Items[views.PriceView]:
-    return Items[views.PriceView](items=await call.deps.store.budgets.prices())
+    found = await call.deps.store.budgets.prices()
+    return Items[views.PriceView](items=found.items, unreadable=found.unreadable)
 
 
 async def put_price(call: Call[views.PriceSpec, NoQuery]) -> views.PriceView:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from moorage.common.model.roles import KeyScope
 from moorage.common.model.spec import Model
-from moorage.common.views.resources import View
+from moorage.common.views.resources import UnreadableRow, View
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.request import read_idempotency_key, read_if_match
 from moorage.manager.identity.keys import IdempotencyKey
@@ -23,9 +23,12 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 class Items(View, Generic[T]):
-    """A complete list."""
+    """A complete list, apart from what needs a newer manager."""
 
     items: list[T]
+    unreadable: list[UnreadableRow] = Field(
+        [], description="Items that need a newer manager than the one that answers."
+    )
 
 
 class NoQuery(Model):

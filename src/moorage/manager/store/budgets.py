@@ -9,12 +9,13 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.views import budgets as views
+from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
-from moorage.manager.store.unreadable import UnreadableRows
+from moorage.manager.store.unreadable import UnreadableRows, read_page
 
 # For how long the levels of budgets are taken as read, in seconds: where they refuse, and where they warn. A
 # change of a level is told at once.
@@ -75,10 +76,10 @@ class BudgetStore:
                     resets_at=until,
                 )
 
-    async def visible(self, scope: Scope) -> list[views.BudgetView]:
+    async def visible(self, scope: Scope) -> Page[views.BudgetView]:
         """Those of the projects that the scope reads, and of the caller."""
         rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
-        return self._unreadable.each("budget", rows, _view, key="name")
+        return read_page(views.BudgetView, "budget", rows, _view, None)
 
     async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
         """Scope, name, unit and period of the budgets of which most is used, with that part; 1: exhausted."""
@@ -135,9 +136,9 @@ class BudgetStore:
         replica controller stops them."""
         return [SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)]
 
-    async def prices(self) -> list[views.PriceView]:
+    async def prices(self) -> Page[views.PriceView]:
         rows = await self._db.fetch(SQL["price_list"])
-        return self._unreadable.each("price", rows, _price, key="unit")
+        return read_page(views.PriceView, "price", rows, _price, None, name="unit")
 
     async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
         """Raises ``InvalidInput`` for a time that is no full hour, or has passed."""

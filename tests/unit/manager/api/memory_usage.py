@@ -118,8 +118,8 @@ class MemoryBudgets:
         if self.exhausted is not None:
             raise self.exhausted
 
-    async def visible(self, scope: Scope) -> list[BudgetView]:
-        return [self.views[key] for key in sorted(self.views)]
+    async def visible(self, scope: Scope) -> Page[BudgetView]:
+        return Page[BudgetView](items=[self.views[key] for key in sorted(self.views)])
 
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: BudgetSpec
@@ -135,8 +135,8 @@ class MemoryBudgets:
             raise NotFound(f"{kind} {name!r} has no budget of {unit} by the {period}", next_step="list them")
         return self.views.pop((kind, name, unit, period))
 
-    async def prices(self) -> list[PriceView]:
-        return self.price_views
+    async def prices(self) -> Page[PriceView]:
+        return Page[PriceView](items=self.price_views)
 
     async def put_price(self, scope: Scope, spec: PriceSpec) -> PriceView:
         given = spec.model_dump() | {"since": spec.since or AT, "changed_at": AT, "changed_by": scope.actor}
