@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation
 LEDGER, LIMITER = "proxy/core/limit_ledger.py", "proxy/core/request_limiter.py"
 LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_request_limiter.py")
 SHARES = ("tests/unit/manager/test_limit_shares.py",)
+BUDGET_ROOM = ("tests/unit/proxy/test_budget_room.py",)
 METER = ("tests/unit/proxy/test_token_meter.py",)
 RECORDS = ("tests/store/test_usage_records.py",)
 BUDGETS = ("tests/store/test_budgets.py",)
@@ -15,6 +16,55 @@ ARITHMETIC = ("tests/store/test_ledger_arithmetic.py",)
 SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
 
 MUTATIONS = (
+    Mutation(
+        "a share of a budget is adopted right after the manager was away",
+        "proxy/control/report_stream.py",
+        "if self._closed_at is not None and",
+        "if False and self._closed_at is not None and",
+        ("tests/unit/proxy/test_report_stream.py",),
+    ),
+    Mutation(
+        "a share of a budget is adopted while usage waits for a manager",
+        "proxy/control/report_stream.py",
+        "if self._clock.now().timestamp() - ended_ms / 1000 > _LATE_S:",
+        "if False:",
+        ("tests/unit/proxy/test_report_stream.py",),
+    ),
+    Mutation(
+        "requests that run do not count against what is left of a budget",
+        "proxy/core/limit_ledger.py",
+        "return running + cells[slot + _BEYOND], share",
+        "return cells[slot + _BEYOND], share",
+        BUDGET_ROOM,
+    ),
+    Mutation(
+        "what the manager has not counted yet is forgotten with a new share of a budget",
+        "proxy/core/limit_ledger.py",
+        "cells[slot + _SHARE_UNTIL], cells[slot + _BEYOND] = 1, sum(recent)",
+        "cells[slot + _SHARE_UNTIL], cells[slot + _BEYOND] = 1, 0",
+        BUDGET_ROOM,
+    ),
+    Mutation(
+        "a share of a budget is adopted while usage comes late",
+        "proxy/core/limit_ledger.py",
+        "if now < self._cells[_ROOMS_FROM]:",
+        "if False:",
+        BUDGET_ROOM,
+    ),
+    Mutation(
+        "what was used of a budget stays part of its share",
+        "manager/serving/limit_shares.py",
+        "            grant = min(grant, limit)  # what",
+        "            pass  # what",
+        BUDGET_ROOM,
+    ),
+    Mutation(
+        "what is left of a budget is told though it was not summed up of late",
+        "manager/store/sql/limit_shares_read.sql",
+        "b.measured_at > now() - interval '15 s'",
+        "true",
+        ("tests/store/test_budgets.py", "-k", "divide"),
+    ),
     Mutation(
         "a replica may compress so that nobody can count",
         "proxy/core/headers.py",

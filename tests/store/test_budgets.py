@@ -20,6 +20,7 @@ from moorage.manager.loops import Leader
 from moorage.manager.loops.budget_controller import BudgetController
 from moorage.manager.metrics import Metrics
 from moorage.manager.scrape import Scrape
+from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
@@ -118,6 +119,41 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
     await put(store, "project", "vision", "tokens", "month", soft=31)
     assert await store.budgets.warnings(ANN) == []
     assert {grant.warned_until for grant in await store.keys.grants()} == {0}
+
+
+async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> None:
+    await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
+    await store.keys.create(SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER))
+    await count(store, 1)
+    for scope, name, unit in (
+        ("project", "vision", "tokens"),
+        ("user", "ann", "tokens_out"),
+        ("key", "ci", "requests"),
+        ("user", "ann", "gpu"),
+    ):
+        await put(store, scope, name, unit, "month", hard=100)
+    await put(store, "user", "ann", "tokens_in", "month", soft=100)
+    grants = {grant.project: grant.budgets for grant in await store.keys.grants()}
+    assert [(one.subject, one.unit, one.hard) for one in grants["vision"]] == [
+        ("budget/key/month/requests/ci", "requests", 100),
+        ("budget/project/month/tokens/vision", "tokens", 100),
+        ("budget/user/month/tokens_out/ann", "tokens_out", 100),
+    ]
+    assert grants["speech"] == ()
+    names, rooms = ["key/x", *(one.subject for one in grants["vision"])], dict[str, int | None]()
+
+    def read(stored: StoredShares) -> StoredShares:
+        rooms[stored.subject] = stored.room
+        return stored
+
+    used = (await measure(store))["project tokens"].used
+    assert used > 0
+    await store.limit_shares.change(names, read)
+    assert (rooms["key/x"], rooms["budget/project/month/tokens/vision"]) == (None, 100 - used)
+    await store.database.fetch("UPDATE budgets SET measured_at = now() - interval '16 s'")
+    rooms.clear()
+    await store.limit_shares.change(names, read)
+    assert rooms == {"key/x": None}, "nobody knows what is left now"
 
 
 async def test_budget_begins_anew_with_its_period(store: Store) -> None:

@@ -76,6 +76,7 @@ KEYS = st.builds(
     priority=st.none() | st.integers(0, 100),
     exhausted_until=INTEGERS,
     warned_until=INTEGERS,
+    budgets=st.lists(st.builds(m.BudgetGrant, subject=TEXT, unit=TEXT, hard=INTEGERS), max_size=2).map(tuple),
 )
 PROJECTS = st.builds(m.ProjectGrant, name=TEXT, limits=LIMITS)
 APP_ROUTES = st.builds(

@@ -11,22 +11,24 @@ from typing import Any
 import grpc
 import pytest
 
-from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import KeyGrant
+from moorage.common.link.messages import KeyGrant, RequestLimits, RouteTable
 from moorage.common.link.pb import routes_pb2_grpc
-from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
+from moorage.common.link.proxy_messages import LimitShare, ProxyReply, ProxyReport, RecordsAck
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.usage_spool import UsageSpool
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
+from moorage.proxy.core.limit_ledger import Ledger, Reservation, cells_needed
+from moorage.proxy.core.limits import Subject
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.token_meter import Tokens
 from moorage.proxy.core.usage_book import UsageBook
 from moorage.proxy.metrics import Metrics
 
+ROOM = Subject("budget/b", RequestLimits(tokens_per_minute=100), "tokens")
 KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
@@ -132,3 +134,60 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
                     await stream.run(call)
     finally:
         await server.stop(None)
+
+
+class DividingCall:
+    """The call to a manager that stores usage, and has ``left`` tokens of a budget. Ends after three reports,
+    between which ``apart_s`` pass. ``held``: the proxy's share at each."""
+
+    def __init__(self, ledger: Ledger, clock: ManualClock, left: int, apart_s: float) -> None:
+        self._ledger, self._clock, self._left, self._apart_s = ledger, clock, left, apart_s
+        self._acks: tuple[RecordsAck, ...] = ()
+        self.held: list[int] = []
+
+    async def write(self, message: Any) -> None:
+        usage = report_from_wire(message).usage
+        self._acks = tuple(RecordsAck(batch.epoch, batch.records[-1].sequence) for batch in usage)
+        self.held.append(self._ledger.needs([ROOM], self._clock.monotonic())[0].held_tokens)
+
+    async def read(self) -> Any:
+        if len(self.held) == 3:
+            return grpc.aio.EOF
+        self._clock.advance(self._apart_s)
+        return reply_to_wire(ProxyReply(acks=self._acks, shares=(LimitShare(ROOM.name, tokens=self._left),)))
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("away_s", "late_s", "held"),
+    [(0, 0, [100, 7, 7]), (0, 6, [100, 100, 7]), (6, 0, [50, 50, 7]), (1, 1, [50, 7, 7])],
+    ids=["at once", "late usage", "after a while away", "after a moment away"],
+)
+async def test_room_of_a_budget_is_adopted_once_all_usage_is_known(
+    tmp_path: Path, away_s: float, late_s: float, held: list[int]
+) -> None:
+    usage, clock, ledger = UsageBook(), ManualClock(), Ledger([0] * cells_needed(1))
+    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    router.update_table(RouteTable(1, (), ()))
+    limiter = RequestLimiter(ledger, lambda _: None, usage, clock.monotonic)
+    load, spool = LoadMeter(router, limiter, "w", "e"), UsageSpool(tmp_path, "e")
+    stream = ReportStream("w", load, limiter, ledger, usage, spool, clock)
+    reservation = ledger.reserve([ROOM], 0, 0.0)
+    assert isinstance(reservation, Reservation)
+
+    async def run(left: int) -> list[int]:
+        limiter.active[ROOM.name] = ROOM
+        call = DividingCall(ledger, clock, left, 16.0)
+        await stream.run(call)
+        return call.held
+
+    if away_s:
+        await run(50)
+        clock.advance(away_s)
+    if late_s:
+        usage.add(KEY, "m", "s", Tokens(3, 4))
+        await stream.flush_usage()
+        clock.advance(late_s)
+    assert await run(7) == held

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits, Target
+from moorage.common.link.messages import BudgetGrant, KeyGrant, ModelRoute, RequestLimits, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.limit_ledger import Ledger, cells_needed
@@ -60,6 +60,22 @@ def test_exhausted_budget_refuses_until_it_has_room_again():
     assert refusal.message.endswith("is exhausted until 2027-01-15T08:00:00Z.")
     # The proxy may not hear from a manager when the period ends.
     assert limiter().reserve(ask(replace(KEY, exhausted_until=1_000)), 0.0) is None
+
+
+def test_what_is_left_of_a_budget_is_reserved():
+    limits, key = limiter(UsageBook()), replace(KEY, budgets=(BudgetGrant("budget/b", "tokens", 100),))
+    first = held(limits.reserve(ask(key, max_tokens=200), 0.0))
+    assert first.headers == [], "no rate"
+    refusal = limits.reserve(ask(key, max_tokens=1), 0.0)
+    assert isinstance(refusal, ErrorResponse)
+    assert (refusal.status, refusal.type, refusal.code) == (429, "insufficient_quota", "budget_exhausted")
+    assert refusal.headers == {"Retry-After": "5"}
+    assert limits.unmet == {"budget/b"}, "a greater share is asked for at once"
+    observer = first.observe(200, JSON)
+    assert observer is not None
+    observer(USAGE)
+    first.settle(200, 1.0)
+    held(limits.reserve(ask(key, max_tokens=1), 1.0))
 
 
 def test_model_whose_payer_has_used_up_a_budget_is_refused_to_everyone():

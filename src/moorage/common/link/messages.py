@@ -316,6 +316,16 @@ class ModelRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetGrant:
+    """A budget with a hard limit of requests, or of their tokens (``unit``). ``subject``: under which what is
+    left of it is divided among the proxies, as limits are."""
+
+    subject: str
+    unit: str
+    hard: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeyGrant:
     """An API key as the proxy stores it: lower-case hex SHA-256 of the full secret.
 
@@ -336,6 +346,7 @@ class KeyGrant:
     priority: int | None = None  # of its requests, 0 to 100; None: the default
     exhausted_until: int = 0  # unix seconds: a budget of its key, user or project is used up; 0: none is
     warned_until: int = 0  # unix seconds: a soft limit of such a budget is reached; 0: none is
+    budgets: tuple[BudgetGrant, ...] = ()  # of the key, its user and its project, with hard limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ _model = codec(
     r.ModelRoute,
     {m.Target: _target, m.RequestLimits: _limits, m.Fallback: _fallback},
 )
-_key = codec(m.KeyGrant, r.KeyGrant, {m.RequestLimits: _limits})
+_budget = codec(m.BudgetGrant, r.BudgetGrant)
+_key = codec(m.KeyGrant, r.KeyGrant, {m.RequestLimits: _limits, m.BudgetGrant: _budget})
 _project = codec(m.ProjectGrant, r.ProjectGrant, {m.RequestLimits: _limits})
 _app = codec(m.AppRoute, r.AppRoute, unknown=UNKNOWN)
 _access_token = codec(m.AccessTokenGrant, r.AccessTokenGrant)

@@ -21,12 +21,14 @@ _KINDS = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredShares:
-    """The shares of one subject by proxy, as JSON values. ``now``: unix seconds by the database's clock."""
+    """The shares of one subject by proxy, as JSON values. ``now``: unix seconds by the database's clock.
+    ``room``: what is left of a budget, in place of its limit; None: the subject is none."""
 
     subject: str
     revision: int
     shares: Mapping[str, Any]
     now: float
+    room: int | None = None
 
 
 class Holding(NamedTuple):
@@ -62,8 +64,12 @@ def share_of(
     others = [held for name, held in shares.items() if name != proxy and _is_known(held)]
     granted, kept, wants, uses = [], [], [], []
     for kind, (limit, used, wanted, held) in enumerate(_kinds(need)):
+        if stored.room is not None:
+            limit = min(limit, stored.room)
         holdings = (Holding(other["held"][kind], other["wanted"][kind]) for other in others)
         grant = divide(limit, used, wanted, holdings, proxies)
+        if stored.room is not None:
+            grant = min(grant, limit)  # what was used is no part of it any more, once it is summed up
         granted.append(grant)
         kept.append(max(grant, held, used))
         wants.append(wanted)

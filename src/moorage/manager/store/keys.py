@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Text
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import KeyGrant, ProjectGrant, RequestLimits
+from moorage.common.link.messages import BudgetGrant, KeyGrant, ProjectGrant, RequestLimits
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
@@ -250,6 +250,7 @@ def _grant(row: Any) -> KeyGrant | None:
         priority=min(priorities, default=None),
         exhausted_until=row["exhausted_until"],
         warned_until=row["warned_until"],
+        budgets=tuple(BudgetGrant(*one) for one in row["budgets"] or ()),
     )
 
 

@@ -18,7 +18,7 @@ from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReply
 from moorage.common.link.route_codec import reply_from_wire, report_to_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.usage_spool import UsageSpool
-from moorage.proxy.core.limit_ledger import Ledger
+from moorage.proxy.core.limit_ledger import COUNTED_S, Ledger
 from moorage.proxy.core.limits import WINDOW_S, Subject
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.usage_book import UsageBook
@@ -31,6 +31,8 @@ LOOK_S, LOAD_S, HEARTBEAT_S = 0.05, 1.0, 5.0
 RENEW_S, USE_S = 3.0, 8.0
 # How often usage is written to disk while a manager takes it, and while none does.
 SPOOL_S, SPOOL_AWAY_S = 2.0, 60.0
+# Usage that has waited for so long for a manager is not in what it says is left of budgets.
+_LATE_S = 5.0
 # Batches in one report.
 _BATCHES = 20
 
@@ -58,6 +60,7 @@ class ReportStream:
         self._took_ms = round(clock.now().timestamp() * 1000)
         self._spooled_at = clock.monotonic()
         self._is_open = False
+        self._closed_at: float | None = None
         self._waiting: frozenset[str] = frozenset()
         self.dialout = ""  # where agents reach this worker that only dial out
         self._other_way: tuple[str, ...] = ()
@@ -73,6 +76,8 @@ class ReportStream:
         """Returns when the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
         whole = True
         self._sent.clear()
+        if self._closed_at is not None and self._clock.monotonic() - self._closed_at > _LATE_S:
+            self._ledger.hold_rooms(self._clock.monotonic() + COUNTED_S / 2)
         try:
             while True:
                 now = self._clock.monotonic()
@@ -96,16 +101,23 @@ class ReportStream:
                 if reply.proxies:
                     self._ledger.proxies = reply.proxies
                 for share in reply.shares:
-                    self._ledger.adopt(share, now + USE_S)
+                    if (known := self._subjects.get(share.subject)) is not None and known[0].unit:
+                        self._ledger.adopt_room(share, now)
+                    else:
+                        self._ledger.adopt(share, now + USE_S)
                 if reply.acks:
                     await asyncio.to_thread(self._spool.remove, reply.acks)
                     for ack in reply.acks:
                         self._batches.pop((ack.epoch, ack.sequence), None)
                         self._sent.discard((ack.epoch, ack.sequence))
         finally:
-            self._is_open = False
+            self._is_open, self._closed_at = False, self._clock.monotonic()
 
     def _due(self, now: float, *, whole: bool) -> ProxyReport | None:
+        if self._batches:
+            ended_ms = min(batch.records[-1].ended_ms for batch in self._batches.values())
+            if self._clock.now().timestamp() - ended_ms / 1000 > _LATE_S:
+                self._ledger.hold_rooms(now + COUNTED_S / 2)
         load, needs = self._read_load(now, whole=whole), self._read_needs(now)
         unsent = [name for name in self._batches if name not in self._sent][:_BATCHES]
         usage = tuple(self._batches[name] for name in unsent)

@@ -14,6 +14,7 @@ import structlog
 from moorage.common.link.messages import (
     AccessTokenGrant,
     AppRoute,
+    BudgetGrant,
     Fallback,
     KeyGrant,
     ModelRoute,
@@ -133,7 +134,8 @@ def _model(fields: dict[str, Any]) -> ModelRoute:
 
 
 def _key(fields: dict[str, Any]) -> KeyGrant:
-    return _made(KeyGrant, fields | {"limits": _limits(fields)})
+    budgets = tuple(_made(BudgetGrant, one) for one in fields.get("budgets", ()))
+    return _made(KeyGrant, fields | {"limits": _limits(fields), "budgets": budgets})
 
 
 def _limits(fields: dict[str, Any]) -> RequestLimits | None:

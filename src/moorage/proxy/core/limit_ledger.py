@@ -4,6 +4,10 @@ It works on a sequence of integers, which the workers of a proxy share. A use is
 second, and a request is granted if the last 61 cells stay within the limit. An interval of 60 seconds touches
 no more than 61 cells, so none contains more than the limit.
 
+A budget has no window. Requests are granted while more of it is left, as the manager has summed it up, than
+those reserve that run, and those have used that the manager may not have counted yet. So it is exceeded by no
+more than one request of each proxy, and by the errors of the estimates.
+
 The sequence is a set-associative table: a subject has one set of slots, by its digest. If all are taken, it
 replaces the one that was used longest ago.
 """
@@ -25,8 +29,15 @@ _DIGEST, _TOUCHED, _SHARE, _SHARE_UNTIL, _UNMET = 0, 2, 3, 6, 7
 _REQUESTS, _TOKENS, _RUNNING = 10, 10 + _RING, 10 + 2 * _RING
 _SLOT = _RUNNING + WORKERS
 _WAYS = 8
-_HEADER, _PROXIES = 8, 0
+_HEADER, _PROXIES, _ROOMS_FROM = 8, 0, 1
 _KNOWN = 100_000
+
+# Of budgets: what was used beyond the manager's sum that the share follows, where limits have their share of
+# requests. What was used so long ago is in that sum: it is reported within seconds, summed up every 10 s, and
+# a share is asked for every 3 s.
+_BEYOND = _SHARE
+COUNTED_S = 30
+BUDGET_RETRY_S = 5
 
 REQUESTS, TOKENS, CONCURRENT = range(3)
 _KINDS = ("requests", "tokens", "concurrent requests")
@@ -45,12 +56,16 @@ def cells_needed(sets: int) -> int:
 
 
 class Grant:
-    """What a request holds at one subject."""
+    """What a request holds at one subject. ``amount``: of a budget."""
 
-    __slots__ = ("limits", "second", "slot", "subject")
+    __slots__ = ("amount", "second", "slot", "subject")
 
-    def __init__(self, subject: str, slot: int, second: int, limits: RequestLimits) -> None:
-        self.subject, self.slot, self.second, self.limits = subject, slot, second, limits
+    def __init__(self, subject: Subject, slot: int, second: int, amount: int) -> None:
+        self.subject, self.slot, self.second, self.amount = subject, slot, second, amount
+
+    @property
+    def limits(self) -> RequestLimits:
+        return self.subject.limits
 
 
 class Reservation:
@@ -80,15 +95,20 @@ class Ledger:
     def proxies(self, count: int) -> None:
         self._cells[_PROXIES] = count
 
-    def reserve(self, subjects: Sequence[Subject], tokens: int, now: float) -> Reservation | Refusal:
-        """Take one request and ``tokens`` from every subject, or nothing."""
+    def reserve(
+        self, subjects: Sequence[Subject], tokens: int, now: float, prompt: int = 0
+    ) -> Reservation | Refusal:
+        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: those of its prompt."""
         second = int(now)
         with self._lock(self._sets_of(subjects)):
             slots = [self._slot(subject.name, second) for subject in subjects]
             refused = None
             rooms: tuple[list[Room], list[Room]] = ([], [])
             for slot, subject in zip(slots, subjects, strict=True):
-                refusal = self._examine(slot, subject, tokens, second, rooms)
+                if subject.unit:
+                    refusal = self._examine_budget(slot, subject)
+                else:
+                    refusal = self._examine(slot, subject, tokens, second, rooms)
                 if refusal is not None and (refused is None or _is_later(refusal, refused)):
                     refused = refusal
             left = Rooms(tightest(rooms[0]), tightest(rooms[1]))
@@ -97,20 +117,27 @@ class Ledger:
                 asked = tokens if kind == TOKENS else 1
                 limit = _limits_of(subject.limits)[kind]
                 assert limit is not None
-                return Refusal(subject.name, _KINDS[kind], limit, asked, retry_s, left)
+                return Refusal(subject.name, _KINDS[kind], limit, asked, retry_s, left, bool(subject.unit))
             grants = []
             for slot, subject in zip(slots, subjects, strict=True):
-                at = self._take(slot, subject.limits, tokens, second)
-                grants.append(Grant(subject.name, slot, at, subject.limits))
+                amount = subject.amount(prompt, tokens - prompt) if subject.unit else 0
+                if subject.unit:
+                    at = second
+                    self._cells[slot + _RUNNING + self._worker] += amount
+                else:
+                    at = self._take(slot, subject.limits, tokens, second)
+                grants.append(Grant(subject, slot, at, amount))
         return Reservation(tuple(grants), tokens, left)
 
-    def settle(self, reservation: Reservation, tokens: int, now: float) -> None:
+    def settle(self, reservation: Reservation, tokens: int, now: float, prompt: int = 0) -> None:
         """The request has ended, and used so many tokens. Call it once."""
         self._end(reservation, 0, tokens - reservation.tokens, now)
+        self._end_of_budgets(reservation, (prompt, tokens - prompt), now)
 
     def cancel(self, reservation: Reservation, now: float) -> None:
         """The request was not sent: all is as if it had never been. Call it instead of ``settle``."""
         self._end(reservation, -1, -reservation.tokens, now)
+        self._end_of_budgets(reservation, None, now)
 
     def needs(self, subjects: Collection[Subject], now: float) -> tuple[LimitNeed, ...]:
         """What this proxy has used of the limits of these subjects, and what it may want next."""
@@ -127,8 +154,11 @@ class Ledger:
         for kind, limit in enumerate(limits):
             if limit is None:
                 continue
-            used[kind] = self._used(slot, kind, second)
-            held[kind] = self._share(slot, kind, limit, second)
+            if subject.unit:
+                used[kind], held[kind] = self._of_budget(slot, limit)
+            else:
+                used[kind] = self._used(slot, kind, second)
+                held[kind] = self._share(slot, kind, limit, second)
             # An eighth ahead, so that the next request need not wait for the next share.
             ahead = max(-(-limit // 8), self._cells[slot + _UNMET + kind])
             wanted[kind] = min(limit, used[kind] + ahead)
@@ -143,6 +173,23 @@ class Ledger:
                 for kind, amount in enumerate((share.requests, share.tokens, share.concurrent)):
                     self._cells[slot + _SHARE + kind] = amount
                     self._cells[slot + _UNMET + kind] = 0
+
+    def hold_rooms(self, until: float) -> None:
+        """What is left of budgets is not known until then: what was used here comes late to the manager."""
+        self._cells[_ROOMS_FROM] = max(self._cells[_ROOMS_FROM], int(until))
+
+    def adopt_room(self, share: LimitShare, now: float) -> None:
+        """Grant no more than ``share`` of what is left of a budget, until there is another one."""
+        if now < self._cells[_ROOMS_FROM]:
+            return
+        with self._lock([self._digest(share.subject)[0]]):
+            slot = self._find(share.subject)
+            if slot is not None:
+                cells, ring = self._cells, slot + _TOKENS
+                newest = self._advance(ring, int(now))
+                recent = (cells[ring + 1 + (newest - age) % _SPAN] for age in range(COUNTED_S))
+                cells[slot + _SHARE_UNTIL], cells[slot + _BEYOND] = 1, sum(recent)
+                cells[slot + _SHARE + TOKENS], cells[slot + _UNMET + TOKENS] = share.tokens, 0
 
     def forget_worker(self, worker: int) -> None:
         """Worker ``worker`` has ended, and its requests with it."""
@@ -178,6 +225,38 @@ class Ledger:
                     refused = subject, kind, retry_s
         return refused
 
+    def _examine_budget(self, slot: int, subject: Subject) -> tuple[Subject, int, int | None] | None:
+        """As ``_examine``. While anything is left, one request more is granted."""
+        limit = subject.limits.tokens_per_minute
+        assert limit is not None
+        used, share = self._of_budget(slot, limit)
+        if used < share:
+            return None
+        self._note_unmet(slot, TOKENS, 1)
+        return subject, TOKENS, BUDGET_RETRY_S
+
+    def _of_budget(self, slot: int, limit: int) -> tuple[int, int]:
+        """What is used of it beyond the sum of the manager, and the share of what is left."""
+        cells = self._cells
+        running = sum(cells[slot + _RUNNING : slot + _RUNNING + WORKERS])
+        share = cells[slot + _SHARE + TOKENS] if cells[slot + _SHARE_UNTIL] else -(-limit // self.proxies)
+        return running + cells[slot + _BEYOND], share
+
+    def _end_of_budgets(self, reservation: Reservation, used: tuple[int, int] | None, now: float) -> None:
+        """``used``: tokens of the prompt and of the answer; None: the request was not sent."""
+        grants = [grant for grant in reservation.grants if grant.subject.unit]
+        if not grants:
+            return
+        with self._lock({self._digest(grant.subject.name)[0] for grant in grants}):
+            for grant in grants:
+                if self._find(grant.subject.name) != grant.slot:
+                    continue
+                running = grant.slot + _RUNNING + self._worker
+                self._cells[running] = max(0, self._cells[running] - grant.amount)
+                if used is not None and (amount := grant.subject.amount(*used)):
+                    self._add(grant.slot, TOKENS, amount, int(now))
+                    self._cells[grant.slot + _BEYOND] += amount
+
     def _take(self, slot: int, limits: RequestLimits, tokens: int, second: int) -> int:
         """Returns the second in which it counts: another worker may be a second ahead."""
         newest = max(self._advance(slot + ring, second) for ring in (_REQUESTS, _TOKENS))
@@ -187,10 +266,10 @@ class Ledger:
         return newest
 
     def _end(self, reservation: Reservation, requests: int, tokens: int, now: float) -> None:
-        grants, second = reservation.grants, int(now)
-        with self._lock({self._digest(grant.subject)[0] for grant in grants}):
+        grants, second = [grant for grant in reservation.grants if not grant.subject.unit], int(now)
+        with self._lock({self._digest(grant.subject.name)[0] for grant in grants}):
             for grant in grants:
-                if self._find(grant.subject) != grant.slot:
+                if self._find(grant.subject.name) != grant.slot:
                     continue  # replaced by another subject
                 for kind, (limit, amount) in enumerate(
                     zip(_limits_of(grant.limits), (requests, tokens, -1), strict=True)

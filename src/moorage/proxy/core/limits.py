@@ -25,10 +25,18 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``."""
+    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a budget, whose
+    hard limit stands for that of tokens; "": it is none."""
 
     name: str
     limits: RequestLimits
+    unit: str = ""
+
+    def amount(self, prompt: int, answer: int) -> int:
+        """What a request with these tokens uses of a budget."""
+        if self.unit == "requests":
+            return 1
+        return (prompt if self.unit != "tokens_out" else 0) + (answer if self.unit != "tokens_in" else 0)
 
 
 class Room:
@@ -59,6 +67,7 @@ class Refusal:
     asked: int
     retry_s: int | None
     rooms: Rooms
+    is_budget: bool = False
 
 
 def subjects_of(
@@ -66,12 +75,15 @@ def subjects_of(
 ) -> tuple[Subject, ...]:
     """What limits a request: none of it for most. ``project``: the limits of the key's project."""
     model = None if route is None else route.limits
-    if project is None and model is None and (key is None or key.limits is None):
+    budgets = () if key is None else key.budgets
+    if project is None and model is None and not budgets and (key is None or key.limits is None):
         return ()
     limited = [] if key is None else [(f"key/{key.id}", key.limits), (f"project/{key.project}", project)]
     if route is not None:
         limited.append((f"model/{route.endpoint}", model))
-    return tuple(Subject(name, limits) for name, limits in limited if limits is not None and limits)
+    subjects = [Subject(name, limits) for name, limits in limited if limits is not None and limits]
+    subjects += [Subject(one.subject, RequestLimits(tokens_per_minute=one.hard), one.unit) for one in budgets]
+    return tuple(subjects)
 
 
 def estimate_tokens(body_bytes: int, max_tokens: int | None, choices: int = 1) -> int:
@@ -100,6 +112,16 @@ def budget_exhausted(until: int) -> ErrorResponse:
     at = datetime.fromtimestamp(until, UTC)
     message = f"A budget of this key, its user or its project is exhausted until {at:{_TIME}}."
     headers = {"Retry-After": format_datetime(at, usegmt=True)}
+    return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
+
+
+def budget_reserved(retry_s: int | None) -> ErrorResponse:
+    """429: what is left of a budget is held by requests that run, or have ended a moment ago."""
+    message = (
+        "What is left of a budget of this key, its user or its project is reserved by other requests. "
+        f"Retry after {retry_s} s."
+    )
+    headers = {"Retry-After": str(retry_s)}
     return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
 
 

@@ -17,6 +17,7 @@ from moorage.proxy.core.limits import (
     Refusal,
     Subject,
     budget_exhausted,
+    budget_reserved,
     budget_warning,
     estimate_tokens,
     headers_of,
@@ -81,13 +82,13 @@ class RequestLimiter:
         if subjects:
             answer = max_tokens(ask.members) if ask.path.endswith(_GENERATING) else 0
             tokens = estimate_tokens(len(ask.body), answer, _positive(ask.members, "n") or 1)
-            outcome = self._ledger.reserve(subjects, tokens, now)
+            outcome = self._ledger.reserve(subjects, tokens, now, held.prompt)
             for subject in subjects:
                 self.active[subject.name] = subject
             if isinstance(outcome, Refusal):
                 if outcome.retry_s is not None:
                     self.unmet.add(outcome.subject)
-                return rate_limited(outcome)
+                return budget_reserved(outcome.retry_s) if outcome.is_budget else rate_limited(outcome)
             held.hold(outcome)
         if key is not None and warned:
             held.headers = (*held.headers, budget_warning(key.warned_until))
@@ -110,7 +111,7 @@ class RequestLimiter:
         """A request has ended, and used so many tokens."""
         self.activity.touch(model, now).add_tokens(tokens)
         if reservation is not None:
-            self._ledger.settle(reservation, tokens.total, now)
+            self._ledger.settle(reservation, tokens.total, now, tokens.prompt)
         if self._usage is not None:
             self._usage.add(key, model, session_id, tokens)
 

@@ -107,7 +107,7 @@ class ModelRoute(_message.Message):
     def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., suspended_until: _Optional[int] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
-    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until")
+    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until", "budgets")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class KeyGrant(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     WARNED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    BUDGETS_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     expires_at: int
     user: str
@@ -136,7 +137,18 @@ class KeyGrant(_message.Message):
     owner: str
     exhausted_until: int
     warned_until: int
-    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ..., warned_until: _Optional[int] = ...) -> None: ...
+    budgets: _containers.RepeatedCompositeFieldContainer[BudgetGrant]
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ..., warned_until: _Optional[int] = ..., budgets: _Optional[_Iterable[_Union[BudgetGrant, _Mapping]]] = ...) -> None: ...
+
+class BudgetGrant(_message.Message):
+    __slots__ = ("subject", "unit", "hard")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    HARD_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    unit: str
+    hard: int
+    def __init__(self, subject: _Optional[str] = ..., unit: _Optional[str] = ..., hard: _Optional[int] = ...) -> None: ...
 
 class ProjectGrant(_message.Message):
     __slots__ = ("name", "limits")

@@ -5,7 +5,12 @@ SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role
        coalesce((SELECT extract(epoch FROM max(b.resets_at))::bigint FROM budgets b WHERE b.level = 'hard' AND b.resets_at > now()
                  AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END), 0) AS exhausted_until,
        coalesce((SELECT extract(epoch FROM max(b.resets_at))::bigint FROM budgets b WHERE b.level = 'soft' AND b.resets_at > now()
-                 AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END), 0) AS warned_until
+                 AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END), 0) AS warned_until,
+       -- Those whose use the proxies can bound, under the names of `limit_shares_read`.
+       (SELECT jsonb_agg(jsonb_build_array(concat_ws('/', 'budget', b.scope, b.period, b.unit, b.name), b.unit, b.hard)
+                         ORDER BY b.scope, b.period, b.unit)
+        FROM budgets b WHERE b.hard IS NOT NULL AND b.unit IN ('requests', 'tokens', 'tokens_in', 'tokens_out')
+          AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END) AS budgets
 FROM api_keys k
 JOIN users u ON u.name = k.owner AND u.status = 'active'
 JOIN projects p ON p.name = k.project AND p.status = 'active'
