@@ -11,6 +11,7 @@ AWAY = ("tests/wire/test_heappe_relay.py", "-k", "cannot_open")
 ANSWERS = ("tests/unit/proxy/test_answering.py",)
 PLANS = ("tests/unit/manager/test_rollouts.py",)
 LOADS = ("tests/store/test_loads.py",)
+OUTAGES = ("tests/unit/agent/test_site_outage.py",)
 
 MUTATIONS = (
     Mutation(
@@ -236,5 +237,40 @@ MUTATIONS = (
         "if self._is_unreachable(kernel_id):",
         "if False:",
         ("tests/unit/agent/test_health.py",),
+    ),
+    Mutation(
+        "a batch session fails because its site does not answer for some seconds",
+        "agent/runtimes/heappe/runtime.py",
+        ", outage_s=self._rules.unreachable_timeout_s",
+        "",
+        ("tests/wire/test_heappe_runtime.py", "-k", "outage"),
+    ),
+    Mutation(
+        "the time in which a job could not be submitted counts as its start",
+        "agent/kernel/task.py",
+        "            self._start_clock.note(ObservedState.QUEUED, clock.monotonic())\n",
+        "",
+        OUTAGES,
+    ),
+    Mutation(
+        "a job that could not be submitted is lost with a restart of its agent",
+        "agent/kernel/task.py",
+        "            await asyncio.to_thread(context.checkpoint.remove, spec.kernel_id)\n",
+        "",
+        OUTAGES,
+    ),
+    Mutation(
+        "a job is submitted again without an intent",
+        "agent/kernel/task.py",
+        "            await create.write_intent(context, self.record)\n\n    async def _watch",
+        "\n    async def _watch",
+        OUTAGES,
+    ),
+    Mutation(
+        "a job that may have been submitted is submitted again",
+        "agent/kernel/task.py",
+        "if not isinstance(started, CreateFailed) or not started.clean:",
+        "if not isinstance(started, CreateFailed):",
+        OUTAGES,
     ),
 )

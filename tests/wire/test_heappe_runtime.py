@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
@@ -193,15 +195,28 @@ async def test_a_row_that_a_failed_create_left_is_used(tmp_path: Path) -> None:
         assert len(at.rows()) == len(at.server.cluster.jobs) == 1
 
 
-async def test_what_the_site_refuses_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("Invalid account", Reason.CREATE_FAILED),
+        ("Unable to contact slurm controller (connect failure)", Reason.RUNTIME_UNAVAILABLE),
+    ],
+)
+async def test_what_the_site_refuses_leaves_nothing(tmp_path: Path, why: str, reason: Reason) -> None:
+    """What was not judged at all may be submitted again."""
     async with agent(tmp_path) as at:
         runtime = at.runtime()
-        at.server.switches.submit_refused = "sbatch: error: Batch job submission failed: Invalid account"
-        with pytest.raises(CreateFailed, match="Invalid account") as failed:
+        at.server.switches.submit_refused = f"sbatch: error: Batch job submission failed: {why}"
+        with pytest.raises(CreateFailed, match=re.escape(why)) as failed:
             await runtime.create(launch())
-        assert failed.value.clean
+        assert (failed.value.clean, failed.value.reason) == (True, reason)
         assert await runtime.find() == {}
         assert (at.server.running(), [row for row in at.rows() if row[1] != 256]) == ([], [])
+
+
+async def test_an_outage_is_waited_for_as_long_as_for_a_way(tmp_path: Path) -> None:
+    async with agent(tmp_path) as at:
+        assert at.runtime().capabilities.outage_s == HeappeRules(1, Wanted("")).unreachable_timeout_s > 0
 
 
 @pytest.mark.parametrize("wanted", [{"project": "OTHER"}, {"template": "missing"}, {"walltime_s": 1e9}])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 import structlog
@@ -29,13 +30,20 @@ from moorage.agent.kernel.site_job import SiteJob
 from moorage.agent.kernel.start_clock import StartClock, start_timeout
 from moorage.agent.kernel.start_trace import start_trace
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
-from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed, RuntimeObservation
+from moorage.agent.runtimes import (
+    CreateFailed,
+    Handle,
+    Launch,
+    Runtime,
+    RuntimeFailed,
+    RuntimeObservation,
+)
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import merge_ports
-from moorage.common.model.status import ObservedState
+from moorage.common.model.status import ObservedState, SessionType
 
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
@@ -43,6 +51,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.kernel.task")
 NEVER_STARTED = "the agent was killed just before it started the kernel"
 _RETRY_S = 1.0
+# Between two tries to submit a job to a site that does not answer; the last one again and again.
+_SITE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+# A replica that cannot be submitted is soon replaced: another group of its endpoint may have room.
+_SERVING_OUTAGE_S = 60.0
 # A runtime that does not return a kernel's log in time must not delay the kernel's end.
 _LOG_TAIL_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8192
@@ -244,7 +256,9 @@ class KernelTask:
             if self._must_end():
                 return self._outcome_of(RuntimeObservation(ObservedState.GONE))
             launch = replace(launch, lease=lease)
-        handle = await step("create", create.start(runtime, launch))
+        handle = await step("create", self._start(runtime, launch))
+        if handle is None:
+            return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         if isinstance(handle, CreateFailed):
             if not handle.clean:
                 await teardown.find_and_destroy(runtime, spec.kernel_id, self._log, self._set_unknown)
@@ -253,6 +267,34 @@ class KernelTask:
         # Saved after the next report (decision 15). Until then the runtime can find what the intent meant.
         self._record_unsaved = True
         return None
+
+    async def _start(self, runtime: Runtime, launch: Launch) -> Handle | CreateFailed | None:
+        """Start the kernel, again and again while its site does not answer. None: it must end.
+
+        A job that was not submitted waits as one in the queue does: no time counts. An agent that is
+        restarted meanwhile finds no intent to start, and begins anew.
+        """
+        context, spec = self._context, self.record.spec
+        clock, outage_s = context.clock, context.capabilities(spec).outage_s
+        if spec.session_type is SessionType.INFERENCE:
+            outage_s = min(outage_s, _SERVING_OUTAGE_S)
+        until = clock.monotonic() + outage_s
+        pauses_s = chain(_SITE_PAUSES_S, repeat(_SITE_PAUSES_S[-1]))
+        while True:
+            started = await create.start(runtime, launch)
+            if not _is_away(started) or clock.monotonic() >= until:
+                return started
+            await asyncio.to_thread(context.checkpoint.remove, spec.kernel_id)
+            self._set_state(ObservedState.QUEUED)
+            self._set_activity(f"not submitted yet: {started}")
+            pause = asyncio.sleep(next(pauses_s) * clock.jitter(0.1))
+            await create.run_while(
+                f"site.{spec.kernel_id}", pause, self._wakeup, lambda: not self._must_end()
+            )
+            if self._must_end():
+                return None
+            self._start_clock.note(ObservedState.QUEUED, clock.monotonic())
+            await create.write_intent(context, self.record)
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         """Observe the kernel until it has ended, and act upon requests."""
@@ -419,3 +461,10 @@ class KernelTask:
             await asyncio.to_thread(self._context.checkpoint.write, record)
         except OSError as error:
             self._log.error("cannot write the kernel's checkpoint record", error=str(error))
+
+
+def _is_away(started: Handle | CreateFailed) -> bool:
+    """Nothing was started, because what starts it does not answer."""
+    if not isinstance(started, CreateFailed) or not started.clean:
+        return False
+    return started.reason is Reason.RUNTIME_UNAVAILABLE

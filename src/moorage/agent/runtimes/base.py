@@ -90,7 +90,8 @@ class Capabilities:
     (supervisors of kernels end them by their lease). ``signals``: it is ``Signalling``. ``files``: it has
     ``copy``, for kernels that run no commands; ``directories_in``: also of whole directories into kernels.
     ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks of a kernel's
-    health, where each is a call of a site.
+    health, where each is a call of a site. ``outage_s``: how long a start is tried again that failed clean
+    because what it runs on does not answer.
     """
 
     simulated: bool = False
@@ -112,6 +113,7 @@ class Capabilities:
     signals: bool = False
     usage: bool = True
     check_interval_s: float = 0.0
+    outage_s: float = 0.0
 
     @property
     def batch(self) -> bool:

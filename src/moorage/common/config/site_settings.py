@@ -83,7 +83,8 @@ class HeappeSettings(BaseModel):
     """After how many seconds without a request or a health check a job that serves ends itself. 0: never."""
     heappe_unreachable_timeout_s: Annotated[float, Field(ge=0, le=604_800)] = 1800
     """How long a job is kept whose engine cannot be reached through the site, while its walltime lasts.
-    Longer than the restart of a login node takes. Then it is replaced."""
+    Longer than the restart of a login node takes. Then it is replaced. A job also waits so long to be
+    submitted while the site does not answer."""
 
 
 class CelerySettings(BaseModel):

@@ -62,7 +62,8 @@ class HeappeRules:
     """``defaults``: where jobs run that do not say. ``heartbeat_s``: a job that serves ends itself after so
     long without a request; 0: never. ``poll_s``: between two lists of jobs; ``hurried_poll_s``: for a while
     after something was asked of the site. ``shared_account``: other agents may have jobs there.
-    ``unreachable_timeout_s``: how long a job is kept whose engine cannot be reached."""
+    ``unreachable_timeout_s``: how long a job is kept whose engine cannot be reached, and how long one waits
+    to be submitted."""
 
     max_jobs: int
     defaults: Wanted
@@ -111,7 +112,7 @@ class HeappeRuntime:
         return Capabilities(
             own_address=True, max_jobs=self._rules.max_jobs, exec=False, workspaces=False, clusters=False,
             service_ports=False, usage=False, files=True, directories_in=False,
-            check_interval_s=3 * self.book.probe_s,
+            check_interval_s=3 * self.book.probe_s, outage_s=self._rules.unreachable_timeout_s,
         )  # fmt: skip
 
     async def close(self) -> None:

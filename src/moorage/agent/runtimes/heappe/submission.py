@@ -32,6 +32,8 @@ log = structlog.get_logger("moorage.agent.heappe")
 _LAUNCH = "launch.json"
 # What `sbatch` prints only when it has accepted nothing.
 _REFUSED = "batch job submission failed"
+# Then by itself, without a controller that has judged the job.
+_UNHEARD = "unable to contact"
 _PLACES_S = 600.0
 
 
@@ -149,5 +151,7 @@ def _of_job(record: JobRecord, job: wire.Job, submitted: bool = False) -> JobRec
 
 
 def _create_failed(error: HeappeFailed) -> CreateFailed:
-    reason = Reason.RUNTIME_UNAVAILABLE if error.is_outage else Reason.CREATE_FAILED
+    is_refusal = _REFUSED in error.detail.lower() and _UNHEARD not in error.detail.lower()
+    is_outage = error.is_outage and not is_refusal
+    reason = Reason.RUNTIME_UNAVAILABLE if is_outage else Reason.CREATE_FAILED
     return CreateFailed(error.message, reason=reason, clean=True, next_step=error.next_step)
