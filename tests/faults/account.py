@@ -37,7 +37,8 @@ async def begin(dsn: str) -> None:
 
 @dataclass(frozen=True)
 class Charge:
-    """Of a kernel (``id``), in seconds since 1970. ``reason``: of its end."""
+    """Of a kernel (``id``), in seconds since 1970. ``reason``: of its end, "" for one that was charged before
+    its end was known, up to the last contact with its agent."""
 
     id: str
     began: int
@@ -57,11 +58,13 @@ def charged_wrongly(charges: list[Charge], starts: Mapping[str, int], ends: Mapp
 
 
 class Account:
-    """``step_sessions``: ids of the sessions of pipelines."""
+    """``site_agent``: what it ran is charged by the clock of its site, and left to ``site_truth``.
+    ``step_sessions``: ids of the sessions of pipelines. ``site_charges``: of the jobs of the site."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: asyncpg.Connection, site_agent: str = "") -> None:
+        self._connection, self._site_agent = connection, site_agent
         self.step_sessions: set[str] = set()
+        self.site_charges: list[Charge] = []
 
     async def check(self, starts: Path, ends: Path, pipelines: Mapping[str, str]) -> list[Invariant]:
         """``starts``, ``ends``: lines of programs, with kernel and time: clock ticks since boot, and seconds
@@ -74,8 +77,14 @@ class Account:
         ]
 
     async def _check_ledger(self) -> Invariant:
-        changes = await self._connection.fetch("SELECT * FROM sim.changes ORDER BY n")
-        records = await self._connection.fetch("SELECT kernel_id, began_at, ended_at FROM ledger")
+        changes = await self._connection.fetch(
+            "SELECT * FROM sim.changes WHERE kind <> 'kernel' OR agent_id <> $1 ORDER BY n", self._site_agent
+        )
+        records = await self._connection.fetch(
+            "SELECT l.kernel_id, l.began_at, l.ended_at FROM ledger l JOIN kernels k ON k.id = l.kernel_id "
+            "WHERE k.agent_id <> $1",
+            self._site_agent,
+        )
         invariant = Invariant(
             "the ledger has what ran, to the second", len({r["kernel_id"] for r in records})
         )
@@ -88,11 +97,17 @@ class Account:
     async def _check_programs(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> Invariant:
         rows = await self._connection.fetch(
             "SELECT DISTINCT l.kernel_id::text AS id, extract(epoch FROM l.began_at)::bigint AS began, "
-            "extract(epoch FROM l.ended_at)::bigint AS ended, k.reason "
+            "extract(epoch FROM l.ended_at)::bigint AS ended, k.agent_id, "
+            "CASE WHEN l.at < k.status_since THEN '' ELSE k.reason END AS reason "
             "FROM ledger l JOIN kernels k ON k.id = l.kernel_id"
         )
-        wrong = charged_wrongly([Charge(**dict(row)) for row in rows], starts, ends)
-        return Invariant("what is charged is what programs say of themselves", len(rows), wrong)
+        charges: dict[bool, list[Charge]] = {True: [], False: []}
+        for row in rows:
+            charge = Charge(row["id"], row["began"], row["ended"], row["reason"])
+            charges[row["agent_id"] == self._site_agent].append(charge)
+        self.site_charges = charges[True]
+        wrong = charged_wrongly(charges[False], starts, ends)
+        return Invariant("what is charged is what programs say of themselves", len(charges[False]), wrong)
 
     async def _check_pipelines(self, acknowledged: Mapping[str, str]) -> list[Invariant]:
         rows = await self._connection.fetch("SELECT id, name, spec FROM pipelines")

@@ -18,17 +18,27 @@ from moorage.common.views.resources import HistoryEntry, SessionView
 from moorage.sdk import Client
 from tests.e2e.harness import kernels_below
 
-from .account import Account
+from .account import Account, Charge
 from .cluster import SITE_AGENT, Cluster
 from .cluster_sessions import failed_by_sub, latest_kernels, main_kernel, wrong_kernels
 from .excuses import InjectedFault, SessionEnd, is_excused
 from .findings import Invariant
 from .load import REPLICAS, SITE_MODEL, Load, Request
-from .site import SITE, WALLTIME_S
-from .site_truth import calls_allowed, jobs_allowed, most_alive, outlived, strangers
+from .site import SITE
+from .site_truth import (
+    calls_allowed,
+    charged_wrongly_at_site,
+    jobs_allowed,
+    most_alive,
+    outlived,
+    strangers,
+)
 
 # Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
 FAULT_REASONS = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
+# What a site that cancels a job, or calls it failed, may make of it: its walltime is nearly as short as the
+# lag of a site's database, within which a failure counts as the end of the walltime.
+SITE_REASONS = FAULT_REASONS | {Reason.CREATE_FAILED, Reason.WALLTIME, Reason.KILLED}
 
 
 async def all_sessions(client: Client) -> list[SessionView]:
@@ -46,7 +56,8 @@ async def check_invariants(
     cluster: Cluster, load: Load, injected: list[InjectedFault]
 ) -> tuple[list[Invariant], Counter[str]]:
     """Every invariant, and the number of sessions by end."""
-    accounted, steps = await _check_account(cluster, load)
+    accounted, account = await _check_account(cluster, load)
+    steps = account.step_sessions
     async with cluster.client(60) as client:
         sessions = await all_sessions(client)
         histories = {s.id: await client.history(s.id) for s in sessions}
@@ -60,7 +71,7 @@ async def check_invariants(
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
     wrong = _wrong_results(load, requested, histories, ran)
-    unexcused = _unexcused(sessions, histories, injected)
+    unexcused = _unexcused(load, sessions, histories, injected)
     drift = await _db_check(cluster)
     invariants = [
         Invariant(
@@ -94,7 +105,7 @@ async def check_invariants(
         Invariant("most streamed responses are complete", load.chats.total(), _failed_chats(load.chats)),
         _check_shared_runs(sessions, ran),
         _check_clusters(load, requested),
-        *_check_site(load, sessions, injected),
+        *_check_site(load, sessions, injected, account.site_charges),
         *accounted,
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
@@ -111,11 +122,21 @@ def _wrong_results(
     return [f"{name}: {contradiction}" for name, contradiction in found.items() if contradiction]
 
 
+def fault_reasons(request: Request | None) -> frozenset[Reason]:
+    return SITE_REASONS if request is not None and request.kind == "job" else FAULT_REASONS
+
+
 def _unexcused(
-    sessions: list[SessionView], histories: dict[str, list[HistoryEntry]], injected: list[InjectedFault]
+    load: Load,
+    sessions: list[SessionView],
+    histories: dict[str, list[HistoryEntry]],
+    injected: list[InjectedFault],
 ) -> list[str]:
     claimed = [
-        (s, end) for s in sessions if s.adopted_from is None and (end := claimed_fault(s, histories[s.id]))
+        (s, end)
+        for s in sessions
+        if s.adopted_from is None
+        and (end := claimed_fault(s, histories[s.id], fault_reasons(load.requests.get(s.name))))
     ]
     return [
         f"{s.name}: {end.reason} of {', '.join(sorted(end.agents))} at {end.ended_at:%H:%M:%S}"
@@ -124,9 +145,11 @@ def _unexcused(
     ]
 
 
-def claimed_fault(session: SessionView, history: list[HistoryEntry]) -> SessionEnd | None:
+def claimed_fault(
+    session: SessionView, history: list[HistoryEntry], reasons: frozenset[Reason] = FAULT_REASONS
+) -> SessionEnd | None:
     """How a session ended, if its reason claims a fault."""
-    if session.reason not in FAULT_REASONS:
+    if session.reason not in reasons:
         return None
     placed = [entry.at for entry in history if entry.to_status is Status.SCHEDULED]
     kernels = latest_kernels(session)
@@ -135,13 +158,13 @@ def claimed_fault(session: SessionView, history: list[HistoryEntry]) -> SessionE
     return SessionEnd(session.reason, agents, placed[-1] if placed else history[0].at, history[-1].at)
 
 
-async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], set[str]]:
-    """What the account says, and the sessions of pipelines."""
+async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], Account]:
+    """What the account says, and the account with what it has read."""
     connection = await asyncpg.connect(cluster.env["MOORAGE_MANAGER__DSN"])
     try:
-        account = Account(connection)
+        account = Account(connection, SITE_AGENT)
         found = await account.check(load.started_kernels, load.ended_kernels, load.pipelines)
-        return found, account.step_sessions
+        return found, account
     finally:
         await connection.close()
 
@@ -164,7 +187,9 @@ def _check_clusters(load: Load, sessions: list[SessionView]) -> Invariant:
     )
 
 
-def _check_site(load: Load, sessions: list[SessionView], injected: list[InjectedFault]) -> list[Invariant]:
+def _check_site(
+    load: Load, sessions: list[SessionView], injected: list[InjectedFault], charges: list[Charge]
+) -> list[Invariant]:
     site = load.cluster.site
     if site is None:
         return []
@@ -173,13 +198,18 @@ def _check_site(load: Load, sessions: list[SessionView], injected: list[Injected
     of_model = [job for job in jobs if job.kernel in kernels]
     most, allowed = most_alive(of_model), 2 * REPLICAS
     losses = sum(each.fault.component in (SITE, SITE_AGENT) for each in injected)
-    bound = jobs_allowed(REPLICAS, site.lasted_s, WALLTIME_S, losses)
+    bound = jobs_allowed(REPLICAS, site.lasted_s, site.walltime_s, losses)
     chats, calls = load.site_chats, site.server.calls.total()
     most_calls = calls_allowed(site.lasted_s, chats.total(), len(jobs))
     return [
         Invariant("a kernel has one job at the site, which runs once", len(jobs), strangers(jobs, sessions)),
         Invariant("a session ends after its job at the site", len(jobs), outlived(jobs, sessions)),
         Invariant("nothing is left at the site", len(jobs), site.left()),
+        Invariant(
+            "a job is charged as its site ran it",
+            len(charges),
+            charged_wrongly_at_site(charges, jobs, site.walltime_s),
+        ),
         Invariant(
             "replicas have no more jobs than themselves and successors",
             len(of_model),
@@ -246,6 +276,8 @@ def wrong_result(
         return f"kernels {not_started} have an exit code and were never started"
     if reason is Reason.USER_REQUESTED:
         return "" if session.result is Result.UNDEFINED else reported
+    if request.kind == "job" and reason in SITE_REASONS:
+        return "" if session.result is not Result.SUCCESS else reported
     if reason in FAULT_REASONS:
         return "" if session.status is Status.ERROR and session.result is not Result.SUCCESS else reported
     if request.kind == "lifetime":

@@ -9,6 +9,7 @@ import time
 from moorage.common.views.resources import GroupOptions
 from tests.heappe import HeappeServer, Script, ScriptedCluster, Site, Template, Timing
 from tests.heappe.cluster import ACTIVE, Submission
+from tests.heappe.database import ENDED
 from tests.heappe.switches import Switches
 from tests.heappe.wire import PROFILES
 from tests.hpc.sites import PROGRAM, heappe_agent
@@ -16,7 +17,8 @@ from tests.hpc.sites import PROGRAM, heappe_agent
 from .site_truth import SiteJob
 
 GROUP = SITE = "site"
-WALLTIME_S = 75.0
+# Shorter and longer than the lag that the database of a site may have.
+WALLTIMES_S = (75.0, 150.0)
 QUEUE_S = (2.0, 8.0)
 # How many calls a fault catches: few by chance, or all while it lasts.
 SOME, ALL = -1, 1_000_000
@@ -43,13 +45,15 @@ SWITCHED: dict[str, dict[str, int | str]] = {
 
 
 class FaultySite:
-    """Runs in the loop that starts it."""
+    """Runs in the loop that starts it. The profile of the server and the walltime of jobs follow the
+    seed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"{seed}-site")
         self._cluster = ScriptedCluster()
         self._cluster.script = self._script
         self._began = 0.0
+        self.walltime_s = WALLTIMES_S[seed // len(PROFILES) % len(WALLTIMES_S)]
         self.server = HeappeServer(
             PROFILES[seed % len(PROFILES)],
             site=Site(templates=(Template(11, "moorage", 7, command=PROGRAM),)),
@@ -77,8 +81,8 @@ class FaultySite:
 
     @property
     def group(self) -> GroupOptions:
-        site = {"runtime": "heappe", "node_type": "gpu", "template": "moorage", "walltime_s": WALLTIME_S}
-        return GroupOptions.model_validate({"hpc": site})
+        site = {"runtime": "heappe", "node_type": "gpu", "template": "moorage"}
+        return GroupOptions.model_validate({"hpc": site | {"walltime_s": self.walltime_s}})
 
     async def begin(self, kind: str) -> None:
         for name, value in SWITCHED[kind].items():
@@ -111,11 +115,16 @@ class FaultySite:
 
     def jobs(self) -> list[SiteJob]:
         """All that the cluster has ever had."""
+        rows = {task.scheduler_id: task for row in self.server.database.jobs.values() for task in row.tasks}
         found = []
         for job in self._cluster.jobs:
             assert job.submitted is not None
             ended = None if job.state in ACTIVE else job.ended
-            found.append(SiteJob(job.name, job.submitted, job.started if job.nodes else None, ended))
+            row, disowned = rows.get(job.scheduler_id), job.submitted
+            if row is not None:
+                disowned = row.end if row.state in ENDED else None
+            started = job.started if job.nodes else None
+            found.append(SiteJob(job.name, job.submitted, started, ended, disowned))
         return found
 
     def left(self) -> list[str]:

@@ -9,27 +9,39 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from moorage.agent.runtimes.batch import kernel_part
+from moorage.agent.runtimes.batch import JobName, kernel_part
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import SessionView
 
+from .account import Charge
+
 # Clocks of the database and of the cluster are the same; both cut their times off.
 _TOLERANCE = timedelta(seconds=1)
+_CHARGED_S = 2.0
 
 
 @dataclass(frozen=True)
 class SiteJob:
-    """``started`` and ``ended``: None while it has not. Names end with a part of the kernel's id."""
+    """``started`` and ``ended``: None while it has not. ``disowned``: since when HEAppE does not know that it
+    waits or runs, which nobody can know then; None: it always has."""
 
     name: str
     submitted: datetime
     started: datetime | None = None
     ended: datetime | None = None
+    disowned: datetime | None = None
+
+    @property
+    def known_until(self) -> datetime | None:
+        """None: it is known to wait or to run."""
+        return min((at for at in (self.ended, self.disowned) if at is not None), default=None)
 
     @property
     def kernel(self) -> str:
-        return self.name.rpartition("-")[2]
+        """The part of the kernel's id that is in the name; "": it is no job of ours."""
+        name = JobName.parse(self.name)
+        return name.kernel if name else ""
 
 
 def strangers(jobs: Iterable[SiteJob], sessions: Iterable[SessionView]) -> list[str]:
@@ -48,9 +60,10 @@ def strangers(jobs: Iterable[SiteJob], sessions: Iterable[SessionView]) -> list[
     return found
 
 
-def most_alive(jobs: Iterable[SiteJob]) -> int:
-    """How many jobs waited or ran at one time."""
-    changes = [(job.submitted, 1) for job in jobs] + [(job.ended, -1) for job in jobs if job.ended]
+def most_alive(jobs: Sequence[SiteJob]) -> int:
+    """How many jobs were known to wait or to run at one time."""
+    changes = [(job.submitted, 1) for job in jobs]
+    changes += [(until, -1) for job in jobs if (until := job.known_until) is not None]
     alive, most = 0, 0
     for _, change in sorted(changes):
         alive += change
@@ -59,7 +72,7 @@ def most_alive(jobs: Iterable[SiteJob]) -> int:
 
 
 def outlived(jobs: Sequence[SiteJob], sessions: Iterable[SessionView]) -> list[str]:
-    """Sessions that had ended while a job of theirs waited or ran."""
+    """Sessions that had ended while a job of theirs was known to wait or to run."""
     by_kernel = {job.kernel: job for job in jobs}
     found = []
     for session in sessions:
@@ -67,10 +80,31 @@ def outlived(jobs: Sequence[SiteJob], sessions: Iterable[SessionView]) -> list[s
             job = by_kernel.get(kernel_part(KernelId(kernel.id)))
             if job is None or session.status not in TERMINAL:
                 continue
-            ended_at = session.status_since
-            if job.ended is None or job.ended > ended_at + _TOLERANCE:
-                until = "for ever" if job.ended is None else f"until {job.ended:%H:%M:%S}"
+            ended_at, known_until = session.status_since, job.known_until
+            if known_until is None or known_until > ended_at + _TOLERANCE:
+                until = "for ever" if known_until is None else f"until {known_until:%H:%M:%S}"
                 found.append(f"{session.name} ended {session.reason} at {ended_at:%H:%M:%S}, its job {until}")
+    return found
+
+
+def charged_wrongly_at_site(
+    charges: Iterable[Charge], jobs: Iterable[SiteJob], walltime_s: float
+) -> list[str]:
+    """A job is charged from its start at the site until it has ended, at most for its walltime."""
+    by_kernel = {job.kernel: job for job in jobs}
+    found = []
+    for charge in charges:
+        job = by_kernel.get(kernel_part(KernelId(charge.id)))
+        if job is None or job.started is None:
+            found.append(f"{charge.id} is charged, and never ran at the site")
+            continue
+        started, over = job.started.timestamp(), job.started.timestamp() + walltime_s
+        ended = over if job.known_until is None else job.known_until.timestamp()
+        if abs(charge.began - started) > _CHARGED_S:
+            found.append(f"{charge.id} is charged from {charge.began}, and started at {started:.0f}")
+        elif not ended - _CHARGED_S <= charge.ended <= over + _CHARGED_S:
+            until = f"ran until {ended:.0f}, with a walltime until {over:.0f}"
+            found.append(f"{charge.id} is charged until {charge.ended} ({charge.reason}), and {until}")
     return found
 
 
@@ -82,5 +116,6 @@ def jobs_allowed(replicas: int, seconds: float, walltime_s: float, losses: int) 
 
 
 def calls_allowed(seconds: float, streams: int, jobs: int) -> int:
-    """Most calls to HEAppE: a list each second and what each job, each stream and its retries take."""
-    return math.ceil(3 * seconds + 60 * jobs + 10 * streams)
+    """Most calls to HEAppE: a list each second, what each job takes with its log and its checks, and streams
+    with their retries; half as much again."""
+    return math.ceil(1.5 * seconds + 20 * jobs + 3 * streams)

@@ -18,6 +18,7 @@ STARTS, ENDS = {"k": 100}, {"k": 110}
         (Charge("other", 100, 110, "exit-zero"), "began at None"),
         (Charge("k", 101, 109, "exit-zero"), "charged until 109"),
         (Charge("k", 101, 104, "agent-lost"), ""),  # up to the last contact
+        (Charge("k", 101, 104, ""), ""),
     ],
 )
 def test_charge(charge: Charge, wrong: str) -> None:

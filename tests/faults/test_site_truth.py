@@ -8,14 +8,23 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.runtimes.batch import kernel_part
+from moorage.agent.runtimes.batch import JobName, kernel_part
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 from moorage.common.views.resources import KernelView, SessionView
 
-from .site_truth import SiteJob, calls_allowed, jobs_allowed, most_alive, outlived, strangers
+from .account import Charge
+from .site_truth import (
+    SiteJob,
+    calls_allowed,
+    charged_wrongly_at_site,
+    jobs_allowed,
+    most_alive,
+    outlived,
+    strangers,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ONE, TWO = (KernelId(SystemClock().new_id()) for _ in range(2))
@@ -27,7 +36,7 @@ def at(seconds: float) -> datetime:
 
 def job(kernel: KernelId, submitted: float, started: float | None, ended: float | None) -> SiteJob:
     times = [None if each is None else at(each) for each in (started, ended)]
-    return SiteJob(f"mg-agent-{kernel_part(kernel)}", at(submitted), *times)
+    return SiteJob(str(JobName("0" * 8, kernel_part(kernel))), at(submitted), *times)
 
 
 def session(*kernels: KernelId, ended: float | None = 20) -> SessionView:
@@ -49,7 +58,8 @@ QUEUED = job(ONE, 0, None, 5)
     [
         ([RUN], ""),
         ([RUN, job(TWO, 1, 3, 9)], ""),
-        ([RUN, replace(RUN, name="mg-agent-000000000000")], "is of no kernel"),
+        ([RUN, replace(RUN, name="mg-00000000-000000000000-1")], "is of no kernel"),
+        ([replace(RUN, name="engine")], "is of no kernel"),
         ([job(ONE, 8, 9, None), RUN], "has two jobs at 00:00:08"),
         ([replace(RUN, ended=None), job(ONE, 8, 9, None)], "has two jobs"),
         ([RUN, job(ONE, 12, None, 13)], "has run, and is submitted again at 00:00:12"),
@@ -70,6 +80,9 @@ def test_a_kernel_has_one_job(jobs: list[SiteJob], problem: str) -> None:
         ([replace(RUN, ended=None)], 20, "its job for ever"),
         ([replace(RUN, ended=None)], None, ""),
         ([job(TWO, 0, 1, None)], 20, "its job for ever"),
+        ([replace(RUN, disowned=at(7))], 8, ""),  # the site says that it has ended
+        ([replace(RUN, ended=None, disowned=at(7))], 8, ""),
+        ([replace(RUN, ended=None, disowned=at(7))], 5, "its job until 00:00:07"),
     ],
 )
 def test_a_session_ends_after_its_job(jobs: list[SiteJob], ended: float | None, problem: str) -> None:
@@ -77,13 +90,37 @@ def test_a_session_ends_after_its_job(jobs: list[SiteJob], ended: float | None, 
     assert [problem in each for each in found] == [True] * bool(problem)
 
 
+@pytest.mark.parametrize(
+    ("began", "ended", "ran", "problem"),
+    [
+        (2, 10, RUN, ""),
+        (1, 11, RUN, ""),  # to the second, by two clocks
+        (2, 60, RUN, ""),  # its end became known then
+        (2, 62, RUN, ""),
+        (5, 10, RUN, "is charged from"),
+        (2, 7, RUN, "is charged until"),
+        (2, 70, RUN, "with a walltime until"),
+        (2, 30, replace(RUN, ended=None), "is charged until"),
+        (2, 7, replace(RUN, disowned=at(7)), ""),
+        (2, 4, replace(RUN, disowned=at(7)), "is charged until"),
+        (2, 10, QUEUED, "never ran"),
+        (2, 10, job(TWO, 0, 2, 10), "never ran"),
+    ],
+)
+def test_a_job_is_charged_as_its_site_ran_it(began: float, ended: float, ran: SiteJob, problem: str) -> None:
+    charge = Charge(ONE, int(at(began).timestamp()), int(at(ended).timestamp()), "exit-zero")
+    found = charged_wrongly_at_site([charge], [ran], 60)
+    assert [problem in each for each in found] == [True] * bool(problem)
+
+
 def test_jobs_that_are_alive_at_one_time_are_counted() -> None:
     assert most_alive([]) == 0
     assert most_alive([RUN, job(TWO, 10, 11, None)]) == 1, "one ended as the other was submitted"
     assert most_alive([RUN, job(TWO, 9, None, None), job(TWO, 9.5, None, 9.6)]) == 3
+    assert most_alive([replace(RUN, disowned=at(5)), job(TWO, 6, None, None)]) == 1, "nobody can know"
 
 
 def test_bounds() -> None:
     assert jobs_allowed(2, 150, 75, 0) == 10
     assert jobs_allowed(2, 150, 75, 3) == 13
-    assert calls_allowed(100, 10, 2) == 520
+    assert calls_allowed(100, 10, 2) == 220
