@@ -7,7 +7,7 @@ agents lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -46,6 +46,14 @@ class SessionEnd:
     agents: frozenset[str]
     placed_at: datetime
     ended_at: datetime
+
+
+def met_fault(
+    began: datetime, ended: datetime, way: Collection[str], injected: Iterable[InjectedFault]
+) -> bool:
+    """Whether a fault hit a component of the ``way`` during a request, or just before it."""
+    on_it = [each for each in injected if each.fault.component in way]
+    return any(each.overlaps(began - timedelta(seconds=RETURN_S), ended) for each in on_it)
 
 
 def is_excused(end: SessionEnd, injected: Iterable[InjectedFault]) -> bool:

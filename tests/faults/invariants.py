@@ -21,7 +21,7 @@ from tests.e2e.harness import kernels_below
 from .account import Account, Charge
 from .cluster import SITE_AGENT, Cluster
 from .cluster_sessions import failed_by_sub, latest_kernels, main_kernel, wrong_kernels
-from .excuses import InjectedFault, SessionEnd, is_excused
+from .excuses import InjectedFault, SessionEnd, is_excused, met_fault
 from .findings import Invariant
 from .load import REPLICAS, SITE_MODEL, Load, Request
 from .site import SITE
@@ -231,6 +231,17 @@ def _check_site(
             ["WRONG"] * chats["WRONG"],
         ),
         Invariant("most responses streamed from the site are complete", chats.total(), _failed_chats(chats)),
+        Invariant(
+            "a stream from the site fails for a fault only", chats.total(), _unexplained(load, injected)
+        ),
+    ]
+
+
+def _unexplained(load: Load, injected: list[InjectedFault]) -> list[str]:
+    return [
+        f"{each.began:%H:%M:%S} to {each.ended:%H:%M:%S}, {each.proxy}: {each.problem}"
+        for each in load.failed_at_site
+        if not met_fault(each.began, each.ended, (SITE, SITE_AGENT, each.proxy), injected)
     ]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
 import pytest
 
 from moorage.agent.runtimes.batch import JobName, kernel_part
@@ -14,8 +16,13 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 from moorage.common.views.resources import KernelView, SessionView
+from tests.heappe.cluster import Submission
+from tests.heappe.database import RUNNING, Task
+from tests.heappe.switches import Switches
 
 from .account import Charge
+from .schedule import fault_sequences
+from .site import SWITCHED, FaultySite
 from .site_truth import (
     SiteJob,
     calls_allowed,
@@ -124,3 +131,50 @@ def test_bounds() -> None:
     assert jobs_allowed(2, 150, 75, 0) == 10
     assert jobs_allowed(2, 150, 75, 3) == 13
     assert calls_allowed(100, 10, 2) == 220
+
+
+async def test_each_fault_of_a_site_is_undone() -> None:
+    site = FaultySite(seed=1)
+    await site.start()
+    try:
+        for kind in SWITCHED:
+            await site.begin(kind)
+            is_switched = site.server.switches != Switches()
+            assert is_switched is bool(SWITCHED[kind]), kind
+            await site.end(kind)
+            assert replace(site.server.switches, submit_lost_as="slurm") == Switches(), kind
+            async with aiohttp.ClientSession() as http, http.get(site.server.url) as answer:
+                assert answer.status == 404, f"the server listens after {kind}"
+    finally:
+        await site.stop()
+
+
+async def test_jobs_that_the_database_of_a_site_denies_are_disowned() -> None:
+    site = FaultySite(seed=1)
+    await site.start()
+    try:
+        now, database = site.server.clock.now(), site.server.database
+        work = Submission("mg-00000000-000000000000-1", "t", 60, 1, "q", "true", (), site.server.root)
+        number = await site.server.cluster.submit(work, now)
+        assert site.jobs()[0].disowned == now, "it was submitted, and nobody was told"
+        row = site.server.add_job(work.name, state=RUNNING)
+        template, kind = site.server.site.templates[0], site.server.site.node_types[0]
+        row.tasks.append(Task(1, work, template, kind, row.project, scheduler_id=number, state=RUNNING))
+        assert site.jobs()[0].disowned is None
+        database.fail(row, now)
+        assert site.jobs()[0].disowned == now
+        assert site.jobs()[0].ended is None
+        assert site.left() == ["mg-00000000-000000000000-1 is PENDING, unknown to HEAppE"]
+    finally:
+        await site.stop()
+
+
+@pytest.mark.parametrize("site", [False, True])
+def test_every_fault_comes_once_in_a_round(site: bool) -> None:
+    sequences = fault_sequences(3, frozenset({"unplug", "throttle"}), site)
+    assert len(sequences) == (3 if site else 2)
+    if site:
+        faults = [next(sequences[2]) for _ in range(2 * (len(SWITCHED) + 2))]
+        kinds = Counter(fault.kind for fault in faults)
+        assert kinds == dict.fromkeys((*SWITCHED, "kill", "pause"), 2)
+        assert all(10 <= fault.duration_s <= 30 for fault in faults if fault.kind == "login-node-away")
