@@ -40,6 +40,7 @@ REPLICAS = 2
 SITE_MODEL = "site-chat"
 # A request is held while the login node is away.
 SITE_PATIENCE_S = 60.0
+NOT_LISTENING = "Connect call failed"
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,9 @@ class Load:
             except (MoorageError, OSError, TimeoutError) as error:
                 problem = f"{type(error).__name__} {error}".strip()
             complete = "".join(pieces).split() == [str(n) for n in range(20)]
-            if problem:
+            if NOT_LISTENING in problem:
+                await asyncio.sleep(0.5)  # its proxy is down: that says nothing about the site
+            elif problem:
                 self.site_chats[problem.partition(" ")[0]] += 1
                 self.failed_at_site.append(
                     FailedStream(proxy, began, datetime.now(UTC), len(pieces), problem)
