@@ -109,28 +109,32 @@ async def ask(platform: Platform, key: str, name: str) -> int:
         return answer.status
 
 
+async def plan_everything(client: Client, url: str, failed: Path) -> None:
+    """Create what waits for its time. ``failed``: the file by which a program knows its second attempt."""
+    await client.create_endpoint(model("job", resource_group="site"))
+    await client.create_endpoint(model("life", max_lifetime_s=95))
+    asleep = {"min": 0, "max": 1, "idle_timeout_s": 600}
+    await client.create_endpoint(model("asleep", replicas=0, autoscale=asleep))
+    again = ["sh", "-c", f"test -e {failed} || {{ touch {failed}; exit 3; }}"]
+    resources = {"cpu": "0.1"}
+    retried = {"name": "again", "command": again, "resources": resources, "retries": 1}
+    await client.create_session(SessionSpec.model_validate(retried | {"retry_backoff_s": 20}))
+    key = (await client.create_key(KeySpec(name="ann", user="ann", role=Role.ADMIN))).secret
+    async with Client(url, key) as ann:
+        paid = {"name": "paid", "command": ["sleep", "1000"], "resources": resources}
+        await ann.create_session(SessionSpec.model_validate(paid))
+    limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
+    await client.set_budget("user", "ann", "cpu", "day", limit)
+
+
 async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
     daemons: Daemons, tmp_path: Path
 ) -> None:
     """Successors before a walltime and before the end of ``max_lifetime_s``, a retry after its backoff, the
     wake of a model that sleeps, and the end of a session by its budget."""
     await daemons.start()
-    failed = tmp_path / "failed"
     async with daemons.a.client() as client:
-        await client.create_endpoint(model("job", resource_group="site"))
-        await client.create_endpoint(model("life", max_lifetime_s=95))
-        asleep = {"min": 0, "max": 1, "idle_timeout_s": 600}
-        await client.create_endpoint(model("asleep", replicas=0, autoscale=asleep))
-        again = ["sh", "-c", f"test -e {failed} || {{ touch {failed}; exit 3; }}"]
-        resources = {"cpu": "0.1"}
-        retried = {"name": "again", "command": again, "resources": resources, "retries": 1}
-        await client.create_session(SessionSpec.model_validate(retried | {"retry_backoff_s": 20}))
-        key = (await client.create_key(KeySpec(name="ann", user="ann", role=Role.ADMIN))).secret
-        async with Client(daemons.a.url, key) as ann:
-            paid = {"name": "paid", "command": ["sleep", "1000"], "resources": resources}
-            await ann.create_session(SessionSpec.model_validate(paid))
-        limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
-        await client.set_budget("user", "ann", "cpu", "day", limit)
+        await plan_everything(client, daemons.a.url, tmp_path / "failed")
 
         async def is_planned() -> bool:
             running = [*await replicas(client, "job"), *await replicas(client, "life")]

@@ -135,8 +135,8 @@ MUTATIONS = (
     Mutation(
         "one session whose length is not known stops the scheduler",
         "manager/store/sql/pending_sessions.sql",
-        "as_number(s.spec -> 'stop_grace_s') AS stop_s",
-        "(s.spec ->> 'stop_grace_s')::float8 AS stop_s",
+        "as_number(s.spec -> 'stop_grace_s') + coalesce(",
+        "(s.spec ->> 'stop_grace_s')::float8 + coalesce(",
         STATEMENTS,
     ),
     Mutation(

@@ -241,7 +241,7 @@ MUTATIONS = (
     Mutation(
         "the planner does not know that victims save their state",
         "manager/store/sql/agent_running_kernels.sql",
-        " + coalesce((s.spec #>> '{checkpoint,grace_s}')::float8, 0)",
+        " + coalesce(as_number(s.spec #> '{checkpoint,grace_s}'), 0)",
         "",
         ("tests/store/test_preemption.py",),
     ),

@@ -11,6 +11,7 @@ from typing import Any, cast
 import aiohttp
 from argon2 import PasswordHasher
 
+from moorage.common.link.log_request import LogPiece
 from moorage.common.model.errors import Conflict
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.roles import Role
@@ -81,8 +82,8 @@ class Workspaces:
 class Insides:
     """Logs of sessions, and commands in them, which this test does not run."""
 
-    async def read(self, scope: Scope, session: SessionView, **_: Any) -> AsyncIterator[bytes]:
-        yield f"log of {session.name}".encode()
+    async def read(self, scope: Scope, session: SessionView, **_: Any) -> AsyncIterator[LogPiece]:
+        yield LogPiece(f"log of {session.name}".encode())
 
     async def check(self, session: SessionView) -> None:
         raise Conflict(f"session {session.name!r} runs no commands in this test")

@@ -140,7 +140,7 @@ async def test_bytes_come_once_or_are_told_as_lost(
     """Over rotations, agents that are killed, full disks and slow readers."""
     monkeypatch.setattr(log_following, "FIRST_PAUSE_S", 0.0)
     random = Random(f"{timestamps} {numbered}")
-    async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(60):
+    async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(110):
         agent.write(3)
         begun = asyncio.Event()
         reading = spawn("test.read", read(client, random, begun, follow=True, timestamps=timestamps))

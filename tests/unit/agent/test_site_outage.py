@@ -58,7 +58,7 @@ MakeSite = Callable[..., Site]
 
 @pytest_asyncio.fixture
 async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeSite]:
-    monkeypatch.setattr(task, "_SITE_PAUSES_S", (0.001, 0.01))
+    monkeypatch.setattr(task, "SITE_PAUSES_S", (0.001, 0.01))
     made: list[Site] = []
 
     def site(outage_s: float = PATIENCE_S) -> Site:
@@ -149,7 +149,7 @@ def _state(site: Site, kernel_id: str) -> S | None:
 async def test_a_job_that_is_stopped_meanwhile_is_never_submitted(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task, "_SITE_PAUSES_S", (600.0,))
+    monkeypatch.setattr(task, "SITE_PAUSES_S", (600.0,))
     site, spec = make(), kernel()
     await site.node.kernels.recover()
     site.node.order(spec)
@@ -163,7 +163,7 @@ async def test_an_agent_that_is_restarted_meanwhile_begins_anew(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had no intent to start that would count as a start."""
-    monkeypatch.setattr(task, "_SITE_PAUSES_S", (600.0,))
+    monkeypatch.setattr(task, "SITE_PAUSES_S", (600.0,))
     before, spec = make(), kernel()
     await before.node.kernels.recover()
     before.node.order(spec)

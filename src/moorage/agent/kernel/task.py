@@ -52,7 +52,7 @@ log = structlog.get_logger("moorage.agent.kernel.task")
 NEVER_STARTED = "the agent was killed just before it started the kernel"
 _RETRY_S = 1.0
 # Between two tries to submit a job to a site that does not answer; the last one again and again.
-_SITE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+SITE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 # A replica that cannot be submitted is soon replaced: another group of its endpoint may have room.
 _SERVING_OUTAGE_S = 60.0
 # A runtime that does not return a kernel's log in time must not delay the kernel's end.
@@ -279,7 +279,7 @@ class KernelTask:
         if spec.session_type is SessionType.INFERENCE:
             outage_s = min(outage_s, _SERVING_OUTAGE_S)
         until = clock.monotonic() + outage_s
-        pauses_s = chain(_SITE_PAUSES_S, repeat(_SITE_PAUSES_S[-1]))
+        pauses_s = chain(SITE_PAUSES_S, repeat(SITE_PAUSES_S[-1]))
         while True:
             started = await create.start(runtime, launch)
             if not _is_away(started) or clock.monotonic() >= until:

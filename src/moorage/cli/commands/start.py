@@ -36,6 +36,7 @@ from moorage.cli.session_options import (
     SessionRuntime,
     Strict,
     Template,
+    TemplateStart,
     Timeout,
     Workspace,
     create_session,
@@ -44,6 +45,7 @@ from moorage.cli.session_options import (
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, Result, SessionType, Status
 
 if TYPE_CHECKING:
@@ -111,6 +113,12 @@ def start(
       moorage start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
     """
     spec = session_request(_type(kind), locals(), _limits(lifetime, idle_timeout))
+    _start(cli, spec, strict=strict, wait=wait, timeout=timeout)
+
+
+def _start(
+    cli: Cli, spec: SessionSpec | TemplateStart, *, strict: bool, wait: bool, timeout: float | None
+) -> None:
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:

@@ -1,4 +1,4 @@
-"""Lists that the console reads: each answer says which items it lacks, and one place of the console notes it."""
+"""Lists that the console reads: each answer says what it lacks, and one place of the console notes it."""
 
 from __future__ import annotations
 

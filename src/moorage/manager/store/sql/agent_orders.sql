@@ -2,7 +2,7 @@
 -- SSH key pair that they share. For a step of a pipeline also its outputs, and its inputs: whose, which, and where.
 SELECT k.id, k.agent_id, k.session_id, k.status <> 'SCHEDULED' AS begun, k.secret, s.name, s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
        e.name AS endpoint_name, g.options ->> 'container_user' AS container_user,
-       (g.options #>> '{preemption,max_grace_s}')::float8 AS max_grace_s,
+       as_number(g.options #> '{preemption,max_grace_s}') AS max_grace_s,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')
         FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices,
        CASE WHEN s.spec -> 'secret_env' <> '{}' THEN (
