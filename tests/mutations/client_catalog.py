@@ -181,7 +181,7 @@ MUTATIONS = (
         "manager/rpc/logs.py",
         "self.has_data = self.has_data or bool(chunk.data)",
         "self.has_data = True",
-        ("tests/wire/test_manager_link.py", "-k", "has_no_more"),
+        ("tests/wire/test_manager_link.py", "-k", "fails_to_start"),
     ),
     Mutation(
         "the answer with a log begins before its agent answers",
@@ -210,6 +210,20 @@ MUTATIONS = (
         'return f"{found.status}: {why}" if why else found.status',
         "return found.status",
         ("tests/wire/test_manager_exec.py", "-k", "every_door"),
+    ),
+    Mutation(
+        "a list of what failed has all that has ended",
+        "manager/store/sessions.py",
+        "and_(s.status == Status.TERMINATED, s.result.in_(sorted(results)))",
+        "s.status == Status.TERMINATED",
+        ("tests/store/test_session_lifecycle.py", "-k", "status_and_result"),
+    ),
+    Mutation(
+        "a list of what succeeded has sessions of another status",
+        "manager/store/sessions.py",
+        "and_(s.status == Status.TERMINATED, s.result.in_(sorted(results)))",
+        "s.result.in_(sorted(results))",
+        ("tests/store/test_session_lifecycle.py", "-k", "status_and_result"),
     ),
     Mutation(
         "a gap in a log takes with it what is in front of it",

@@ -1,6 +1,6 @@
 import { Button, Group, Select, Switch } from "@mantine/core";
 import { useEffect, useRef, useState } from "react";
-import { ApiProblem, type Session, send } from "@/api/client";
+import { ApiProblem, NoAnswer, type Session, send } from "@/api/client";
 import { visible } from "@/parts/format";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
@@ -9,6 +9,10 @@ import { t } from "@/texts";
 const KEPT = 400_000;
 const TAIL = 2000;
 const DRAW_MS = 150;
+// How long nobody may answer, and nothing may come, before the problem is shown.
+const OUTAGE_MS = 30_000;
+const PAUSE_MS = 500;
+const PASSING = [429, 502, 503, 504];
 
 export const kernelsOf = (session: Session) => [
   ...new Set((session.kernels ?? []).map((kernel) => kernel.hostname ?? "main1")),
@@ -92,33 +96,113 @@ function useLog(id: string, kernel: string, live: boolean) {
       drawn = Date.now();
       setText(whole);
     };
-    const read = async () => {
-      const url = new URL(address(id, kernel, `tail=${TAIL}&follow=${live}`), window.location.origin).href;
-      const response = await send(url, { signal: abort.signal });
-      if (!response.ok || !response.body) {
-        throw new ApiProblem(response, await response.json().catch(() => null));
-      }
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) {
-          break;
-        }
-        whole = (whole + value).slice(-KEPT);
-        timer ||= window.setTimeout(draw, Math.max(0, DRAW_MS - (Date.now() - drawn)));
-      }
-      draw();
-      setEnded(true);
+    const append = (more: string) => {
+      whole = (whole + more).slice(-KEPT);
+      timer ||= window.setTimeout(draw, Math.max(0, DRAW_MS - (Date.now() - drawn)));
     };
-    read().catch((failure) => {
-      if (!abort.signal.aborted) {
-        setError(failure);
-      }
-    });
+    follow(id, kernel, live, abort.signal, append).then(
+      () => {
+        draw();
+        setEnded(true);
+      },
+      (failure) => {
+        if (!abort.signal.aborted) {
+          draw();
+          setError(failure);
+        }
+      },
+    );
     return () => {
       abort.abort();
       window.clearTimeout(timer);
     };
   }, [id, kernel, live, attempt]);
   return { text, error, ended, retry: () => setAttempt(attempt + 1) };
+}
+
+/** Where a log goes on: behind this byte of this attempt. */
+interface Place {
+  offset: number;
+  attempt: string;
+}
+
+/**
+ * Hand out a log to its end, over answers that are cut off: each goes on behind the last byte that came. Throws the
+ * cause that the manager names, and after an outage without progress what was wrong last.
+ */
+async function follow(
+  id: string,
+  kernel: string,
+  live: boolean,
+  signal: AbortSignal,
+  append: (more: string) => void,
+) {
+  const reading = new Reading(append);
+  let down: number | null = null;
+  for (;;) {
+    const began = Date.now();
+    const before = reading.place?.offset;
+    try {
+      return await reading.once(address(id, kernel, `follow=${live}&${reading.query()}`), signal);
+    } catch (failure) {
+      const now = Date.now();
+      const moved = reading.place !== null && reading.place.offset !== before;
+      // A connection that was silent for longer than an outage may last was one.
+      down = moved || now - began > OUTAGE_MS ? now : (down ?? now);
+      const passing = !(failure instanceof ApiProblem) || PASSING.includes(failure.status);
+      const goesOn = reading.place !== null && (moved || (live && now - down <= OUTAGE_MS));
+      if (signal.aborted || !passing || !goesOn) {
+        throw failure;
+      }
+    }
+    await new Promise((resolve) => window.setTimeout(resolve, PAUSE_MS));
+  }
+}
+
+class Reading {
+  place: Place | null = null;
+  private readonly decoder = new TextDecoder();
+
+  constructor(private readonly append: (more: string) => void) {}
+
+  query(): string {
+    return this.place === null
+      ? `tail=${TAIL}&offset=0`
+      : `tail=0&offset=${this.place.offset}&attempt=${this.place.attempt}`;
+  }
+
+  async once(path: string, signal: AbortSignal) {
+    const response = await send(new URL(path, window.location.origin).href, { signal });
+    if (!response.ok || !response.body) {
+      throw new ApiProblem(response, await response.json().catch(() => null));
+    }
+    this.begin(response.headers);
+    const reader = response.body.getReader();
+    for (;;) {
+      const { done, value } = await reader.read().catch(() => {
+        throw new NoAnswer();
+      });
+      if (done) {
+        this.append(this.decoder.decode());
+        return;
+      }
+      if (this.place) {
+        this.place.offset += value.length;
+      }
+      this.append(this.decoder.decode(value, { stream: true }));
+    }
+  }
+
+  private begin(headers: Headers) {
+    const told = headers.get("x-moorage-log-offset");
+    const offset = Number(told);
+    if (told === null) {
+      this.place = null; // of an agent of an older release: it cannot be read on
+      return;
+    }
+    if (this.place && offset > this.place.offset) {
+      this.append(`${this.decoder.decode()}\n${t("logs.lost")}\n`);
+    }
+    this.place = { offset, attempt: headers.get("x-moorage-log-attempt") ?? "1" };
+  }
 }
