@@ -280,6 +280,36 @@ async def test_names_pages_and_wrong_input(store: Store) -> None:
     assert len(cancelled.items) == 1
 
 
+@pytest.mark.parametrize(
+    ("statuses", "results", "names"),
+    [
+        ((), (), {"waits", "good", "bad", "stopped", "lost"}),
+        ((), (Result.SUCCESS,), {"good"}),
+        ((), (Result.FAILED,), {"bad"}),
+        ((Status.PENDING,), (Result.FAILED,), {"waits", "bad"}),
+        ((Status.TERMINATED,), (), {"good", "bad", "stopped"}),
+        ((Status.ERROR,), (Result.SUCCESS,), {"lost", "good"}),
+    ],
+)
+async def test_sessions_are_listed_by_status_and_result(
+    store: Store, statuses: tuple[Status, ...], results: tuple[Result, ...], names: set[str]
+) -> None:
+    ended = {
+        "good": (Status.TERMINATED, Result.SUCCESS),
+        "bad": (Status.TERMINATED, Result.FAILED),
+        "stopped": (Status.TERMINATED, Result.UNDEFINED),
+        "lost": (Status.ERROR, Result.FAILED),
+    }
+    for name in ("waits", *ended):
+        await store.sessions.create(Scope.system("test"), spec(name))
+    for name, (status, result) in ended.items():
+        await store.database.fetch(
+            "UPDATE sessions SET status = $2, result = $3 WHERE name = $1", name, status, result
+        )
+    page = await store.sessions.page(SYSTEM, statuses=frozenset(statuses), results=frozenset(results))
+    assert {view.name for view in page.items} == names
+
+
 async def test_one_of_two_concurrent_transitions_is_applied(store: Store) -> None:
     await FakeAgent(store).report()
     for n in range(10):

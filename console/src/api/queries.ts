@@ -12,11 +12,19 @@ export const LIVE_STATUSES = [
   "PENDING",
   "SCHEDULED",
   "PREPARING",
+  "QUEUED",
   "CREATING",
   "RUNNING",
   "TERMINATING",
 ] as const;
-export const STATUSES = [...LIVE_STATUSES, "TERMINATED", "CANCELLED", "ERROR"] as const;
+export const STATUSES = [
+  ...LIVE_STATUSES,
+  "SUCCEEDED",
+  "FAILED",
+  "TERMINATED",
+  "CANCELLED",
+  "ERROR",
+] as const;
 export const TYPES = ["interactive", "batch", "inference", "system"] as const;
 export type Status = (typeof STATUSES)[number];
 export type SessionType = (typeof TYPES)[number];

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from moorage.common.model.errors import NotFound
-from moorage.common.model.status import LIVE, Status
+from moorage.common.model.status import LIVE, Outcome, Status
 from moorage.sdk.errors import ApiError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def live_sessions(
 
 async def all_sessions(
     client: Client,
-    statuses: Collection[Status] = (),
+    statuses: Collection[Status | Outcome] = (),
     endpoint: str | None = None,
     selector: str | None = None,
     user: str | None = None,

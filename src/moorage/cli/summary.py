@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.status import LIVE, TERMINAL, Result, SessionType, Status
+from moorage.common.model.status import LIVE, RESULT_OF, TERMINAL, SessionType, Status
 
 if TYPE_CHECKING:
     from moorage.common.model.spec import Port
@@ -28,7 +28,7 @@ _STAGE_NAMES = {
     Status.ERROR: "failed",
 }
 
-_RESULTS = {Result.SUCCESS: "SUCCEEDED", Result.FAILED: "FAILED"}
+_OUTCOMES = {str(result): str(outcome) for outcome, result in RESULT_OF.items()}
 _STARTING = (Status.PREPARING, Status.QUEUED, Status.CREATING)
 
 
@@ -103,7 +103,7 @@ def failed_replica(view: EndpointView) -> ReplicaView | None:
 def shown_status(view: SessionView) -> str:
     """The status for people: a program that has ended has succeeded or failed."""
     ended = view.status == Status.TERMINATED  # listings are read without types
-    return _RESULTS.get(view.result, str(view.status)) if ended else str(view.status)
+    return _OUTCOMES.get(view.result, str(view.status)) if ended else str(view.status)
 
 
 def has_ended(view: SessionView) -> bool:

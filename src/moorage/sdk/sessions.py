@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.commands import ExecSpec
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import SessionType, Status
+from moorage.common.model.status import Outcome, SessionType, Status
 from moorage.common.views.idle import Extension, IdleView
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView, StoppedSessions
@@ -70,7 +70,7 @@ class SessionCalls(Transport):
     async def list_sessions(
         self,
         *,
-        statuses: Collection[Status] = (),
+        statuses: Collection[Status | Outcome] = (),
         resource_group: str | None = None,
         type: SessionType | None = None,
         name: str | None = None,
@@ -85,7 +85,8 @@ class SessionCalls(Transport):
     ) -> Page[SessionView]:
         """One page, newest first. Pass its ``next`` as ``cursor`` for the next page.
 
-        ``statuses``: only sessions in one of these; empty means all. ``selector``: on their user labels, like
+        ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two in which a
+        program has ended; TERMINATED is both. ``selector``: on their user labels, like
         "team=vision,stage in (dev,test)". ``pipeline``: by id, else the newest of
         that name. ``sort``: created_at or name, with "-" in front for descending.
         """

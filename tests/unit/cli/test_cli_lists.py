@@ -54,6 +54,24 @@ def test_success_and_failure_are_two_statuses_for_people(
     assert shown_status(without) == "TERMINATED", "such as a stopped notebook"
 
 
+def test_lists_can_be_of_what_succeeded_or_failed(manager: FakeManager, moorage: Run) -> None:
+    for name, code in (("good", 0), ("bad", 3)):
+        manager.add_session(batch(name), status=Status.TERMINATED, script=[], exit_code=code)
+    manager.add_session(batch("waits"))
+
+    def names(*arguments: str) -> list[str]:
+        return moorage(*arguments, "-o", "name").stdout.split()
+
+    assert names("ps", "--status", "succeeded") == ["good"]
+    assert names("ps", "--status", "FAILED,PENDING") == ["waits", "bad"]
+    assert names("sessions", "list", "--status", "SUCCEEDED", "--status", "FAILED") == ["bad", "good"]
+    assert names("sessions", "list", "--status", "TERMINATED") == ["bad", "good"]
+    refused = moorage("ps", "--status", "DONE")
+    assert refused.exit_code == 2
+    assert "there is no status 'DONE'" in refused.stderr
+    assert "SUCCEEDED, FAILED" in refused.stderr
+
+
 def test_ps_and_describe_show_the_step_of_a_session(manager: FakeManager, moorage: Run) -> None:
     manager.add_session(batch("alone"))
     place = StepRef(id="p-1", name="train", step="part", index=3, run=2)

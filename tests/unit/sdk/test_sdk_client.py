@@ -10,8 +10,9 @@ from scripted_session import batch
 
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import EndpointSpec, Probe
-from moorage.common.model.status import LIVE, EndpointStatus, Status
+from moorage.common.model.status import LIVE, EndpointStatus, Outcome, Status
 from moorage.common.views.resources import GroupOptions, Problem
+from moorage.manager.api.sessions import ListedStatus
 from moorage.sdk import ApiError, Client, Unreachable
 
 
@@ -39,6 +40,10 @@ async def test_create_with_a_lost_response_can_be_repeated(manager: FakeManager)
     assert [created.id] == [session.id for session in manager.sessions]
 
 
+def test_sessions_can_be_listed_by_every_status() -> None:
+    assert set(ListedStatus) == {*Status, *Outcome}
+
+
 async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> None:
     for number in range(5):
         manager.add_session(batch(f"job-{number}"))
@@ -49,6 +54,10 @@ async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> No
         assert [view.name for view in rest.items] == ["job-1", "job-0"]
         assert rest.next is None
         assert (await client.list_sessions(statuses=[Status.ERROR])).items == []
+        manager.add_session(batch("bad"), status=Status.TERMINATED, script=[], exit_code=3)
+        failed = await client.list_sessions(statuses=[Outcome.FAILED])
+        assert [view.name for view in failed.items] == ["bad"]
+        assert (await client.list_sessions(statuses=[Outcome.SUCCEEDED])).items == []
 
 
 @pytest.mark.parametrize("name", ["org/model", "a/../b", "a:b", "x/stop"])

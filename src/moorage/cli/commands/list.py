@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,8 @@ from moorage.cli.app import app, list_command, noun
 from moorage.cli.completion import endpoint_names, pipeline_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints, all_sessions
-from moorage.common.model.status import LIVE
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.status import LIVE, Outcome, Status
 
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView
@@ -31,6 +32,14 @@ endpoints = noun(
     "endpoints", help="Endpoints. `ps` lists them with the sessions; the short commands act on them."
 )
 All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
+Statuses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS[,STATUS]",
+        help="Only sessions in these statuses, also ended ones: FAILED,ERROR or RUNNING.",
+    ),
+]
 Selector = Annotated[
     str | None,
     typer.Option("--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."),
@@ -49,6 +58,7 @@ _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run
 def ps(
     cli: Cli,
     all_: All = False,
+    status: Statuses = None,
     selector: Selector = None,
     pipeline: Pipeline = None,
     watch: Annotated[
@@ -63,16 +73,22 @@ def ps(
       moorage ps --all -o wide
       moorage ps -l 'team=vision,stage in (dev,test)'
       moorage ps --all --pipeline train
+      moorage ps --status FAILED,ERROR
       moorage ps --watch
       moorage ps -o json | jq '.sessions[].name'
     """
 
+    wanted = _statuses(all_, status)
+    only_sessions = pipeline is not None or status is not None
+
     async def work(client: Client) -> _Listed:
-        if pipeline is not None:
-            return [], await _sessions(client, all_, selector, pipeline)
+        if only_sessions:
+            return [], await all_sessions(client, wanted, selector=selector, pipeline=pipeline)
         import asyncio
 
-        return await asyncio.gather(all_endpoints(client, selector), _sessions(client, all_, selector))
+        return await asyncio.gather(
+            all_endpoints(client, selector), all_sessions(client, wanted, selector=selector)
+        )
 
     def listing(found: _Listed) -> _Listing:
         return _Listing(
@@ -87,33 +103,45 @@ def ps(
         kinds: tuple[EventKind, ...] = ("session", "endpoint")
         cli.run(lambda client: watch_list(cli, client, kinds, work, lambda found: _show(cli, listing(found))))
         return
-    endpoints_read = [] if pipeline is not None else [("/v1/endpoints", {"selector": selector})]
+    endpoints_read = [] if only_sessions else [("/v1/endpoints", {"selector": selector})]
 
     def plain() -> _Listing:
-        *first, last = cli.read_lists(*endpoints_read, _session_list(all_, selector, pipeline))
+        *first, last = cli.read_lists(*endpoints_read, _session_list(wanted, selector, pipeline))
         return listing((first[0] if first else [], last))
 
     _show(cli, _plainly(cli, plain) or listing(cli.run(work, workloads_only=True)))
 
 
 @list_command(sessions)
-def list_sessions(cli: Cli, all_: All = False, selector: Selector = None, pipeline: Pipeline = None) -> None:
+def list_sessions(
+    cli: Cli,
+    all_: All = False,
+    status: Statuses = None,
+    selector: Selector = None,
+    pipeline: Pipeline = None,
+) -> None:
     """List sessions, replicas included.
 
     \b
     Examples:
       moorage sessions list --all
+      moorage sessions list --status SUCCEEDED
     """
+    wanted = _statuses(all_, status)
 
     def listing(found: list[SessionView]) -> _Listing:
         return _Listing([view.name for view in found], [_session_table(cli, found)], {"sessions": found})
 
     def plain() -> _Listing:
-        return listing(*cli.read_lists(_session_list(all_, selector, pipeline)))
+        return listing(*cli.read_lists(_session_list(wanted, selector, pipeline)))
 
     def complete() -> _Listing:
-        read = cli.run(lambda client: _sessions(client, all_, selector, pipeline), workloads_only=True)
-        return listing(read)
+        return listing(
+            cli.run(
+                lambda client: all_sessions(client, wanted, selector=selector, pipeline=pipeline),
+                workloads_only=True,
+            )
+        )
 
     _show(cli, _plainly(cli, plain) or complete())
 
@@ -204,18 +232,24 @@ def _plainly(cli: Cli, plain: Callable[[], _Listing]) -> _Listing | None:
         return None
 
 
+def _statuses(with_ended: bool, named: list[str] | None) -> Collection[Status | Outcome]:
+    """Those whose sessions are listed; empty: all. Raises ``InvalidInput``."""
+    if not named:
+        return () if with_ended else LIVE
+    known: dict[str, Status | Outcome] = {str(one): one for one in (*Status, *Outcome)}
+    texts = [text.strip().upper() for given in named for text in given.split(",")]
+    for text in texts:
+        if text not in known:
+            raise InvalidInput(f"there is no status {text!r}", next_step=f"known: {', '.join(known)}")
+    return [known[text] for text in texts]
+
+
 def _session_list(
-    with_ended: bool, selector: str | None, pipeline: str | None
+    statuses: Collection[Status | Outcome], selector: str | None, pipeline: str | None
 ) -> tuple[str, dict[str, str | None]]:
-    """Path and query of what ``_sessions`` reads."""
-    statuses = None if with_ended else ",".join(sorted(LIVE))
-    return "/v1/sessions", {"status": statuses, "selector": selector, "pipeline": pipeline}
-
-
-async def _sessions(
-    client: Client, with_ended: bool, selector: str | None, pipeline: str | None = None
-) -> list[SessionView]:
-    return await all_sessions(client, () if with_ended else LIVE, selector=selector, pipeline=pipeline)
+    """Path and query of what ``all_sessions`` reads."""
+    wanted = ",".join(sorted(statuses)) or None
+    return "/v1/sessions", {"status": wanted, "selector": selector, "pipeline": pipeline}
 
 
 def _session_table(cli: Cli, found: Sequence[SessionView]) -> _Table:

@@ -40,6 +40,16 @@ class Result(StrEnum):
     FAILED = "FAILED"
 
 
+class Outcome(StrEnum):
+    """What people read, and filter by, in place of TERMINATED where there is a result."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+RESULT_OF = {Outcome.SUCCEEDED: Result.SUCCESS, Outcome.FAILED: Result.FAILED}
+
+
 class SessionType(StrEnum):
     INTERACTIVE = "interactive"  # runs until it is stopped
     BATCH = "batch"  # result by the exit code of its main program

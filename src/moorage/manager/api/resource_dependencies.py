@@ -15,7 +15,7 @@ from moorage.common.model.labels import Selector
 from moorage.common.model.paging import Paging, SessionMatch
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.model.status import AgentStatus, Status
+from moorage.common.model.status import AgentStatus, Result, Status
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
 from moorage.common.views.resources import (
@@ -73,7 +73,8 @@ class Sessions(Protocol):
         scope: Scope,
         paging: Paging,
         *,
-        statuses: frozenset[Status] | None,
+        statuses: frozenset[Status],
+        results: frozenset[Result],
         selector: Selector,
         endpoint: str | None,
         pipeline: str | None,

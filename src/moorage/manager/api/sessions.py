@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from moorage.common.model.errors import Infeasible, MoorageError
 from moorage.common.model.labels import parse_selector
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import Model, NoNul, SessionSpec
-from moorage.common.model.status import SessionType, Status
+from moorage.common.model.status import RESULT_OF, Outcome, SessionType, Status
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView, StoppedSessions
@@ -57,9 +58,28 @@ def _split_upper(value: Any) -> Any:
     )
 
 
+class ListedStatus(StrEnum):
+    """Those of sessions, and what people read in place of TERMINATED."""
+
+    PENDING = "PENDING"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    QUEUED = "QUEUED"
+    CREATING = "CREATING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    ERROR = "ERROR"
+
+
 class SessionQuery(PageQuery):
-    status: Annotated[list[Status], BeforeValidator(_split_upper)] = Field(
-        [], description="Only these statuses, comma-separated or repeated."
+    status: Annotated[list[ListedStatus], BeforeValidator(_split_upper)] = Field(
+        [],
+        description="Only these statuses, comma-separated or repeated. SUCCEEDED and FAILED are TERMINATED "
+        "with that result; TERMINATED is both.",
     )
     resource_group: NoNul | None = None
     type: SessionType | None = None
@@ -171,7 +191,8 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     return await call.deps.store.sessions.page(
         call.scope,
         paging(query),
-        statuses=frozenset(query.status) or None,
+        statuses=frozenset(Status(one) for one in query.status if one.value not in RESULT_OF),
+        results=frozenset(RESULT_OF[Outcome(one)] for one in query.status if one.value in RESULT_OF),
         endpoint=query.endpoint,
         pipeline=pipeline,
         selector=parse_selector(query.selector) if query.selector is not None else (),

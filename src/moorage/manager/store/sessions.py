@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import asyncpg
-from sqlalchemy import Integer, Text, cast, select, text
+from sqlalchemy import Integer, Text, and_, cast, or_, select, text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import EndpointId, SessionId
@@ -297,21 +297,24 @@ class SessionStore:
         scope: Scope,
         paging: Paging = FIRST,
         *,
-        statuses: frozenset[Status] | None = None,
+        statuses: frozenset[Status] = frozenset(),
+        results: frozenset[Result] = frozenset(),
         selector: Selector = (),
         endpoint: str | None = None,
         pipeline: str | None = None,
         **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
-        """Newest first by default. ``pipeline``: its id.
+        """Newest first by default, with one of ``statuses``, or ended with one of ``results``; without both
+        all. ``pipeline``: its id.
 
         Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
         s = tables.sessions.c
         conditions: list[Any] = []
-        if statuses is not None:
-            conditions.append(s.status.in_(sorted(statuses)))
-            if statuses <= LIVE:
-                conditions.append(_LIVE)
+        if statuses or results:
+            ended_so = and_(s.status == Status.TERMINATED, s.result.in_(sorted(results)))
+            conditions.append(or_(s.status.in_(sorted(statuses)), *([ended_so] if results else [])))
+        if statuses and not results and statuses <= LIVE:
+            conditions.append(_LIVE)
         conditions += [
             s["owner" if name == "user" else name] == str(value)
             for name, value in equal.items()

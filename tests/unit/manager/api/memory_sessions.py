@@ -17,7 +17,7 @@ from moorage.common.model.labels import Selector, matches
 from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.model.status import LIVE, TERMINAL, EndpointStatus, Status
+from moorage.common.model.status import LIVE, TERMINAL, EndpointStatus, Result, Status
 from moorage.common.views.endpoints import (
     EndpointPatch,
     EndpointView,
@@ -31,6 +31,11 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.new_work import is_new_work
 
 SYSTEM = Scope.system()
+
+
+def _is_wanted(view: SessionView, statuses: frozenset[Status], results: frozenset[Result]) -> bool:
+    has_ended_so = view.status is Status.TERMINATED and view.result in results
+    return view.status in statuses or has_ended_so or not (statuses or results)
 
 
 class MemorySessions:
@@ -114,7 +119,8 @@ class MemorySessions:
         scope: Scope,
         paging: Paging,
         *,
-        statuses: frozenset[Status] | None,
+        statuses: frozenset[Status],
+        results: frozenset[Result],
         selector: Selector,
         endpoint: str | None,
         pipeline: str | None,
@@ -124,7 +130,7 @@ class MemorySessions:
         kept = [
             view
             for view in reversed(self.views)
-            if (statuses is None or view.status in statuses)
+            if _is_wanted(view, statuses, results)
             and all(value in (None, getattr(view, field)) for field, value in equal.items())
             and endpoint in (None, view.endpoint)
             and pipeline in (None, view.pipeline and view.pipeline.id)
