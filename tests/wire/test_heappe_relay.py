@@ -136,18 +136,25 @@ async def test_requests_wait_while_the_server_is_down() -> None:
 )
 async def test_what_a_gateway_refuses_is_sent_again(way: Any, trap: dict[str, int]) -> None:
     """It has not come to the engine, with our relay in the job or without."""
-    async with way() as at:
-        at.server.switches.only = "DataTransfer/HttpPostToJobNodeStream"
-        for name, value in trap.items():
-            setattr(at.server.switches, name, value)
+    stream = "DataTransfer/HttpPostToJobNodeStream"
+
+    async def ask(at: Any) -> int:
         asking = asyncio.create_task(at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT))
         while not asking.done():
             await asyncio.sleep(0.2)
             if isinstance(at.clock, ManualClock):
                 await at.advance(0.2)
         async with await asking as got:
-            assert got.status == 200
-        assert at.server.calls["DataTransfer/HttpPostToJobNodeStream"] == 2
+            return got.status
+
+    async with way() as at:
+        assert await ask(at) == 200, "the engine listens now"
+        before = at.server.calls[stream]
+        at.server.switches.only = stream
+        for name, value in trap.items():
+            setattr(at.server.switches, name, value)
+        assert await ask(at) == 200
+        assert at.server.calls[stream] == before + 2
 
 
 async def test_what_a_gateway_gave_up_waiting_for_is_not_sent_again() -> None:
