@@ -124,8 +124,8 @@ class Load:
         self.stop_at = loop.time() + seconds
         chats = [asyncio.create_task(self._chat(url)) for url in self.cluster.openai_urls]
         if self.cluster.site is not None:
-            ways = zip(PROXIES, self.cluster.openai_urls, strict=True)
-            chats += [asyncio.create_task(self._chat_at_site(proxy, url)) for proxy, url in ways]
+            for proxy, url in zip(PROXIES, self.cluster.openai_urls, strict=True):
+                self._spawn(self._chat_at_site(proxy, url))  # one that is held at the end is not waited for
         async with AsyncExitStack() as stack:
             self._clients = [
                 await stack.enter_async_context(self.cluster.client(manager=manager))

@@ -19,6 +19,7 @@ from pathlib import Path
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.status import LIVE
+from moorage.common.views.resources import SessionView
 from moorage.manager.postgres import EmbeddedPostgres
 from tests.e2e.harness import kernels_below, until
 
@@ -33,6 +34,7 @@ from .schedule import Fault, fault_sequences
 from .site import SITE, FaultySite
 
 CONVERGE_S = 150.0
+IN_DOUBT = "the answer to the submit was lost"
 
 
 async def inject(cluster: Cluster, fault: Fault) -> None:
@@ -86,6 +88,11 @@ async def inject_all(
             injected[position] = InjectedFault(fault, began, datetime.now(UTC))
 
 
+def is_in_doubt(session: SessionView) -> bool:
+    """A job whose submit was not answered is waited for, for ten minutes: it may have run."""
+    return any(kernel.detail.startswith(IN_DOUBT) for kernel in session.kernels)
+
+
 async def converge(cluster: Cluster, load: Load) -> None:
     """After the faults: sessions with an end of their own end, the others are stopped, and nothing
     remains."""
@@ -96,9 +103,10 @@ async def converge(cluster: Cluster, load: Load) -> None:
 
     async def all_ended() -> bool:
         async with cluster.client(30) as client:
-            interactive = {name for name, r in load.requests.items() if r.kind == "interactive"}
             for session in await all_sessions(client):
-                if session.name in interactive and session.status in LIVE:
+                request = load.requests.get(session.name)
+                is_endless = request is not None and request.kind == "interactive"
+                if session.status in LIVE and (is_endless or is_in_doubt(session)):
                     await client.stop_session(session.id)
             sessions = await all_sessions(client)
         return not [s for s in sessions if s.status in LIVE and s.endpoint is None]
