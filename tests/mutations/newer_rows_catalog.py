@@ -224,6 +224,13 @@ MUTATIONS = (
         ALONE,
     ),
     Mutation(
+        "a budget that is not known hides the list",
+        "manager/store/budgets.py",
+        'read_page(views.BudgetView, "budget", rows, _view, None)',
+        "Page[views.BudgetView](items=[_view(row) for row in rows])",
+        ROWS,
+    ),
+    Mutation(
         "a leader of an earlier release is given what it cannot read",
         "manager/api/authorization.py",
         "if (newer := newer_fields(spec)) and await call.deps.store.leases.older_leads():",
