@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+SIGTERM = 15
 
 
 def program_end(code: int | None, terminated: bool) -> tuple[int | None, str]:
@@ -10,5 +10,5 @@ def program_end(code: int | None, terminated: bool) -> tuple[int | None, str]:
     its walltime. A program that then exits with 0 has been ended, such as by scancel: it may not have
     finished, so that is no success."""
     if terminated and code == 0:
-        return -signal.SIGTERM, "its job was asked to end, and it exited with 0"
+        return -SIGTERM, "its job was asked to end, and it exited with 0"
     return code, ""
