@@ -116,7 +116,7 @@ MUTATIONS = (
         "manager/store/endpoint_rows.py",
         "        return Reason.NONE, why_unreadable(error)",
         "        raise error",
-        STATEMENTS,
+        ALONE,
     ),
     Mutation(
         "labels of an endpoint that are not known hide the list",

@@ -22,6 +22,7 @@ from moorage.manager.termination import SessionTerminator, StopState
 from .conftest import LOST_GRACE_S
 from .tenancy_harness import ROOT, serve
 from .test_newer_rows import SYSTEM, create, newer_spec, statuses, store_newer
+from .test_rollouts import Platform, spec
 
 CHECKS = {
     "users": ("users_platform_role_check", "users_status_check"),
@@ -209,3 +210,14 @@ async def test_what_cannot_be_shown_is_deleted_and_the_audit_says_that_it_was_no
         _, entries = await api.call("auditor", "GET", "/v1/audit?resource=templates&name=odd")
     before = json.loads(entries)["items"][0]["before"]
     assert before["needs_newer_manager"].startswith("template 'odd' needs a newer manager")
+
+
+async def test_a_reason_of_a_rollback_that_is_not_known_hides_no_endpoint(store: Store) -> None:
+    platform = Platform(store)
+    for name in ("odd", "even"):
+        await platform.service.create(SYSTEM, spec(name=name))
+    where = "endpoint_id = (SELECT id FROM endpoints WHERE name = 'odd')"
+    await store_newer(store, "endpoint_revisions", "reason", where, "by the moons")
+    await store.database.fetch(f"UPDATE endpoint_revisions SET failed_at = target_since WHERE {where}")
+    shown = {one.name: one.needs_newer_manager for one in (await platform.service.page(SYSTEM)).items}
+    assert (shown["even"], shown["odd"].startswith("needs a newer manager: ")) == ("", True)

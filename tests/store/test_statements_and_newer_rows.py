@@ -268,10 +268,6 @@ async def test_readers_and_writers_of_endpoints(store: Store, value: object) -> 
         value,
     )
     await store.database.fetch(
-        "UPDATE endpoint_revisions SET reason = 'moon light' "
-        "WHERE endpoint_id = (SELECT id FROM endpoints WHERE name = 'odd')"
-    )
-    await store.database.fetch(
         "INSERT INTO scaling_decisions "
         "(endpoint_id, number, from_replicas, to_replicas, rule, detail, inputs) "
         "SELECT id, 1, 1, 2, 'waiting', '', jsonb_build_object('running', $1::jsonb, 'ready', $1::jsonb) "
