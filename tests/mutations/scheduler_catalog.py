@@ -350,6 +350,13 @@ MUTATIONS = (
         ("tests/store/test_preemption.py",),
     ),
     Mutation(
+        "a victim that waits again is not told that it was preempted",
+        "manager/explain/service.py",
+        "        if session.reason is not Reason.PREEMPTED:\n",
+        "        if True:\n",
+        ("tests/store/test_preemption.py",),
+    ),
+    Mutation(
         "preemption stops more sessions than necessary",
         "manager/scheduling/planning/preemption.py",
         "range(least, most + 1)",

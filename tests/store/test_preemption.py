@@ -9,6 +9,7 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
+from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, ReplicaController, Scheduler
@@ -85,6 +86,8 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     assert view.detail == "for session high, which has a higher priority"
     history = (await store.sessions.history(SYSTEM, "low")).items
     assert history[-1].detail == view.detail, "people know names"
+    explained = await ExplanationService(store, StoreClock()).why(SYSTEM, "low")
+    assert explained.text.endswith(f"; it was preempted before, {view.detail}")
     assert view.deadline_at is not None
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
     for _ in range(2):  # it has its grace, and nobody gets the room meanwhile

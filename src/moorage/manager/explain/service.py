@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
-from moorage.common.model.reasons import REASONS
+from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.pending import KernelPlaceView, PendingExplanation, PlanView, WhyView
@@ -158,7 +158,11 @@ class ExplanationService:
                 return PendingExplanation(text="its status has just changed: ask again")
             return waits_for_time(round(until.timestamp() * 1_000_000), now, session.hold.text)
         probe = await self._probe(snapshot, policy, now, session_id)
-        return explain_probe(probe, await self._names(scope, probe.mentions()), now)
+        outlook = explain_probe(probe, await self._names(scope, probe.mentions()), now)
+        if session.reason is not Reason.PREEMPTED:
+            return outlook
+        before = f"it was preempted before, {session.detail}"
+        return outlook.model_copy(update={"text": f"{outlook.text}; {before}"})
 
     async def _probe(
         self, snapshot: Snapshot, policy: Policy, now: int, session_id: SessionId
