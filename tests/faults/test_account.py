@@ -16,6 +16,9 @@ STARTS, ENDS = {"k": 100}, {"k": 110}
         (Charge("k", 102, 115, "exit-nonzero"), ""),  # as it became known
         (Charge("k", 99, 110, "exit-zero"), "charged from 99"),
         (Charge("other", 100, 110, "exit-zero"), "began at None"),
+        (Charge("other", 100, 110, "user-requested"), "began at None"),
+        (Charge("other", 100, 101, "exit-zero"), "began at None"),
+        (Charge("other", 100, 101, "user-requested"), ""),
         (Charge("k", 101, 109, "exit-zero"), "charged until 109"),
         (Charge("k", 101, 104, "agent-lost"), ""),  # up to the last contact
         (Charge("k", 101, 104, ""), ""),
