@@ -27,21 +27,19 @@ MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane]
 
 
 class Dialed:
-    """Makes planes of a kind within ``agent``, during which every replica without TLS is one of the agent."""
+    """Makes planes of a kind within ``agent``. Their routes are what ``dialed`` makes of others."""
 
     def __init__(self, kind: type[AsyncioPlane] | type[SimplePlane]) -> None:
         self._kind = kind
 
     @asynccontextmanager
-    async def agent(self, router: RequestRouter) -> AsyncIterator[MakePlane]:
+    async def agent(self) -> AsyncIterator[MakePlane]:
         clock, connector = SystemClock(), Connector()
         dialer = Dialer("127.0.0.1:1", token="link-token", clock=clock)
         async with DialOutListener("127.0.0.1", 0, dialer, clock) as listener:
             connector.listener = listener
             agent = DialOut(AGENT, "127.0.0.1", lambda _: True, dialer, clock)
             agent.set_proxies(["{}:{}".format(*listener.address)])
-            update = router.update_table
-            router.update_table = lambda table: update(dialed(table))  # type: ignore[method-assign]
 
             def make(
                 router: RequestRouter, settings: ProxySettings, clock: Clock, timeouts: Timeouts
@@ -55,7 +53,7 @@ class Dialed:
 
 
 def dialed(table: RouteTable) -> RouteTable:
-    """The same at the agent that dials out."""
+    """The same with every replica without TLS at the agent that dials out."""
 
     def moved(target: Target) -> Target:
         return target if target.tls else replace(target, host=HOST)

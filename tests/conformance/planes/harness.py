@@ -117,11 +117,23 @@ def replica_host(plane: MakePlane) -> str:
 
 
 class Served:
-    """A running plane."""
+    """A running plane. ``routes_of``: the routes that it has for those of a test."""
 
-    def __init__(self, plane: DataPlane, router: RequestRouter, address: tuple[str, int]) -> None:
-        self.plane, self.router, self.address = plane, router, address
+    def __init__(
+        self,
+        plane: DataPlane,
+        router: RequestRouter,
+        address: tuple[str, int],
+        routes_of: Callable[[RouteTable], RouteTable],
+    ) -> None:
+        self.plane = plane
+        self.router = router
+        self.address = address
+        self._routes_of = routes_of
         self._clients: list[Client] = []
+
+    def update_table(self, routes: RouteTable) -> None:
+        self.router.update_table(self._routes_of(routes))
 
     @property
     def in_flight(self) -> int:
@@ -159,10 +171,11 @@ async def serving(
     router.tracer = tracer
     clock = SystemClock()
     router.credentials.confirmed(clock.monotonic(), 0)
-    async with _maker(make, router) as make_plane:
-        router.update_table(routes)
+    routes_of = dialed.dialed if isinstance(make, Dialed) else _unchanged
+    async with _maker(make) as make_plane:
+        router.update_table(routes_of(routes))
         plane = make_plane(router, configured, clock, timeouts or Timeouts())
-        served = Served(plane, router, await plane.start("127.0.0.1", 0))
+        served = Served(plane, router, await plane.start("127.0.0.1", 0), routes_of)
         try:
             yield served
             served.close_clients()
@@ -172,10 +185,14 @@ async def serving(
             await plane.stop(0.2)
 
 
+def _unchanged(routes: RouteTable) -> RouteTable:
+    return routes
+
+
 @asynccontextmanager
-async def _maker(make: MakePlane, router: RequestRouter) -> AsyncIterator[dialed.MakePlane]:
+async def _maker(make: MakePlane) -> AsyncIterator[dialed.MakePlane]:
     if isinstance(make, Dialed):
-        async with make.agent(router) as make_plane:
+        async with make.agent() as make_plane:
             yield make_plane
     else:
         yield make

@@ -67,7 +67,7 @@ async def test_key_that_was_revoked_between_two_requests(plane: MakePlane) -> No
         for _ in range(2):
             assert (await client.ask(post())).status == 200
         later = replace(table(target("k", started.port), generation=2), keys=(KeyGrant("0" * 64),))
-        served.router.update_table(later)
+        served.update_table(later)
         assert (await client.ask(post())).status == 401
         assert (await served.ask(post())).status == 401, "on another connection"
 

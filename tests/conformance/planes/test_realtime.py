@@ -250,7 +250,7 @@ async def test_revoked_key_ends_it(plane: MakePlane) -> None:
     async with serving_one(plane, switching(echo)) as (served, started):
         client = await upgraded(served)
         routes = table(target("k", started.port), generation=2)
-        served.router.update_table(replace(routes, keys=()))
+        served.update_table(replace(routes, keys=()))
         assert await client.ended() == Farewell.KEY_REVOKED.frame()
         await until(lambda: not started.open and not served.in_flight)
         response = await served.ask(offer())
@@ -300,7 +300,7 @@ async def test_held_until_a_replica_is_ready(plane: MakePlane) -> None:
             client = await served.connect()
             client.send(offer())
             await until(lambda: served.router.held)
-            served.router.update_table(table(target("k", started.port), generation=2))
+            served.update_table(table(target("k", started.port), generation=2))
             assert (await client.head("GET")).status == 101
 
 

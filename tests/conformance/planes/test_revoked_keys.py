@@ -30,7 +30,7 @@ OTHER = KeyGrant(hashlib.sha256(b"other-key").hexdigest())
 
 def revoke(served: Served, routes: RouteTable) -> None:
     """Replace the harness's key by another."""
-    served.router.update_table(replace(routes, generation=routes.generation + 1, keys=(OTHER,)))
+    served.update_table(replace(routes, generation=routes.generation + 1, keys=(OTHER,)))
 
 
 async def test_stream_ends_with_an_error(plane: MakePlane) -> None:
@@ -117,7 +117,7 @@ async def test_requests_of_other_keys_go_on(plane: MakePlane) -> None:
 
     async with serving_one(plane, stream) as (served, started):
         both = replace(table(target("k", started.port), generation=2))
-        served.router.update_table(replace(both, keys=(*both.keys, OTHER)))
+        served.update_table(replace(both, keys=(*both.keys, OTHER)))
         client = await served.connect()
         client.send(STREAM.replace(b"client-key", b"other-key"))
         body = client.body(await client.head())
