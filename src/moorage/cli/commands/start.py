@@ -45,10 +45,10 @@ from moorage.cli.session_options import (
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, Result, SessionType, Status
 
 if TYPE_CHECKING:
+    from moorage.common.model.spec import SessionSpec
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
