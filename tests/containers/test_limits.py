@@ -76,6 +76,9 @@ async def test_oom_kill_is_distinguished_from_a_kill(make_runtime: MakeRuntime) 
     runtime = make_runtime()
     oom, _ = await run(runtime, launch(EAT, slots={"mem": 64 << 20}))
     assert (oom.exit_code, oom.oom) == (-signal.SIGKILL, True)
+    child = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {EAT!r}]) != 0)"
+    of_a_child, _ = await run(runtime, launch(child, slots={"mem": 64 << 20}))
+    assert (of_a_child.exit_code, of_a_child.oom) == (1, True)
     killed, _ = await run(runtime, launch("import os; os.kill(os.getpid(), 9)"))
     assert (killed.exit_code, killed.oom) == (-signal.SIGKILL, False)
 

@@ -25,6 +25,7 @@ from moorage.common.link.pb import agent_pb2
 from moorage.common.model.ids import KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager import Manager
+from moorage.manager.rpc import logs
 from moorage.sdk import Client, log_following
 
 __all__ = ["client", "manager"]  # fixtures
@@ -139,6 +140,8 @@ async def test_bytes_come_once_or_are_told_as_lost(
 ) -> None:
     """Over rotations, agents that are killed, full disks and slow readers."""
     monkeypatch.setattr(log_following, "FIRST_PAUSE_S", 0.0)
+    # What an agent says of its answer may end with it, before it has left.
+    monkeypatch.setattr(logs, "FIRST_ANSWER_S", 1.0)
     random = Random(f"{timestamps} {numbered}")
     async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(110):
         agent.write(3)
