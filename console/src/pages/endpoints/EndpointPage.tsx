@@ -149,7 +149,10 @@ function RolloutBanner({ endpoint }: { endpoint: Endpoint }) {
   }
   const text =
     rollout.state === "failed"
-      ? t("endpoint.rolledBack", { revision: rollout.rolled_back ?? rollout.newest, reason: reasonText(rollout.reason ?? "") })
+      ? t("endpoint.rolledBack", {
+          revision: rollout.rolled_back ?? rollout.newest,
+          reason: reasonText(rollout.reason ?? ""),
+        })
       : rollout.state === "canary"
         ? t("endpoint.canary", { revision: rollout.revision, percent: rollout.canary ?? 0 })
         : t("endpoint.rolling", {
