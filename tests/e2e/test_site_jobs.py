@@ -24,7 +24,8 @@ ENGINE = str(Path(__file__).parent / "slow_engine.py")
 WITHIN_S = 90.0
 
 
-@pytest_asyncio.fixture(params=["6.3.2", "6.5"])
+# What differs between the profiles is in tests/heappe and tests/wire; each case here takes 16 CPU seconds.
+@pytest_asyncio.fixture(params=[pytest.param("6.3.2", marks=pytest.mark.slow), "6.5"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[HeappeServer]:
     site = Site(templates=(Template(11, "moorage", 7, command=PROGRAM),))
     running = HeappeServer(request.param, site=site, timing=Timing(poll_s=0.5, cache_s=0.2))

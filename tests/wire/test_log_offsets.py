@@ -143,7 +143,7 @@ async def test_bytes_come_once_or_are_told_as_lost(
     # What an agent says of its answer may end with it, before it has left.
     monkeypatch.setattr(logs, "FIRST_ANSWER_S", 1.0)
     random = Random(f"{timestamps} {numbered}")
-    async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(110):
+    async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(60):
         agent.write(3)
         begun = asyncio.Event()
         reading = spawn("test.read", read(client, random, begun, follow=True, timestamps=timestamps))
@@ -151,7 +151,8 @@ async def test_bytes_come_once_or_are_told_as_lost(
         agent.random = random
         for _ in range(40):
             agent.write(random.choice([1, 5, 20, 20, 120]))
-            if random.random() < 0.1:
+            # An agent of the previous release does not know what its disk has refused.
+            if numbered and random.random() < 0.1:
                 agent.lose(8)
             await asyncio.sleep(random.random() / 20)
         agent.write(1)

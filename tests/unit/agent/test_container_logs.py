@@ -158,7 +158,7 @@ async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
         engine.write(b"%04d\n" % number)
     engine.ended = True
     logs = logs_of(engine, tmp_path)
-    received, following = b"", data_of(logs.read(K, "container", LogRange(follow=True)))
+    received, following = b"", data_of(logs.read(K, "container", LogRange(follow=True, offset=0)))
 
     async def follow() -> None:
         nonlocal received

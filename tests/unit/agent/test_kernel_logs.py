@@ -272,7 +272,9 @@ async def test_what_a_full_disk_refuses_is_missing_and_told(tmp_path: Path) -> N
         log.write(b"refused")
     log.write(b"after")
     assert await read_all(logs) == b"before after", "to a reader that knows no gaps"
-    for wanted in (LogRange(follow=True), LogRange(offset=0), LogRange(offset=0, timestamps=True)):
+    following = data_of(logs.read_range(K, LogRange(follow=True), lambda: False))
+    assert b"".join([data async for data in following]) == b"before after", "which it would meet for ever"
+    for wanted in (LogRange(offset=0), LogRange(offset=0, timestamps=True)):
         reading = data_of(logs.read_range(K, wanted, lambda: False))
         assert (await anext(reading)).endswith(b"before ")
         with pytest.raises(OutputLost):

@@ -43,6 +43,11 @@ class LogFile:
         return os.fstat(self.fd).st_size
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether it was rotated away since it was opened."""
+        return os.fstat(self.fd).st_nlink == 0
+
+    @property
     def end(self) -> int | None:
         """The number of the byte behind its last one."""
         return None if self.start is None else self.start + self.size

@@ -108,7 +108,8 @@ class LogStore:
         all others where the log begins, unless that depends on times.
 
         Raises ``NotFound`` if times are wanted and none were kept. Where bytes are missing, a reader that
-        knows of gaps gets ``OutputLost``; any other gets what is kept behind them.
+        knows of gaps gets ``OutputLost``; any other gets what is kept behind them. A follower without numbers
+        is told only of what was rotated away meanwhile.
         """
         if wanted.needs_times:
             place = await asyncio.to_thread(self._place, kernel_id, wanted)
@@ -118,7 +119,7 @@ class LogStore:
         times: FileTimes | None = None
         timed: LogFile | None = None
         try:
-            async with aclosing(self._pieces(kernel_id, place, wanted.follow, is_running)) as pieces:
+            async with aclosing(self._pieces(kernel_id, place, wanted, is_running)) as pieces:
                 if not wanted.since_ms:
                     yield LogPiece(b"", place.number)
                 async for piece in pieces:
@@ -141,13 +142,14 @@ class LogStore:
                 times.close()
 
     async def _pieces(
-        self, kernel_id: KernelId, place: _Place, follow: bool, is_running: Callable[[], bool]
+        self, kernel_id: KernelId, place: _Place, wanted: LogRange, is_running: Callable[[], bool]
     ) -> AsyncGenerator[_Piece, None]:
         file, offset, lost = place.take(), place.offset, False
+        is_numbered = wanted.offset is not None
         try:
             while True:
                 # Checked before reading, so that output written before the end is not missed.
-                is_following = follow and is_running()
+                is_following = wanted.follow and is_running()
                 if file is None:
                     first = self._place(kernel_id, LogRange())
                     file, offset = first.take(), first.offset
@@ -163,8 +165,11 @@ class LogStore:
                     if offset < file.size:  # written between the last look and its rotation
                         newer.close()
                         continue
+                    # A reader without numbers begins anew at a gap. It comes behind one that was rotated
+                    # away; at one that is kept, it would begin anew for ever.
+                    lost = lost or (is_gap and (is_numbered or file.is_deleted))
                     file.close()
-                    file, offset, lost = newer, 0, lost or is_gap
+                    file, offset = newer, 0
                 if not is_following:
                     return
                 await asyncio.sleep(_FOLLOW_S)
