@@ -15,6 +15,7 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import database as db
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database, DedicatedConnection
+from tests.freezing import freeze
 
 
 @pytest_asyncio.fixture
@@ -33,7 +34,7 @@ async def test_cancelled_statement_does_not_block_the_connection(
 ) -> None:
     """As when an agent disconnects during its report: the connection of all reports must stay usable."""
     pid = await backend(line)
-    os.kill(pid, signal.SIGSTOP)
+    await freeze(pid)
     try:
         working = asyncio.create_task(line.fetch("SELECT 1 AS one"))
         done, _ = await asyncio.wait([working], timeout=0.3)

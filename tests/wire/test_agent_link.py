@@ -15,6 +15,7 @@ from pathlib import Path
 import agent_harness as h
 import pytest
 import pytest_asyncio
+from tests.freezing import freeze
 
 from moorage.agent.runtimes import ProcessRuntime, procfs
 from moorage.agent.state.logs import LogStore
@@ -309,7 +310,7 @@ async def test_frozen_manager_is_detected(tmp_path: Path, capsys: pytest.Capture
         async with agent:
             await asyncio.wait_for(attached.wait(), 30)
             attached.clear()
-            process.send_signal(signal.SIGSTOP)  # its kernel keeps acknowledging packets
+            await freeze(process.pid)  # its kernel keeps acknowledging packets
             async with asyncio.timeout(20):  # 5 + 4 s, as the options of the connection say
                 while "not connected" not in capsys.readouterr().out:
                     await asyncio.sleep(0.05)

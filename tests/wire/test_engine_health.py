@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from proxy_harness import ENGINE_KEY
 from test_proxy_llamacpp import ENDLESS, llamacpp
+from tests.freezing import freeze
 
 from moorage.agent.engines import ENGINES
 from moorage.agent.engines.base import generation_probe
@@ -54,7 +55,7 @@ async def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
                 while (busy := await check.read_metrics()) is None or busy.progress <= idle.progress:
                     await asyncio.sleep(0.01)
             assert busy.running == 1
-        os.kill(pid, signal.SIGSTOP)
+        await freeze(pid)
         assert await check.probe_once() is None
         assert await check.read_metrics() == UNREACHABLE
         os.kill(pid, signal.SIGKILL)
