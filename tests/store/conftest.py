@@ -26,6 +26,7 @@ from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.loops import leader
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, Topic
+from moorage.manager.store.database import Database, DedicatedConnection
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 
@@ -38,6 +39,21 @@ def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a leader writes is refused once its lease is over by the clock of Postgres: on a busy machine,
     between two statements of a test."""
     monkeypatch.setattr(leader, "LEASE_S", 120.0)
+
+
+@pytest.fixture(autouse=True)
+def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store has two connections instead of thirty: a backend of Postgres takes 4 ms of CPU to start, and
+    parses and plans each statement anew."""
+    open_connection = Database.dedicated_connection
+    opened: dict[tuple[Database, bool], DedicatedConnection] = {}
+
+    def shared(database: Database, *, durable: bool = True) -> DedicatedConnection:
+        if (database, durable) not in opened:
+            opened[database, durable] = open_connection(database, durable=durable)
+        return opened[database, durable]
+
+    monkeypatch.setattr(Database, "dedicated_connection", shared)
 
 
 @pytest.fixture

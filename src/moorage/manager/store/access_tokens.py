@@ -19,7 +19,7 @@ from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView,
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import as_uuid
@@ -36,7 +36,7 @@ _LISTING = Listing(
 class AccessTokenStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]:
         """The ports that the spec declares and, once it runs, those that its image adds. Raises

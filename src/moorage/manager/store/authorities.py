@@ -7,7 +7,7 @@ from datetime import datetime
 
 from moorage.manager.pki.authority import EncryptedAuthority
 from moorage.manager.pki.rotation import PeerTrust, StoredAuthorities
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
@@ -18,7 +18,7 @@ class AuthorityStore:
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db, self._notifier = db, notifier
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def get(self) -> StoredAuthorities | None:
         row = await self._db.fetchrow(SQL["authority_find"])

@@ -11,7 +11,7 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.views import budgets as views
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
@@ -38,7 +38,7 @@ class Reached:
 class BudgetStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
         self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
         self._reached: Sequence[Row] = ()
         self._read_at = -_WARNED_S
         notifier.on(Topic.KEYS, self._forget)

@@ -1,5 +1,6 @@
-"""Connections to Postgres: a small pool for occasional reads, and dedicated connections for writes and for
-the reads that the control loops repeat. Translates every connection failure into ``StoreUnavailable``.
+"""Connections to Postgres: a small pool for occasional reads, dedicated connections for frequent writes and
+for the reads that the control loops repeat, and shared ones for the rest. Translates every connection failure
+into ``StoreUnavailable``.
 
 A server that accepts no writes, such as a demoted primary, counts as unavailable: what it returns is out of
 date. Connections to it are refused or closed, and the next attempt may find the primary.
@@ -12,6 +13,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from typing import Any
 
 import asyncpg
@@ -221,20 +223,42 @@ class DedicatedConnection:
             self._connection.terminate()
 
 
+class Purpose(StrEnum):
+    """Who waits for the statements of a shared connection."""
+
+    ADMINISTRATION = "administration"
+    """A person: what administrators and users change now and then, such as keys, quotas and secrets."""
+    UPKEEP = "upkeep"
+    """Nobody: what loops write and delete in their own time, such as usage and what is no longer kept."""
+
+
 class Database:
-    """A pool for occasional statements (``fetch``, ``select``), and ``dedicated_connection()`` for the
-    rest."""
+    """A pool for occasional reads (``fetch``, ``select``), ``dedicated_connection()`` for statements that run
+    often, and ``shared_connection()`` for those that run one after the other with others of their kind."""
 
     def __init__(self, dsn: str, connector: Connector | None = None) -> None:
         self.dsn, self.connector = dsn, connector or Connector(dsn)
         self._pool: asyncpg.Pool | None = None
         self._dedicated: list[DedicatedConnection] = []
+        self._shared: dict[tuple[Purpose, bool], DedicatedConnection] = {}
+
+    @property
+    def most_connections(self) -> int:
+        """How many connections it opens at most."""
+        return POOL_SIZE + len(self._dedicated)
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
         """Without ``durable`` a commit does not wait for the disk, and a crash of Postgres may lose it. That
         suits reports, which are repeated anyway."""
         self._dedicated.append(DedicatedConnection(self.connector, durable=durable))
         return self._dedicated[-1]
+
+    def shared_connection(self, purpose: Purpose, *, durable: bool = True) -> DedicatedConnection:
+        """The connection of all statements with this purpose: each backend of Postgres takes some 10 MB, and
+        most statements run too rarely for one of their own. ``durable``: as for ``dedicated_connection``."""
+        if (purpose, durable) not in self._shared:
+            self._shared[purpose, durable] = self.dedicated_connection(durable=durable)
+        return self._shared[purpose, durable]
 
     async def __aenter__(self) -> Database:
         async with translate_errors(lambda: True):

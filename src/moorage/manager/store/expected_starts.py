@@ -11,7 +11,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.common.views.pending import StartCalibration, StartKind
 from moorage.manager.store.batch_writer import BatchWriter
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.queries import SQL
 
 # Of one attempt of a session. A client that asks every second gets more answers than that.
@@ -38,7 +38,7 @@ class ExpectedStartStore:
     """Answers that are told at the same time are written by one statement, on a connection of their own."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._db, self._connection = db, db.dedicated_connection()
+        self._db, self._connection = db, db.shared_connection(Purpose.UPKEEP)
         self._writer: BatchWriter[ExpectedStart, None] = BatchWriter("expected-starts", self._write, clock)
 
     async def record(self, told: ExpectedStart) -> None:

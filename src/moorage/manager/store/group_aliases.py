@@ -10,7 +10,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound, StoreUnavailable
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.views.resources import GroupView
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.groups import GroupStore
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -38,7 +38,7 @@ _LOCKED = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 class GroupAliases:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, groups: GroupStore) -> None:
         self._db, self._notifier, self._clock, self._groups = db, notifier, clock, groups
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
         self._names: Mapping[str, str] = {}
         self._until = 0.0
         notifier.on_groups(self._forget)

@@ -21,7 +21,7 @@ from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.serving.snapshots import StartHistory
 from moorage.manager.store.cursors import Listing
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.endpoint_rows import STARTS
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
@@ -52,7 +52,8 @@ class GroupStore:
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
         self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
-        self._write_connection, self._pass_connection = db.dedicated_connection(), db.dedicated_connection()
+        self._write_connection = db.shared_connection(Purpose.ADMINISTRATION)
+        self._pass_connection = db.dedicated_connection()
         self.has_quotas = True
         self._sites: dict[str, HpcOptions] = {}
         self._with_site: set[str] = set()
@@ -236,7 +237,7 @@ class GroupStore:
     async def save_cursors(self, group: str, cursors: Mapping[str, AgentId], term: int) -> None:
         """Save changed cursors. Writes nothing if ``term`` is no longer the leader's."""
         if cursors:
-            await self._write_connection.fetch(SQL["group_cursors_put"], group, dict(cursors), term)
+            await self._pass_connection.fetch(SQL["group_cursors_put"], group, dict(cursors), term)
 
 
 def _restricted(types: Collection[SessionType] | None) -> frozenset[str] | None:

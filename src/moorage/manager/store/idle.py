@@ -10,7 +10,7 @@ from moorage.common.model.idle import IdleChoice, IdlePolicy
 from moorage.common.model.ids import SessionId
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.losses import IDLE
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.endpoint_rows import FRESH_S
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, as_uuid
@@ -51,8 +51,8 @@ class MeanUse:
 
 class IdleStore:
     def __init__(self, db: Database, unreadable: UnreadableRows) -> None:
-        self._db, self._connection, self._unreadable = db, db.dedicated_connection(), unreadable
-        self._traffic_connection = db.dedicated_connection(durable=False)
+        self._db, self._connection, self._unreadable = db, db.shared_connection(Purpose.UPKEEP), unreadable
+        self._traffic_connection = db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def saw_traffic(self, sessions: Collection[str]) -> None:
         """Of running interactive sessions; others are ignored."""

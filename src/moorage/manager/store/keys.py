@@ -27,7 +27,7 @@ from moorage.manager.identity.roles import (
 )
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
@@ -50,7 +50,7 @@ _LISTING = Listing(
 class KeyStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
         self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def create_first(self, given: str | None = None) -> str | None:
         """Create the first admin key and return its secret; None if there is any key. ``given``: the secret,

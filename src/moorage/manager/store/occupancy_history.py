@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from moorage.common.views import events
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.queries import SQL
 
 DAY_S = 86_400.0
@@ -17,7 +17,7 @@ BATCH = 5000
 
 class OccupancyHistoryStore:
     def __init__(self, db: Database) -> None:
-        self._db, self._connection = db, db.dedicated_connection(durable=False)
+        self._db, self._connection = db, db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def record(self, term: int) -> None:
         """Add a sample of now, unless the leader's ``term`` is over."""

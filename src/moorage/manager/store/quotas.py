@@ -25,7 +25,7 @@ from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
 from moorage.manager.store.cursors import Listing
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.held_slots import SESSIONS, HeldSums
 from moorage.manager.store.node_hours import COLUMNS, JobSums, MonthSums
 from moorage.manager.store.notifier import Notifier, Topic
@@ -47,7 +47,7 @@ _LISTING = Listing(
 class QuotaStore:
     def __init__(self, db: Database, notifier: Notifier, unreadable: UnreadableRows) -> None:
         self._db, self._notifier, self._unreadable = db, notifier, unreadable
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
         self._jobs = JobSums(db)
 
     async def page(

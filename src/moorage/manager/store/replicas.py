@@ -8,7 +8,7 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.endpoint_rows import STARTS, read_endpoints, to_reconcile
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
@@ -25,7 +25,8 @@ class ReplicaStore:
         self, db: Database, notifier: Notifier, orders: OrderStore, unreadable: UnreadableRows
     ) -> None:
         self._db, self._notifier, self._orders, self._unreadable = db, notifier, orders, unreadable
-        self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
+        self._connection = db.dedicated_connection()
+        self._sweep_connection = db.shared_connection(Purpose.UPKEEP)
 
     async def sweep(
         self, _: Scope, after: EndpointId | None, limit: int, *, everything: bool = False

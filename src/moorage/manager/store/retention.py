@@ -6,7 +6,7 @@ a connection that no request waits for.
 
 from __future__ import annotations
 
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.queries import SQL
 
 BATCH = 500
@@ -16,7 +16,7 @@ IDEMPOTENCY_KEYS_KEPT_S = 86_400.0
 
 class RetentionStore:
     def __init__(self, db: Database) -> None:
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.UPKEEP)
 
     async def delete_sessions(self, kept_s: float) -> int:
         """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which another

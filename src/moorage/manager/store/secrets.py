@@ -18,7 +18,7 @@ from moorage.common.views.secrets import SecretView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets.keyring import Keyring, SealedSecret, missing_keys
 from moorage.manager.store.cursors import Listing
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
@@ -36,7 +36,7 @@ _LISTING = Listing(
 class SecretStore:
     def __init__(self, db: Database, keyring: Keyring, notifier: Notifier) -> None:
         self._db, self._keyring, self._notifier = db, keyring, notifier
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def put(self, scope: Scope, name: str, value: str) -> SecretView:
         """Set a secret of the owner's project. Sessions that start later receive the new value, and the

@@ -22,7 +22,7 @@ from moorage.common.views.usage import (
     UsageView,
 )
 from moorage.manager.identity.scope import Scope
-from moorage.manager.store.database import Database
+from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 from moorage.manager.store.sessions import SessionStore
@@ -38,7 +38,7 @@ MINUTES_KEPT_S, ROLL_UP_BATCH = 2 * HOUR_S, 20_000
 class UsageStore:
     def __init__(self, db: Database, sessions: SessionStore) -> None:
         self._db, self._sessions = db, sessions
-        self._connection = db.dedicated_connection()
+        self._connection = db.shared_connection(Purpose.UPKEEP)
 
     async def put(self, reports: Sequence[UsageReport]) -> None:
         """Write at most one report per agent. Implausible values are left out, and reports that would fail

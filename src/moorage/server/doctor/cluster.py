@@ -12,12 +12,13 @@ from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_
 from moorage.common.model.versions import incompatibility
 from moorage.server.doctor.checks import CheckResult, Status
 
+# To Postgres, at most, as docs/operating.md says.
+CONNECTIONS_OF_MANAGER = 40
 _DAY_S = 86_400
 # Backups: older than the first is a warning, older than the second a failure; tests of them likewise.
 _BACKUP_WARN_S, _BACKUP_FAIL_S, _TEST_WARN_S = 1.5 * _DAY_S, 8 * _DAY_S, 92 * _DAY_S
 # As for an agent (``checks.clock``), but between any two managers.
 _CLOCK_WARN_S, _CLOCK_FAIL_S = 5.0, 300.0
-_CONNECTIONS_OF_MANAGER = 40  # what the documentation says; 25 to 30 were seen
 _RENEWAL_OVERDUE_S = 14 * _DAY_S
 _NAMED = 5
 
@@ -89,7 +90,7 @@ def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: Sequence[str])
 
 
 def _connections(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    allowed, needed = facts["connections"], _CONNECTIONS_OF_MANAGER * len(facts["managers"])
+    allowed, needed = facts["connections"], CONNECTIONS_OF_MANAGER * len(facts["managers"])
     if len(facts["managers"]) > 1 and allowed < needed:
         detail = f"{allowed} connections for {len(facts['managers'])} managers, which open up to {needed}"
         next_step = f"set max_connections of Postgres to {needed + 10} or more"
