@@ -11,12 +11,30 @@ import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 CANARY = b"GET /canary HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-# How long a server under test lets a client be slow and idle, and how long a case waits for the end of a
-# connection. Only cases that are ``idle`` meet a server that closes idle connections soon: it hides the rest.
-HEAD_S, BODY_S, IDLE_S, WAIT_S = 0.3, 0.3, 0.6, 8.0
+# How long a case waits for the end of a connection.
+WAIT_S = 8.0
 PAUSE_S = 0.1
+
+
+class Patience(Enum):
+    """How long a server under test lets a client be slow and idle. One that soon gives up would hide what
+    it makes of the rest, and a busy machine would look like a slow client."""
+
+    PATIENT = (30.0, 75.0)
+    SHORT = (0.3, 75.0)
+    HASTY = (0.3, 0.6)
+
+    @property
+    def request_s(self) -> float:
+        """For a head, and for a body."""
+        return self.value[0]
+
+    @property
+    def idle_s(self) -> float:
+        return self.value[1]
 
 
 @dataclass(frozen=True)
@@ -30,6 +48,13 @@ class Case:
     statuses: frozenset[int]
     responses: int = 1
     idle: bool = False
+
+    @property
+    def patience(self) -> Patience:
+        """Of the server that the case needs."""
+        if self.idle:
+            return Patience.HASTY
+        return Patience.SHORT if 408 in self.statuses else Patience.PATIENT
 
 
 @dataclass(frozen=True)

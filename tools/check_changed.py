@@ -194,7 +194,7 @@ def commands(picked: Iterable[str], steps: Iterable[Step]) -> list[list[str]]:
     left = list(picked)
     result = []
     for step in steps:
-        if step.kind not in (Kind.CHECK, Kind.TEST) or not step.tests:
+        if step.kind not in (Kind.CHECK, Kind.TEST, Kind.TURN) or not step.tests:
             continue
         own = [path for path in left if path.startswith(tuple(f"{folder}/" for folder in step.tests))]
         if not own:

@@ -84,3 +84,12 @@ def test_every_test_file_belongs_to_a_step() -> None:
     assert len(files) > 500
     left = [path for path in files if not path.startswith((*folders, "tests/gpu/"))]
     assert left == []
+
+
+def test_what_a_step_ignores_another_one_runs() -> None:
+    for step in STEPS:
+        for path in step.ignore:
+            assert (ROOT / path).exists()
+            assert [other.name for other in STEPS if path in other.tests], f"{step.name} ignores {path}"
+    ignored = {path for step in STEPS for path in step.ignore}
+    assert {path for step in STEPS if step.kind is Kind.TURN for path in step.tests} == ignored

@@ -47,9 +47,9 @@ def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
     return chosen
 
 
-def names_in_turn(steps: Iterable[Step]) -> list[str]:
-    """Names of the steps that take turns, the cheapest first."""
-    candidates = [step for step in steps if step.in_turn]
+def names_in_turn(steps: Iterable[Step], kind: Kind = Kind.INTEGRATION) -> list[str]:
+    """Names of the steps of this kind that take turns, the cheapest first."""
+    candidates = [step for step in steps if step.kind is kind and (step.in_turn or kind is Kind.TURN)]
     return [step.name for step in sorted(candidates, key=lambda step: cost(step, Extent.GATE))]
 
 
@@ -68,12 +68,13 @@ def choose(
 ) -> list[ChosenStep]:
     """Return the steps of this tier for a change of the paths ``changed`` at commit ``number``.
 
-    ``budget_core_s`` is what the gate may take, in seconds of one core. The smoke cases and the integrations
-    in turn always run; those whose files changed run while they fit, the cheapest first, so that a change of
-    everything is not judged for an hour. What does not fit keeps its smoke case and says so in its reason:
-    ``make full`` runs it.
+    ``budget_core_s`` is what the gate may take, in seconds of one core. The smoke cases and what is in turn
+    (two integrations, one step of kind ``turn``) always run; those whose files changed run while they fit,
+    the cheapest first, so that a change of everything is not judged for an hour. What does not fit keeps its
+    smoke case and says so in its reason: ``make full`` runs it.
     """
     turns = in_turn(names_in_turn(steps), number)
+    turns += in_turn(names_in_turn(steps, Kind.TURN), number, count=1)
     chosen: dict[str, ChosenStep] = {}
     wanted: list[tuple[Step, str]] = []
     for step in steps:
@@ -81,7 +82,7 @@ def choose(
         if extent is not None:
             chosen[step.name] = ChosenStep(step, extent, reason)
         path = touched(step, changed)
-        optional = step.kind in (Kind.INTEGRATION, Kind.EXTRA) and extent is not Extent.GATE
+        optional = step.kind in (Kind.TURN, Kind.INTEGRATION, Kind.EXTRA) and extent is not Extent.GATE
         if tier is Tier.GATE and optional and path:
             wanted.append((step, path))
     spent = sum(cost(entry.step, entry.extent) for entry in chosen.values())
@@ -107,6 +108,8 @@ def _always(step: Step, tier: Tier, turns: Sequence[str]) -> tuple[Extent | None
         return (Extent.FULL if step.has(Extent.FULL) else Extent.GATE), "everything"
     if step.kind is Kind.CHECK or (step.kind is Kind.TEST and tier is not Tier.CHECK):
         return Extent.GATE, "always"
+    if step.kind is Kind.TURN and tier is not Tier.CHECK:
+        return (Extent.GATE, "in turn") if step.name in turns else (None, "")
     if tier is Tier.GATE and step.kind is Kind.INTEGRATION:
         return (Extent.GATE, "in turn") if step.name in turns else (Extent.SMOKE, "smoke case")
     return None, ""

@@ -174,6 +174,7 @@ class Runner:
         expression = step.expression(chosen.extent)
         if expression:
             words += ["-m", expression]
+        words += [f"--ignore={path}" for path in step.ignore]
         return shlex.join([*words, *step.tests])
 
     def kill(self) -> None:

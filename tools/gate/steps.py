@@ -23,6 +23,8 @@ class Kind(StrEnum):
     """Always: static checks and unit tests."""
     TEST = "test"
     """Always, and in ``make test``: cases with real parts that any machine has."""
+    TURN = "turn"
+    """One of them in each gate and each ``make test``; in the gate those whose files changed as well."""
     INTEGRATION = "integration"
     """Its smoke case always; the rest when its files changed, when it is its turn, or in ``make full``."""
     EXTRA = "extra"
@@ -43,7 +45,8 @@ class Step(BaseModel):
     """A row of ``tests/steps.toml``.
 
     ``weight`` is how many cores the step keeps busy (1.0 is one core), ``usual_s`` how long each extent
-    takes in seconds on two cores next to other steps. ``shares`` names what the step cannot share with
+    takes in seconds on two cores next to other steps. ``ignore`` are files among ``tests`` that other steps
+    run. ``shares`` names what the step cannot share with
     another one that runs at the same time. ``changed`` are gitignore patterns of the files that it tests.
     ``alone`` steps measure against deadlines: nothing runs beside them. Steps without ``retry`` give the
     same result each time.
@@ -58,6 +61,7 @@ class Step(BaseModel):
     weight: float
     command: str = ""
     tests: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     marks: str = ""
     workers: int = 0
     distribution: str = "load"

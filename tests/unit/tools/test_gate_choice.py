@@ -11,6 +11,7 @@ from tools.gate.steps import Extent, Kind, Step, read_steps
 
 STEPS = read_steps(Path(__file__).parents[3] / "tests" / "steps.toml")
 IN_TURN = names_in_turn(STEPS)
+PLATFORMS = names_in_turn(STEPS, Kind.TURN)
 
 
 def step(name: str, kind: Kind, **values: object) -> Step:
@@ -68,6 +69,33 @@ def test_two_of_the_dearer_half_never_come_together() -> None:
     dearer = set(IN_TURN[5:])
     assert {"docker", "install"} <= dearer
     assert {len(dearer.intersection(in_turn(IN_TURN, number))) for number in range(1_000)} == {1}
+
+
+def test_each_part_of_the_platforms_comes_once_in_three_commits() -> None:
+    assert len(PLATFORMS) == 3
+    for first in range(0, 999, 3):
+        block = range(first, first + 3)
+        assert sorted(name for number in block for name in in_turn(PLATFORMS, number, 1)) == sorted(PLATFORMS)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 5, 6, 9, 30])
+def test_no_stride_of_submissions_leaves_a_part_of_the_platforms_out(stride: int) -> None:
+    numbers = range(1044, 1044 + 900 * stride, stride)
+    times = Counter(name for number in numbers for name in in_turn(PLATFORMS, number, 1))
+    assert set(times) == set(PLATFORMS)
+    assert min(times.values()) >= 220
+    assert max(times.values()) <= 380
+
+
+def test_one_of_the_platforms_parts_runs_in_the_gate_and_in_make_test() -> None:
+    table = [step(name, Kind.TURN, changed=[f"src/{name}/**"]) for name in ("a", "b", "c")]
+    for tier in (Tier.TEST, Tier.GATE):
+        assert len(choose(table, tier, [], 7)) == 1
+    assert choose(table, Tier.CHECK, [], 7) == []
+    assert len(choose(table, Tier.FULL, [], 7)) == 3
+    every = choose(table, Tier.GATE, [f"src/{name}/x.py" for name in ("a", "b", "c")], 7)
+    assert sorted(entry.reason for entry in every)[2] == "in turn"
+    assert len(every) == 3
 
 
 def test_steps_in_turn_must_divide_evenly() -> None:
