@@ -74,7 +74,7 @@ def main() -> None:
         pip_download(wheels, "--no-deps", PIP)
         pack_wheels(wheels)
         ours = work / "ours"
-        run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", ours, tree)
+        run(uv(), "build", "--wheel", "--quiet", "--out-dir", ours, tree)
         pack_tree(tree, ours)
     shutil.copy2(ROOT / "tests" / "gpu" / "run.sh", KIT / "run.sh")
     (KIT / "README").write_text(README)
@@ -82,6 +82,12 @@ def main() -> None:
     print(f"{KIT}: {size / 2**20:.1f} MiB")
     if size > LIMIT_BYTES:
         sys.exit(f"the kit is larger than {LIMIT_BYTES >> 20} MiB")
+
+
+def uv() -> str:
+    """The path of uv."""
+    found = subprocess.run([ROOT / "tools" / "uv"], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
 
 
 def run(*command: str | Path) -> None:
@@ -114,7 +120,9 @@ def pip_download(folder: Path, *arguments: str | Path) -> None:
     ]
     options = [word for name in platforms for word in ("--platform", name)]
     target = ["--only-binary=:all:", "--implementation", "cp", "--python-version", "3.12", *options]
-    run(sys.executable, "-m", "pip", "download", "--quiet", *target, "--dest", folder, *arguments)
+    # uv downloads nothing for other platforms, and an environment that it made has no pip.
+    pip = [uv(), "tool", "run", "--quiet", PIP]
+    run(*pip, "download", "--quiet", *target, "--dest", folder, *arguments)
 
 
 def check_hashes(wheels: Path, lock: Path) -> None:
