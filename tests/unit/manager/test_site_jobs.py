@@ -9,7 +9,7 @@ import pytest
 
 from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError
 from moorage.common.model.hpc_options import HpcOptions, SiteJob
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType
 from moorage.manager.store import spec_kernels
 from moorage.manager.workloads.site_jobs import as_job, find_problem
@@ -52,6 +52,12 @@ def test_only_sites_whose_nodes_the_proxy_reaches_have_service_ports() -> None:
         (batch(walltime_s=60), None, ""),
         (batch(cluster={"size": 2}), Conflict, "cluster.size = 2"),
         (batch(job=SiteJob(account="other")), InvalidInput, "job is set"),
+        (
+            batch(checkpoint={"signal": "USR1"}),
+            Conflict,
+            "resource_group 'hpc' has a site: `checkpoint.signal`",
+        ),
+        (batch(reload={"signal": "HUP"}), Conflict, "resource_group 'hpc' has a site: `reload.signal`"),
     ],
 )
 def test_what_a_node_allows(spec: SessionSpec, error: type[MoorageError] | None, says: str) -> None:
@@ -65,6 +71,15 @@ def test_other_groups_allow_what_they_did_but_no_job_of_the_request() -> None:
     assert find_problem(batch(resources={"cpu": 1000}), "default", None) is None
     assert find_problem(batch(job=SiteJob()), "default", None) is not None
     assert as_job(batch(), None) == batch()
+
+
+def test_endpoint_cannot_be_reloaded_by_a_signal_that_the_site_does_not_send() -> None:
+    fields = {"name": "chat", "engine": "vllm", "model": "m", "reload": {"signal": "HUP"}}
+    endpoint = EndpointSpec.model_validate(fields)
+    assert find_problem(endpoint, "default", None) is None
+    problem = find_problem(endpoint, "hpc", SITE)
+    assert isinstance(problem, Conflict)
+    assert "`reload.signal`: runtime 'slurm'" in str(problem)
 
 
 def test_session_takes_one_job_and_asks_for_what_its_group_says() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError
 from moorage.common.model.hpc_options import HpcOptions, SiteJob
 from moorage.common.model.runtimes import traits_of
@@ -29,6 +31,11 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
             "requests to a model, with GET and POST of text; it has no service ports",
             next_step="leave `ports` out, or use another resource group",
         )
+    if wrong := _impossible_there(spec, site):
+        return Conflict(
+            f"resource_group {group!r} has a site: {wrong}",
+            next_step="leave it out, or use another resource group",
+        )
     walltime_s = spec.walltime_s if isinstance(spec, SessionSpec) else None
     if walltime_s is not None and walltime_s > site.walltime_s:
         return Conflict(
@@ -36,6 +43,20 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
             next_step=f"set walltime_s to {site.walltime_s:g} or less",
         )
     return _exceeds_node(spec, group, site)
+
+
+def _impossible_there(spec: Workload, site: HpcOptions) -> str:
+    """What of ``spec`` the runtime of the site has not, as a sentence; "": nothing. The specification was
+    valid for the runtime that it names, which is not the one that it gets."""
+    if isinstance(spec, SessionSpec):
+        stored: Workload = as_job(spec, site)
+    else:
+        stored = spec.model_copy(update={"runtime": site.runtime, "image": None})
+    try:
+        type(spec).model_validate(stored.model_dump(mode="json"))
+    except ValidationError as error:
+        return error.errors()[0]["msg"].removeprefix("Value error, ")
+    return ""
 
 
 def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError | None:
