@@ -233,8 +233,15 @@ MUTATIONS = (
     Mutation(
         "a leader of an earlier release is given what it cannot read",
         "manager/api/authorization.py",
-        "if (newer := newer_fields(spec)) and await call.deps.store.leases.older_leads():",
+        "if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():",
         "if False:",
+        OLDER,
+    ),
+    Mutation(
+        "what a resource group adds is not held against an older leader",
+        "manager/api/sessions.py",
+        "check_leader_reads(call, spec)",
+        "check_leader_reads(call, call.body)",
         OLDER,
     ),
     Mutation(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.hpc_options import HpcOptions
 from moorage.manager.store import Store
 
 from .tenancy_harness import ROOT, serve
@@ -40,6 +42,25 @@ async def test_what_an_older_leader_cannot_read_is_not_stored_while_it_leads(
         status, text = await api.call("admin", "POST", "/v1/endpoints", served)
         assert (status, "does not know overlap" in text) == (409, True)
     assert {one.name for one in (await store.sessions.page(ROOT)).items} == {"a"}
+
+
+async def test_what_a_group_adds_is_not_stored_either(store: Store) -> None:
+    site = HpcOptions(runtime="slurm", walltime_s=3600)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    await store.groups.put("repeats", GroupOptions(reuse="success"), actor="t")
+    async with serve(store) as api:
+        await lead_as_before(store)
+        for group, field in (("hpc", "job"), ("repeats", "reuse")):
+            body = {"command": ["x"], "resource_group": group}
+            status, text = await api.call("admin", "POST", "/v1/sessions", body)
+            assert (status, f"does not know {field}" in text) == (409, True), text
+        pipeline = {
+            "name": "p",
+            "steps": [{"name": "s", "spec": {"command": ["x"], "resource_group": "hpc"}}],
+        }
+        status, text = await api.call("admin", "POST", "/v1/pipelines", pipeline)
+        assert (status, "does not know job" in text) == (409, True), text
+    assert not (await store.sessions.page(ROOT)).items
 
 
 async def test_a_leader_that_knows_this_schema_reads_what_is_new(store: Store) -> None:

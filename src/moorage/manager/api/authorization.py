@@ -58,21 +58,25 @@ def check_access(route: Route, scope: Scope) -> None:
         )
 
 
-async def check_limits(
-    call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
-) -> None:
-    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its role or the
-    resource group does not allow, ``BudgetExhausted`` if it is new work, and ``Conflict`` for one that the
-    leader could not read. ``recorded_priority``: that of what exists, or of the template, which the ceiling
-    of the caller's role does not take away."""
-    if new_work:
-        await call.deps.store.budgets.check(call.scope)
-    if (newer := newer_fields(spec)) and await call.deps.store.leases.older_leads():
+async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
+    """Raises ``Conflict`` if the leader is of a release that does not know a field of ``stored``: the
+    specification as it will be stored, with what its resource group adds."""
+    if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():
         raise Conflict(
             f"a manager of an earlier release leads; it does not know {', '.join(newer)}, and would place "
             "nothing else beside it",
             next_step="stop the managers of that release, and repeat: `moorage managers` shows who leads",
         )
+
+
+async def check_limits(
+    call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
+) -> None:
+    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its role or the
+    resource group does not allow, and ``BudgetExhausted`` if it is new work. ``recorded_priority``: that of
+    what exists, or of the template, which the ceiling of the caller's role does not take away."""
+    if new_work:
+        await call.deps.store.budgets.check(call.scope)
     error = limits.check_key(call.scope, spec)
     if error is None:
         ceilings = await call.deps.store.groups.ceilings(spec.resource_group)

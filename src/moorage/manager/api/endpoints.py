@@ -46,6 +46,7 @@ async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call, call.body)
     for one in call.body.in_groups():
         await authorization.check_limits(call, one)
+        await authorization.check_leader_reads(call, one)
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with", "user_labels"}))
     view, repeated = await call.deps.endpoints.create(
         call.scope,
@@ -80,6 +81,7 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
         for one in spec.in_groups():
             recorded = before.priority if one.resource_group in before.groups else 0
             await authorization.check_limits(call, one, new_work=new_work, recorded_priority=recorded)
+            await authorization.check_leader_reads(call, one)
 
     try:
         view, repeated = await call.deps.endpoints.update(

@@ -153,6 +153,7 @@ async def create(
     forced = call.query.force and spec.reuse not in (None, "never")
     if forced:  # what it runs is a result for others, but no live run to share
         spec = spec.model_copy(update={"reuse": "success"})
+    await authorization.check_leader_reads(call, spec)
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.scope, spec)
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
