@@ -306,4 +306,18 @@ MUTATIONS = (
         "_op(_EQUAL, _CLONE3, 1, 1),",
         PURE,
     ),
+    Mutation(
+        "the agent follows a redirect of a tenant's program",
+        "agent/kernel/program_client.py",
+        "allow_redirects=False",
+        "allow_redirects=True",
+        ("tests/unit/agent/test_program_client.py",),
+    ),
+    Mutation(
+        "the agent decompresses what a tenant's program answers",
+        "agent/kernel/program_client.py",
+        "auto_decompress=False",
+        "auto_decompress=True",
+        ("tests/unit/agent/test_program_client.py",),
+    ),
 )

@@ -34,7 +34,7 @@ SPEC = KernelSpec(
 
 
 async def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "CHECK_TIMEOUT", aiohttp.ClientTimeout(total=2))
+    monkeypatch.setattr(readiness, "CHECK_TIMEOUT_S", 2.0)
     async with llamacpp(tmp_path) as (port, pid):
         url = f"http://127.0.0.1:{port}"
         check = ReadinessCheck(ENGINES["llamacpp"], (generation_probe(SPEC),), url)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import aiohttp
-
 from moorage.agent.engines.base import Engine, Probe
 from moorage.agent.engines.metrics import MODELS, PATH, EngineMetrics, parse_max_model_len, parse_metrics
+from moorage.agent.kernel.program_client import NoAnswer, ProgramClient
 from moorage.agent.runtimes.base import OnProgress, ignore_progress
 from moorage.common.aio.clock import Clock
 
@@ -18,9 +17,10 @@ _WARM_UP_AFTER_S = 1.0
 _SITE_PAUSE_S = 5.0
 # A kernel that loads for longer is told from its log, so often.
 _READ_LOG_S = 1.0
-_PROBE_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=2)
+_PROBE_TIMEOUT_S = 60.0
+_PROBE_BYTES = 4096
 # A check of a kernel that has been ready: how long it may take, and how large its metrics may be.
-CHECK_TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=2)
+CHECK_TIMEOUT_S = 10.0
 _METRICS_BYTES = 4 * 1024 * 1024
 UNREACHABLE = EngineMetrics(0, 0, None, 0.0)
 _NO_SUCH_ROUTE = frozenset({404, 405, 501})
@@ -53,8 +53,8 @@ class ReadinessCheck:
             period_s = max(period_s, min(self.interval_s, _SITE_PAUSE_S))
         self._on_progress, pause = on_progress, min(_FIRST_PAUSE_S, period_s)
         read_at = clock.monotonic()
-        async with _session() as http:
-            while not await self._probe(http):
+        async with ProgramClient() as client:
+            while not await self._probe(client):
                 if self._read_log is not None and clock.monotonic() - read_at >= _READ_LOG_S:
                     self._stage = self._engine.progress(await self._read_log())
                     read_at = clock.monotonic()
@@ -64,12 +64,12 @@ class ReadinessCheck:
     async def probe_once(self) -> bool | None:
         """Whether it serves requests now; None: there was no answer in time."""
         self._on_progress = ignore_progress
-        async with _session() as http:
+        async with ProgramClient() as client:
             try:
-                async with asyncio.timeout(CHECK_TIMEOUT.total):
-                    return await self._probe(http)
+                async with asyncio.timeout(CHECK_TIMEOUT_S):
+                    return await self._probe(client)
             except TimeoutError:
-                self.last_result = f"no answer within {CHECK_TIMEOUT.total:g} s"
+                self.last_result = f"no answer within {CHECK_TIMEOUT_S:g} s"
                 return None
 
     async def read_metrics(self) -> EngineMetrics | None:
@@ -86,21 +86,21 @@ class ReadinessCheck:
 
     async def _get(self, path: str) -> tuple[int, bytes]:
         """Status and body; (0, b"") if the engine cannot be reached."""
-        headers, body = self._probes[0].headers if self._probes else {}, bytearray()
+        headers = self._probes[0].headers if self._probes else {}
         try:
-            async with (
-                _session() as http,
-                http.get(self._base_url + path, headers=headers, timeout=CHECK_TIMEOUT) as response,
-            ):
-                async for piece in response.content.iter_any():
-                    body += piece
-                    if len(body) > _METRICS_BYTES:
-                        break
-        except (aiohttp.ClientError, OSError, TimeoutError):
+            async with ProgramClient() as client:
+                answer = await client.ask(
+                    "GET",
+                    self._base_url + path,
+                    headers=headers,
+                    most_bytes=_METRICS_BYTES,
+                    timeout_s=CHECK_TIMEOUT_S,
+                )
+        except NoAnswer:
             return 0, b""
-        return response.status, bytes(body[:_METRICS_BYTES])
+        return answer.status, answer.body
 
-    async def _probe(self, http: aiohttp.ClientSession) -> bool:
+    async def _probe(self, client: ProgramClient) -> bool:
         for probe in self._probes:
             name = f"{probe.method} {probe.path}"
             # A refused connection is reported at once; a slow answer means that the server listens.
@@ -108,32 +108,27 @@ class ReadinessCheck:
                 _WARM_UP_AFTER_S, self._on_progress, f"warming up: waiting for the answer to {name}"
             )
             try:
-                async with http.request(
+                answer = await client.ask(
                     probe.method,
                     self._base_url + probe.path,
-                    data=probe.body,
                     headers=probe.headers,
-                    timeout=_PROBE_TIMEOUT,
-                    allow_redirects=False,
-                ) as response:
-                    body = await response.content.read(4096)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                self.last_result = f"{name}: {str(error) or type(error).__name__}"
-                if isinstance(error, aiohttp.ClientConnectorError):
+                    data=probe.body,
+                    most_bytes=_PROBE_BYTES,
+                    timeout_s=_PROBE_TIMEOUT_S,
+                    whole=False,
+                )
+            except NoAnswer as error:
+                self.last_result = f"{name}: {error}"
+                if not error.is_listening:
                     self._on_progress(self._stage or "loading: it does not listen yet")
                 return False
             finally:
                 slow.cancel()
-            if self._engine.ready(response.status, body):
+            if self._engine.ready(answer.status, answer.body):
                 return True
-            text = body[:200].decode(errors="replace").replace("\0", "").strip()
-            self.last_result = f"{name} answered {response.status} {text}".strip()
-            if response.status not in _NO_SUCH_ROUTE:
+            text = answer.body[:200].decode(errors="replace").replace("\0", "").strip()
+            self.last_result = f"{name} answered {answer.status} {text}".strip()
+            if answer.status not in _NO_SUCH_ROUTE:
                 self._on_progress(self._stage or f"warming up: {self.last_result}")
                 return False
         return False
-
-
-def _session() -> aiohttp.ClientSession:
-    """Direct, new connections only: no proxy from the environment, no keep-alive."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True, limit=0), trust_env=False)

@@ -99,21 +99,24 @@ async def send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, n
 async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
     """Raises ``ReloadFailed`` for any other answer than 2xx."""
     # Imported here: it takes 10 MB, which a node of batch kernels does not need.
-    import aiohttp
+    from moorage.agent.kernel.program_client import NoAnswer, ProgramClient
 
     url, headers = _target(spec, how, seen)
-    connector = aiohttp.TCPConnector(force_close=True)
     try:
-        async with (
-            aiohttp.ClientSession(connector=connector, trust_env=False) as http,
-            http.post(url, headers=headers, allow_redirects=False) as response,
-        ):
-            body = await response.content.read(_ANSWER_BYTES)
-    except aiohttp.ClientError as error:
-        raise ReloadFailed(f"POST {how.path}: {str(error) or type(error).__name__}") from None
-    if not 200 <= response.status < 300:
-        text = body.decode(errors="replace").strip()
-        raise ReloadFailed(f"POST {how.path} answered {response.status} {text}".strip())
+        async with ProgramClient() as client:
+            answer = await client.ask(
+                "POST",
+                url,
+                headers=headers,
+                most_bytes=_ANSWER_BYTES,
+                timeout_s=how.timeout_s + 1,  # the caller gives up before
+                whole=False,
+            )
+    except NoAnswer as error:
+        raise ReloadFailed(f"POST {how.path}: {error}") from None
+    if not 200 <= answer.status < 300:
+        text = answer.body.decode(errors="replace").strip()
+        raise ReloadFailed(f"POST {how.path} answered {answer.status} {text}".strip())
 
 
 def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str, dict[str, str]]:
