@@ -27,6 +27,7 @@ from moorage.common.model.templates import Value
 MAX_STEPS = 10_000
 MAX_EDGES = 100_000
 MAX_BYTES = 16 << 20  # of a submission: 1.6 KiB for each step
+MAX_VALUES = 60 * MAX_STEPS  # JSON values and names of a submission
 _STEP = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _ARRAY = re.compile(r"(\d{1,9})-(\d{1,9})(?:%(\d{1,9}))?")
 

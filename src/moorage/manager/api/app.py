@@ -38,7 +38,15 @@ from moorage.manager.api.problems import (
     did_you_mean,
     problem_response,
 )
-from moorage.manager.api.request import BUDGET_WARNING, is_within_limit, read_body, read_query
+from moorage.manager.api.request import (
+    BUDGET_WARNING,
+    MAX_VALUES,
+    OPEN_BODY_BYTES,
+    BodyLimits,
+    is_within_limit,
+    read_body,
+    read_query,
+)
 from moorage.manager.api.request_tracing import TRACE, RequestSubject, traced
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
@@ -130,7 +138,7 @@ def _description(version: str) -> tuple[bytes, str]:
 
 def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handler:
     audited, reader = is_audited(row), reader_of(row, ROUTES)
-    max_bytes = _max_body_bytes(row, deps)
+    limits = BodyLimits(_max_body_bytes(row, deps), row.max_body_values or MAX_VALUES)
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -145,7 +153,7 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)
-        body = await read_body(request, row.body, deps, max_bytes) if row.body is not None else None
+        body = await read_body(request, row.body, deps, limits) if row.body is not None else None
         if row.access != "open" and (aliases := await deps.store.group_aliases.names()):
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
@@ -172,6 +180,8 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
 
 
 def _max_body_bytes(row: Route, deps: ApiServices) -> int:
+    if row.access == "open":
+        return min(OPEN_BODY_BYTES, deps.max_body_bytes)
     return max(row.max_body_bytes, deps.max_body_bytes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -265,7 +266,7 @@ class WorkspaceSource(Protocol):
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
     component; ``degraded``: what else needs a person. ``metrics``: Prometheus text. ``tracer``: None while
-    traces are off."""
+    traces are off. ``validating`` is held while a large body is validated."""
 
     store: ApiStore
     endpoints: Endpoints
@@ -286,3 +287,4 @@ class ApiServices:
     console: ConsoleServices = field(default_factory=ConsoleServices)
     tracer: TraceSink | None = None
     degraded: Callable[[], dict[str, str]] = dict
+    validating: asyncio.Lock = field(default_factory=asyncio.Lock)

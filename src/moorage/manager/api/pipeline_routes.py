@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.model.pipelines import MAX_BYTES, PipelineSpec
+from moorage.common.model.pipelines import MAX_BYTES, MAX_VALUES, PipelineSpec
 from moorage.common.views.pipelines import PipelineView, PlannedPipeline
 from moorage.common.views.resources import Page
 from moorage.manager.api import pipelines
@@ -33,6 +33,7 @@ PIPELINE_ROUTES: tuple[Route, ...] = (
         dry_run=PlannedPipeline,
         idempotent=True,
         max_body_bytes=MAX_BYTES,
+        max_body_values=MAX_VALUES,
         access="member",
     ),
     route(

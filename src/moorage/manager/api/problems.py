@@ -21,6 +21,12 @@ from moorage.manager.api.problem_types import type_of
 PROBLEM_JSON = "application/problem+json"
 
 _SHOWN_CHARS = 100
+# An answer names so many invalid fields. Of more than the second number, pydantic would need longer to list
+# them than an event loop should stand.
+_SHOWN_ERRORS = 20
+_LISTED_ERRORS = 1_000
+# Longer names are no typing errors of ours, and are not compared with them.
+_COMPARED_CHARS = 64
 
 
 class InvalidFields(InvalidInput):
@@ -85,18 +91,27 @@ def problem_response(
 
 
 def invalid_fields(error: ValidationError, model: type[BaseModel], where: str) -> InvalidFields:
-    """The error for a failed validation, with one entry per invalid field. ``where``: body, query or path."""
-    errors = [_field_error(detail, model, where) for detail in error.errors(include_url=False)]
+    """The error for a failed validation, with an entry for each of the first invalid fields. ``where``: body,
+    query or path."""
+    count = error.error_count()
+    next_step = "correct the fields listed under errors; /openapi.json describes the allowed values"
+    if count > _LISTED_ERRORS:
+        return InvalidFields(
+            f"the {where} is invalid in more than {_LISTED_ERRORS} places",
+            [],
+            next_step="see /openapi.json, which describes the allowed fields and values",
+        )
+    shown = error.errors(include_url=False)[:_SHOWN_ERRORS]
+    errors = [_field_error(detail, model, where) for detail in shown]
     summary = "; ".join(f"{entry['field']}: {entry['message']}" for entry in errors)
-    return InvalidFields(
-        f"the {where} is invalid: {summary}",
-        errors,
-        next_step="correct the fields listed under errors; /openapi.json describes the allowed values",
-    )
+    more = f"; and {count - _SHOWN_ERRORS} more" if count > _SHOWN_ERRORS else ""
+    return InvalidFields(f"the {where} is invalid: {summary}{more}", errors, next_step=next_step)
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     """ ", did you mean 'name'?" if an allowed value is similar to ``given``, otherwise ""."""
+    if len(str(given)) > _COMPARED_CHARS:
+        return ""
     close = difflib.get_close_matches(str(given), list(allowed), n=1, cutoff=0.6)
     return f", did you mean {close[0]!r}?" if close else ""
 
@@ -118,13 +133,25 @@ def _field_error(detail: ErrorDetails, model: type[BaseModel], where: str) -> di
 
 def _path(location: tuple[int | str, ...], where: str) -> str:
     """``("args", 2)`` as ``args[2]``; an error of the whole object is reported for ``where``."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    parts = (part if isinstance(part, int) else _shortened(part) for part in location)
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return path.removeprefix(".") or where
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
+
+
+def _shown(value: object) -> str:
+    """The beginning of ``value`` as JSON."""
+    if isinstance(value, str):
+        return _shortened(json.dumps(value, ensure_ascii=False))
+    text = ""
+    for piece in json.JSONEncoder(default=str, ensure_ascii=False).iterencode(value):
+        text += piece
+        if len(text) > _SHOWN_CHARS:
+            return f"{text[:_SHOWN_CHARS]}…"
+    return text
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

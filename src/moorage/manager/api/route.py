@@ -96,7 +96,8 @@ class Route:
     template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
     an Idempotency-Key. ``versioned``: accepts If-Match. ``dry_run``: the response model of
     ``?dry_run=true``, which is sent with 200. ``max_body_bytes``: bodies up to this size are read even where
-    ``manager.max_body_bytes`` is smaller. ``also``: statuses of its errors beside those of every route of its
+    ``manager.max_body_bytes`` is smaller. ``max_body_values``: JSON values of a body; 0: as for most routes.
+    ``also``: statuses of its errors beside those of every route of its
     kind.
     """
 
@@ -115,6 +116,7 @@ class Route:
     versioned: bool
     dry_run: type[BaseModel] | None
     max_body_bytes: int
+    max_body_values: int
     also: tuple[int, ...]
     tag: str
 
@@ -136,6 +138,7 @@ def route(
     versioned: bool = False,
     dry_run: type[BaseModel] | None = None,
     max_body_bytes: int = 0,
+    max_body_values: int = 0,
     also: tuple[int, ...] = (),
 ) -> Route:
     """A row of the table. A test compares its models with the handler's signature."""
@@ -157,6 +160,7 @@ def route(
         versioned,
         dry_run,
         max_body_bytes,
+        max_body_values,
         also,
         tag,
     )

@@ -48,7 +48,9 @@ class Api:
 
 
 @asynccontextmanager
-async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Api]:
+async def serving_api(
+    clock: Clock, limits: Limits = DEFAULT_LIMITS, max_body_bytes: int = MAX_BODY
+) -> AsyncIterator[Api]:
     """The API on a free port. ``clock``: a ``ManualClock`` in most tests."""
     checks, degraded = {"postgres": "ok"}, dict[str, str]()
     served = Api(
@@ -79,7 +81,7 @@ async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIte
         events=served.events,
         checks=check,
         metrics=metrics,
-        max_body_bytes=MAX_BODY,
+        max_body_bytes=max_body_bytes,
         version="1.2.3",
         clock=clock,
         limits=limits,
