@@ -1,4 +1,4 @@
-"""What a tenant's program answers to the agent: it is bounded, and leads nowhere else."""
+"""HTTP client for the programs of tenants: what they answer is bounded, and leads the agent nowhere else."""
 
 from __future__ import annotations
 
