@@ -139,7 +139,15 @@ def metric_texts() -> dict[str, str]:
     usage: Any = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
     agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
     found: dict[str, str] = {}
-    for text in (ManagerMetrics().render(), page_of(agent)(), ProxyMetrics().text(), exposition([])):
+    manager = ManagerMetrics()
+    texts = (
+        manager.render(),
+        manager.ledger.render(),
+        page_of(agent)(),
+        ProxyMetrics().text(),
+        exposition([]),
+    )
+    for text in texts:
         found |= re.findall(r"^# HELP ((?:moorage|process)_\S+) (.*)$", text.decode(), re.MULTILINE)
     # The client library adds the creation time of every counter and histogram.
     return {name: meaning for name, meaning in found.items() if not name.endswith("_created")}

@@ -226,7 +226,9 @@ async def test_metrics_of_projects_and_budgets(store: Store) -> None:
     await put(store, "user", "bob", "gpu", "year", hard=0)
     await measure(store)
     metrics = Metrics()
-    rendered = (await Scrape(store, metrics, StoreClock()).render()).decode()
+    scrape = Scrape(store, metrics, StoreClock())
+    rendered = (await scrape.render_tenants()).decode()
+    assert b"vision" not in await scrape.render(), "which needs no key"
     samples = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
         for line in rendered.splitlines()

@@ -1,10 +1,14 @@
-"""Prometheus metrics of the ledger: what projects used, and how far budgets are used up."""
+"""Prometheus metrics of the ledger: what projects used, and how far budgets are used up.
+
+They have names of tenants, which not everybody may read who reaches the manager: they are no part of its
+``/metrics``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from moorage.common.views.metering import ModelUsage
 
@@ -12,7 +16,9 @@ _MS, _MILLIONTHS = 1000, 1_000_000
 
 
 class LedgerMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, labels, registry=registry)
 
@@ -29,6 +35,10 @@ class LedgerMetrics:
             "Used part of a budget in its period, of its hard limit, or of its soft one if it has no other.",
             "scope", "name", "unit", "period",
         )  # fmt: skip
+
+    def render(self) -> bytes:
+        """Prometheus text format."""
+        return generate_latest(self._registry)
 
     def set_used(self, projects: Iterable[ModelUsage]) -> None:
         """``projects``: what was used today, split by project."""

@@ -32,7 +32,7 @@ class Metrics:
         )
         self._leader, self._terms, self._managers = _leadership(registry)
         self.capacity, self.http = CapacityMetrics(registry), HttpMetrics(registry)
-        self.ledger, self._unreadable = LedgerMetrics(registry), _unreadable_rows(registry)
+        self.ledger, self._unreadable = LedgerMetrics(), _unreadable_rows(registry)
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
         self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")

@@ -6,6 +6,7 @@ import errno
 import os
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -340,15 +341,9 @@ class Manager:
         workspaces: WorkspaceBroker,
         metrics: Metrics,
     ) -> str:
-        async def checks() -> dict[str, str]:
-            try:
-                await store.ping()
-            except StoreUnavailable as error:
-                return {"postgres": str(error)}
-            return {"postgres": "ok"}
-
         events = EventFeed(store, self._clock, moorage.__version__)
         await self._stack.enter_async_context(events.loop)
+        scrape = Scrape(store, metrics, self._clock)
         services = ApiServices(
             store=store,
             endpoints=EndpointService(store.endpoints, store.loads, self._clock),
@@ -359,8 +354,9 @@ class Manager:
             execs=execs,
             workspaces=workspaces,
             events=events,
-            checks=checks,
-            metrics=Scrape(store, metrics, self._clock).render,
+            checks=partial(_check_postgres, store),
+            metrics=scrape.render,
+            tenant_metrics=scrape.render_tenants,
             max_body_bytes=self._settings.max_body_bytes,
             version=moorage.__version__,
             clock=self._clock,
@@ -401,3 +397,11 @@ def write_secret(path: Path, secret: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(secret + "\n")
     temporary.replace(path)
+
+
+async def _check_postgres(store: Store) -> dict[str, str]:
+    try:
+        await store.ping()
+    except StoreUnavailable as error:
+        return {"postgres": str(error)}
+    return {"postgres": "ok"}

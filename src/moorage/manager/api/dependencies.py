@@ -262,11 +262,16 @@ class WorkspaceSource(Protocol):
         ...
 
 
+async def no_metrics() -> bytes:
+    return b""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
-    component; ``degraded``: what else needs a person. ``metrics``: Prometheus text. ``tracer``: None while
-    traces are off. ``validating`` is held while a large body is validated."""
+    component; ``degraded``: what else needs a person. ``metrics``: Prometheus text for everybody;
+    ``tenant_metrics``: for those who see all projects. ``tracer``: None while traces are off. ``validating``
+    is held while a large body is validated."""
 
     store: ApiStore
     endpoints: Endpoints
@@ -287,4 +292,5 @@ class ApiServices:
     console: ConsoleServices = field(default_factory=ConsoleServices)
     tracer: TraceSink | None = None
     degraded: Callable[[], dict[str, str]] = dict
+    tenant_metrics: Callable[[], Awaitable[bytes]] = no_metrics
     validating: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -63,6 +63,7 @@ async def endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
         views += page.items
         if (cursor := page.next) is None:
             break
-    return web.Response(
-        body=exposition(views), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    )
+    text = exposition(views)
+    if call.scope.projects is None:
+        text += await call.deps.tenant_metrics()
+    return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -70,6 +70,9 @@ async def serving_api(
     async def metrics() -> bytes:
         return b"moorage_sessions 3\n"
 
+    async def tenant_metrics() -> bytes:
+        return b'moorage_ledger_requests{project="vision"} 3\n'
+
     deps = ApiServices(
         store=store,
         endpoints=served.store.endpoints,
@@ -81,6 +84,7 @@ async def serving_api(
         events=served.events,
         checks=check,
         metrics=metrics,
+        tenant_metrics=tenant_metrics,
         max_body_bytes=max_body_bytes,
         version="1.2.3",
         clock=clock,

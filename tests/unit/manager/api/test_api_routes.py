@@ -275,3 +275,13 @@ async def test_infeasible_session_has_a_warning_and_is_refused_with_strict(api: 
     small = {"command": ["x"], "resources": {"cuda.device": 8}}
     response, created = await api.request("POST", "/v1/sessions?strict=true", json=small)
     assert (response.status, created["warnings"]) == (201, [])
+
+
+async def test_names_of_projects_are_in_the_metrics_of_auditors_only(api: Api) -> None:
+    """What needs no key is read by everybody who reaches the address."""
+    _, text = await api.request("GET", "/metrics", key=None)
+    assert "vision" not in text
+    _, text = await api.request("GET", "/v1/metrics")
+    assert 'moorage_ledger_requests{project="vision"} 3' in text
+    _, text = await api.request("GET", "/v1/metrics", key=MEMBER_KEY)
+    assert "vision" not in text
