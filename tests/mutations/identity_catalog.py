@@ -168,4 +168,32 @@ MUTATIONS = (
         ")",
         CEILINGS,
     ),
+    Mutation(
+        "a project administrator opens ports of what runs as the agent",
+        "proxy/apps/admission.py",
+        "if route is None or route.unisolated or route.project != key.project:",
+        "if route is None or route.project != key.project:",
+        ("tests/unit/proxy/test_app_admission.py", "tests/store/test_inside_sessions.py"),
+    ),
+    Mutation(
+        "routes do not tell that a session runs as the agent",
+        "manager/serving/routes.py",
+        'runs_as_agent(row["runtime"], isolated=row["isolated"])',
+        "False",
+        ("tests/store/test_inside_sessions.py",),
+    ),
+    Mutation(
+        "the routes of a revoked agent end when it is noticed as gone",
+        "manager/store/peers.py",
+        'self._notifier.notify_routes([SessionId(str(session)) for session in rows[0]["sessions"]])',
+        "pass",
+        ("tests/store/test_revoked_agents.py",),
+    ),
+    Mutation(
+        "clients' requests go to the engines of a revoked agent",
+        "manager/store/sql/model_routes.sql",
+        "AND p.name = k.agent_id AND p.revoked_at IS NULL)",
+        "AND p.name = k.agent_id)",
+        ("tests/store/test_revoked_agents.py",),
+    ),
 )

@@ -103,6 +103,7 @@ class FakeAgent:
     arch: str = "x86_64"
     group: str = "default"
     labels: dict[str, str] = field(default_factory=dict)
+    runtimes: tuple[str, ...] = ("process",)
     runtime_states: tuple[RuntimeState, ...] = ()
     lease_runtimes: tuple[str, ...] = ()
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
@@ -116,7 +117,7 @@ class FakeAgent:
         )
         offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)
         info = AgentInfo(
-            AgentId(self.name), self.group, "127.0.0.1", "0.1.0", self.arch, ("process",),
+            AgentId(self.name), self.group, "127.0.0.1", "0.1.0", self.arch, self.runtimes,
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
             runtime_states=self.runtime_states, lease_runtimes=self.lease_runtimes,
             doubtful_jobs=self.doubtful_jobs, site_nodes=self.site_nodes,

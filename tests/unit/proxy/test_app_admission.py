@@ -58,7 +58,7 @@ TABLE = IndexedTable(
             KeyGrant(sha("lead-elsewhere"), 0, "lead", "q", project_admin=True),
             KeyGrant(sha("viewers"), 0, "", "p"),
         ),
-        (route(), route("db", "tcp")),
+        (route(), route("db", "tcp"), route("shell", unisolated=True)),
         (
             AccessTokenGrant(sha("good"), SessionId(ID), "lab", int(NOW) + 60),
             AccessTokenGrant(sha("old"), SessionId(ID), "lab", int(NOW) - 120),
@@ -142,6 +142,9 @@ def credentials_for(
         (credentials_for(header="root"), ""),
         (credentials_for(header="lead"), ""),
         (credentials_for(header="lead-elsewhere"), "no_access_token"),
+        (credentials_for("shell", header="root"), ""),
+        (credentials_for("shell", header="lead"), "no_access_token"),
+        (credentials_for("shell", header="anns"), "no_access_token"),
         (credentials_for(header="viewers"), "no_access_token"),
         (credentials_for(cookie="good", header="token-of-the-app"), ""),
         (credentials_for(cookie="good", query="wrong"), ""),

@@ -359,7 +359,8 @@ class ProjectGrant:
 
 @dataclass(frozen=True, slots=True)
 class AppRoute:
-    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none."""
+    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none.
+    ``unisolated``: its programs run as the user of the agent, so that only administrators open it."""
 
     session_id: SessionId
     app: str
@@ -372,6 +373,7 @@ class AppRoute:
     project: str = ""
     idle_ends_at: int = 0  # unix seconds: when the session ends as unused; 0: it is not warned
     idle_criterion: str = ""
+    unisolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

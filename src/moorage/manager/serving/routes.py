@@ -13,6 +13,7 @@ from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, Request
 from moorage.common.model.adapters import adapter_model, adapters_in
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.newer_values import known_part
+from moorage.common.model.runtimes import runs_as_agent
 from moorage.common.model.serving import Routing
 from moorage.common.model.status import EndpointStatus
 
@@ -151,5 +152,6 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             row["project"],
             row["idle_ends_at"],
             row["idle_criterion"],
+            runs_as_agent(row["runtime"], isolated=row["isolated"]),
         )
     return tuple(routes.values())

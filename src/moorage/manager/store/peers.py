@@ -12,6 +12,7 @@ from sqlalchemy import Text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, NotFound
+from moorage.common.model.ids import SessionId
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, PeerKind, PeerView
 from moorage.common.views.resources import Page
@@ -184,6 +185,7 @@ class PeerStore:
         if not rows:
             raise NotFound(f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has")
         self._notifier.notify([Topic.PEERS])
+        self._notifier.notify_routes([SessionId(str(session)) for session in rows[0]["sessions"]])
         return read_one(kind, name, rows[0], _peer, done="was revoked")
 
     async def delete_old_join_tokens(self, days: int) -> None:

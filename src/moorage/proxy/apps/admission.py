@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from moorage.common.link.messages import AppRoute
+from moorage.common.link.messages import AppRoute, KeyGrant
 from moorage.proxy.apps import error_response
 from moorage.proxy.apps.address import AppAddress, Credentials
 from moorage.proxy.core.error_response import ErrorResponse
@@ -104,10 +104,16 @@ def _check(
     key = table.find_key(sha256, unix_now) if allow_keys else None
     if key is None:
         return False, 0
-    in_project = route is not None and route.project == key.project
-    is_owner = route is not None and in_project and route.user == key.user
-    granted = key.admin or is_owner or (key.project_admin and in_project)
-    return (True, key.expires_at) if granted else (False, 0)
+    return (True, key.expires_at) if _may_open(key, route) else (False, 0)
+
+
+def _may_open(key: KeyGrant, route: AppRoute | None) -> bool:
+    """The rule of the manager (``manager/identity/inside.py``) for what is inside of a session."""
+    if key.admin:
+        return True
+    if route is None or route.unisolated or route.project != key.project:
+        return False
+    return key.project_admin or route.user == key.user
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:

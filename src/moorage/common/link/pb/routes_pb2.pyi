@@ -159,7 +159,7 @@ class ProjectGrant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ...) -> None: ...
 
 class AppRoute(_message.Message):
-    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project", "idle_ends_at", "idle_criterion")
+    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project", "idle_ends_at", "idle_criterion", "unisolated")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,7 @@ class AppRoute(_message.Message):
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     IDLE_ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     IDLE_CRITERION_FIELD_NUMBER: _ClassVar[int]
+    UNISOLATED_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     app: str
     protocol: str
@@ -182,7 +183,8 @@ class AppRoute(_message.Message):
     project: str
     idle_ends_at: int
     idle_criterion: str
-    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., idle_ends_at: _Optional[int] = ..., idle_criterion: _Optional[str] = ...) -> None: ...
+    unisolated: bool
+    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., idle_ends_at: _Optional[int] = ..., idle_criterion: _Optional[str] = ..., unisolated: _Optional[bool] = ...) -> None: ...
 
 class AccessTokenGrant(_message.Message):
     __slots__ = ("sha256", "session_id", "app", "expires_at")

@@ -53,6 +53,9 @@ FROM names n LEFT JOIN LATERAL (
         LEFT JOIN engine_loads l ON l.kernel_id = k.id
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1'
+          -- Whoever has a revoked agent would read what clients ask.
+          AND (EXISTS (SELECT FROM link_peers p WHERE p.kind = 'agent' AND p.name = k.agent_id AND p.revoked_at IS NULL)
+               OR NOT EXISTS (SELECT FROM link_peers p WHERE p.kind = 'agent' AND p.name = k.agent_id))
           -- The proxies tell of requests at those that they know: one that drains stops when it has none.
           AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL
                -- The last ones stay: they may answer others than the probe. One that cannot be reached cannot.
@@ -67,5 +70,7 @@ FROM names n LEFT JOIN LATERAL (
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
-      AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1') r ON true
+      AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1'
+      AND (EXISTS (SELECT FROM link_peers p WHERE p.revoked_at IS NULL AND p.kind = 'agent' AND p.name = k.agent_id)
+               OR NOT EXISTS (SELECT FROM link_peers p WHERE p.kind = 'agent' AND p.name = k.agent_id))) r ON true
 ORDER BY 3, 1, 5

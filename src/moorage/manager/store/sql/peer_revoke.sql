@@ -1,3 +1,4 @@
+-- Revoke the $1 named $2, for actor $3. `sessions`: what runs on a revoked agent, and leaves the routes with it.
 WITH revoked AS (
     UPDATE link_peers SET revoked_at = now(), revoked_by = $3
     WHERE kind = $1 AND name = $2 AND revoked_at IS NULL
@@ -8,4 +9,7 @@ WITH revoked AS (
     -- Whoever has the peer's files may have its join token, too, which may admit others.
     UPDATE join_tokens j SET removed_at = now(), removed_by = $3 FROM revoked r WHERE j.id = r.token AND j.removed_at IS NULL
 )
-SELECT * FROM revoked
+SELECT r.*, ARRAY(
+    SELECT DISTINCT k.session_id FROM kernels k
+    WHERE r.kind = 'agent' AND k.agent_id = r.name AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) AS sessions
+FROM revoked r
