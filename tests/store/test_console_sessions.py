@@ -243,3 +243,21 @@ async def test_no_app_sees_the_cookie(api: Api) -> None:
     tab = Browser(api)
     await tab.sign_in(user="ann", password=PASSWORD)
     assert without_access_token(f"theme=dark; {tab.cookie}; a=b") == "theme=dark; a=b"
+
+
+async def test_sign_ins_are_audited_with_their_user_and_failures_with_the_name_that_was_tried(
+    api: Api,
+) -> None:
+    tab = Browser(api)
+    assert (await tab.sign_in(user="ann", password="a wrong one"))[0] == 401
+    assert (await tab.sign_in(key="mg-no-such-key"))[0] == 401
+    assert (await tab.sign_in(user="ann", password=PASSWORD))[0] == 201
+    _, text = await api.call("admin", "GET", "/v1/audit?action=sign_in&sort=at")
+    entries = json.loads(text)["items"]
+    assert [(entry["actor"], entry["user"], entry["name"], entry["status"]) for entry in entries] == [
+        ("anonymous", "anonymous", "ann", 401),
+        ("anonymous", "anonymous", "", 401),
+        ("user:ann", "ann", "", 201),
+    ]
+    assert "wrong one" not in text
+    assert "no-such-key" not in text

@@ -14,7 +14,13 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from moorage.common.model.errors import MoorageError, NeedsNewerManager, NotFound, StoreUnavailable
+from moorage.common.model.errors import (
+    MoorageError,
+    NeedsNewerManager,
+    NotFound,
+    StoreUnavailable,
+    Unauthenticated,
+)
 from moorage.common.model.spec import NoNul
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.audit import AuditEntry
@@ -22,9 +28,12 @@ from moorage.common.views.resources import Page
 from moorage.manager.api.authentication import address_of
 from moorage.manager.api.listing import PageQuery, order, paging
 from moorage.manager.api.route import Answer, Call, Route
+from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.audit")
 REQUEST_ID = web.RequestKey("moorage.request_id", str)
+# Whom a request without credentials has signed in: its entry names that user.
+SIGNED_IN = web.RequestKey("moorage.signed_in", Scope)
 
 # What is noted in histories of its own: the work of tenants.
 _WORK = frozenset({"sessions", "endpoints", "workspaces"})
@@ -65,8 +74,8 @@ def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
 
 async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) -> Answer:
     """The answer of the handler of ``row``, with an entry of the audit log."""
-    if row.access == "open":  # a caller without a key leaves an entry only by what it achieves
-        answer = await row.handler(call)
+    if row.access == "open":
+        answer = await _run_open(row, call)
         entry = await _begin(row, call, None)
     else:
         entry = await _begin(row, call, await _read(reader, call) if reader is not None else None)
@@ -78,6 +87,17 @@ async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) ->
     after = _shown(answer) if isinstance(answer, BaseModel) and row.method != "DELETE" else None
     await _finish(call, entry, status=row.status, code="", after=after)
     return answer
+
+
+async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
+    """A caller without a key leaves an entry by what it achieves, and by a wrong password or key. An address
+    may try only so many of those; how often it may fail at other things is not limited."""
+    try:
+        return await row.handler(call)
+    except Unauthenticated as error:
+        entry = await _begin(row, call, None, name=getattr(call.body, "user", None) or "")
+        await _finish(call, entry, status=error.http, code=error.code, after=None)
+        raise
 
 
 async def note(call: Call[Any, Any], action: str, resource: str, name: str, after: dict[str, Any]) -> None:
@@ -94,15 +114,18 @@ async def note(call: Call[Any, Any], action: str, resource: str, name: str, afte
     await _finish(call, entry, status=200, code="", after=after)
 
 
-async def _begin(row: Route, call: Call[Any, Any], before: dict[str, Any] | None) -> int:
+async def _begin(
+    row: Route, call: Call[Any, Any], before: dict[str, Any] | None, name: str | None = None
+) -> int:
+    """``name``: in place of that in the path."""
     request = call.request
     return await call.deps.store.audit.begin(
-        call.scope,
+        request.get(SIGNED_IN) or call.scope,
         from_address=address_of(request, call.deps.console.trusted),
         request_id=request.get(REQUEST_ID) or "",
         action=getattr(row.handler, "__name__", row.summary),
         resource=row.tag,
-        name="/".join(request.match_info.values()),
+        name="/".join(request.match_info.values()) if name is None else name,
         before=before,
     )
 

@@ -11,6 +11,7 @@ from moorage.common.model.errors import InvalidInput, MoorageError, Unauthentica
 from moorage.common.model.spec import Model
 from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, SignIn, SwitchProject, WhoAmI
 from moorage.common.views.identity import UserView
+from moorage.manager.api.audit import SIGNED_IN
 from moorage.manager.api.authentication import CsrfRefused, address_of, cookie_of
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.identity import csrf
@@ -71,7 +72,8 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     opened = await store.console_sessions.find(digest_of(secret))
     if opened is None:
         raise Unauthenticated("the console session has ended", next_step="sign in again")
-    who = await store.console_sessions.who(Scope.of(opened))
+    request[SIGNED_IN] = scope = Scope.of(opened)
+    who = await store.console_sessions.who(scope)
     return who.model_copy(update={"csrf_token": csrf.token_of(secret)})
 
 
