@@ -95,6 +95,35 @@ async def test_kernel_starts_without_the_prestarted_shim(
     assert await output(runtime, await runtime.create(launch("echo", "started"))) == "started\n"
 
 
+async def test_order_that_a_killed_shim_has_not_read_is_given_to_another_one(
+    runtime: ProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that another thread is starting has copies of the pipes until it executes: the order is
+    written, and lost."""
+    copies: list[int] = []
+    pipe2 = os.pipe2
+
+    def copied(flags: int) -> tuple[int, int]:
+        pipe = pipe2(flags)
+        copies.extend(os.dup(end) for end in pipe)
+        return pipe
+
+    await until_waiting(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pipe2", copied)
+        await output(runtime, await runtime.create(launch("true")))
+        [pid] = await until_waiting(1)
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        while (stat := procfs.stat(pid)) and stat.alive:
+            await asyncio.sleep(0.01)
+    creating = asyncio.create_task(runtime.create(launch("echo", "started")))
+    await asyncio.sleep(0.3)
+    for end in copies:
+        os.close(end)
+    assert await output(runtime, await creating) == "started\n"
+
+
 async def test_prestarted_shim_exits_with_its_agent(runtime: ProcessRuntime) -> None:
     await until_waiting(1)
     runtime.close()

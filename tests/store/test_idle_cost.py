@@ -86,6 +86,12 @@ CASES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def few_connections() -> None:
+    """Each kind of statement has its own connection here. On a shared one more statements would follow each
+    other than asyncpg keeps, and be planned anew while they are measured; the planner reads rows, too."""
+
+
 async def idle(dsn: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
     reads = Reads()
     async with Loops(dsn, world, vacuum=False) as loops:

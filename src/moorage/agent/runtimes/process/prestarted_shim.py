@@ -25,7 +25,7 @@ from pathlib import Path
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import spawn_actions
-from moorage.agent.runtimes.process.shim import ENV_PADDING, ORDER_END, STATUS_FD
+from moorage.agent.runtimes.process.shim import ENV_PADDING, LOCK, ORDER_END, STATUS_FD
 
 _MAX_ID_BYTES = 64
 _STATUS_TIMEOUT_MS, _MAX_STATUS = 15_000, 500
@@ -115,7 +115,10 @@ class PrestartedShim:
         self, arguments: Sequence[str], env: Mapping[str, str], variables: Mapping[str, str]
     ) -> tuple[int, str] | None:
         """Start a kernel. Returns the pid of the shim and the status line it wrote, or None if the shim had
-        exited; then certainly nothing was started."""
+        exited; then certainly nothing was started.
+
+        ``arguments`` begin with the directory of the kernel, where a shim takes a lock before anything else.
+        """
         self._finalizer.detach()
         fields = [f"{name}={value}" for name, value in variables.items()]
         fields = [str(len(fields)), *fields, str(len(arguments)), *arguments]
@@ -136,9 +139,17 @@ class PrestartedShim:
         try:
             poll = select.poll()
             poll.register(self._status_r, select.POLLIN)
-            status = os.read(self._status_r, _MAX_STATUS).decode() if poll.poll(_STATUS_TIMEOUT_MS) else ""
+            is_answered = bool(poll.poll(_STATUS_TIMEOUT_MS))
+            status = os.read(self._status_r, _MAX_STATUS).decode() if is_answered else ""
         finally:
             os.close(self._status_r)
+        if is_answered and not status:
+            # It has exited. The order may be written and lost: a program that another thread starts has
+            # copies of the pipes until it executes, so that they do not break.
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
+            if not Path(arguments[0], LOCK).exists():
+                return None
         return self.pid, status
 
 

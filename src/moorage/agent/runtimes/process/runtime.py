@@ -317,7 +317,8 @@ class ProcessRuntime:
         if refusal := self._refusal(launch, keyword, values):
             _await_exit_of_child(pid)
             raise refusal
-        detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
+        written = folder / "shim.log"  # none of a prestarted one
+        detail = written.read_text(errors="replace")[-500:].strip() if written.exists() else ""
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
 
     def _refusal(self, launch: Launch, keyword: str, values: list[str]) -> CreateFailed | None:

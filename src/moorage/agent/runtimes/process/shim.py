@@ -49,6 +49,7 @@ else:
     from moorage.agent.state.log_writer import Log
 
 STATUS_FD, LEASE_POLL_S = 3, 30
+LOCK = "lock"  # the first file of a shim in the directory of its kernel
 SHIM_VAR, ENV_PADDING, ORDER_END = "MOORAGE_SHIM", "MOORAGE_ENV_PADDING", "end of order"
 
 
@@ -313,7 +314,7 @@ def main() -> None:
     init = Init(tuple(sys.argv[1:])) if sys.argv[1:] else None
     arguments, env = _await_order()
     state, logs, max_bytes, keep, grace, lease, contact, lease_file, encoded, *argv = arguments
-    lock = os.open(f"{state}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(f"{state}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
