@@ -231,6 +231,8 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     query = call.query
     if session.adopted_from is not None:
         session = await call.deps.store.sessions.get(call.scope, session.adopted_from)
+        shared = f"session {session.name!r}, whose run this one shares,"
+        authorization.check_control(call, shared, session.user, session.project)
         query = query.model_copy(update={"attempt": None})
     chunks = call.deps.logs.read(
         call.scope,
