@@ -44,7 +44,12 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
     await serve_on(store, FakeAgent(store))
     assert await served(store) == (["web"], [1])
     await store.routes.changes()
+    changed: list[object] = []
+    store.notifier.on_routes(lambda ids: changed.extend(ids or ()))
     await store.peers.revoke("agent", "node-1", actor="ann")
+    # Without a notification, the next sweep would find out, half a minute later.
+    sessions = (await store.sessions.page(SYSTEM)).items
+    assert set(changed) >= {session.id for session in sessions}
     told = await store.routes.changes()
     assert [app.partition("/")[2] for app in told.removed_apps] == ["web"]
     assert "chat" in told.removed_models or [model.targets for model in told.models] == [()]
