@@ -1,9 +1,10 @@
 """Soak: chaos and fuzz from a seed, for hours (``python -m tools.soak --hours 8``).
 
-Each round runs with the next seed: properties with many more and other examples, simulations, faults of real
-processes, faults of a whole installation (as root), and churn at the proxy. A part that fails is recorded
-with the command that repeats it, and the next one begins. The state is in build/soak.json: a soak that was
-interrupted repeats that part and continues. Exits with 1 if a part has failed since the state was made.
+Each round runs with the next seed: faults of real processes for half an hour, faults of a whole installation
+(as root), churn at the proxy, simulations, and properties with many more and other examples. A part that fails
+is recorded with the command that repeats it, and the next one begins. The state is in build/soak.json: a soak
+that was interrupted repeats that part and continues. Exits with 1 if a part has failed since the state was
+made.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 STATE = ROOT / "build" / "soak.json"
 SEEDS_PER_ROUND = 500
-FAULT_SECONDS = 300
+FAULT_SECONDS = 1800
+CLUSTER_FAULT_SECONDS = 600
 EXAMPLES = 20
 
 
@@ -60,19 +62,20 @@ def round_parts(seed: int) -> list[Part]:
         "tests/conformance/planes/test_fuzz.py",
     ]
     simulated = {"MOORAGE_SEEDS": str(SEEDS_PER_ROUND), "MOORAGE_FIRST_SEED": str(seed * SEEDS_PER_ROUND)}
-    faults = ["--seconds", str(FAULT_SECONDS), "--seed", str(seed)]
-    parts = [
+    faults = ["--seed", str(seed), "--seconds"]
+    parts = [Part("faults", [python, "-m", "tests.faults.run", *faults, str(FAULT_SECONDS)])]
+    if os.geteuid() == 0:
+        cluster = [python, "-m", "tests.cluster.run", *faults, str(CLUSTER_FAULT_SECONDS)]
+        parts.append(Part("cluster-faults", cluster))
+    parts += [
+        Part("proxy", [python, "benchmarks/proxy.py", "--soak", "180"]),
+        Part("simulation", [python, "-m", "pytest", "-q", "-s", "tests/sim", "-k", "seeds"], simulated),
         Part(
             "properties",
             [*pytest, f"--hypothesis-seed={seed}", *fuzzed],
             {"MOORAGE_EXAMPLES": str(EXAMPLES)},
         ),
-        Part("simulation", [python, "-m", "pytest", "-q", "-s", "tests/sim", "-k", "seeds"], simulated),
-        Part("faults", [python, "-m", "tests.faults.run", *faults]),
-        Part("proxy", [python, "benchmarks/proxy.py", "--soak", "180"]),
     ]
-    if os.geteuid() == 0:
-        parts.append(Part("cluster-faults", [python, "-m", "tests.cluster.run", *faults]))
     return parts
 
 

@@ -261,8 +261,8 @@ async def test_oom_kill_is_recorded(small_cgroup: Path, tmp_path: Path) -> None:
     engine = [sys.executable, "-c", "x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096])"]
     shim = PrestartedShim(program(tmp_path, SHIM), 100, GroupFactory())
     (small_cgroup / "cgroup.procs").write_text(str(shim.pid))
-    no_lease, no_sandbox = ("0", "0", ""), ""
-    arguments = [str(tmp_path), str(tmp_path), "10000", "1", "1", *no_lease, no_sandbox, *engine]
+    no_lease, no_sandbox = ("0", "0", ""), ("", "", "")
+    arguments = [str(tmp_path), str(tmp_path), "10000", "1", "1", *no_lease, *no_sandbox, *engine]
     assert shim.start_kernel(arguments, {}, {KERNEL_ID_VAR: "k"}) is not None
     async with asyncio.timeout(20):
         assert await asyncio.to_thread(os.waitpid, shim.pid, 0) == (shim.pid, 0)

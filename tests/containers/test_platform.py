@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.runtimes.docker import wireguard
+from moorage.agent.runtimes import wireguard
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat

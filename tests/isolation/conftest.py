@@ -63,9 +63,11 @@ class Node:
         return runtime
 
     async def close(self) -> None:
+        if self.runtimes:
+            newest = self.runtimes[-1]
+            for handle in (await newest.find()).values():
+                await newest.destroy(handle)
         for runtime in self.runtimes:
-            for handle in (await runtime.find()).values():
-                await runtime.destroy(handle)
             runtime.close()
 
 

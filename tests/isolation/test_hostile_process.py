@@ -105,7 +105,8 @@ async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how:
     assert "unavailable" in outcomes["fork without end"]  # EAGAIN
     assert outcomes.get("take memory", "") == ("" if UNIFIED else "OSError: killed by signal 9")
     assert outcomes["user namespace"] == "PermissionError: Operation not permitted"
-    assert outcomes[f"connect to {['127.0.0.1', port]}"].startswith("TimeoutError")
+    # Its loopback is its own.
+    assert outcomes[f"connect to {['127.0.0.1', port]}"].startswith("ConnectionRefusedError")
     assert (await runtime.observe(target)).state is S.RUNNING
 
 
@@ -131,9 +132,6 @@ async def test_kernels_of_one_session_and_allowed_ports_are_reachable(node: Node
         for session, reached in (("victim", port), ("other", ALLOWED_PORT)):
             handle = await runtime.create(python(client, str(reached), session=session))
             assert (await until_exited(runtime, handle)).exit_code == 0, await runtime.log_tail(handle)
-    # Whoever is no kernel reaches the kernel: the proxy does.
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.close()
 
 
 @pytest.fixture
@@ -251,6 +249,7 @@ async def test_nothing_remains_and_uids_are_used_again(node: Node) -> None:
     assert procfs.uid(third.state["engine_pid"]) == uids[0]
     for handle in (second, third):
         await runtime.destroy(handle)
+    runtime.close()
     leaked = [line for line in mounts() - before if "moorage" in line or str(node.home) in line]
     assert not leaked, "no mount leaks to the node"
     assert list((node.state / "kernels").iterdir()) == []

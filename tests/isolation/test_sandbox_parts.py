@@ -13,9 +13,11 @@ from zlib import crc32
 
 import pytest
 
-from moorage.agent.runtimes import CreateFailed, ProcessRuntime, RuntimeFailed, procfs
+from moorage.agent.runtimes import CreateFailed, ProcessRuntime, RuntimeFailed, procfs, wireguard
+from moorage.agent.runtimes.base import Overlay, OverlayPeer
 from moorage.agent.runtimes.execution import Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
+from moorage.agent.runtimes.process.networks import KernelNetwork
 from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.service_ports import AppPort
@@ -93,11 +95,11 @@ async def test_host_names_of_a_cluster_resolve(node: Node, how: str) -> None:
         "    if line.split()[4] == '/etc/hosts': options = line.split()[5].split(',')\n"
         "print('ro' in options, 'nosuid' in options)"
     )
-    hosts = {"main1": "192.0.2.1", "sub1": "localhost"}
+    hosts = {"main1": "127.0.0.1", "sub1": "127.0.0.1"}
     before = Path("/etc/hosts").read_bytes()
     text = await output_of(runtime, how, program, hosts=hosts)
     assert text.splitlines() == [
-        "main1 192.0.2.1",
+        "main1 127.0.0.1",
         "sub1 127.0.0.1",
         "localhost 127.0.0.1",
         "True True",
@@ -105,10 +107,13 @@ async def test_host_names_of_a_cluster_resolve(node: Node, how: str) -> None:
     assert Path("/etc/hosts").read_bytes() == before
 
 
+@pytest.mark.skipif(bool(wireguard.missing_requirement()), reason="no WireGuard on this machine")
 async def test_cluster_with_an_address_that_does_not_resolve_is_refused(node: Node) -> None:
     runtime = await node.start()
+    peer = OverlayPeer("sub1", "100.127.0.2", "", "no-such-node.invalid", 25_001)
+    interface = Overlay("", "100.127.0.1", 25_000, (peer,))
     with pytest.raises(CreateFailed, match="address of sub1") as refused:
-        await runtime.create(launch("true", hosts={"sub1": "no-such-node.invalid"}))
+        await runtime.create(launch("true", hosts={"sub1": peer.address}, overlay=interface))
     assert refused.value.clean
     assert await runtime.find() == {}
 
@@ -239,13 +244,29 @@ async def test_kernels_share_a_limit_of_memory(node: Node) -> None:
     assert (await until_exited(runtime, handle)).oom
 
 
-async def test_loopback_rules_come_back(node: Node) -> None:
-    runtime = await node.start()
-    nft, table = ["nft"], ["table", "inet", f"moorage_{UIDS[0]}"]
-    subprocess.run([*nft, "delete", *table], check=True)
-    assert (await runtime.check()).isolates
-    done = subprocess.run([*nft, "list", *table], check=True, capture_output=True, text=True)
-    assert "drop" in done.stdout
+async def test_rules_of_the_previous_release_end_with_its_kernels(node: Node) -> None:
+    """Which have no network of their own."""
+
+    def tables() -> str:
+        return subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True).stdout
+
+    table = f"moorage_{UIDS[0]}"
+    subprocess.run(["nft", "add", "table", "inet", table], check=True)
+    before = await node.start()
+    assert table not in tables()
+    handle = await before.create(launch("sleep", "600"))
+    before.close()
+    record = node.state / "kernels" / handle.state["kernel_id"] / "network"
+    text = record.read_text()
+    record.unlink()
+    subprocess.run(["nft", "add", "table", "inet", table], check=True)
+    after = await node.start()
+    assert table in tables()
+    record.write_text(text)
+    after.close()
+    last = await node.start()
+    assert table not in tables()
+    last.close()
 
 
 async def test_next_agent_gives_the_uid_of_a_running_kernel_to_nobody_else(node: Node) -> None:
@@ -262,7 +283,7 @@ async def test_next_agent_gives_the_uid_of_a_running_kernel_to_nobody_else(node:
 async def test_members_are_refused_where_the_trial_of_a_sandbox_fails(tmp_path: Path) -> None:
     isolation = KernelIsolation(tmp_path, IsolationRules(uids=UIDS))
 
-    def attempt(sandbox: Sandbox) -> None:
+    def attempt(sandbox: Sandbox, network: KernelNetwork) -> None:
         raise RuntimeFailed("no namespaces here", next_step="elsewhere")
 
     isolation.prepare(attempt)

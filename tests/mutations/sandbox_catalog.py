@@ -7,12 +7,14 @@ from tests.mutations.mutation import Mutation
 
 PARTS = "tests/isolation/test_sandbox_parts.py"
 KERNELS = "tests/isolation/test_hostile_process.py"
+NETWORKS = "tests/isolation/test_kernel_networks.py"
 PURE = ("tests/unit/agent/test_isolation.py",)
 PRIVILEGES = (PARTS, "-k", "privileges")
 MOUNTS = (PARTS, "-k", "mounts")
 HOSTILE = (KERNELS, "-k", "hostile_kernel")
 PROCESS = "agent/runtimes/process"
 ISOLATION, SANDBOX = f"{PROCESS}/isolation.py", f"{PROCESS}/sandbox.py"
+RULES = f"{PROCESS}/network_rules.py"
 
 MUTATIONS = (
     Mutation(
@@ -76,15 +78,15 @@ MUTATIONS = (
     Mutation(
         "commands share the memory segments of the node",
         f"{PROCESS}/command_shim.py",
-        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)",
-        "join(self.kernel_main, CLONE_NEWNS)",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET)",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWNET)",
         (PARTS, "-k", "shared_memory"),
     ),
     Mutation(
         "commands see the files of the node",
         f"{PROCESS}/command_shim.py",
-        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)",
-        "join(self.kernel_main, CLONE_NEWIPC)",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET)",
+        "join(self.kernel_main, CLONE_NEWIPC | CLONE_NEWNET)",
         (PARTS, "-k", "mounts"),
     ),
     Mutation(
@@ -251,25 +253,102 @@ MUTATIONS = (
         (PARTS, "-k", "share_a_limit"),
     ),
     Mutation(
+        "kernels run in the network of the node",
+        f"{PROCESS}/shim_init.py",
+        "        enter_network(network)\n",
+        "",
+        (NETWORKS, "-k", "squatter and kernel"),
+    ),
+    Mutation(
+        "commands run in the network of the node",
+        f"{PROCESS}/command_shim.py",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET)",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)",
+        (NETWORKS, "-k", "squatter and exec"),
+    ),
+    Mutation(
         "kernels reach internal ports",
-        f"{PROCESS}/loopback.py",
-        "    meta skuid 0-4294967294 drop\n",
+        RULES,
+        "    iifname {kernels} reject\n",
         "",
         HOSTILE,
     ),
     Mutation(
-        "kernels reach each other's ports",
-        f"{PROCESS}/loopback.py",
-        "    meta skuid . ct mark @same accept\n",
-        "    meta skuid {kernels} accept\n",
-        HOSTILE,
+        "kernels reach each other",
+        RULES,
+        '    oifname "{INTERFACES}*" reject\n',
+        "",
+        (NETWORKS, "-k", "other_kernels"),
     ),
     Mutation(
-        "loopback rules that were removed stay away",
-        f"{PROCESS}/loopback.py",
-        '"answers"]).returncode:',
-        '"answers"]).returncode and False:',
-        (PARTS, "-k", "loopback_rules"),
+        "kernels reach the bridges of the node",
+        RULES,
+        '    meta oifkind "bridge" {to_others}reject\n',
+        "",
+        (NETWORKS, "-k", "bridges"),
+    ),
+    Mutation(
+        "kernels reach the metadata of a cloud",
+        RULES,
+        "    ip daddr 169.254.0.0/16 th dport != {_DNS} reject\n",
+        "",
+        (NETWORKS, "-k", "metadata"),
+    ),
+    Mutation(
+        "programs that listen on loopback are not reached",
+        RULES,
+        '    iifname "eth0" meta l4proto tcp dnat ip to 127.0.0.1\n',
+        "",
+        (NETWORKS, "-k", "published"),
+    ),
+    Mutation(
+        "published ports are free for others",
+        f"{PROCESS}/shim.py",
+        "    holder.bind((address, port))\n",
+        "",
+        (NETWORKS, "-k", "published"),
+    ),
+    Mutation(
+        "rules that were removed stay away",
+        f"{PROCESS}/networks.py",
+        '"forward"):',
+        '"forward") and False:',
+        (NETWORKS, "-k", "rules_come_back"),
+    ),
+    Mutation(
+        "a new agent forgets the published ports",
+        f"{PROCESS}/networks.py",
+        "            self._attached, self._ready = dict(attached), []",
+        "            self._attached, self._ready = {}, []",
+        (NETWORKS, "-k", "keeps_the_networks"),
+    ),
+    Mutation(
+        "namespaces of a killed agent stay",
+        f"{PROCESS}/networks.py",
+        "if path.name.startswith(self._names) and path.name not in used:",
+        "if False:",
+        (NETWORKS, "-k", "killed"),
+    ),
+    Mutation(
+        "the rules of the previous release end before its kernels",
+        ISOLATION,
+        "if attachments.keys() >= existing.keys():",
+        "if True:",
+        (PARTS, "-k", "previous_release"),
+    ),
+    Mutation(
+        "a cluster over several nodes runs without its network",
+        ISOLATION,
+        "if launch.overlay is None and any(",
+        "if False and any(",
+        (NETWORKS, "-k", "without_a_key"),
+    ),
+    Mutation(
+        "engines of sandboxed kernels listen on the address of the node",
+        "agent/kernel/launch.py",
+        "_ANY_ADDRESS if context.own_user else context.host",
+        "context.host",
+        ("tests/unit/agent/test_launch.py", "-k", "sandboxed"),
     ),
     Mutation(
         "kernels that an invented environment claims are adopted",

@@ -33,7 +33,11 @@ SUB2 = ClusterMembership(
 
 
 def launch(
-    cluster: ClusterMembership | None, contained: bool, spans_nodes: bool = False, **env: str
+    cluster: ClusterMembership | None,
+    contained: bool,
+    spans_nodes: bool = False,
+    sandboxed: bool = False,
+    **env: str,
 ) -> Launch:
     spec = KernelSpec(
         KernelId("k2"), SessionId("s"), "train", SessionType.BATCH, "docker", "custom", "train",
@@ -46,6 +50,7 @@ def launch(
         "/work",
         {"MASTER_ADDR": "from the agent", "PATH": "/bin"},
         overlay=spans_nodes,
+        own_user=sandboxed,
     )
     return build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
 
@@ -77,6 +82,25 @@ def test_cluster_environment(mode: str, contained: bool, network: str, master: s
     ]  # fmt: skip
     assert (launched.network, launched.hostname) == (network, "sub2")
     assert launched.hosts == {"main1": "192.0.2.1", "sub1": "192.0.2.2", "sub2": "192.0.2.3"}
+
+
+def test_sandboxed_processes_of_one_node_share_a_namespace() -> None:
+    launched = launch(SUB2, contained=False, sandboxed=True)
+    assert launched.env["MASTER_ADDR"] == "127.0.0.1"
+    assert launched.env["MOORAGE_CLUSTER_ADDRESSES"] == "127.0.0.1,127.0.0.1,127.0.0.1"
+    assert launched.hosts == dict.fromkeys(("main1", "sub1", "sub2"), "127.0.0.1")
+    assert launched.overlay is None
+    [config] = [file.text for file in launched.files if file.path.endswith("/config")]
+    ports = {line.split()[1] for line in config.splitlines() if line.strip().startswith("Port ")}
+    assert len(ports) == 3, "they share the ports, too"
+
+
+def test_sandboxed_processes_of_several_nodes_have_a_network_of_their_own() -> None:
+    launched = launch(replace(SUB2, mode="multi-node"), contained=False, sandboxed=True)
+    assert launched.hosts == {"main1": "100.127.0.1", "sub1": "100.127.0.2", "sub2": "100.127.0.3"}
+    assert launched.overlay is not None
+    assert (launched.env["MASTER_ADDR"], launched.env["MASTER_PORT"]) == ("main1", str(PRIVATE_MASTER_PORT))
+    assert launched.env["NCCL_SOCKET_IFNAME"] == "moorage0"
 
 
 def test_ports_are_fixed_on_private_networks_and_derived_on_shared_ones() -> None:

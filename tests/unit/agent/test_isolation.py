@@ -1,4 +1,4 @@
-"""Sandbox of process kernels: system calls, mounts, limits, uids, loopback rules, refusals."""
+"""Sandbox of process kernels: system calls, mounts, limits, uids, refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from moorage.agent.runtimes import CreateFailed, Launch, ProcessRuntime
 from moorage.agent.runtimes.host_names import hosts_file, resolve_hosts
 from moorage.agent.runtimes.process.control_groups import Hierarchy, limits, parse_mounts
 from moorage.agent.runtimes.process.isolation import mount_plan
-from moorage.agent.runtimes.process.loopback import rules
 from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.runtimes.process.system_calls import deny_filter
 from moorage.agent.runtimes.process.uids import KernelUids
@@ -163,14 +162,6 @@ def test_uid_of_a_kept_workspace_stays_with_its_session(tmp_path: Path) -> None:
     uids = KernelUids(range(own, own + 2), tmp_path)
     assert uids.acquire(KernelId("k1"), "two") == own + 1
     assert uids.acquire(KernelId("k2"), "one") == own
-
-
-def test_loopback_rules_name_every_uid() -> None:
-    text = rules("moorage_7", range(7, 9), (53, 8800))
-    assert "7 : 7, 8 : 8" in text
-    assert "7 . 7, 8 . 8" in text
-    assert "th sport { 53, 8800 } accept" in text
-    assert "sport" not in rules("moorage_7", range(7, 9), ())
 
 
 async def test_member_is_refused_where_kernels_cannot_be_isolated(tmp_path: Path) -> None:

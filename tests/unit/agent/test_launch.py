@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,13 @@ def test_process_has_the_environment_and_address_of_the_node() -> None:
     assert "192.0.2.1" in launch.argv
     assert "AGENT_VAR" not in launch.env
     assert (launch.env["PATH"], launch.env["HOME"]) == ("/node/bin", "/node/work")
+
+
+def test_engine_of_a_sandboxed_process_listens_in_its_own_network() -> None:
+    sandboxed = replace(context(contained=False), own_user=True)
+    call = build_invocation(ENGINES["vllm"], SPEC, 4711, sandboxed)
+    assert "192.0.2.1" not in call.argv
+    assert "0.0.0.0" in call.argv
 
 
 async def test_step_runs_until_the_kernel_is_unwanted() -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from tests.addresses import free_port
 
-from moorage.agent.runtimes import CreateFailed, Launch
+from moorage.agent.runtimes import CreateFailed, Launch, wireguard
 from moorage.agent.runtimes.base import Overlay
-from moorage.agent.runtimes.docker import wireguard
 from moorage.common.model.ids import KernelId
 
 # The links of a kernel that has WireGuard are directories here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from zlib import crc32
 
-from moorage.agent.runtimes.base import OVERLAY_INTERFACE, File
+from moorage.agent.runtimes.base import LOOPBACK, OVERLAY_INTERFACE, File
 from moorage.common.model.cluster import ClusterMembership
 
 # On a private network nothing else can hold these ports.
@@ -20,12 +20,18 @@ class Network(StrEnum):
     """Network of a cluster as one of its kernels sees it."""
 
     NODES = "nodes"  # those of the nodes: processes, which share the resolver of their node
+    SHARED = "shared"  # one namespace for all: sandboxed processes on one node
     NAMED = "named"  # those of the nodes, where hostnames resolve: containers on the host network
     PRIVATE = "private"  # its own
 
 
-def network(cluster: ClusterMembership, contained: bool, overlay: bool) -> Network:
-    """``overlay``: the runtime connects containers over several nodes by a network of their own."""
+def network(
+    cluster: ClusterMembership, contained: bool, overlay: bool, *, sandboxed: bool = False
+) -> Network:
+    """``overlay``: the runtime connects containers over several nodes by a network of their own.
+    ``sandboxed``: the kernel is a process in a sandbox."""
+    if sandboxed:
+        return Network.SHARED if cluster.mode == "single-node" else Network.PRIVATE
     if not contained:
         return Network.NODES
     return Network.PRIVATE if overlay or cluster.mode == "single-node" else Network.NAMED
@@ -33,6 +39,8 @@ def network(cluster: ClusterMembership, contained: bool, overlay: bool) -> Netwo
 
 def addresses(cluster: ClusterMembership, network: Network) -> tuple[str, ...]:
     """The address of each kernel as this kernel reaches it, by rank."""
+    if network is Network.SHARED:
+        return (LOOPBACK,) * len(cluster.members)
     return tuple(peer.address if network is Network.NODES else peer.hostname for peer in cluster.members)
 
 

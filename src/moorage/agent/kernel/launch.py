@@ -19,8 +19,9 @@ from moorage.agent.engines.base import (
 from moorage.agent.kernel import cluster as kernel_cluster
 from moorage.agent.kernel import overlay
 from moorage.agent.kernel.cluster import Network
-from moorage.agent.runtimes.base import PORT_TOKEN, PROGRESS_FOLDER, WORKSPACE, Launch
+from moorage.agent.runtimes.base import LOOPBACK, PORT_TOKEN, PROGRESS_FOLDER, WORKSPACE, Launch
 from moorage.common.model import service_ports
+from moorage.common.model.cluster import ClusterMembership
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.progress import PROGRESS_FROM, PROGRESS_VAR
@@ -37,12 +38,12 @@ class LaunchContext:
     """Environment in which a kernel is launched.
 
     ``contained``: the kernel sees neither the agent's environment nor the node's address, programs and
-    directories. ``host``: the address that it listens on otherwise. ``agent_env``: the agent's own
-    environment. ``workspace``: directory on the node for the session's workspace, "" for none.
-    ``own_user``: a process that runs under a uid of its own. ``own_address``: it runs on another node, which
-    shares the file system but nothing else, and picks its port there. ``overlay``: clusters over several
-    nodes have a network of their own. ``progress``: directory on the node for a container's progress, "" for
-    none.
+    directories. ``host``: the address that it listens on if it has the network of the node. ``agent_env``:
+    the agent's own environment. ``workspace``: directory on the node for the session's workspace, "" for
+    none. ``own_user``: a process in a sandbox, which has a uid and a network of its own. ``own_address``: it
+    runs on another node, which shares the file system but nothing else, and picks its port there.
+    ``overlay``: clusters over several nodes have a network of their own. ``progress``: directory on the node
+    for a container's progress, "" for none.
     """
 
     contained: bool
@@ -69,7 +70,8 @@ def build_invocation(
         token = PORT_TOKEN if needs_port(spec) else 0
         call = engine.invocation(spec, host=_ANY_ADDRESS, port=token, node=node)
     else:
-        call = engine.invocation(spec, host=context.host, port=port, node=context.node)
+        host = _ANY_ADDRESS if context.own_user else context.host
+        call = engine.invocation(spec, host=host, port=port, node=context.node)
     if not apps:
         return call
     env = service_ports.environment(spec.session_id, apps)
@@ -85,13 +87,15 @@ def build_launch(
     if cluster is None:
         return launch
     folder = _SSH if context.contained else f"{context.work_dir}/.ssh"
-    network = kernel_cluster.network(cluster, context.contained, context.overlay)
+    network = _network(cluster, context)
     launch = replace(
         launch,
         env=launch.env | kernel_cluster.fixed_environment(cluster, network, folder),
         files=kernel_cluster.ssh_files(cluster, network, folder),
         hostname=cluster.hostname,
-        hosts={peer.hostname: peer.address for peer in cluster.members},
+        hosts={
+            peer.hostname: LOOPBACK if network is Network.SHARED else peer.address for peer in cluster.members
+        },
     )
     if network is not Network.PRIVATE:
         return launch
@@ -103,12 +107,16 @@ def build_launch(
     return replace(launch, hosts=overlay.hosts(cluster), overlay=interface)
 
 
+def _network(cluster: ClusterMembership, context: LaunchContext) -> Network:
+    return kernel_cluster.network(cluster, context.contained, context.overlay, sandboxed=context.own_user)
+
+
 def _without_cluster(
     spec: KernelSpec, call: Invocation, port: int, context: LaunchContext, apps: tuple[AppPort, ...]
 ) -> Launch:
     if spec.cluster is not None:
         # Defaults rank below the user's environment, which may override them.
-        network = kernel_cluster.network(spec.cluster, context.contained, context.overlay)
+        network = _network(spec.cluster, context)
         defaults = kernel_cluster.default_environment(spec.cluster, network)
         call = replace(call, defaults=call.defaults | defaults)
     if spec.traceparent:

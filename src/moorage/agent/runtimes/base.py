@@ -140,6 +140,8 @@ class Isolation:
         return cls(not detail, detail)
 
 
+LOOPBACK = "127.0.0.1"
+"""Where the kernels of a cluster reach each other that share a network namespace."""
 # For runtimes whose kernels have an address of their own: stands for the port in ``Launch.argv`` and
 # ``Launch.env``. The port is picked where the kernel runs.
 PORT_TOKEN = "@MOORAGE_PORT@"
@@ -211,8 +213,9 @@ class Launch:
     none; ``progress``: that at ``PROGRESS_FOLDER``.
 
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
-    none; ``hosts``: the addresses of the kernels by hostname; ``overlay``: its interface on the network that
-    spans the nodes, None for none. ``lease``: None if the kernel needs no contact with a manager.
+    none; ``hosts``: the addresses of the kernels by hostname, ``LOOPBACK`` if they share a network namespace;
+    ``overlay``: its interface on the network that spans the nodes, None for none. ``lease``: None if the
+    kernel needs no contact with a manager.
 
     ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not isolated from
     each other.

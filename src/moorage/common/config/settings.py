@@ -5,7 +5,7 @@ Addresses are ``host:port``. Paths may start with ``~``. A setting of ``None`` i
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -83,9 +83,20 @@ def _check_network(value: str) -> str:
     return value
 
 
+def _check_kernel_network(value: str) -> str:
+    try:
+        network = IPv4Network(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not an IPv4 network: write it like 100.80.0.0/12") from None
+    if network.num_addresses < 256:
+        raise ValueError(f"{value} has {network.num_addresses} addresses; give kernels at least 256 (/24)")
+    return value
+
+
 Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(check_manager_addresses)]
 HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 Network = Annotated[str, AfterValidator(_check_network)]
+KernelNetwork = Annotated[str, AfterValidator(_check_kernel_network)]
 AgentAddress = Annotated[str, AfterValidator(_check_address_rule)]
 UidRange = Annotated[str, AfterValidator(_check_uid_range)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
@@ -240,8 +251,10 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     process_pids: Annotated[int, Field(ge=16)] = 4096
     """Maximum number of processes and threads of a sandboxed kernel."""
     process_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (53, 8700, 8800)
-    """Ports of this node that sandboxed processes may reach, besides those of their own session: DNS, the
-    REST API and the proxy."""
+    """Ports of this node that sandboxed processes may reach: DNS, the REST API and the proxy."""
+    process_network: KernelNetwork = "100.80.0.0/12"
+    """IPv4 addresses for sandboxed processes. They are used on this node only, and no network that the node
+    reaches may have them."""
     process_env: tuple[str, ...] = ()
     """Variables of the agent that process kernels inherit, such as ``HF_TOKEN`` or ``NCCL_*``, besides PATH,
     the locale, the time zone, and paths of libraries, certificates and caches."""

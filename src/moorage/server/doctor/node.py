@@ -18,8 +18,8 @@ from typing import Any
 import moorage
 from moorage.agent.devices.known import GPUS_FILE, KnownDevices
 from moorage.agent.devices.nvidia import NvidiaVendor
-from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins
-from moorage.agent.runtimes.docker import Engine, engine_socket, wireguard
+from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins, wireguard
+from moorage.agent.runtimes.docker import Engine, engine_socket
 from moorage.agent.runtimes.docker.cdi_specifications import known_devices
 from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
 from moorage.agent.runtimes.process.isolation import rules_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from moorage.agent.runtimes import procfs
+from moorage.agent.runtimes import procfs, wireguard
 from moorage.agent.runtimes.base import (
     Capabilities,
     Counters,
@@ -27,7 +27,6 @@ from moorage.agent.runtimes.base import (
     RuntimeObservation,
     ignore_progress,
 )
-from moorage.agent.runtimes.docker import wireguard
 from moorage.agent.runtimes.docker.cdi_specifications import known_devices
 from moorage.agent.runtimes.docker.container_config import (
     ContainerRules,

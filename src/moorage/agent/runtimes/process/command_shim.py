@@ -31,6 +31,7 @@ import termios
 if __name__ != "__main__":
     from moorage.agent.runtimes.process.sandbox import (
         CLONE_NEWIPC,
+        CLONE_NEWNET,
         CLONE_NEWNS,
         CLONE_NEWPID,
         Sandbox,
@@ -41,6 +42,7 @@ elif sys.argv[5]:
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
     from process_sandbox import (  # type: ignore[import-not-found,no-redef]
         CLONE_NEWIPC,
+        CLONE_NEWNET,
         CLONE_NEWNS,
         CLONE_NEWPID,
         Sandbox,
@@ -157,7 +159,7 @@ class Supervisor:
 
     def _enter_sandbox(self, sandbox: Sandbox) -> None:
         sandbox.join_groups()
-        join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)
+        join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET)
         sandbox.give_outputs()
         sandbox.drop_privileges()
 

@@ -1,11 +1,12 @@
 """Isolation of process kernels: whether this agent can give it, and the sandbox of each kernel.
 
 Kernels of members run only in a sandbox (``docs/security.md``). It takes root, control groups, nftables and
-namespaces; ``prepare`` finds out by trying all of it once, and says what is missing.
+namespaces, of the network too; ``prepare`` finds out by trying all of it once, and says what is missing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shlex
@@ -16,7 +17,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
@@ -24,24 +26,29 @@ from zlib import crc32
 import structlog
 
 from moorage.agent.environments.layout import engines_folder
-from moorage.agent.runtimes.base import Launch, RuntimeFailed
-from moorage.agent.runtimes.host_names import hosts_file, resolve_hosts
+from moorage.agent.runtimes import wireguard
+from moorage.agent.runtimes.base import LOOPBACK, CreateFailed, Launch, RuntimeFailed
+from moorage.agent.runtimes.host_names import hosts_file
 from moorage.agent.runtimes.process.control_groups import ControlGroups
-from moorage.agent.runtimes.process.loopback import LoopbackRules
+from moorage.agent.runtimes.process.networks import Attachment, KernelNetwork, KernelNetworks
 from moorage.agent.runtimes.process.sandbox import HOSTS, Sandbox
 from moorage.agent.runtimes.process.system_calls import deny_filter
 from moorage.agent.runtimes.process.uids import KernelUids
 from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import parse_size
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.process")
-_FILE = "sandbox"
+_FILE, _NETWORK_FILE = "sandbox", "network"
 # What other users of the node, its services and the agent leave there is not for kernels. Sockets of services
 # are in /run; that of Docker is one of them.
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+_TRIAL = KernelId("trial")
+# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely use.
+_ADDRESSES = IPv4Network("100.80.0.0/12")
 _CONTAINERS = "or use containers (runtime docker)"
 
 
@@ -49,7 +56,8 @@ _CONTAINERS = "or use containers (runtime docker)"
 class IsolationRules:
     """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that kernels may
     reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together, 0 for no limit.
-    ``hidden``: directories of the installation. ``needed``: paths that programs of kernels read."""
+    ``hidden``: directories of the installation. ``needed``: paths that programs of kernels read.
+    ``addresses``: for kernels, on their node only."""
 
     of: Literal["members", "all"] = "members"
     uids: range = range(1_900_000_000, 1_900_001_000)
@@ -58,6 +66,7 @@ class IsolationRules:
     memory: int = 0
     hidden: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    addresses: IPv4Network = _ADDRESSES
 
 
 def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
@@ -73,6 +82,7 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
         max(0, total - parse_size(settings.reserved_mem)),
         (str(home),),
         (*((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()), str(engines_folder(os.environ))),
+        IPv4Network(settings.process_network),
     )
 
 
@@ -96,7 +106,7 @@ class KernelIsolation:
         self.problem, self.cure = "it was not tried yet", ""
         name = f"{crc32(os.fsencode(state.resolve())):08x}"
         self._groups = ControlGroups(name, memory=rules.memory, pids=rules.pids)
-        self._loopback = LoopbackRules(rules.uids, rules.ports)
+        self._networks = KernelNetworks(name, rules.ports, rules.addresses)
         self.uids = KernelUids(rules.uids, state / "workspaces" / "kept")
         self._filter = b""
         self._closed = False
@@ -111,7 +121,7 @@ class KernelIsolation:
     def refuses(self, isolated: bool) -> bool:
         return bool(self.problem) and (isolated or self._rules.of == "all")
 
-    def prepare(self, attempt: Callable[[Sandbox], None]) -> None:
+    def prepare(self, attempt: Callable[[Sandbox, KernelNetwork], None]) -> None:
         """Find out whether kernels can be isolated. ``attempt`` runs a program in a sandbox; it raises
         ``RuntimeFailed``."""
         with self._lock:
@@ -121,7 +131,7 @@ class KernelIsolation:
             except RuntimeFailed as error:
                 self.problem, self.cure = error.message, error.next_step
 
-    def _prepare(self, attempt: Callable[[Sandbox], None]) -> None:
+    def _prepare(self, attempt: Callable[[Sandbox, KernelNetwork], None]) -> None:
         if os.geteuid() != 0:
             raise RuntimeFailed(
                 f"the agent runs as {user_name()}, not as root, so it cannot give kernels a uid of their own",
@@ -134,8 +144,12 @@ class KernelIsolation:
                 f"there is no filter of system calls for {error}", next_step=_CONTAINERS
             ) from None
         self._groups.prepare()
-        self._loopback.load()
         existing = self._existing()
+        attachments = self._attachments()
+        self._networks.load(attachments)
+        if attachments.keys() >= existing.keys():
+            # The previous release gave kernels the network of the node, with a filter by uid.
+            self._networks.remove_table(f"moorage_{self._rules.uids[0]}")
         self.uids.load({kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()})
         self._groups.remove_others({file for found in existing.values() for file in found.groups})
         trial = self._state / "sandbox-trial"
@@ -143,10 +157,13 @@ class KernelIsolation:
         groups: tuple[str, ...] = ()
         try:
             groups = self._groups.create()
-            attempt(self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()))
+            self._networks.try_out()
+            network = self._networks.acquire(_TRIAL, _TRIAL).network
+            attempt(self._sandbox(_TRIAL, self._rules.uids[0], trial / "work", (groups, {}), ()), network)
         except OSError as error:
             raise RuntimeFailed(f"the agent cannot create control groups: {error}") from None
         finally:
+            self._networks.release(_TRIAL)
             self._groups.remove(groups)
             shutil.rmtree(trial, ignore_errors=True)
 
@@ -156,7 +173,7 @@ class KernelIsolation:
             if self.problem:
                 return
             try:
-                self._loopback.ensure()
+                self._networks.ensure()
             except RuntimeFailed as error:
                 self.problem, self.cure = error.message, error.next_step
 
@@ -180,9 +197,46 @@ class KernelIsolation:
         _give(os.path.realpath(work), uid)
         return sandbox
 
-    @staticmethod
-    def release(folder: Path) -> None:
-        """Remove what ``create`` made on the node. Raises ``RuntimeFailed``."""
+    def enter_network(self, launch: Launch, folder: Path) -> KernelNetwork:
+        """The network namespace of a kernel with this directory. Raises ``CreateFailed``, and then nothing of
+        it exists."""
+        if launch.overlay is None and any(address != LOOPBACK for address in launch.hosts.values()):
+            raise CreateFailed(
+                "processes of this node cannot join a cluster on several nodes: the manager sent no key for "
+                "their network",
+                reason=Reason.NO_NETWORK,
+                clean=True,
+                next_step="use --cluster-mode single-node, or start the session again",
+            )
+        # Kernels of a cluster over several nodes have an interface each, also those of one node.
+        group = launch.kernel_id if launch.overlay else launch.session_id
+        try:
+            endpoints = wireguard.check_now(launch)
+            attachment = self._networks.acquire(launch.kernel_id, group)
+            try:
+                wireguard.attach(launch, endpoints, attachment.network.path)
+                _write_private(folder / _NETWORK_FILE, _encode(attachment, _ports(launch)))
+            except (CreateFailed, OSError):
+                self._networks.release(launch.kernel_id)
+                raise
+        except RuntimeFailed as error:
+            raise CreateFailed(
+                error.message, reason=Reason.NO_NETWORK, clean=True, next_step=error.next_step
+            ) from None
+        return attachment.network
+
+    def publish(self, launch: Launch) -> None:
+        """Let connections reach the ports of a kernel. Raises ``RuntimeFailed``."""
+        self._networks.publish(launch.kernel_id, _ports(launch))
+
+    def replenish(self) -> None:
+        """Prepare what the next kernels take. Returns at once."""
+        if not self.problem:
+            self._networks.replenish()
+
+    def release(self, folder: Path) -> None:
+        """Remove what ``create`` and ``enter_network`` made on the node. Raises ``RuntimeFailed``."""
+        self._networks.release(KernelId(folder.name))
         try:
             sandbox = load(folder)
         except ValueError:
@@ -199,6 +253,7 @@ class KernelIsolation:
     def close(self) -> None:
         """No kernel will be created any more. What kernels need stays."""
         self._closed = True
+        self._networks.close()
         self._groups.close()
 
     def _sandbox(
@@ -229,6 +284,32 @@ class KernelIsolation:
             if sandbox is not None:
                 found[KernelId(path.parent.name)] = sandbox
         return found
+
+    def _attachments(self) -> dict[KernelId, Attachment]:
+        found = {}
+        for path in (self._state / "kernels").glob(f"*/{_NETWORK_FILE}"):
+            try:
+                found[KernelId(path.parent.name)] = _decode(path.read_text())
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                log.error("unreadable network of a kernel", file=str(path), error=str(error))
+        return found
+
+
+def _ports(launch: Launch) -> dict[int, int]:
+    """Those of the node, by the ports at which the kernel listens."""
+    apps = {app.inner or app.port: app.port for app in launch.apps if app.port}
+    return apps | ({launch.port: launch.port} if launch.port else {})
+
+
+def _encode(attachment: Attachment, ports: Mapping[int, int]) -> str:
+    pairs = sorted(ports.items())
+    return json.dumps({"group": attachment.group, **asdict(attachment.network), "ports": pairs})
+
+
+def _decode(text: str) -> Attachment:
+    fields = json.loads(text)
+    network = KernelNetwork(fields["name"], fields["interface"], fields["address"])
+    return Attachment(fields["group"], network, {inner: port for inner, port in fields["ports"]})
 
 
 def load(folder: Path) -> Sandbox | None:
@@ -297,7 +378,7 @@ def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
         log.warning("the host names of a cluster do not resolve: this node has no /etc/hosts")
         return ""
     path = folder / "hosts"
-    path.write_text(hosts_file(resolve_hosts(hosts), of_node), errors="surrogateescape")
+    path.write_text(hosts_file(hosts, of_node), errors="surrogateescape")
     path.chmod(0o644)
     return os.path.realpath(path)
 

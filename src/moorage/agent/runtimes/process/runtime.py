@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from moorage.agent.runtimes.process import execution
 from moorage.agent.runtimes.process.directories import NAME, KernelDirectories, kernel_id_of
 from moorage.agent.runtimes.process.files import write_files
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
+from moorage.agent.runtimes.process.networks import KernelNetwork
 from moorage.agent.runtimes.process.prestarted_shim import (
     GroupFactory,
     PrestartedShim,
@@ -94,9 +96,11 @@ class ProcessRuntime:
         variables = {KERNEL_ID_VAR: "", OWNER_VAR: self._directories.owner, PORT_VAR: "65535"}
         groups = GroupFactory(self._isolation.new_groups, self._isolation.remove_groups)
         self._prestarted = PrestartedShims(self._shim, variables, groups)
+        self._publisher = ThreadPoolExecutor(4, thread_name_prefix="kernel-ports")
 
     def close(self) -> None:
         """Stop the prestarted shim. Kernels keep running."""
+        self._publisher.shutdown()
         self._isolation.close()
         self._prestarted.close()
 
@@ -247,13 +251,13 @@ class ProcessRuntime:
 
     # The methods below run in a thread.
 
-    def _try_sandbox(self, sandbox: Sandbox) -> None:
+    def _try_sandbox(self, sandbox: Sandbox, network: KernelNetwork) -> None:
         """Run the interpreter of this agent in a sandbox. Raises ``RuntimeFailed``."""
         folder = Path(sandbox.writable[1]).parent
         for name in ("exit", "pids"):
             (folder / name).unlink(missing_ok=True)
         launch = Launch(KernelId("trial"), (sys.executable, "-I", "-S", "-c", ""), {"PATH": os.defpath})
-        pid, status = self._spawn(launch, folder, sandbox)
+        pid, status = self._spawn(launch, folder, sandbox, network)
         _await_exit_of_child(pid)
         outcome = self._directories.exit_of(folder)
         if not status.startswith("started") or outcome is None or outcome.exit_code != 0:
@@ -270,6 +274,7 @@ class ProcessRuntime:
             compile_programs(self._state)
 
     def _prestart(self) -> None:
+        self._isolation.replenish()
         try:
             self._prestarted.replenish()
         except OSError as error:
@@ -294,12 +299,18 @@ class ProcessRuntime:
                 self._compile_shims()
             # The environment of a prestarted shim has no space for the service ports.
             prestarted = None if launch.apps else self._prestarted.take()
-            sandbox = None
+            sandbox, network, published = None, None, None
             if self._isolation.applies(launch.isolated):
-                sandbox = self._make_sandbox(launch, folder, prestarted.groups if prestarted else ())
-            pid, status = self._spawn(launch, folder, sandbox, prestarted)
+                sandbox, network = self._make_sandbox(launch, folder, prestarted.groups if prestarted else ())
+                published = self._publisher.submit(self._isolation.publish, launch)
+            pid, status = self._spawn(launch, folder, sandbox, network, prestarted)
+            if published is not None:
+                published.result()
             if prestarted and sandbox is None:
                 self._isolation.remove_groups(prestarted.groups)
+        except RuntimeFailed as error:
+            # The kernel runs perhaps, and nobody reaches it.
+            raise CreateFailed(error.message, reason=Reason.NO_NETWORK, next_step=error.next_step) from None
         except (OSError, ValueError, py_compile.PyCompileError) as error:
             reason = failed_write(error.errno) if isinstance(error, OSError) else Reason.CREATE_FAILED
             raise CreateFailed(f"cannot start {launch.argv[0]!r}: {error}", reason=reason) from None
@@ -335,6 +346,12 @@ class ProcessRuntime:
                 reason=failed_write(number),
                 next_step=f"free space on the disk of {self._directories.path(launch.kernel_id).parent}",
             )
+        if keyword == "port":
+            return CreateFailed(
+                f"port {values[0]} of the agent's node: {os.strerror(int(values[1]))}",
+                reason=Reason.PORT_TAKEN,
+                next_step="another program listens there: keep agent.port_range free for kernels",
+            )
         if keyword == "sandbox":
             return CreateFailed(
                 f"cannot isolate the kernel: {' '.join(values)}",
@@ -343,22 +360,33 @@ class ProcessRuntime:
             )
         return None
 
-    def _make_sandbox(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
+    def _make_sandbox(
+        self, launch: Launch, folder: Path, groups: tuple[str, ...]
+    ) -> tuple[Sandbox, KernelNetwork]:
         try:
-            return self._isolation.create(launch, folder, groups)
+            network = self._isolation.enter_network(launch, folder)
+            return self._isolation.create(launch, folder, groups), network
         except CreateFailed:
+            self._isolation.release(folder)
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
     def _spawn(
-        self, launch: Launch, folder: Path, sandbox: Sandbox | None, prestarted: PrestartedShim | None = None
+        self,
+        launch: Launch,
+        folder: Path,
+        sandbox: Sandbox | None,
+        network: KernelNetwork | None,
+        prestarted: PrestartedShim | None = None,
     ) -> tuple[int, str]:
         """Start the supervisor; returns its pid and status line."""
         logs = self._logs.folder(launch.kernel_id)
         lease = launch.lease or _NO_LEASE
         arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s)]
         arguments += [str(lease.seconds), str(lease.contact), lease.file]
-        arguments += [sandbox.encode() if sandbox else "", *launch.argv]
+        arguments += [sandbox.encode() if sandbox else "", network.path if network else ""]
+        ports = [launch.port, *(app.port for app in launch.apps)] if network else []
+        arguments += [",".join(str(port) for port in ports if port), *launch.argv]
         variables = {
             KERNEL_ID_VAR: launch.kernel_id,
             OWNER_VAR: self._directories.owner,

@@ -6,8 +6,9 @@ error of exec and the signals of the kernel stay exactly what they are without a
 
 * The kernel runs under a uid of its session, without capabilities, and cannot gain any: no-new-privileges is
   set, the bounding set is empty, and the system call filter refuses new user namespaces.
-* It has namespaces of its own for mounts, pids and IPC. ``/`` is read-only. Private directories in memory
-  replace those of ``empty``; of what they hide, ``visible`` is mounted read-only, and ``writable`` writable.
+* It has namespaces of its own for mounts, pids and IPC, and its session has one for the network. ``/`` is
+  read-only. Private directories in memory replace those of ``empty``; of what they hide, ``visible`` is
+  mounted read-only, and ``writable`` writable.
 * It starts in its control groups, so that no process of it escapes their limits.
 
 It uses little of the standard library, because every import delays the start of every kernel (decision 15).
@@ -20,7 +21,8 @@ import marshal
 import os
 import stat
 
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x8000000, 0x20000000
+CLONE_NEWNS, CLONE_NEWIPC = 0x20000, 0x8000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 2, 4, 8, 4096
 _MS_PRIVATE = 1 << 18
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
@@ -76,6 +78,15 @@ def unshare(flags: int) -> None:
 def join(pidfd: int, flags: int) -> None:
     """Join namespaces of a process."""
     _call("setns", pidfd, flags)
+
+
+def enter_network(path: str) -> None:
+    """Join the network namespace of this file. Needs to be root, and to see the files of the node."""
+    namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        join(namespace, CLONE_NEWNET)
+    finally:
+        os.close(namespace)
 
 
 def _set_attributes(path: str, on: int, off: int = 0, *, recursive: bool = False) -> None:

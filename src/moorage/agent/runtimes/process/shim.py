@@ -3,8 +3,9 @@
 Run by the process runtime as ``python -I -S process_shim.pyc [GROUP ...]``. It reads its arguments and the
 environment of the kernel from descriptor 4 (``prestarted_shim.py``), and exits if none arrive; with control
 groups, process 1 of a sandbox waits in them until then. The arguments are STATE_DIR LOG_DIR LOG_MAX_BYTES
-LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX PROGRAM [ARG ...]. It writes one status line to descriptor
-3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``, ``state ERRNO`` or ``busy``.
+LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS PROGRAM [ARG ...]. It writes one status line
+to descriptor 3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``, ``state ERRNO``, ``port PORT
+ERRNO`` or ``busy``.
 
 It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
 because every import delays the start of every kernel (decision 15).
@@ -13,6 +14,8 @@ because every import delays the start of every kernel (decision 15).
   processes are killed before the exit is recorded.
 * With SANDBOX (``sandbox.py``; "" for none) the main program is a child of process 1 of a new pid namespace,
   which is a fork of the shim. All processes of the kernel end with process 1, and process 1 with the shim.
+* With NETWORK the main program runs in that network namespace, and the shim takes the PORTS of the node
+  (``21000,21001``) at which it is published: no other program can listen there while the kernel runs.
 * It forwards SIGTERM to the main program, and kills everything after the grace period (the file ``grace`` in
   STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which shortens a stop.
 * With LEASE_S it ends the program, as after SIGTERM, when so many seconds have passed since the last contact
@@ -49,6 +52,7 @@ else:
     from moorage.agent.state.log_writer import Log
 
 STATUS_FD, LEASE_POLL_S = 3, 30
+_held_ports: list[object] = []
 LOCK = "lock"  # the first file of a shim in the directory of its kernel
 SHIM_VAR, ENV_PADDING, ORDER_END = "MOORAGE_SHIM", "MOORAGE_ENV_PADDING", "end of order"
 
@@ -74,9 +78,16 @@ class Shim:
     program, or process 1 (``init``) of its ``sandbox``."""
 
     def __init__(
-        self, state: str, grace_s: float, lease: tuple[float, float, str], sandbox: str, init: Init | None
+        self,
+        state: str,
+        grace_s: float,
+        lease: tuple[float, float, str],
+        sandbox: str,
+        network: str,
+        init: Init | None,
     ) -> None:
-        self.state, self.grace_s, self.sandbox, self.init = state, grace_s, sandbox, init
+        self.state, self.grace_s, self.init = state, grace_s, init
+        self.sandbox, self.network = sandbox, network
         self.lease_s, self.contact, self.lease_file = lease
         self.main = self.child = 0
         self.main_pidfd = -1
@@ -100,7 +111,7 @@ class Shim:
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
         if self.init is not None:
             self.child = self.init.pid
-            self.init.start(self.sandbox, self.state, argv, env)
+            self.init.start(self.sandbox, self.network, self.state, argv, env)
         else:
             shim_pid, reset = os.getpid(), system.ignored_signals()
             self.main = self.child = os.fork()
@@ -275,6 +286,23 @@ class Shim:
         system.replace(f"{self.state}/exit", text)
 
 
+def _take_port(port: int) -> None:
+    """Hold a port of the node at all its addresses, without listening, until this process ends."""
+    # The C module directly, and only here: most kernels have no port.
+    import _socket
+
+    try:
+        holder = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
+        holder.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 0)
+        address = "::"
+    except OSError:
+        holder = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        address = ""
+    # Without SO_REUSEADDR, which would let others with that option listen there.
+    holder.bind((address, port))
+    _held_ports.append(holder)
+
+
 def _report(text: str) -> None:
     try:
         os.write(STATUS_FD, text.encode())
@@ -313,7 +341,8 @@ def main() -> None:
     os.set_inheritable(STATUS_FD, False)
     init = Init(tuple(sys.argv[1:])) if sys.argv[1:] else None
     arguments, env = _await_order()
-    state, logs, max_bytes, keep, grace, lease, contact, lease_file, encoded, *argv = arguments
+    state, logs, max_bytes, keep, grace, lease, contact, lease_file, *rest = arguments
+    encoded, network, ports, *argv = rest
     lock = os.open(f"{state}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -328,6 +357,13 @@ def main() -> None:
         if init is not None:
             init.dismiss()
         return _report(f"state {error.errno or errno.EIO}\n")
+    for port in filter(None, ports.split(",")):
+        try:
+            _take_port(int(port))
+        except OSError as error:
+            if init is not None:
+                init.dismiss()
+            return _report(f"port {port} {error.errno or errno.EADDRINUSE}\n")
     system.prctl_set(system.PR_SET_NAME, b"moorage-shim")
     system.prctl_set(system.PR_SET_CHILD_SUBREAPER, 1)
     if encoded and init is None:
@@ -335,7 +371,7 @@ def main() -> None:
     elif init is not None and not encoded:
         init.dismiss()
         init = None
-    shim = Shim(state, float(grace), (float(lease), float(contact), lease_file), encoded, init)
+    shim = Shim(state, float(grace), (float(lease), float(contact), lease_file), encoded, network, init)
     shim.handle_signals()
     failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))
     if failure:

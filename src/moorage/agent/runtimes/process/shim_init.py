@@ -15,12 +15,13 @@ import sys
 
 if "moorage" in sys.modules:
     from moorage.agent.runtimes.process import shim_system as system
-    from moorage.agent.runtimes.process.sandbox import CLONE_NEWPID, Sandbox, join, unshare
+    from moorage.agent.runtimes.process.sandbox import CLONE_NEWPID, Sandbox, enter_network, join, unshare
 else:
     import process_system as system  # type: ignore[import-not-found,no-redef]
     from process_sandbox import (  # type: ignore[import-not-found,no-redef]
         CLONE_NEWPID,
         Sandbox,
+        enter_network,
         join,
         unshare,
     )
@@ -44,9 +45,10 @@ class Init:
         for fd in (order_r, report_w, status_w, own_namespace):
             os.close(fd)
 
-    def start(self, encoded: str, state: str, argv: list[str], env: dict[str, str]) -> None:
-        """Start the main program. ``state``: the directory of the kernel."""
-        data = marshal.dumps((encoded, state, argv, env))
+    def start(self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]) -> None:
+        """Start the main program. ``network``: file of its network namespace. ``state``: the directory of the
+        kernel."""
+        data = marshal.dumps((encoded, network, state, argv, env))
         try:
             while data:
                 data = data[os.write(self._order_w, data) :]
@@ -108,13 +110,14 @@ class _Child:
             pieces.append(piece)
         if not pieces:
             os._exit(0)  # the shim was dismissed
-        encoded, state, argv, env = marshal.loads(b"".join(pieces))
+        encoded, network, state, argv, env = marshal.loads(b"".join(pieces))
         sandbox = Sandbox.decode(encoded)
         reset = system.ignored_signals()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)  # process 1 ignores them
         node_proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        enter_network(network)
         sandbox.mount()
         main = os.fork()
         if main == 0:

@@ -1,9 +1,9 @@
-"""WireGuard interface of a container on the network of its cluster.
+"""WireGuard interface of a kernel on the network of its cluster.
 
-The interface is made in the network namespace of the node and then moved into that of the container: its
-encrypted packets keep going through the node, and nothing but the container can use it. It ends with the
-container. Where the kernel of the node has no WireGuard, ``wireguard-go`` does its work in a process, which
-ends with the interface.
+The interface is made in the network namespace of the node and then moved into that of the kernel, a container
+or a sandboxed process: its encrypted packets keep going through the node, and nothing but the kernel can use
+it. It ends with the kernel. Where the kernel of the node has no WireGuard, ``wireguard-go`` does its work in
+a process, which ends with the interface.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def configuration(overlay: Overlay, endpoints: dict[str, str]) -> str:
 
 
 def missing_requirement() -> str:
-    """Why this node cannot connect containers over several nodes; "" if it can. Blocks."""
+    """Why this node cannot connect kernels over several nodes; "" if it can. Blocks."""
     if os.geteuid() != 0:
         return "the agent does not run as root"
     if missing := [program for program in _PROGRAMS if shutil.which(program) is None]:
@@ -75,10 +75,15 @@ async def check(launch: Launch) -> dict[str, str]:
     return await asyncio.to_thread(_check, launch.overlay)
 
 
+def check_now(launch: Launch) -> dict[str, str]:
+    """What ``check`` does. Blocks."""
+    return _check(launch.overlay) if launch.overlay is not None else {}
+
+
 def _check(overlay: Overlay) -> dict[str, str]:
     if reason := missing_requirement():
         raise _failed(
-            f"containers of this node cannot join a cluster on several nodes: {reason}",
+            f"kernels of this node cannot join a cluster on several nodes: {reason}",
             "use --cluster-mode single-node; or there: apt install wireguard-tools wireguard-go iproute2, "
             "and run the agent as root",
         )
@@ -100,7 +105,7 @@ def _check(overlay: Overlay) -> dict[str, str]:
 
 
 def attach(launch: Launch, endpoints: dict[str, str], namespace: str) -> None:
-    """Give a running container its interface. ``namespace``: the file of its network namespace. Blocks.
+    """Give a kernel its interface. ``namespace``: the file of its network namespace. Blocks.
     Raises ``CreateFailed``."""
     if launch.overlay is not None:
         _attach(launch.kernel_id, launch.overlay, endpoints, namespace)
@@ -109,7 +114,7 @@ def attach(launch: Launch, endpoints: dict[str, str], namespace: str) -> None:
 def _attach(kernel_id: str, overlay: Overlay, endpoints: dict[str, str], namespace: str) -> None:
     if not Path(namespace).exists():
         raise _failed(
-            f"the agent does not see {namespace}, the network namespace of its container",
+            f"the agent does not see {namespace}, the network namespace of its kernel",
             "run the agent on the node itself, not in a container",
         )
     # Names of interfaces have at most 15 characters.

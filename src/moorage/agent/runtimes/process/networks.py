@@ -1,0 +1,393 @@
+"""Network namespaces of sandboxed kernels.
+
+The kernels of a session on one node share a network namespace, as the containers of a pod in Kubernetes do:
+what they listen on is theirs, and no port of the node can be taken by them. A veth pair connects the
+namespace with the node. The node translates connections to the published ports of a kernel, at any of its
+addresses, and connections of the kernel to other hosts. nftables drops what else goes between a kernel and
+the node, other kernels, the bridges of the node, and link-local addresses, at which clouds have their
+metadata.
+
+Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen on that address
+only, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
+
+Namespaces are made ahead of their kernels. The records of kernels are the state: ``load`` makes the rules
+anew from them, and removes the namespaces that no kernel uses.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from zlib import crc32
+
+import structlog
+
+from moorage.agent.runtimes.base import RuntimeFailed
+from moorage.agent.runtimes.process.network_rules import (
+    GATEWAY,
+    INTERFACES,
+    element,
+    inner_rules,
+    node_rules,
+    resolver_of,
+)
+from moorage.agent.runtimes.process.sandbox import enter_network
+from moorage.common.model.ids import KernelId
+
+log = structlog.get_logger("moorage.agent.process")
+NAMESPACES = Path("/run/netns")
+_READY = 2
+# Names of interfaces have at most 15 characters.
+_MAX_NUMBER = 0xF_FFFF
+_ATTEMPTS = 64
+_TIMEOUT_S = 30
+_TRIAL_S = 3.0
+_RESOLVER, _UPSTREAM = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNetwork:
+    """``name``: of the namespace in /run/netns. ``interface``: the node's end of the veth pair."""
+
+    name: str
+    interface: str
+    address: str
+
+    @property
+    def path(self) -> str:
+        return str(NAMESPACES / self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A kernel in a namespace. ``group``: whose namespace it is. ``ports``: of the node, by the port at which
+    the kernel listens."""
+
+    group: str
+    network: KernelNetwork
+    ports: Mapping[int, int] = field(default_factory=dict)
+
+
+class KernelNetworks:
+    """``name``: of the agent, unique on its node, 8 characters. ``allowed``: ports of the node that kernels
+    may reach. ``addresses``: of kernels; taken ones are left out. All methods block."""
+
+    def __init__(self, name: str, allowed: Sequence[int], addresses: IPv4Network) -> None:
+        self._table = f"moorage_net_{name}"
+        self._interfaces = f"{INTERFACES}{name}"
+        self._names = f"moorage-{name}-"
+        self._allowed, self._addresses = allowed, addresses
+        self._number = 0
+        self._offset = crc32(name.encode()) % addresses.num_addresses
+        self._attached: dict[KernelId, Attachment] = {}
+        self._ready: list[KernelNetwork] = []
+        self._lock = threading.RLock()
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="kernel-networks")
+        self._closed = False
+
+    def load(self, attached: Mapping[KernelId, Attachment]) -> None:
+        """Begin with the kernels that exist. Raises ``RuntimeFailed``."""
+        with self._lock:
+            self._attached, self._ready = dict(attached), []
+            _permit_forwarding(self._interfaces)
+            self._load_rules()
+            used = {attachment.network.name for attachment in attached.values()}
+            with suppress(FileNotFoundError):
+                for path in NAMESPACES.iterdir():
+                    if path.name.startswith(self._names) and path.name not in used:
+                        _remove(KernelNetwork(path.name, self._interfaces + path.name.rpartition("-")[2], ""))
+
+    def ensure(self) -> None:
+        """Restore what other programs have removed. Raises ``RuntimeFailed``."""
+        with self._lock:
+            if _run("nft", "list", "chain", "inet", self._table, "forward"):
+                self._load_rules()
+            _permit_forwarding(self._interfaces)
+
+    def try_out(self) -> None:
+        """Connect to a published port, through a namespace that stays ready. Raises ``RuntimeFailed``."""
+        network = self._make()
+        with _listener_in(network) as server, socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            port = reserved.getsockname()[1]
+            self._publish([element(port, network.address, server.getsockname()[1])])
+            try:
+                socket.create_connection(("127.0.0.1", port), _TRIAL_S).close()
+            except OSError as error:
+                raise RuntimeFailed(
+                    f"a connection to a kernel in a network namespace fails: {error}",
+                    next_step="check the firewall of that node, and that its Linux has nft_nat and nft_fib",
+                ) from None
+            finally:
+                self._withdraw([port])
+        with self._lock:
+            self._ready.append(network)
+
+    def acquire(self, kernel_id: KernelId, group: str) -> Attachment:
+        """The namespace of the group, which a kernel enters. Raises ``RuntimeFailed``."""
+        with self._lock:
+            if (known := self._attached.get(kernel_id)) is not None:
+                return known
+            networks = [other.network for other in self._attached.values() if other.group == group]
+            networks = networks or [self._ready.pop() if self._ready else self._make()]
+            self._attached[kernel_id] = attachment = Attachment(group, networks[0])
+        return attachment
+
+    def publish(self, kernel_id: KernelId, ports: Mapping[int, int]) -> None:
+        """Let connections to ports of the node reach the kernel. ``ports``: of the node, by the ports at
+        which it listens. Raises ``RuntimeFailed``."""
+        with self._lock:
+            before = self._attached[kernel_id]
+            self._attached[kernel_id] = Attachment(before.group, before.network, dict(ports))
+            self._publish([element(port, before.network.address, inner) for inner, port in ports.items()])
+
+    def release(self, kernel_id: KernelId) -> None:
+        """A kernel has ended. The namespace of the last of its group ends."""
+        with self._lock:
+            gone = self._attached.pop(kernel_id, None)
+            if gone is None:
+                return
+            self._withdraw(gone.ports.values())
+            if all(other.network != gone.network for other in self._attached.values()):
+                _remove(gone.network)
+
+    def replenish(self) -> None:
+        """Make namespaces ready, in a thread."""
+        with self._lock:
+            if not self._closed and len(self._ready) < _READY:
+                self._maker.submit(self._replenish)
+
+    def _replenish(self) -> None:
+        try:
+            while not self._closed and len(self._ready) < _READY:
+                network = self._make()
+                with self._lock:
+                    self._ready.append(network)
+        except RuntimeFailed as error:
+            log.warning(
+                "cannot prepare the network of a kernel; kernels start more slowly", error=error.message
+            )
+
+    def close(self) -> None:
+        """No kernel will be created any more. Those that run keep their networks."""
+        with self._lock:
+            self._closed = True
+        self._maker.shutdown(cancel_futures=True)
+        with self._lock:
+            for network in self._ready:
+                _remove(network)
+            self._ready = []
+            if not self._attached:
+                self.remove_table(self._table)
+
+    @staticmethod
+    def remove_table(name: str) -> None:
+        """Remove rules of nftables, if they are there."""
+        _run("nft", "delete", "table", "inet", name)
+
+    def _publish(self, elements: Collection[str]) -> None:
+        if elements:
+            _must("nft", "add", "element", "inet", self._table, "published", _set(elements))
+
+    def _withdraw(self, ports: Collection[int]) -> None:
+        if ports:
+            _run("nft", "delete", "element", "inet", self._table, "published", _set(map(str, ports)))
+
+    def _load_rules(self) -> None:
+        published = [
+            (port, attachment.network.address, inner)
+            for attachment in self._attached.values()
+            for inner, port in attachment.ports.items()
+        ]
+        text = node_rules(self._table, self._interfaces, self._allowed, _uplinks(), published)
+        _must("nft", "-f", "-", text=text)
+
+    def _make(self) -> KernelNetwork:
+        """A new namespace. Raises ``RuntimeFailed``."""
+        network = self._connected()
+        resolver = resolver_of(_read(_RESOLVER), _read(_UPSTREAM))
+        rules = inner_rules(network.address, self._allowed, resolver)
+        setting = "net/ipv4/conf/{}/route_localnet"
+        inside = f"echo 1 > /proc/sys/{setting.format('all')} && exec nft -f -"
+        try:
+            Path("/proc/sys", setting.format(network.interface)).write_text("1")
+            _must("ip", "-n", network.name, "-batch", "-", text=_inside(network))
+            _must("nsenter", f"--net={network.path}", "sh", "-c", inside, text=rules)
+        except OSError as error:
+            _remove(network)
+            raise _failed(str(error)) from None
+        except RuntimeFailed:
+            _remove(network)
+            raise
+        return network
+
+    def _connected(self) -> KernelNetwork:
+        """A new namespace with an address that nobody has on this node. Raises ``RuntimeFailed``."""
+        for _ in range(_ATTEMPTS):
+            network = self._next()
+            # Exclusive: an address that another agent has, or that is used on this node, has a route already.
+            problem = _run("ip", "-batch", "-", text=_outside(network, _mtu()))
+            if not problem:
+                return network
+            _remove(network)
+            if "File exists" not in problem:
+                raise _failed(problem)
+        raise _failed(f"no address of {self._addresses} is free on this node: {problem}")
+
+    def _next(self) -> KernelNetwork:
+        with self._lock:
+            used = {attachment.network.name for attachment in self._attached.values()}
+            used.update(network.name for network in self._ready)
+            while True:
+                self._number = self._number % _MAX_NUMBER + 1
+                name = f"{self._names}{self._number:x}"
+                if name not in used:
+                    break
+            index = (self._offset + self._number) % self._addresses.num_addresses
+        address = IPv4Address(int(self._addresses.network_address) + index)
+        return KernelNetwork(name, f"{self._interfaces}{self._number:x}", str(address))
+
+
+def _set(elements: Iterable[str]) -> str:
+    return f"{{ {', '.join(elements)} }}"
+
+
+def _outside(network: KernelNetwork, mtu: int) -> str:
+    return (
+        f"netns add {network.name}\n"
+        f"link add {network.interface} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {network.name}\n"
+        f"address add {GATEWAY}/32 dev {network.interface}\n"
+        f"link set {network.interface} up\n"
+        f"route add {network.address}/32 dev {network.interface}\n"
+    )
+
+
+def _inside(network: KernelNetwork) -> str:
+    return (
+        "link set lo up\n"
+        f"address add {network.address}/32 dev eth0\n"
+        "link set eth0 up\n"
+        f"route add {GATEWAY} dev eth0 scope link\n"
+        f"route add default via {GATEWAY} src {network.address}\n"
+    )
+
+
+def _remove(network: KernelNetwork) -> None:
+    """Its processes have ended. Linux ends the veth pair with the namespace, but not at once."""
+    _run("ip", "link", "delete", network.interface)
+    _run("ip", "netns", "delete", network.name)
+
+
+def _listener_in(network: KernelNetwork) -> closing[socket.socket]:
+    """A socket that listens in a namespace, and stays there. Raises ``RuntimeFailed``."""
+    made: list[socket.socket] = []
+    failures: list[OSError] = []
+
+    def enter_and_listen() -> None:
+        try:
+            enter_network(network.path)  # this thread only
+            made.append(socket.create_server(("127.0.0.1", 0)))
+        except OSError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=enter_and_listen, name="kernel-network.trial")
+    thread.start()
+    thread.join()
+    if failures:
+        raise _failed(f"cannot enter {network.path}: {failures[0]}")
+    return closing(made[0])
+
+
+def _uplinks() -> list[str]:
+    """The interfaces of default routes."""
+    routes = [line.split() for line in _read(Path("/proc/net/route")).splitlines()[1:]]
+    return [fields[0] for fields in routes if fields[1] == "00000000"]
+
+
+def _mtu() -> int:
+    sizes = [_read(Path(f"/sys/class/net/{name}/mtu")).strip() for name in _uplinks()]
+    return min((int(size) for size in sizes if size.isdigit()), default=1500)
+
+
+def _permit_forwarding(interfaces: str) -> None:
+    """Let Linux forward packets, and the rules of iptables let those of kernels pass: Docker and firewalls
+    drop what they do not know. What kernels may do is in the rules of Moorage. Raises ``RuntimeFailed``."""
+    forwarding = Path("/proc/sys/net/ipv4/ip_forward")
+    try:
+        if forwarding.read_text().strip() != "1":
+            forwarding.write_text("1")
+    except OSError as error:
+        raise _failed(f"{forwarding}: {error}") from None
+    if shutil.which("iptables", path=_path()) is None:
+        return
+    for chain, ways in (("FORWARD", ("-i", "-o")), ("INPUT", ("-i",))):
+        if not _output("iptables", "-w", "-S", chain).startswith(f"-P {chain} DROP"):
+            continue
+        for way in ways:
+            rule = (chain, way, f"{interfaces}+", "-j", "ACCEPT")
+            if _run("iptables", "-w", "-C", *rule):
+                _must("iptables", "-w", "-I", *rule)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _path() -> str:
+    """Programs of administrators may be missing in the PATH of an agent."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+def _must(*argv: str, text: str = "") -> None:
+    """Raises ``RuntimeFailed``."""
+    if problem := _run(*argv, text=text):
+        raise _failed(problem)
+
+
+def _run(*argv: str, text: str = "") -> str:
+    """Returns what the program says of its failure; "" if it succeeds."""
+    done = _execute(argv, text)
+    if isinstance(done, str):
+        return done
+    return (
+        ""
+        if done.returncode == 0
+        else f"{' '.join(argv[:3])}: {done.stderr.strip()[-300:] or done.returncode}"
+    )
+
+
+def _output(*argv: str) -> str:
+    done = _execute(argv, "")
+    return done if isinstance(done, str) else done.stdout
+
+
+def _execute(argv: Sequence[str], text: str) -> subprocess.CompletedProcess[str] | str:
+    program = shutil.which(argv[0], path=_path())
+    if program is None:
+        return f"{argv[0]} is not installed"
+    try:
+        return subprocess.run(
+            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{argv[0]}: {error}"
+
+
+def _failed(problem: str) -> RuntimeFailed:
+    return RuntimeFailed(
+        f"the network of a kernel cannot be set up: {problem}",
+        next_step="it takes nftables and iproute2 (`apt install nftables iproute2`), and an agent that runs "
+        "as root outside of a container; or use containers (runtime docker)",
+    )
