@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.kernel import overlay
-from moorage.agent.runtimes import CreateFailed, Launch
-from moorage.agent.runtimes.docker import DockerRuntime, wireguard
+from moorage.agent.runtimes import CreateFailed, Launch, wireguard
+from moorage.agent.runtimes.docker import DockerRuntime
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
