@@ -23,6 +23,7 @@ from moorage.sdk import Client
 from tests.addresses import agent_ports, free_port, port_range
 from tests.databases import copied_postgres
 from tests.forked_command import run_forked
+from tests.kernel_networks import remove_networks
 
 TIMEOUT_S = 60.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -230,6 +231,7 @@ class Platform:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+        remove_networks(self.home)
         self.check_logs()
 
     def check_logs(self) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+import pytest_asyncio
+
+from moorage.common.model.roles import Role
+from moorage.common.views.keys import KeySpec
 
 from .harness import Platform, until
 
@@ -49,8 +55,25 @@ async def get(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
+@pytest_asyncio.fixture(params=["administrator", "member"])
+async def user(request: pytest.FixtureRequest, one_node: Platform) -> AsyncIterator[Platform]:
+    """The platform, whose commands this user runs. The processes of a member run in a sandbox."""
+    if request.param == "administrator":
+        yield one_node
+        return
+    if os.geteuid() != 0:
+        pytest.skip("sandboxes take root")
+    async with one_node.client() as client:
+        key = await client.create_key(KeySpec(name="ann", user="ann", role=Role.MEMBER))
+        one_node.env["MOORAGE_API_KEY"] = key.secret
+        yield one_node
+        del one_node.env["MOORAGE_API_KEY"]
+        await client.revoke_key("ann")
+
+
 @pytest.mark.timeout(120)
-async def test_app_is_opened_forwarded_and_revoked(one_node: Platform) -> None:
+async def test_app_is_opened_forwarded_and_revoked(user: Platform) -> None:
+    one_node = user
     program = (sys.executable, "-c", PROGRAM, "{port:web}", "{port:backwards}")
     started = await asyncio.to_thread(one_node.run, *START, *program)
     assert started.returncode == 0, started.stderr
