@@ -1,10 +1,10 @@
 """Soak: chaos and fuzz from a seed, for hours (``python -m tools.soak --hours 8``).
 
-Each round runs with the next seed: faults of real processes for half an hour, faults of a whole installation
-(as root), churn at the proxy, simulations, and properties with many more and other examples. A part that fails
-is recorded with the command that repeats it, and the next one begins. The state is in build/soak.json: a soak
-that was interrupted repeats that part and continues. Exits with 1 if a part has failed since the state was
-made.
+Each round runs with the next seed: faults of real processes for half an hour, faults of a whole
+installation (as root), churn at the proxy, simulations, and properties with many more and other examples. A
+part that fails is recorded with the command that repeats it, and the next one begins. The state is in
+build/soak.json: a soak that was interrupted repeats that part and continues. Exits with 1 if a part has
+failed since the state was made.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ MANAGERS = ("manager-1", "manager-2")
 AGENTS = ("agent-1", "agent-2", "agent-3")
 PROXIES = ("proxy-1", "proxy-2")
 SITE_AGENT = "site-1"
-# Much shorter than in production: agents must become LOST within seconds.
-SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 5.0
+# Much shorter than in production: agents must become LOST within seconds. But a frozen manager is noticed
+# after nine, and its agents must have the time to reach the other one.
+SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 8.0
 
 
 class Cluster:

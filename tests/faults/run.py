@@ -226,20 +226,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--per-second", type=float, default=2.6, help="rate of new sessions")
     parser.add_argument("--no-site", action="store_true", help="without the HEAppE site, its agent and model")
-    parser.add_argument("--keep", action="store_true", help="keep the state directory with all logs")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the state directory with all logs, as after a violation"
+    )
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="moorage-faults-"))
     home.chmod(0o711)
+    holds = False
     try:
         invariants = asyncio.run(
             run(home, options.seed, options.seconds, options.per_second, site=not options.no_site)
         )
+        holds = not any(invariant.violations for invariant in invariants)
     finally:
-        if options.keep:
+        if options.keep or not holds:
             print(f"state and logs: {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
-    return 1 if any(invariant.violations for invariant in invariants) else 0
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ def _sequence(
 ) -> Iterator[Fault]:
     while True:
         for kind, component in rng.sample(faults, len(faults)):
-            # Connections time out after about nine seconds of silence, agents after twelve.
+            # Connections time out after about nine seconds of silence, agents after fifteen.
             duration_s = rng.uniform(0, 3) if kind == "kill" else rng.uniform(3, 16)
             if kind == "kill" and component in (*AGENTS, SITE_AGENT) and rng.random() < 0.3:
-                duration_s = rng.uniform(12, 18)
+                duration_s = rng.uniform(15, 21)
             if kind in _SITE_LASTS_S:
                 duration_s = rng.uniform(*_SITE_LASTS_S[kind])
             if kind in _AT_ONCE:

@@ -1,12 +1,14 @@
 """Truth about the ledger: what every kernel must be charged, by replaying a log of what was stored.
 
-The log is written by triggers of the simulation, in the order of the changes. The replay knows the rules from
+The log is written by triggers of the simulation, in the order of the changes. Each entry has the
+transaction that made it and those that it saw: one that ends a kernel goes by the contact with its agent
+that it saw, and not by one that another transaction was about to commit. The replay knows the rules from
 ``docs/usage.md``, and nothing of the triggers that write the ledger.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +17,8 @@ from .node import Violation
 _ENDED = ("TERMINATED", "CANCELLED", "ERROR")
 RECORD_CHANGES = """
 CREATE TABLE sim.changes (n bigserial PRIMARY KEY, at timestamptz, kind text, id text, status text,
-    session_id text, agent_id text, attempt int, observed text, last_seen timestamptz);
+    session_id text, agent_id text, attempt int, observed text, last_seen timestamptz,
+    made_by bigint DEFAULT pg_current_xact_id()::text::bigint, saw text DEFAULT pg_current_snapshot()::text);
 CREATE FUNCTION sim.record_kernel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO sim.changes (at, kind, id, status, session_id, agent_id, attempt, observed)
     VALUES (now(), 'kernel', NEW.id, NEW.status, NEW.session_id, NEW.agent_id, NEW.attempt, NEW.observed);
@@ -36,8 +39,11 @@ CREATE TRIGGER record_agent AFTER INSERT OR UPDATE ON agents FOR EACH ROW EXECUT
 """
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Agent:
+    """As it was after a change. ``made_by``: the transaction."""
+
+    made_by: int = 0
     status: str = ""
     last_seen: datetime | None = None
     seen_before: datetime | None = None
@@ -55,7 +61,7 @@ class _Kernel:
 
 @dataclass
 class Truth:
-    agents: dict[str, _Agent] = field(default_factory=dict)
+    agents: dict[str, list[_Agent]] = field(default_factory=dict)
     kernels: dict[str, _Kernel] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)  # of sessions, the latest
 
@@ -63,10 +69,16 @@ class Truth:
         {"agent": self._agent, "session": self._session, "kernel": self._kernel}[row["kind"]](row)
 
     def _agent(self, row: Any) -> None:
-        agent = self.agents.setdefault(row["id"], _Agent())
-        if row["status"] == "ALIVE" and agent.status in ("SUSPECT", "LOST"):
-            agent.seen_before, agent.back_at = agent.last_seen, row["at"]
-        agent.status, agent.last_seen = row["status"], row["last_seen"]
+        states = self.agents.setdefault(row["id"], [])
+        before = states[-1] if states else _Agent()
+        agent = replace(before, made_by=row["made_by"], status=row["status"], last_seen=row["last_seen"])
+        if row["status"] == "ALIVE" and before.status in ("SUSPECT", "LOST"):
+            agent = replace(agent, seen_before=before.last_seen, back_at=row["at"])
+        states.append(agent)
+
+    def _agent_seen_by(self, row: Any, agent_id: str) -> _Agent:
+        """The agent as the transaction of ``row`` saw it."""
+        return next(state for state in reversed(self.agents[agent_id]) if _saw(row, state.made_by))
 
     def _session(self, row: Any) -> None:
         """What an attempt leaves on a silent agent when it ends is charged up to the last contact. What it
@@ -76,7 +88,7 @@ class Truth:
         if row["status"] not in _ENDED and row["attempt"] == latest:
             return
         for kernel in self.kernels.values():
-            agent = self.agents[kernel.agent_id]
+            agent = self._agent_seen_by(row, kernel.agent_id)
             if (kernel.session_id, kernel.attempt) == (row["id"], latest) and agent.status != "ALIVE":
                 kernel.ended_at = kernel.ended_at or agent.last_seen
 
@@ -87,7 +99,7 @@ class Truth:
         kernel = self.kernels.get(row["id"])
         if kernel is None or kernel.ended_at is not None or row["status"] not in _ENDED:
             return
-        agent = self.agents[kernel.agent_id]
+        agent = self._agent_seen_by(row, kernel.agent_id)
         returned = agent.back_at is not None and row["at"] - agent.back_at < timedelta(seconds=10)
         if agent.status != "ALIVE":
             kernel.ended_at = agent.last_seen
@@ -104,6 +116,15 @@ class Truth:
                 began, ended = (at.replace(microsecond=0) for at in (kernel.began_at, kernel.ended_at))
                 found[kernel_id] = began, max(began, ended)
         return found
+
+
+def _saw(row: Any, transaction: int) -> bool:
+    """Whether the transaction of ``row`` is this one, or saw what it did. ``row["saw"]`` is a snapshot of
+    Postgres: the first that ran, the first that had not begun, and those between that ran."""
+    first_running, first_unborn, running = row["saw"].split(":")
+    if transaction == row["made_by"] or transaction < int(first_running):
+        return True
+    return transaction < int(first_unborn) and str(transaction) not in running.split(",")
 
 
 def compare(changes: list[Any], records: list[Any]) -> int:

@@ -177,8 +177,9 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     """Silence after which an agent is SUSPECT and gets no new work, and at least three of its report
     intervals."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
-    """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are unreachable.
-    Runtimes whose kernels outlive their agent announce a longer time."""
+    """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are
+    unreachable. Runtimes whose kernels outlive their agent announce a longer time. An agent notices after
+    nine seconds that its manager is frozen: with the time to SUSPECT it must be well above that."""
     lost_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a resource group's agents that may be silent at once. While more are, none of them becomes
     LOST, and an alarm is raised. 1: no limit."""
