@@ -24,16 +24,23 @@ from tests.cgroup2.guest import RESULT
 from tests.containers.prepare import install
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/isolation/test_hostile_process.py", "tests/isolation/test_sandbox_parts.py")
+TESTS = (
+    "tests/isolation/test_hostile_process.py",
+    "tests/isolation/test_kernel_networks.py",
+    "tests/isolation/test_sandbox_parts.py",
+)
 _OPTIONS = (
     *("-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"),
     *("--timeout=600", "--confcutdir=tests/isolation", "-m", "isolation and not docker"),
 )
 _QEMU = "qemu-system-x86_64"
 _KERNEL = "linux-image-cloud-amd64"
-_PROGRAMS = ("sh", "sleep", "true", "cat", "id", "env", "nft", "uname", "ldconfig")
+_PROGRAMS = ("sh", "sleep", "true", "cat", "id", "env", "nft", "ip", "nsenter", "uname", "ldconfig")
 _FILES = ("passwd", "group", "shadow", "nsswitch.conf", "resolv.conf", "hosts", "ld.so.cache")
-_MODULES = ("nf_tables", "nf_conntrack", "nft_ct")
+_MODULES = (
+    *("nf_tables", "nf_conntrack", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_reject_inet"),
+    *("nft_fib_ipv4", "nft_fib_ipv6", "nft_fib_inet", "veth", "bridge"),
+)
 _UNUSED = ("test", "tests", "idlelib", "lib2to3", "ensurepip", "tkinter", "site-packages", "__pycache__")
 _TIMEOUT_S = 900
 _FILES_OF_MODULES = (

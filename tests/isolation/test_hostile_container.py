@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -23,7 +24,9 @@ from moorage.agent.runtimes.docker import (
 from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.sockets import source_address
 from moorage.common.model.ids import KernelId
+from tests.addresses import free_port
 from tests.containers.engine import PrivateEngine
 from tests.containers.images import PYTHON_IMAGE
 
@@ -64,6 +67,29 @@ def launch(program: str, *arguments: str, session: str) -> Launch:
         slots={"mem": 128 << 20, "cpu": 1000},
         session_id=session,
     )
+
+
+_SQUATTER = """
+import socket, sys, time
+servers = []
+for port in sys.argv[1:]:
+    servers.append(socket.create_server(("0.0.0.0", int(port))))
+    print(port, flush=True)
+time.sleep(600)
+"""
+
+
+async def test_root_of_an_image_gets_no_connection_of_the_node(runtime: DockerRuntime) -> None:
+    """It listens at the ports of services that are down."""
+    ports = [free_port() for _ in range(3)]
+    squatter = await runtime.create(launch(_SQUATTER, *map(str, ports), session="squatter"))
+    async with asyncio.timeout(30):
+        while str(ports[-1]) not in await runtime.log_tail(squatter):
+            await asyncio.sleep(0.1)
+    for port in ports:
+        for host in ("127.0.0.1", source_address("192.0.2.254", 1) or "127.0.0.2"):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(host, port)
 
 
 async def test_root_of_an_image_reaches_nothing(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from moorage.agent.kernel import overlay
 from moorage.agent.runtimes import CreateFailed, Handle, ProcessRuntime, wireguard
 from moorage.agent.runtimes.execution import Command
+from moorage.agent.runtimes.process.isolation import IsolationRules
 from moorage.agent.runtimes.process.network_rules import INTERFACES
+from moorage.agent.state.logs import LogStore
 from moorage.common.aio.sockets import source_address
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId
@@ -160,6 +163,18 @@ async def test_rules_come_back(node: Node) -> None:
     assert await answer_in_thread("127.0.0.1", port) == "the kernel"
 
 
+async def test_node_that_is_reached_by_ipv6_only_refuses_members(tmp_path: Path) -> None:
+    logs = LogStore(tmp_path / "logs")
+    rules = IsolationRules(uids=UIDS, address="2001:db8::1")
+    runtime = ProcessRuntime(tmp_path, logs, log_max_bytes=9999, log_keep_files=1, isolation=rules)
+    try:
+        isolation = await runtime.probe()
+        assert not isolation.isolates
+        assert "agent.address = 2001:db8::1" in isolation.detail
+    finally:
+        runtime.close()
+
+
 async def test_port_that_a_service_of_the_node_has_is_refused(node: Node) -> None:
     runtime = await node.start()
     with socket.create_server(("127.0.0.1", 0)) as service:
@@ -210,7 +225,8 @@ def metadata() -> Iterator[None]:
 @pytest.fixture
 def listening(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
     def listen(namespace: str, port: int) -> None:
-        argv = ["nsenter", f"--net=/run/netns/{namespace}", "python3", "-c", _ECHO, "0.0.0.0", str(port)]
+        enter = ["nsenter", f"--net=/run/netns/{namespace}", sys.executable]
+        argv = [*enter, "-c", _ECHO, "0.0.0.0", str(port)]
         server = subprocess.Popen(argv, stdout=subprocess.PIPE)
         request.addfinalizer(server.wait)
         request.addfinalizer(server.kill)
@@ -299,7 +315,7 @@ async def test_nothing_of_a_network_remains(node: Node) -> None:
 async def test_networks_that_a_killed_agent_left_are_removed(node: Node) -> None:
     killed = await node.start()
     async with asyncio.timeout(20):
-        while len(namespaces()) < 2:
+        while len(namespaces()) < 4:
             await asyncio.sleep(0.05)
     after = await node.start()
     after.close()

@@ -344,6 +344,13 @@ MUTATIONS = (
         (NETWORKS, "-k", "without_a_key"),
     ),
     Mutation(
+        "a node that is reached by IPv6 only takes members whom nobody reaches",
+        ISOLATION,
+        "        _check_address(self._rules.address)\n",
+        "",
+        (NETWORKS, "-k", "ipv6"),
+    ),
+    Mutation(
         "engines of sandboxed kernels listen on the address of the node",
         "agent/kernel/launch.py",
         "_ANY_ADDRESS if context.own_user else context.host",

@@ -12,6 +12,7 @@ import pwd
 import shlex
 import shutil
 import site
+import socket
 import stat
 import sys
 import threading
@@ -57,7 +58,7 @@ class IsolationRules:
     """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that kernels may
     reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together, 0 for no limit.
     ``hidden``: directories of the installation. ``needed``: paths that programs of kernels read.
-    ``addresses``: for kernels, on their node only."""
+    ``addresses``: for kernels, on their node only. ``address``: of the node, at which others reach them."""
 
     of: Literal["members", "all"] = "members"
     uids: range = range(1_900_000_000, 1_900_001_000)
@@ -67,6 +68,7 @@ class IsolationRules:
     hidden: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     addresses: IPv4Network = _ADDRESSES
+    address: str = "127.0.0.1"
 
 
 def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
@@ -83,6 +85,7 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
         (str(home),),
         (*((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()), str(engines_folder(os.environ))),
         IPv4Network(settings.process_network),
+        settings.address,
     )
 
 
@@ -143,6 +146,7 @@ class KernelIsolation:
             raise RuntimeFailed(
                 f"there is no filter of system calls for {error}", next_step=_CONTAINERS
             ) from None
+        _check_address(self._rules.address)
         self._groups.prepare()
         existing = self._existing()
         attachments = self._attachments()
@@ -293,6 +297,17 @@ class KernelIsolation:
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 log.error("unreadable network of a kernel", file=str(path), error=str(error))
         return found
+
+
+def _check_address(address: str) -> None:
+    """Raises ``RuntimeFailed`` unless it stands for an IPv4 address: ports are published on these only."""
+    try:
+        socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:
+        raise RuntimeFailed(
+            f"agent.address = {address} is no IPv4 address, and sandboxed processes have no other",
+            next_step=f"set agent.address to an IPv4 address of this node, {_CONTAINERS}",
+        ) from None
 
 
 def _ports(launch: Launch) -> dict[int, int]:

@@ -45,7 +45,7 @@ from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.process")
 NAMESPACES = Path("/run/netns")
-_READY = 2
+_READY = 4
 # Names of interfaces have at most 15 characters.
 _MAX_NUMBER = 0xF_FFFF
 _ATTEMPTS = 64
@@ -134,13 +134,24 @@ class KernelNetworks:
 
     def acquire(self, kernel_id: KernelId, group: str) -> Attachment:
         """The namespace of the group, which a kernel enters. Raises ``RuntimeFailed``."""
+        if (attachment := self._attach(kernel_id, group)) is not None:
+            return attachment
+        network = self._make()
         with self._lock:
-            if (known := self._attached.get(kernel_id)) is not None:
-                return known
-            networks = [other.network for other in self._attached.values() if other.group == group]
-            networks = networks or [self._ready.pop() if self._ready else self._make()]
-            self._attached[kernel_id] = attachment = Attachment(group, networks[0])
+            self._ready.append(network)
+            attachment = self._attach(kernel_id, group)
+        assert attachment is not None, "one is ready"
         return attachment
+
+    def _attach(self, kernel_id: KernelId, group: str) -> Attachment | None:
+        """None if it takes another namespace and none is ready."""
+        with self._lock:
+            if kernel_id not in self._attached:
+                networks = [other.network for other in self._attached.values() if other.group == group]
+                if not networks and not self._ready:
+                    return None
+                self._attached[kernel_id] = Attachment(group, networks[0] if networks else self._ready.pop())
+            return self._attached[kernel_id]
 
     def publish(self, kernel_id: KernelId, ports: Mapping[int, int]) -> None:
         """Let connections to ports of the node reach the kernel. ``ports``: of the node, by the ports at
