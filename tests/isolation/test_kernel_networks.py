@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -155,7 +157,7 @@ async def test_rules_come_back(node: Node) -> None:
     runtime, port = await node.start(), free_port()
     handle = await runtime.create(python(_ECHO, "0.0.0.0", str(port), port=port))
     await until_logged(runtime, handle, "ready")
-    [table] = own_tables()
+    [table] = tables(node)
     subprocess.run(["nft", "delete", "table", "inet", table], check=True)
     with pytest.raises(ConnectionRefusedError):
         await answer_in_thread("127.0.0.1", port)
@@ -288,38 +290,42 @@ async def test_abstract_sockets_of_the_node_are_out_of_reach(node: Node) -> None
     assert await runtime.log_tail(handle) == "ConnectionRefusedError\n"
 
 
-def own_tables() -> list[str]:
+def name_of(node: Node) -> str:
+    """Which all its networks have. Other agents of this machine have others."""
+    return f"{crc32(os.fsencode(node.state.resolve())):08x}"
+
+
+def tables(node: Node) -> list[str]:
     listed = subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True)
-    return [line.split()[-1] for line in listed.stdout.splitlines() if "moorage_net_" in line]
+    return [line.split()[-1] for line in listed.stdout.splitlines() if name_of(node) in line]
 
 
-def interfaces() -> set[str]:
-    return {path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith(INTERFACES)}
+def interfaces(node: Node) -> set[str]:
+    return {path.name for path in Path("/sys/class/net").glob(f"{INTERFACES}{name_of(node)}*")}
 
 
-def namespaces() -> set[str]:
-    return {path.name for path in Path("/run/netns").glob("moorage-*")}
+def namespaces(node: Node) -> set[str]:
+    return {path.name for path in Path("/run/netns").glob(f"moorage-{name_of(node)}-*")}
 
 
 async def test_nothing_of_a_network_remains(node: Node) -> None:
-    before = interfaces(), namespaces(), own_tables()
     runtime = await node.start()
     handles = [await runtime.create(launch("sleep", "600", session=name)) for name in ("a", "a", "b")]
-    assert len(interfaces() - before[0]) >= 2
+    assert len(interfaces(node)) >= 2
     for handle in handles:
         await runtime.destroy(handle)
     runtime.close()
-    assert (interfaces(), namespaces(), own_tables()) == before
+    assert (interfaces(node), namespaces(node), tables(node)) == (set(), set(), [])
 
 
 async def test_networks_that_a_killed_agent_left_are_removed(node: Node) -> None:
     killed = await node.start()
     async with asyncio.timeout(20):
-        while len(namespaces()) < 4:
+        while len(namespaces(node)) < 4:
             await asyncio.sleep(0.05)
     after = await node.start()
     after.close()
-    assert namespaces() == set()
+    assert namespaces(node) == set()
     killed.close()
 
 
