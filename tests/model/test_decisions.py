@@ -248,7 +248,7 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     assert changed == field_names(DeviceState)
     every = Running(
         SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3, 11, "ann", "p",
-        EndpointId("e"), True, True,
+        EndpointId("e"), True, True, 12,
     )  # fmt: skip
     plain = Running(SessionId("x"), KernelId("xk"), ())
     assert all(getattr(every, name) != getattr(plain, name) for name in field_names(Running)), (

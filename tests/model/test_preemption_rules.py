@@ -75,6 +75,7 @@ def full_worlds(draw: st.DrawFn) -> Snapshot:
             "terminating": draw(st.integers(0, 9)) == 0,
             "user": draw(st.sampled_from(["ann", "ann", "bob"])),
             "project": draw(st.sampled_from(["vision", "vision", "speech"])),
+            "stop_time": draw(st.sampled_from([None, None, 1, GRACE, GRACE + 30])),
         }
         for kernel in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
             draft = draw(st.sampled_from(drafts))
@@ -133,6 +134,10 @@ def free_later(agent: AgentState, stopped: frozenset[str]) -> Free:
 
 def by_itself(running: Running) -> bool:
     return running.terminating or (running.ends_at is not None and running.ends_at <= NOW + GRACE)
+
+
+def stopped_at(running: Running) -> int:
+    return NOW + (GRACE if running.stop_time is None else running.stop_time)
 
 
 def fits(world: Snapshot, stopped: frozenset[str]) -> bool:
@@ -204,10 +209,15 @@ def test_victims_are_the_fewest_and_the_first_of_the_order(world: Snapshot, rule
     assert set(victims_of(made)) == (expected or set())
     if expected:
         (reservation,) = made.reservations
-        # Later where a session that is being stopped already takes longer.
-        ends = [r.ends_at or 0 for agent in world.agents for r in agent.running if r.terminating]
+        running = [running for agent in world.agents for running in agent.running]
+        # Later where something else that ends takes longer.
+        ends = [r.ends_at or stopped_at(r) for r in running if by_itself(r)]
         assert reservation.basis == "preemption"
-        assert reservation.starts_at in (NOW + GRACE, *ends)
+        assert reservation.starts_at in [*(stopped_at(r) for r in running if r.session_id in expected), *ends]
+        for victim in made.victims:
+            assert NOW + victim.grace == max(
+                stopped_at(r) for r in running if r.session_id == victim.session_id
+            )
         assert set(reservation.waits_for) >= expected
 
 
@@ -224,9 +234,9 @@ def test_reservation_begins_when_the_request_fits(world: Snapshot, rules: Preemp
     (item,) = world.pending
 
     def ends_at(running: Running) -> int | None:
-        if running.session_id in stopped:
-            return NOW + GRACE
-        return NOW + GRACE if running.terminating and running.ends_at is None else running.ends_at
+        if running.session_id in stopped and not by_itself(running):
+            return stopped_at(running)
+        return stopped_at(running) if running.terminating and running.ends_at is None else running.ends_at
 
     def fits_at(at: int) -> bool:
         free = []

@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 EXPLAIN = ("tests/unit/manager/test_pending_explanation.py",)
 PENDING_BLOCKS = ("tests/unit/manager/test_pending_blocks.py",)
+GRACE_OF_VICTIMS = ("tests/store/test_preemption.py", "-k", "what_it_got_to_save_its_state")
 PLANNER = ("tests/model",)
 PREEMPTION = ("tests/model/test_preemption_rules.py",)
 REPLAY = ("tests/unit/simulator/test_scheduler_recording.py",)
@@ -13,6 +14,20 @@ RESERVATIONS = ("tests/unit/manager/test_reservations.py",)
 WAITS = ("tests/model/test_bounded_wait.py", "-k", "named_worlds")
 
 MUTATIONS = (
+    Mutation(
+        "victims are assumed to stop within the grace of the policy",
+        "manager/scheduling/planning/vacancies.py",
+        "return rules.grace if running.stop_time is None else running.stop_time",
+        "return rules.grace",
+        PREEMPTION,
+    ),
+    Mutation(
+        "a group's bound on the time to save a state is not known to the planner",
+        "manager/store/planner_rows.py",
+        'granted_grace_s(row["checkpoint_s"], row["max_grace_s"])',
+        'granted_grace_s(row["checkpoint_s"], None)',
+        GRACE_OF_VICTIMS,
+    ),
     Mutation(
         "a reservation admits whatever ends late",
         "manager/scheduling/backfill/reservation_guard.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
@@ -17,7 +19,9 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.store.database import DedicatedConnection
+from moorage.manager.store.planner_rows import running_kernels
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.unreadable import UnreadableRows
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 
@@ -247,8 +251,12 @@ async def test_a_victim_is_told_what_it_got_to_save_its_state(
     entries = (await store.sessions.history(SYSTEM, "low")).items
     assert any("SIGUSR2" in entry.detail for entry in entries if entry.event == "preempt")
     # The planner knows that its devices come free when both its graces have passed.
-    [running] = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
-    assert running["stop_s"] == asked + 5
+    [row] = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
+    [running] = running_kernels([row], UnreadableRows(StoreClock()))[AgentId(agent.name)]
+    assert running.stop_time == (given[1] + 5) * 1_000_000
+    assert running.ends_at == round(row["status_since"].timestamp() * 1_000_000) + running.stop_time
+    why = await ExplanationService(store, StoreClock()).why(SYSTEM, "high")
+    assert why.expected_start == row["status_since"] + timedelta(seconds=given[1] + 5)
 
 
 async def test_options_that_the_release_before_lacks_are_not_stored(store: Store) -> None:

@@ -28,6 +28,12 @@ class Checkpoint(Model):
     )
 
 
+def granted_grace_s(asked_s: float | None, bound_s: float | None) -> float:
+    """What a session gets to save its state, in seconds. None: it does not ask, or its resource group does
+    not say."""
+    return min(asked_s or 0.0, MAX_GRACE_S if bound_s is None else bound_s)
+
+
 def find_checkpoint_problem(runtime: str) -> str:
     """Why programs in a runtime get no checkpoint signal, as a sentence; "": they do."""
     if traits_of(runtime).signals:

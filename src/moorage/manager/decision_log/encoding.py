@@ -240,9 +240,10 @@ def decode_allocations(rows: list[list[Any]]) -> tuple[Allocation, ...]:
 
 
 def decode_running(row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int) -> Running:
-    """``row``: kernel, session, allocations, owner, start, end, whether it terminates."""
+    """``row``: kernel, session, allocations, owner, start, end, whether it terminates. ``owner``: with the
+    stop time of its kernels."""
     kernel_id, session_id, _, _, started_at, ends_at, terminating = row
-    priority, user, project, endpoint, preemptible = owner
+    priority, user, project, endpoint, preemptible, stop_time = owner
     return Running(
         SessionId(session_id),
         KernelId(kernel_id),
@@ -255,6 +256,7 @@ def decode_running(row: list[Any], held: tuple[Allocation, ...], owner: list[Any
         None if endpoint is None else EndpointId(endpoint),
         preemptible,
         terminating,
+        stop_time,
     )
 
 

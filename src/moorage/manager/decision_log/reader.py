@@ -96,7 +96,9 @@ class Reader:
     def _read_line(self, line: encoding.Json, group: str, base: int) -> Decision | None:
         self._session_templates += line.get("kinds", ())
         self._allocations += map(encoding.decode_allocations, line.get("takes", ()))
-        self._owners += line.get("owners", ())
+        owners = line.get("owners", ())
+        stop_times = line.get("stop_times", [None] * len(owners))  # absent in older logs
+        self._owners += [[*owner, stops] for owner, stops in zip(owners, stop_times, strict=True)]
         for number, template in line.get("makes", ()):
             self._agent_templates[number], self._devices[number] = template, encoding.decode_devices(template)
         for row in line.get("agents", ()):

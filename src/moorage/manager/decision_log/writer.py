@@ -271,11 +271,13 @@ class Writer:
         return row
 
     def _encode_running(self, line: dict[str, Any], kernel: Running, base: int) -> list[Any]:
-        key = (kernel.priority, kernel.user, kernel.project, kernel.endpoint_id, kernel.preemptible)
+        whose = (kernel.priority, kernel.user, kernel.project, kernel.endpoint_id, kernel.preemptible)
+        key = (*whose, kernel.stop_time)
         owner = self._numbers.owners.get(key)
         if owner is None:
             owner = self._numbers.owners[key] = len(self._numbers.owners)
-            line.setdefault("owners", []).append(key)
+            line.setdefault("owners", []).append(whose)
+            line.setdefault("stop_times", []).append(kernel.stop_time)  # older readers skip it
         held, ends = (
             self._number_of(line, kernel.allocations),
             None if kernel.ends_at is None else kernel.ends_at - base,

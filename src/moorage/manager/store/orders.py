@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from moorage.common.model.checkpointing import MAX_GRACE_S
+from moorage.common.model.checkpointing import granted_grace_s
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
@@ -229,8 +229,7 @@ def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
     """Of each kernel of a session, within what its resource group allows now."""
     if spec.checkpoint is None:
         return {}
-    bound = MAX_GRACE_S if row["max_grace_s"] is None else row["max_grace_s"]
-    grace_s = min(spec.checkpoint.grace_s, bound)
+    grace_s = granted_grace_s(spec.checkpoint.grace_s, row["max_grace_s"])
     if not grace_s:
         return {}
     return {"checkpoint_signal": spec.checkpoint.signal, "checkpoint_grace_s": grace_s}

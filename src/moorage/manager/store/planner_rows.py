@@ -9,6 +9,7 @@ from math import ceil
 from typing import Literal
 
 from moorage.common.model.addresses import is_dial_out_host
+from moorage.common.model.checkpointing import granted_grace_s
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.slots import WHOLE_DEVICE
@@ -130,11 +131,12 @@ def running_kernels(rows: Iterable[Row], unreadable: UnreadableRows) -> dict[Age
 def _running(row: Row) -> tuple[AgentId, Running]:
     held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
     allocated = row["taken_at"] or row["status_since"]
+    stop_s = row["stop_grace_s"] + granted_grace_s(row["checkpoint_s"], row["max_grace_s"])
     return AgentId(row["agent_id"]), Running(
         SessionId(row["session_id"]),
         KernelId(row["id"]),
         tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in held),
-        ends_at=_ends(row, allocated),
+        ends_at=_ends(row, allocated, timedelta(seconds=stop_s)),
         started_at=_micros(allocated),
         priority=row["priority"],
         user=row["owner"],
@@ -142,14 +144,14 @@ def _running(row: Row) -> tuple[AgentId, Running]:
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         preemptible=row["preemptible"],
         terminating=row["ending"],
+        stop_time=round(stop_s * 1_000_000),
     )
 
 
-def _ends(row: Row, allocated: datetime) -> int | None:
+def _ends(row: Row, allocated: datetime, stop: timedelta) -> int | None:
     """The latest time at which the kernel has ended, grace period included; None if it has no limit. For a
     kernel that is starting it is counted from its placement, so it moves later by the time that the start
     takes."""
-    stop = timedelta(seconds=row["stop_s"])
     if row["ending"]:
         return _micros(row["status_since"] + stop)
     if row["deadline_at"] is not None:

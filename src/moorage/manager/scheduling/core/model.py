@@ -67,6 +67,9 @@ class Running:
     endpoint_id: EndpointId | None = None
     preemptible: bool = False
     terminating: bool = False  # it is being stopped, so it is no preemption victim any more
+    # Microseconds from its stop to its end at the latest: to save its state, and its stop grace period. None:
+    # not known.
+    stop_time: int | None = None
 
     @property
     def endless(self) -> bool:

@@ -20,10 +20,13 @@ class Preemption:
 
     Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``. They are
     anybody's, or only those of the same project or user. A policy without this preempts nothing.
+
+    ``grace`` (microseconds): what ends by itself within it is waited for, and nothing is stopped in its
+    place. It also stands for ``Running.stop_time`` where that is not known.
     """
 
     how: Literal["requeue", "end"] = "requeue"
-    grace: int = 30_000_000  # assumed microseconds until a victim has stopped; its own stop_grace_s applies
+    grace: int = 30_000_000
     order: Literal["newest", "oldest", "smallest"] = "newest"
     min_runtime: int = 0  # microseconds that a session runs before it may be preempted
     among: Literal["all", "same-project", "same-user"] = "all"

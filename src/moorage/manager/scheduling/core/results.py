@@ -200,7 +200,7 @@ class Victim:
     session_id: SessionId
     for_session: SessionId
     how: Literal["requeue", "end"]
-    grace: int  # microseconds
+    grace: int  # microseconds until its kernels have ended, at the latest
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from moorage.manager.scheduling.placement.gang import match_distinct
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.planning.hopeless import HopelessRequests
-from moorage.manager.scheduling.planning.vacancies import Vacancies, owner_of
+from moorage.manager.scheduling.planning.vacancies import Vacancies, owner_of, stop_time
 from moorage.manager.scheduling.planning.victims import (
     Candidate,
     Trials,
@@ -262,8 +262,16 @@ class Preempter:
         reservation = Reservation(
             item.session_id, ids, starts_at, "preemption" if victims else "ends", tuple(waits_for)
         )
-        chosen = [Victim(victim.session_id, item.session_id, rules.how, rules.grace) for victim in victims]
+        chosen = [
+            Victim(victim.session_id, item.session_id, rules.how, self._longest_stop(victim))
+            for victim in victims
+        ]
         return reservation, guards, chosen
+
+    def _longest_stop(self, victim: Candidate) -> int:
+        """Of its kernels."""
+        kernels = (running for own in victim.kernels.values() for running in own)
+        return max(stop_time(running, self._rules) for running in kernels)
 
     def _guard(
         self,

@@ -1,4 +1,4 @@
-"""Vacancies: what may be stopped, and what is free on each node when the grace ends.
+"""Vacancies: what may be stopped, and what is free on each node when that has ended.
 
 Cached by node, because every search of a pass asks for all of them.
 """
@@ -36,6 +36,11 @@ class _NodeView:
 def owner_of(session: Pending | Running, rules: Preemption) -> str | None:
     """Whose sessions may be stopped for this one, and for whose it may be stopped; None: anybody's."""
     return {"all": None, "same-project": session.project, "same-user": session.user}[rules.among]
+
+
+def stop_time(running: Running, rules: Preemption) -> int:
+    """Microseconds from its stop to its end, at the latest."""
+    return rules.grace if running.stop_time is None else running.stop_time
 
 
 class Vacancies:
@@ -100,16 +105,20 @@ class Vacancies:
         """Before the grace would end, or because it is being stopped already."""
         return running.terminating or (running.ends_at is not None and running.ends_at <= self._deadline)
 
+    def _stopped_at(self, running: Running) -> int:
+        """When it has ended at the latest if it is stopped now."""
+        return self._now + stop_time(running, self._rules)
+
     def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:
-        """What becomes free on the node until the grace ends if ``stopped`` are stopped now; by time."""
+        """What becomes free on the node if ``stopped`` are stopped now; by time. Of what ends by itself only
+        what does before the grace would end."""
         now, deadline = self._now, self._deadline
         events: list[Event] = []
         for running in node.agent.running:
-            at = running.ends_at
             if self._ends_by_itself(running):
-                at = deadline if at is None else max(at, now)
+                at = self._stopped_at(running) if running.ends_at is None else max(running.ends_at, now)
             elif running.session_id in stopped or running.session_id in self._victims:
-                at = deadline
+                at = self._stopped_at(running)
             else:
                 continue
             events.append((at, running.allocations, running.session_id))
@@ -119,7 +128,7 @@ class Vacancies:
         return sorted(events, key=lambda event: (event[0], event[2] or ""))
 
     def free(self, node: NodeState, level: int) -> FreeCapacity:
-        """What is free at the deadline if all candidates up to the priority ``level`` are stopped now; -1:
+        """What is free in the end if all candidates up to the priority ``level`` are stopped now; -1:
         none."""
         view, key = self._view(node), (self.owner if level >= 0 else None, level)
         if view.planned != len(node.planned):
@@ -183,7 +192,7 @@ class Vacancies:
         return self.free_without(node, stopped).fits_all(demands, self._fraction)
 
     def free_without(self, node: NodeState, stopped: Iterable[Candidate]) -> FreeCapacity:
-        """What is free at the deadline if ``stopped`` are stopped now. To be read only."""
+        """What is free in the end if ``stopped`` are stopped now. To be read only."""
         capacity = known = self.free(node, -1)
         for candidate in stopped:
             if node.rank in candidate.kernels:

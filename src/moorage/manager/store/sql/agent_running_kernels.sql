@@ -19,7 +19,8 @@ SELECT k.agent_id, k.id, k.session_id, k.status_since,
        CASE WHEN s.status = 'RUNNING' AND k.attempt = s.attempt THEN s.deadline_at END AS deadline_at, h.taken_at,
        s.priority, s.owner, s.project, s.endpoint_id, coalesce(as_boolean(s.spec -> 'preemptible'), s.type <> 'interactive') AND s.type <> 'system' AS preemptible,
        least(as_number(s.spec -> 'timeout_s'), as_number(s.spec -> 'max_lifetime_s'), as_number(s.spec -> 'walltime_s')) AS runs_s,
-       as_number(s.spec -> 'stop_grace_s') + coalesce(as_number(s.spec #> '{checkpoint,grace_s}'), 0) AS stop_s, h.slots, h.devices, h.amounts
+       as_number(s.spec -> 'stop_grace_s') AS stop_grace_s, as_number(s.spec #> '{checkpoint,grace_s}') AS checkpoint_s,
+       CASE WHEN s.spec ? 'checkpoint' THEN (SELECT as_number(g.options #> '{preemption,max_grace_s}') FROM resource_groups g WHERE g.name = s.resource_group) END AS max_grace_s, h.slots, h.devices, h.amounts
 FROM found f, LATERAL (SELECT * FROM kernels WHERE id = f.id OFFSET 0) k  -- OFFSET 0: by index, whatever is estimated
     CROSS JOIN LATERAL (SELECT * FROM sessions WHERE id = k.session_id OFFSET 0) s
     LEFT JOIN held h ON h.kernel_id = k.id
