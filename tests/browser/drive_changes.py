@@ -78,6 +78,55 @@ def two_administrators(console: Console, page: Page) -> str:
     return text
 
 
+def priorities(console: Console, page: Page) -> None:
+    """Preemption and the highest priorities of a group: given, shown, and taken back."""
+    console.go(page, "groups/lab", "lab")
+    page.get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Seconds to save their state")).to_have_count(0)
+    dialog.get_by_label("Sessions of lower priority").select_option("end")
+    dialog.get_by_label("Which are stopped first").select_option("smallest")
+    dialog.get_by_label("For whom they are stopped").select_option("same-user")
+    dialog.get_by_label("Seconds to save their state").fill("120")
+    dialog.get_by_label("Highest priority for members").fill("50")
+    console.check(page, "preemption of a group")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    options = call(console, "GET", "/v1/groups/lab")["options"]
+    given = {"how": "end", "order": "smallest", "min_runtime_s": 0, "among": "same-user", "max_grace_s": 120}
+    assert options["preemption"] == given, options
+    assert options["max_priority"] == {"member": 50, "project_admin": 100}, options
+    expect(page.get_by_text("end, smallest first, among: same-user")).to_be_visible()
+    expect(page.get_by_text("members 50, administrators of a project 100")).to_be_visible()
+    page.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_label("Seconds to save their state")).to_have_value("120")
+    dialog.get_by_label("Sessions of lower priority").select_option("never")
+    for role in ("members", "project administrators"):
+        dialog.get_by_label(f"Highest priority for {role}").fill("")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    options = call(console, "GET", "/v1/groups/lab")["options"]
+    assert (options["preemption"], options["max_priority"]) == (None, None), options
+
+
+def newer_row(console: Console, page: Page) -> str:
+    """What the page says while a session is stored as a newer release writes it."""
+    console.go(page, "sessions", "Sessions")
+    banner = page.get_by_role("status").filter(has_text="a newer manager")
+    expect(banner).to_have_count(0)
+    ask("newer row")
+    another = {"command": ["true"], "resources": {"cpu": 0.1, "mem": "16MiB"}}
+    call(console, "POST", "/v1/sessions", another)  # the page reads the list again
+    expect(banner).to_be_visible()
+    text = banner.inner_text()
+    expect(page.get_by_role("link", name="shell")).to_be_visible()
+    console.check(page, "newer row")
+    ask("known row")
+    call(console, "POST", "/v1/sessions", another)
+    expect(banner).to_have_count(0)
+    return text
+
+
 def jobs_of_a_site(console: Console, page: Page) -> None:
     console.go(page, "groups", "Resource groups")
     page.get_by_role("button", name="New resource group").click()
@@ -234,6 +283,8 @@ def main(url: str, key: str, pictures: Path) -> None:
         try:
             console.sign_in(page)
             seen["conflict"] = two_administrators(console, page)
+            priorities(console, page)
+            seen["newer"] = newer_row(console, page)
             jobs_of_a_site(console, page)
             rename(console, page)
             seen["refusal"] = retire(console, page)

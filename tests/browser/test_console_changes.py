@@ -9,10 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import Status
+from moorage.manager.postgres import running_dsn
 from tests.e2e.harness import Platform, until
 
 from .prepare import missing
@@ -57,6 +59,17 @@ async def create(platform: Platform, name: str) -> None:
         await client.create_session(SessionSpec(name=name, command=["sleep", "1d"], resources={"cpu": 1}))
 
 
+async def store(platform: Platform, spec: str) -> None:
+    """Store the session as another release does."""
+    dsn = running_dsn(platform.home / "postgres")
+    assert dsn is not None
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(f"UPDATE sessions SET spec = {spec} WHERE name = 'shell'")
+    finally:
+        await connection.close()
+
+
 def answer(process: subprocess.Popen[str], platform: Platform) -> str:
     """Do what the script asks for, until it has printed what it has seen."""
     assert process.stdin is not None
@@ -69,6 +82,10 @@ def answer(process: subprocess.Popen[str], platform: Platform) -> str:
                 platform.start("manager")
             case "create":
                 asyncio.run(create(platform, "after-the-restart"))
+            case "newer row":
+                asyncio.run(store(platform, """spec || '{"tomorrow": 1}'"""))
+            case "known row":
+                asyncio.run(store(platform, "spec - 'tomorrow'"))
             case _:
                 return line
         process.stdin.write("\n")
@@ -95,6 +112,8 @@ async def test_what_changes_under_a_page(platform: Platform, tmp_path: Path) -> 
     assert seen["complaints"] == []
     assert "while you were editing" in seen["conflict"]
     assert "Nothing was saved" in seen["conflict"]
+    assert "1 item needs a newer manager" in seen["newer"], "one row that this release does not know"
+    assert "shell" in seen["newer"], "and its name"
     assert "sessions" in seen["refusal"], "a group in use is not retired, and the page says what it has"
     assert "cannot run commands" in seen["no shell"], "where nothing runs commands, the page says so"
     assert "hr" not in seen["age"], "ages are by the manager's clock"

@@ -15,6 +15,7 @@ import { Conflict, type Latest } from "@/parts/Conflict";
 import { FormDialog } from "@/parts/FormDialog";
 import { t } from "@/texts";
 import { HpcFields, hpcIsReady } from "./HpcFields";
+import { CeilingFields, PreemptionFields } from "./PreemptionFields";
 
 type Options = Schemas["GroupOptions"];
 
@@ -140,6 +141,8 @@ export function GroupForm({
           set={(max_skip_age_s) => set({ max_skip_age_s })}
         />
       </SimpleGrid>
+      <PreemptionFields value={options.preemption} set={(preemption) => set({ preemption })} />
+      <CeilingFields value={options.max_priority} set={(max_priority) => set({ max_priority })} />
       <Checkbox.Group
         label={t("group.types")}
         description={t("group.typesHelp")}

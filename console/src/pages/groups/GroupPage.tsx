@@ -99,7 +99,16 @@ export function GroupPage() {
                 [t("group.images"), value.options.images?.join(", ") ?? t("group.allImages")],
                 [
                   t("group.preemption"),
-                  value.options.preemption ? value.options.preemption.how : t("group.never"),
+                  value.options.preemption
+                    ? t("group.preemptionRules", value.options.preemption)
+                    : t("group.never"),
+                ],
+                [
+                  t("group.ceilings"),
+                  t("group.ceilingsOf", {
+                    member: value.options.max_priority?.member ?? 10,
+                    admin: value.options.max_priority?.project_admin ?? 100,
+                  }),
                 ],
               ]}
             />
