@@ -12,9 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
+import asyncpg
 import pytest
 import pytest_asyncio
 
+from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -22,6 +24,7 @@ from moorage.common.model.status import LIVE, TERMINAL, Status
 from moorage.common.views.budgets import BudgetSpec
 from moorage.common.views.keys import KeySpec
 from moorage.common.views.resources import GroupOptions, SessionView
+from moorage.manager.serving.groups import FULL_S
 from moorage.sdk import Client
 from tests.heappe import HeappeServer, Script, ScriptedCluster, Site, Template, Timing
 from tests.hpc.sites import PROGRAM, heappe_agent
@@ -31,6 +34,7 @@ from .harness import Platform, until
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
 ENGINE = str(Path(__file__).with_name("slow_engine.py"))
 WITHIN_S = 60.0
+RETURNS_S = 30.0  # longer than the second manager takes to lead
 
 
 class Daemons:
@@ -126,12 +130,34 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
     limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
     await client.set_budget("user", "ann", "cpu", "day", limit)
 
+    async def job_is_placed() -> bool:
+        return all(one.status is not Status.PENDING for one in await replicas(client, "job"))
+
+    await until("the job has the place at the site", job_is_placed, WITHIN_S)
+    await client.set_quota("group", "site", QuotaLimits(sessions=1))
+    await client.create_endpoint(model("back", resource_groups=["site", "default"]))
+
+
+async def let_it_be_late(dsn: str) -> None:
+    """As if the replica had served elsewhere for so long that it returns ``RETURNS_S`` from now, if there is
+    room."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(
+            "UPDATE sessions SET status_since = status_since - make_interval(secs => $1), "
+            "ready_at = ready_at - make_interval(secs => $1) "
+            "WHERE endpoint_id = (SELECT id FROM endpoints WHERE name = 'back')",
+            FULL_S - RETURNS_S,
+        )
+    finally:
+        await connection.close()
+
 
 async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
-    daemons: Daemons, tmp_path: Path
+    daemons: Daemons, tmp_path: Path, migrated_database: str
 ) -> None:
     """Successors before a walltime and before the end of ``max_lifetime_s``, a retry after its backoff, the
-    wake of a model that sleeps, and the end of a session by its budget."""
+    wake of a model that sleeps, the end of a session by its budget, and the return to a preferred group."""
     await daemons.start()
     async with daemons.a.client() as client:
         await plan_everything(client, daemons.a.url, tmp_path / "failed")
@@ -140,8 +166,10 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
             running = [*await replicas(client, "job"), *await replicas(client, "life")]
             running.append(await client.get_session("paid"))
             waiting = await client.get_session("again")
+            elsewhere = [one for one in await replicas(client, "back") if one.status is Status.RUNNING]
             return (
                 [one.status for one in running] == [Status.RUNNING] * 3
+                and [one.resource_group for one in elsewhere] == ["default"]
                 and waiting.status is Status.PENDING
                 and waiting.not_before is not None
             )
@@ -150,10 +178,12 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
         await daemons.follow()
         assert await is_planned(), "nothing was due yet"
         firsts = {name: (await replicas(client, name))[0].id for name in ("job", "life")}
+        await let_it_be_late(migrated_database)
     held = asyncio.create_task(ask(daemons.edge, daemons.a.key, "asleep"))
     daemons.a.kill("manager")
     await daemons.b.wait_until_ready()
     async with daemons.b.client() as client:
+        await client.set_quota("group", "site", QuotaLimits(sessions=6))
 
         async def follows(name: str) -> bool:
             """The first replica has ended after another one served."""
@@ -172,6 +202,12 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
         assert paid_off.reason is Reason.BUDGET_EXHAUSTED
         for name in firsts:
             await until(f"{name} has a successor", lambda name=name: follows(name), 2 * WITHIN_S)
+
+        async def has_returned() -> bool:
+            found = await replicas(client, "back")
+            return [one.resource_group for one in found if one.status in LIVE] == ["site"]
+
+        await until("a replica has returned to the site", has_returned, WITHIN_S)
         job = await client.get_session(firsts["job"])
         ends_at = job.kernels[0].ends_at
         assert ends_at is not None
