@@ -36,7 +36,7 @@ RELAY, HEALTH = "/moorage/relay", "/moorage/health"
 # Of one connection or hop, and not of the message.
 HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"}
 OWN = HOP | {"host", "content-length", "accept-encoding"}
-CLAIM, WATCH_S = "moorage-job-", 5.0
+CLAIM, WATCH_S, MISSED = "moorage-job-", 5.0, 2
 MAX_BODY = 64 * 1024 * 1024
 
 
@@ -44,7 +44,7 @@ class Job:
     """``launch``: argv, env, files, serves, heartbeat_s, grace_s."""
 
     def __init__(self, launch, progress):
-        self.launch, self.progress = launch, progress
+        self.launch, self.progress, self.directory = launch, progress, os.getcwd()
         self.key = secrets.token_hex(24)
         self.port = free_port() if launch.get("serves") else 0
         self.asked_at = time.monotonic()
@@ -54,6 +54,8 @@ class Job:
     def write(self, **values):
         if self.is_superseded:
             return  # the later job writes
+        if is_deleted(self.directory):
+            return  # nobody reads it
         with open(self.progress, "a") as file:
             file.write(json.dumps(values) + "\n")
             file.flush()
@@ -93,11 +95,17 @@ class Job:
         timer.daemon = True
         timer.start()
 
-    def watch_claims(self, claims):
-        while not claims.is_superseded():
+    def watch_directory(self, claims):
+        """Until a later job runs there, or it was deleted: its agent has given this job up, which the site
+        takes for ended."""
+        missed = 0
+        while missed < MISSED and not claims.is_superseded():
             time.sleep(WATCH_S)
-        self.is_superseded = True
-        self.end("a later job runs in this directory", self.launch.get("grace_s", 10))
+            missed = missed + 1 if is_deleted(self.directory) else 0
+        why = "the directory of the job was deleted"
+        if missed < MISSED:
+            self.is_superseded, why = True, "a later job runs in this directory"
+        self.end(why, self.launch.get("grace_s", 10))
 
     def on_term(self, number, frame):
         self.end("the job was ended", self.launch.get("grace_s", 10))
@@ -278,6 +286,17 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 256
 
 
+def is_deleted(directory):
+    """Not so while its file system is away."""
+    try:
+        os.stat(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def end_with_parent():
     """Linux kills the program when this one is killed, whatever the scheduler does about its children."""
     LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -319,7 +338,7 @@ def main(arguments):
         print("moorage: cannot start the program:", error, flush=True)
         job.write(exit=127 if isinstance(error, FileNotFoundError) else 126)
         return 127
-    threading.Thread(target=job.watch_claims, args=(claims,), daemon=True).start()
+    threading.Thread(target=job.watch_directory, args=(claims,), daemon=True).start()
     if job.is_ending:  # the signal came before there was a program
         job.signal(signal.SIGTERM)
     if job.port:

@@ -208,6 +208,10 @@ class ScriptedCluster:
 
     async def _begin(self, played: _Played) -> None:
         script, job = played.script, played.job
+        if not job.directory.exists():  # Slurm cannot open the output
+            played.truth.exit_code = 1
+            await self._end(played, "FAILED", played.truth.started)
+            return
         if script.engine == "program":
             line = f"exec bash -c '{job.wrapped()}'"
             played.program = await asyncio.create_subprocess_exec(

@@ -12,8 +12,44 @@ ANSWERS = ("tests/unit/proxy/test_answering.py",)
 PLANS = ("tests/unit/manager/test_rollouts.py",)
 LOADS = ("tests/store/test_loads.py",)
 OUTAGES = ("tests/unit/agent/test_site_outage.py",)
+BOOK, RUNTIME = "agent/runtimes/heappe/book.py", "tests/wire/test_heappe_runtime.py"
 
 MUTATIONS = (
+    Mutation(
+        "a job that waits has failed as soon as its site says so",
+        "agent/runtimes/heappe/interpretation.py",
+        "    if not facts.confirmed:\n",
+        "    if False:\n",
+        ("tests/unit/agent/test_heappe_interpretation.py",),
+    ),
+    Mutation(
+        "a job that waits has failed when its site says so twice",
+        BOOK,
+        "return now - job.ended_at < (SETTLE_S if is_answered else DOUBT_S)",
+        "return False",
+        (RUNTIME, "-k", "waits_on"),
+    ),
+    Mutation(
+        "a job has failed that could not be asked",
+        BOOK,
+        "SETTLE_S if is_answered else DOUBT_S",
+        "SETTLE_S",
+        (RUNTIME, "-k", "cannot_be_asked"),
+    ),
+    Mutation(
+        "a program has failed that begins after its site said so",
+        BOOK,
+        "return job.was_silent and not record.serves",
+        "return False",
+        (RUNTIME, "-k", "begins_after"),
+    ),
+    Mutation(
+        "a model is followed that nothing can reach",
+        BOOK,
+        "return job.was_silent and not record.serves",
+        "return job.was_silent",
+        (RUNTIME, "-k", "begins_after"),
+    ),
     Mutation(
         "a tunnel is opened again for each request",
         REACH,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 from asyncio.subprocess import Process
 from pathlib import Path
@@ -74,6 +75,19 @@ async def test_a_job_that_the_site_starts_again_runs_again(tmp_path: Path) -> No
     for expected in ("ran\n", "ran\nran\n"):
         assert await code_of(await start(tmp_path, "101", "echo ran >> ran")) == 0
         assert (tmp_path / "ran").read_text() == expected
+
+
+async def test_a_job_whose_directory_was_deleted_ends(tmp_path: Path) -> None:
+    """Its agent has given it up: the site takes it for ended, and another one takes its place."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    job = await start(
+        folder, "101", "trap 'echo asked >> ../asked; exit 0' TERM; while :; do sleep 0.1; done"
+    )
+    await until_written(folder / "progress.txt", "moorage")
+    shutil.rmtree(folder)
+    assert await code_of(job) == 0
+    assert (tmp_path / "asked").read_text() == "asked\n"
 
 
 async def test_without_a_number_jobs_run(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.wire.heappe_harness import blank, specification
 from moorage.agent.runtimes.base import CreateFailed, Handle, Launch, RuntimeFailed
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
-from moorage.agent.runtimes.heappe.interpretation import DOUBT_S, SERVING_DOUBT_S
+from moorage.agent.runtimes.heappe.interpretation import DOUBT_S, SERVING_DOUBT_S, SETTLE_S
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime, poll_pause_s
 from moorage.agent.runtimes.heappe.site import Wanted
@@ -290,6 +290,85 @@ async def test_a_false_failure_is_listed_as_possibly_billing(tmp_path: Path, pro
         assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
         await at.server.advance(60)
         assert at.server.leaked_node_seconds() > 0
+
+
+@PROFILES
+async def test_a_job_that_waits_on_is_not_believed_to_have_failed_at_once(
+    tmp_path: Path, profile: str
+) -> None:
+    """Nor does it run beside the one that takes its place: it finds nothing to run."""
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.cluster.holding = True
+        handle = await runtime.create(launch(serves=False))
+        await at.pass_time(runtime, 80)
+        assert await state(runtime, handle) is S.QUEUED
+        at.server.switches.false_failed = 1
+        await at.pass_time(runtime, 80)
+        seen = await runtime.observe(handle)
+        assert (seen.state, "failed" in seen.detail) == (S.UNKNOWN, True)
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
+        await at.pass_time(runtime, SETTLE_S)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.never_started) == (S.EXITED, True)
+        assert at.server.running() == [handle.state["name"]]
+        await runtime.destroy(handle)
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
+        at.server.cluster.holding = False
+        await at.server.advance(60)
+        assert (at.server.running(), at.server.leaked_node_seconds()) == ([], 0)
+
+
+@PROFILES
+@pytest.mark.parametrize("serves", [False, True])
+async def test_a_job_that_begins_after_it_was_shown_as_failed(
+    tmp_path: Path, profile: str, serves: bool
+) -> None:
+    """A program is followed by what it writes. A model cannot be reached, since the site opens no tunnel to
+    it, and is replaced."""
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.cluster.holding = True
+        handle = await runtime.create(launch(serves=serves))
+        await at.pass_time(runtime, 80)
+        at.server.switches.false_failed = 1
+        await at.pass_time(runtime, 40)
+        assert await state(runtime, handle) is S.UNKNOWN
+        at.server.cluster.holding = False
+        [directory] = [job.directory for job in at.server.database.jobs.values()]
+        await at.pass_time(runtime, 80)
+        seen = await runtime.observe(handle)
+        assert seen.state is (S.EXITED if serves else S.UNKNOWN)
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
+        if serves:
+            assert not seen.never_started
+            return
+        await at.pass_time(runtime, 10 * SETTLE_S)
+        assert await state(runtime, handle) is S.UNKNOWN, "it still runs"
+        [progress] = directory.rglob("progress.txt")
+        progress.write_text('{"moorage": 1}\n{"exit": 3}\n')
+        await at.pass_time(runtime, 40)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.exit_code) == (S.EXITED, 3)
+        assert runtime.doubtful_jobs() == ()
+
+
+@PROFILES
+async def test_an_end_is_not_believed_while_the_job_cannot_be_asked(tmp_path: Path, profile: str) -> None:
+    """The site that cannot reach its cluster takes jobs for failed, and their files cannot be read either."""
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.cluster.holding = True
+        handle = await runtime.create(launch(serves=False))
+        await at.pass_time(runtime, 80)
+        at.server.switches.false_failed = 1
+        await at.pass_time(runtime, 40)
+        at.server.switches.maintenance = True
+        await at.pass_time(runtime, 3 * SETTLE_S)
+        assert await state(runtime, handle) is S.UNKNOWN
+        at.server.switches.maintenance = at.server.cluster.holding = False
+        await at.pass_time(runtime, 80)
+        assert await state(runtime, handle) is S.UNKNOWN, "it has begun"
 
 
 @PROFILES

@@ -76,7 +76,13 @@ CASES = [
     ("false failed", case(_RAN, J.FAILED, **_ANSWERS), S.UNKNOWN, True),
     ("false cancelled", case(_RAN, J.CANCELED, **_ANSWERS), S.UNKNOWN, True),
     ("cancelled by others", case(_RAN, J.CANCELED), S.EXITED, False),
-    ("failed in the queue", case(_BASE, J.FAILED), S.EXITED, False),
+    ("failed in the queue", case(_BASE, J.FAILED), S.UNKNOWN, True),
+    ("failed in the queue for good", case(_BASE, J.FAILED, confirmed=True), S.EXITED, True),
+    ("cancelled in the queue", case(_BASE, J.CANCELED), S.UNKNOWN, True),
+    ("cancelled in the queue for good", case(_BASE, J.CANCELED, confirmed=True), S.EXITED, False),
+    ("stopped in the queue", case(_BASE, J.FAILED, stopping=True), S.EXITED, False),
+    ("failed and begun after it", case(_RAN, J.FAILED, begun_late=True), S.UNKNOWN, True),
+    ("failed, begun after it, over", case(_BASE, J.FAILED, begun_late=True, **_OVER), S.EXITED, False),
     ("deleted by us", case(_RAN, J.FAILED, deleted=True), S.GONE, False),
     ("deleted by others", case(_RAN, J.DELETED), S.GONE, False),
 ]  # fmt: skip
@@ -109,7 +115,7 @@ def test_details() -> None:
     assert interpret(case(_RAN, J.FAILED, exit_code=255)).observation.exit_code == 255
     assert interpret(case(_RAN, J.FAILED, stopping=True)).observation.exit_code == -15
     assert interpret(case(_BASE, J.FAILED, **_OVER)).observation.walltime_over
-    assert interpret(case(_BASE, J.FAILED)).observation.never_started
+    assert interpret(case(_BASE, J.FAILED, confirmed=True)).observation.never_started
     assert not interpret(case(_RAN, J.FAILED)).observation.walltime_over
 
 
@@ -168,6 +174,8 @@ _FACTS = st.builds(
     exit_code=st.none() | st.integers(0, 255),
     stopping=st.booleans(),
     deleted=st.booleans(),
+    confirmed=st.booleans(),
+    begun_late=st.booleans(),
 )  # fmt: skip
 
 
@@ -187,6 +195,16 @@ def test_a_job_that_answers_has_not_ended_by_failing(facts: Facts) -> None:
         assert found.observation.state in (S.UNKNOWN, S.RUNNING)
     if answers.state in (J.FAILED, J.CANCELED) and found.observation.state is S.UNKNOWN:
         assert found.doubt or facts.seen_at is None or NOW - facts.seen_at > STALE_S
+
+
+@examples(150)
+@given(_FACTS)
+def test_a_job_that_may_wait_on_is_in_doubt(facts: Facts) -> None:
+    """HEAppE shows jobs as failed that wait on, and cancels them no more."""
+    waits = replace(facts, state=J.FAILED, running_at=None, answered_at=None, exit_code=None)
+    found = interpret(replace(waits, stopping=False, deleted=False))
+    assert found.doubt or found.observation.state is S.UNKNOWN
+    assert found.observation.state is S.UNKNOWN or facts.confirmed
 
 
 @examples(150)

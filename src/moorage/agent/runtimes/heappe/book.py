@@ -11,7 +11,14 @@ import structlog
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.interpretation import Doubt, Interpretation, cancel_due, interpret
+from moorage.agent.runtimes.heappe.interpretation import (
+    DOUBT_S,
+    SETTLE_S,
+    Doubt,
+    Interpretation,
+    cancel_due,
+    interpret,
+)
 from moorage.agent.runtimes.heappe.listing import JobListing, Seen, kernel_of
 from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
@@ -227,7 +234,9 @@ class JobBook:
         if seen is None:
             return
         try:
-            if seen.job.state in ENDED and not job.end_read and not await self._read_end(job, seen):
+            if seen.job.state not in ENDED:
+                job.ended_at, job.was_silent = None, False
+            elif not job.end_read and not await self._read_end(job, seen):
                 return
             job.seen = seen
             await self._note(job, seen)
@@ -254,18 +263,26 @@ class JobBook:
             await self._save(job, record)
 
     async def _read_end(self, job: TrackedJob, seen: Seen) -> bool:
-        """The exit code, which the job writes itself. False: ask again."""
+        """The exit code, which the job writes itself. False: ask again, and nothing has changed."""
+        now, is_answered = self._clock.monotonic(), True
         job.attempts += 1
+        job.ended_at = now if job.ended_at is None else job.ended_at
         try:
             told = await progress_of(self._client, job)
         except HeappeFailed:
             if job.attempts < _END_ATTEMPTS:
                 return False
-            told = Told()
+            told, is_answered = Told(), False
+        if _may_run(job, seen, told, now, is_answered):
+            if (told.ours or told.port) and not job.record.running_at:
+                log.warning("a job that its site shows as ended has begun", job=job.record.name)
+                job.begun_late = True
+                await self._save(job, replace(job.record, running_at=seen.at))
+            return True
         job.end_read = True
         # Our program writes how the kernel ended, unless it was killed as well.
         code = _KILLED if told.ours and told.exit_code is None and job.record.stopping else told.exit_code
-        if code is not None or told.terminated:
+        if code is not None or told.terminated or told.ours or told.port:
             known = replace(job.record, exit_code=code, terminated=told.terminated)
             known = replace(known, running_at=known.running_at or seen.at, ended_at=seen.at)
             await self._save(job, known)
@@ -377,3 +394,26 @@ class JobBook:
         for job in jobs:
             if shown(self.interpret(job).observation) != job.last:
                 job.changed.set()
+
+
+def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, is_answered: bool) -> bool:
+    """Whether a job that the site shows as ended may wait on, or has begun since. ``told``: what it has
+    written; ``is_answered``: that could be read."""
+    record = job.record
+    if (
+        seen.job.state is JobState.FINISHED
+        or record.stopping
+        or told.exit_code is not None
+        or told.terminated
+    ):
+        return False
+    if job.begun_late:
+        return True
+    if record.running_at or seen.job.task.nodes:
+        return False
+    if told.ours or told.port:
+        # A model is of no use: the site opens no way to it.
+        return job.was_silent and not record.serves
+    job.was_silent = job.was_silent or is_answered
+    assert job.ended_at is not None
+    return now - job.ended_at < (SETTLE_S if is_answered else DOUBT_S)

@@ -26,6 +26,9 @@ PROBE_S = 300.0
 DOUBT_S, SERVING_DOUBT_S = 600.0, 60.0
 # A job that was created and certainly never submitted: whoever created it has gone.
 UNSUBMITTED_S = 60.0
+# An end that shows before the job was seen running is believed if the job itself still says nothing after
+# this time, and after ``DOUBT_S`` if it cannot be asked.
+SETTLE_S = 120.0
 # A cancel that had no effect is repeated after this time.
 CANCEL_AGAIN_S = 60.0
 # Offsets of time zones are multiples of this.
@@ -36,6 +39,8 @@ _FOLLOWED = "it is followed for as long as it answers"
 _WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
 _WALLTIME_OVER = "its walltime is over"
 _NOT_CANCELLED = "HEAppE cancels no job that it does not show as submitted"
+_LOOKED_AT = "it is looked at for a while before the end is believed"
+_DELETED = f"{_NOT_CANCELLED}; its files are deleted, so that it finds nothing to run"
 _QUEUED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.WAITING_FOR_ACCOUNT})
 _SUBMITTED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING})
 
@@ -52,8 +57,9 @@ class Facts:
     ``silent_at``: the last request or probe that reached the engine, and that certainly did not. ``gone_at``:
     since when its way is gone, and ``gone_why``. ``exit_code``: as the job wrote it; ``terminated``: it wrote
     that it had got SIGTERM; ``ended_at``: when that was first read.
-    ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed. ``serves``: a
-    model.
+    ``confirmed``: what the job itself says was looked for long enough since the database shows its end.
+    ``begun_late``: its program has begun since then. ``stopping``: we cancelled it. ``deleted``: we deleted
+    it, and that was confirmed. ``serves``: a model.
     """
 
     now: float
@@ -74,6 +80,8 @@ class Facts:
     exit_code: int | None = None
     ended_at: float | None = None
     terminated: bool = False
+    confirmed: bool = False
+    begun_late: bool = False
     stopping: bool = False
     deleted: bool = False
     serves: bool = False
@@ -203,8 +211,7 @@ def cancel_due(last: tuple[JobState, float] | None, state: JobState, now: float)
 def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
     """FAILED or CANCELED. A cancelled job reads either; a job that runs may read both."""
     if facts.answers:
-        what = "failed" if facts.state is JobState.FAILED else "cancelled"
-        detail = f"the site shows it as {what}, and its engine answers"
+        detail = f"the site shows it as {_shown(facts.state)}, and its engine answers"
         return Interpretation(
             RuntimeObservation(ObservedState.UNKNOWN, detail=detail), Doubt(detail, _FOLLOWED, ends_at or 0.0)
         )
@@ -213,9 +220,11 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
     if ends_at is not None and facts.now >= ends_at - LAG_S:
         return Interpretation(_ended_by_walltime())
     if facts.running_at is None:
-        detail = f"the job ended before it was seen running: {facts.reason or facts.state.name}"
-        never = RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail)
-        return Interpretation(never, _guessed(facts))
+        return _failed_in_the_queue(facts)
+    if facts.begun_late:
+        detail = "the site shows it as ended, and its program has begun since then"
+        unknown = RuntimeObservation(ObservedState.UNKNOWN, detail=detail)
+        return Interpretation(unknown, Doubt(detail, "it is followed by what it writes", ends_at or 0.0))
     if facts.state is JobState.CANCELED:
         detail = "the job was cancelled at the site"
         return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail))
@@ -225,14 +234,31 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
     return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), doubt)
 
 
-def _guessed(facts: Facts) -> Doubt | None:
-    """Clusters that call back are not polled: HEAppE guesses that a job has failed that has waited for three
-    times its walltime. It may wait on, and run."""
-    waited_s = 0.0 if facts.created_at is None else facts.now - facts.created_at
-    if facts.created_at is None or facts.state is not JobState.FAILED or waited_s < 3 * facts.walltime_s:
-        return None
-    why = "it waited for three times its walltime, after which sites that call back only guess that it failed"
-    return Doubt(why, _NOT_CANCELLED, facts.created_at + 2 * waited_s + facts.walltime_s)
+def _shown(state: JobState) -> str:
+    return "failed" if state is JobState.FAILED else "cancelled"
+
+
+def _failed_in_the_queue(facts: Facts) -> Interpretation:
+    """HEAppE takes all jobs of a poll for failed whose answer it does not understand, and asks for them no
+    more: they wait on, and run."""
+    why = f"the site shows it as {_shown(facts.state)}, and it was not seen running"
+    waited_s = 0.0 if facts.created_at is None else max(0.0, facts.now - facts.created_at)
+    until = facts.now + waited_s + facts.walltime_s  # if it waits as long again
+    if not facts.confirmed:
+        detail = f"{why}: it may wait on"
+        unknown = RuntimeObservation(ObservedState.UNKNOWN, detail=detail)
+        return Interpretation(unknown, Doubt(why, _LOOKED_AT, until))
+    detail = f"the job ended before it was seen running: {facts.reason or facts.state.name}"
+    never = RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail)
+    if facts.state is not JobState.FAILED:
+        return Interpretation(never)
+    if waited_s >= 3 * facts.walltime_s:
+        # Clusters that call back are not polled.
+        why = (
+            "it waited for three times its walltime, after which sites that call back only guess that it "
+            "failed"
+        )
+    return Interpretation(never, Doubt(why, _DELETED, until))
 
 
 def _exited(facts: Facts, code: int, ends_at: float | None) -> RuntimeObservation:

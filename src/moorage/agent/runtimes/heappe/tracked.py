@@ -34,14 +34,19 @@ Shown = tuple[ObservedState, str, float | None, bool]
 @dataclass(eq=False)
 class TrackedJob:
     """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
-    how often. ``last``: what was last observed of it. ``address``: of its relay. ``removed``: its record is
-    gone, and stays gone; changes under ``writing``, in a thread. ``doubt``: one that what is known of it now
-    does not show. ``cancelled``: its state when it was cancelled last, and when that was."""
+    how often. ``ended_at``: since when the site shows an end, monotonic; ``was_silent``: the job itself said
+    nothing then; ``begun_late``: and has begun since. ``last``: what was last observed of it. ``address``: of
+    its relay. ``removed``: its record is gone, and stays gone; changes under ``writing``, in a thread.
+    ``doubt``: one that what is known of it now does not show. ``cancelled``: its state when it was cancelled
+    last, and when that was."""
 
     record: JobRecord
     seen: Seen | None = None
     end_read: bool = False
     attempts: int = 0
+    ended_at: float | None = None
+    was_silent: bool = False
+    begun_late: bool = False
     keeper: TunnelKeeper | None = None
     relay: Relay | None = None
     address: tuple[str, int] | None = None
@@ -83,6 +88,8 @@ class TrackedJob:
             exit_code=record.exit_code,
             ended_at=record.ended_at or None,
             terminated=record.terminated,
+            confirmed=self.end_read,
+            begun_late=self.begun_late,
             stopping=record.stopping,
             serves=record.serves,
         )
