@@ -46,6 +46,13 @@ MUTATIONS = (
         ("tests/unit/proxy/test_engine_room.py",),
     ),
     Mutation(
+        "an engine that is full in the middle of an Anthropic stream gets as many requests as before",
+        "proxy/core/engine_room.py",
+        """(b'data: {"error"', b"event: error\\n")""",
+        """(b'data: {"error"',)""",
+        ("tests/unit/proxy/test_engine_room.py",),
+    ),
+    Mutation(
         "each of the requests that an engine drops at once halves its bound",
         "proxy/core/engine_room.py",
         "elif now - bound.since < ONCE_S:",

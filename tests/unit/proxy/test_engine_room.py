@@ -19,6 +19,8 @@ from moorage.proxy.core.engine_room import (
     tells_of_no_room,
 )
 
+# At /v1/messages, in the middle of a stream.
+ANTHROPIC = '{"code":500,"message":"Context size has been exceeded.","type":"server_error"}'
 LLAMACPP = '{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
 TGI = '{"error":"Model is overloaded","error_type":"overloaded"}'
 SGLANG = '{"object":"error","message":"The request queue is full.","type":"Service Unavailable","code":503}'
@@ -48,6 +50,8 @@ def test_words_of_engines(status: int, begin: str, is_no_room: bool) -> None:
 
 def test_stream_that_ends_for_want_of_room() -> None:
     assert ends_without_room(f"data: {LLAMACPP}\n\n".encode())
+    assert ends_without_room(f"event: error\ndata: {ANTHROPIC}\n\n".encode())
+    assert not ends_without_room(f"event: content_block_delta\ndata: {ANTHROPIC}\n\n".encode())
     assert not ends_without_room(b'data: {"choices":[{"text":"The request queue is full."}]}\n\n')
 
 

@@ -22,7 +22,9 @@ _WORDS: Final = (
     (503, b"The request queue is full."),  # SGLang: --max-queued-requests
     (503, b"The request is aborted by a higher priority request."),  # SGLang, by priority in a full queue
 )
-_EVENT: Final = b'data: {"error"'
+# Of an error in a stream, in OpenAI's and in Anthropic's format. In text their line ends and quotes are
+# escaped.
+_EVENTS: Final = (b'data: {"error"', b"event: error\n")
 # Refusals within this time are one: the engine drops all at once.
 ONCE_S = 1.0
 # A replica that refused gets nothing for so long, then for twice as long: others may send to it, too.
@@ -40,7 +42,8 @@ def tells_of_no_room(status: int, begin: bytes) -> bool:
 
 def ends_without_room(tail: bytes) -> bool:
     """Return whether a stream ended because its engine had no room any more. ``tail``: its last bytes."""
-    return _EVENT in tail and any(words in tail for _, words in _WORDS)
+    is_error = any(event in tail for event in _EVENTS)
+    return is_error and any(words in tail for _, words in _WORDS)
 
 
 class _Bound:
