@@ -83,9 +83,23 @@ MUTATIONS = (
     Mutation(
         "a connection with a second answer is used again",
         f"{PLANE}/upstream.py",
-        "            elif surplus or not head.keeps_alive or transport.get_write_buffer_size():",
-        "            elif not head.keeps_alive or transport.get_write_buffer_size():",
+        '        elif data[left:].strip(b"\\r\\n"):',
+        "        elif False:",
         _tests("test_bad_replicas", "sends_more"),
+    ),
+    Mutation(
+        "a second answer behind the end of chunks is not told to the client of the first",
+        f"{PLANE}/upstream.py",
+        "        if chunks.has_surplus:",
+        "        if False:",
+        _tests("test_bad_replicas", "sends_more"),
+    ),
+    Mutation(
+        "a second answer of an app is not told to the client of the first",
+        "common/http/exclusive.py",
+        '(aiohttp.ClientPayloadError("it sends a second response"), is_ended=True)',
+        '(aiohttp.ClientPayloadError("it sends a second response"))',
+        _tests("test_hostile_responses", "hostile_app"),
     ),
     Mutation(
         "a connection is used again before the body was sent",

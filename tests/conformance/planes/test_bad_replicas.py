@@ -235,6 +235,32 @@ async def test_sends_more_than_its_response(plane: MakePlane, late: bytes, at_on
             assert sum(request.visit == 0 for request in bad.requests) == 1, "the connection is given up"
 
 
+@pytest.mark.parametrize("surplus", [STOLEN, b"\x00bad"], ids=["response", "garbage"])
+async def test_sends_more_behind_the_end_of_a_response_that_has_begun(
+    plane: MakePlane, surplus: bytes
+) -> None:
+    """Its client is told, too: who put the end there, and what belongs to whom, is in doubt."""
+
+    def script(begin: bytes, end: bytes) -> Script:
+        async def more(visit: Visit) -> None:
+            await visit.request()
+            await visit.send(begin)
+            await asyncio.sleep(0.05)
+            await visit.send(end + surplus)
+            await visit.left()
+
+        return first(more)
+
+    async with serving_one(plane, script(SSE + chunk(ONE), LAST_CHUNK)) as (served, _):
+        assert_interrupted((await served.ask(STREAM)).body, ONE)
+        assert (await served.ask()).status == 200
+    for begin, end in ((CHUNKED + chunk(b"half"), LAST_CHUNK), (LENGTH + b"half", b" of 12 b")):
+        async with serving_one(plane, script(begin, end)) as (served, _):
+            with pytest.raises(Incomplete):
+                await served.ask()
+            assert (await served.ask()).status == 200
+
+
 async def left_or_late(replica: Replica) -> None:
     """Wait until the plane has given up the connection, as most bytes that it did not ask for make it do, or
     for as long as such bytes may be under way."""

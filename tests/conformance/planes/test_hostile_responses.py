@@ -27,12 +27,15 @@ SWITCH = b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"
 STOLEN = b"HTTP/1.1 200 OK\r\nX-Stolen: 1\r\nContent-Length: 6\r\n\r\nstolen"
+NO_BODY = b"HTTP/1.1 204 No Content\r\n\r\n"
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 SECOND = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond"
 
 
 @dataclass(frozen=True)
 class Case:
-    """``late``: sent when the first response has been read. ``status``: what the first client gets."""
+    """``late``: sent when the first response has been read. ``status``: what the first client gets, 502:
+    that, or the answer to a second try."""
 
     name: str
     response: bytes
@@ -46,9 +49,15 @@ CASES = (
     Case("late bytes that are no HTTP", OK, b"\x00\xff garbage"),
     Case("late unasked 101", OK, SWITCH),
     Case("late 100", OK, b"HTTP/1.1 100 Continue\r\n\r\n"),
-    Case("second response at once", OK + STOLEN),
+    Case("second response at once", OK + STOLEN, b"", 502),
+    Case("second response at once after chunks", b"HTTP/1.1 200 OK\r\n" + CHUNKED + STOLEN, b"", 502),
+    Case("second response at once after no body", NO_BODY + STOLEN, b"", 502),
+    Case("second response at once after a length of 0", EMPTY + STOLEN, b"", 502),
+    Case("bytes that are no HTTP at once", OK + b"\x00\xff garbage", b"", 502),
+    Case("bytes that are no HTTP at once after chunks", b"HTTP/1.1 200 OK\r\n" + CHUNKED + b"\x00", b"", 502),
+    Case("empty line at once", OK + b"\r\n", STOLEN),
     Case("response after a chunked one", b"HTTP/1.1 200 OK\r\n" + CHUNKED, STOLEN),
-    Case("response after one without a body", b"HTTP/1.1 204 No Content\r\n\r\n", STOLEN, 204),
+    Case("response after one without a body", NO_BODY, STOLEN, 204),
     Case("body of one without a body", b"HTTP/1.1 204 No\r\nContent-Length: 6\r\n\r\n", b"stolen", 204),
     Case("unasked 101", SWITCH, STOLEN, 502),
     Case("status 000", b"HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n", b"", 502),

@@ -2,7 +2,8 @@
 
 A server may send more than it was asked for: a second response, a response before any request, an upgrade
 that nobody wanted, a status that does not exist. aiohttp keeps such bytes for the next request on the
-connection, which may be another client's. Here the connection is closed instead.
+connection, which may be another client's. Here the connection is closed instead; and what follows a response
+in one read with its end breaks that response, too: where it ends is in doubt.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpVersion10, HttpVersion11
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 # Interim responses (1xx) before a response.
 _MAX_INTERIM = 16
@@ -34,16 +35,26 @@ class ExclusiveConnector(aiohttp.TCPConnector):
         self._factory = partial(make, loop=self._loop, allow_upgrade=allow_upgrade)
 
 
+async def read_some(body: StreamReader) -> bytes:
+    """The next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a broken one, also
+    if it broke behind its end: aiohttp gives that to whoever waits for the last piece as if it was good."""
+    piece = await body.readany()
+    if body.is_eof() and (error := body.exception()) is not None:
+        raise error
+    return piece
+
+
 class _ExclusiveProtocol(ResponseHandler):
     def __init__(self, loop: Any, allow_upgrade: bool) -> None:
         super().__init__(loop)
         self._allow_upgrade = allow_upgrade
         self._is_awaited = False
         self._interim = 0
+        self._body: StreamReader | None = None
 
     def set_response_params(self, **params: Any) -> None:
         """A request begins."""
-        self._is_awaited, self._interim = True, 0
+        self._is_awaited, self._interim, self._body = True, 0, None
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
@@ -52,7 +63,8 @@ class _ExclusiveProtocol(ResponseHandler):
             return
         super().data_received(data)
         if (error := self.exception()) is not None:
-            self._interrupt(error)
+            # Without data, aiohttp goes on with what it held back: the error is of the connection, and later.
+            self._interrupt(error, is_ended=bool(data))
         elif self._is_awaited:
             self._reschedule_timeout()  # aiohttp ends its timeout with a 1xx
 
@@ -61,11 +73,16 @@ class _ExclusiveProtocol(ResponseHandler):
             self._interrupt(exc)
         super().connection_lost(exc)
 
-    def _interrupt(self, error: BaseException) -> None:
-        """Tell the reader of the body: aiohttp takes a reset for its end where it has no length, and tells
-        nobody when a chunk is malformed."""
-        body = self._payload
-        if isinstance(body, StreamReader) and not body.is_eof() and body.exception() is None:
+    def _interrupt(self, error: BaseException, *, is_ended: bool = False) -> None:
+        """Tell the reader of the response: aiohttp takes a reset for its end where it has no length, and
+        tells nobody when a chunk is malformed. ``is_ended``: also if the body has just come to its end."""
+        if is_ended and self._buffer:  # nobody has read its head
+            self._buffer.clear()
+            self.set_exception(error)
+        body = self._body
+        if body is None or body is EMPTY_PAYLOAD or body.exception() is not None:
+            return
+        if is_ended or not body.is_eof():
             body.set_exception(aiohttp.ClientPayloadError(f"the response broke off: {error!r}"))
 
     def _is_complete(self) -> bool:
@@ -77,6 +94,7 @@ class _ExclusiveProtocol(ResponseHandler):
         status = message.code
         if not self._is_awaited:
             self._refuse()
+            self._interrupt(aiohttp.ClientPayloadError("it sends a second response"), is_ended=True)
             return
         is_http1 = message.version in (HttpVersion10, HttpVersion11)
         if not (is_http1 and 100 <= status <= 999) or (status == 101 and not self._allow_upgrade):
@@ -89,6 +107,7 @@ class _ExclusiveProtocol(ResponseHandler):
             self._refuse()
             self.set_exception(HttpProcessingError(code=502, message="interim responses without an end"))
             return
+        self._body = data[1]
         super().feed_data(data, size)
 
     def _refuse(self) -> None:

@@ -15,6 +15,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.client_address import TrustedProxies
+from moorage.common.http.exclusive import read_some
 from moorage.common.http.server import Limits, read_in_time
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
@@ -304,7 +305,7 @@ async def _relay(
     await response.prepare(request)
     while True:
         try:
-            chunk = await app_response.content.readany()
+            chunk = await read_some(app_response.content)
         except aiohttp.ClientError:
             abort_connection(request, response)
             return response

@@ -20,6 +20,7 @@ from moorage.proxy.planes.providers import Providers, pool_address
 _MAX_INTERIM = 16
 _BEGIN: Final = b"HTTP/"
 _END: Final = b"\r\n\r\n"
+_SURPLUS: Final = "it sends more than its response"
 
 _IDLE: Final = 0
 _HEAD: Final = 1
@@ -192,8 +193,10 @@ class UpstreamConnection:
             self._deliver(data, False)
         elif left == 0:
             self._deliver(data, True)
+        elif data[left:].strip(b"\r\n"):
+            self._fail(Failure.INTERRUPTED, _SURPLUS)
         else:
-            self._deliver(data[:left], True, surplus=True)
+            self._deliver(data[:left], True)
 
     def _receive_chunks(self, data: bytes) -> None:
         chunks = self._chunks
@@ -203,13 +206,15 @@ class UpstreamConnection:
         except BadChunks as error:
             self._fail(Failure.INTERRUPTED, f"its response is malformed: {error}")
             return
-        if chunks.is_complete:
+        if chunks.has_surplus:
+            self._fail(Failure.INTERRUPTED, _SURPLUS)
+        elif chunks.is_complete:
             self._chunks = None
-            self._deliver(piece, True, surplus=chunks.has_surplus)
+            self._deliver(piece, True)
         elif piece:
             self._deliver(piece, False)
 
-    def _deliver(self, piece: bytes, ended: bool, surplus: bool = False) -> None:
+    def _deliver(self, piece: bytes, ended: bool) -> None:
         requester, head = self._requester, self._head
         assert head is not None
         if requester is None:
@@ -219,7 +224,7 @@ class UpstreamConnection:
             transport = self.transport
             if transport is None:
                 pass
-            elif surplus or not head.keeps_alive or transport.get_write_buffer_size():
+            elif not head.keeps_alive or transport.get_write_buffer_size():
                 transport.abort()  # or it would take the rest of this request for the next one
             else:
                 self.resume()

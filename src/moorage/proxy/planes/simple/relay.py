@@ -9,6 +9,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.exclusive import read_some
 from moorage.proxy.apps import RequestContext, abort_connection, relay_upgrade
 from moorage.proxy.core import headers
 from moorage.proxy.core.commands import Break, Start
@@ -49,7 +50,7 @@ async def relay(
             if context.tail is not None:
                 context.tail = (context.tail + shown[-TAIL_BYTES:])[-TAIL_BYTES:]
         try:
-            piece = await replica.content.readany()
+            piece = await read_some(replica.content)
         except aiohttp.ServerTimeoutError:
             failure = Failure.IDLE_TIMEOUT
             break

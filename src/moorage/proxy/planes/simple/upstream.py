@@ -17,6 +17,7 @@ from yarl import URL
 
 from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.exclusive import read_some
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
 from moorage.proxy.core.admission import BodyRequired
@@ -132,7 +133,7 @@ class UpstreamClient:
                     allow_redirects=False,
                     **options,
                 )
-                first_piece = b"" if response.status == 101 else await response.content.readany()
+                first_piece = b"" if response.status == 101 else await read_some(response.content)
             attempt = Attempt(response, first_piece)
             if response.status == 401:
                 log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
