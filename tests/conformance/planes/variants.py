@@ -60,6 +60,7 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
     "test_hostile_responses": (
         Seam((SIMPLE,), "aiohttp parses responses; apps meet it in every variant", ("test_hostile_replica",)),
     ),
+    "test_loop_stalls": (Seam((SIMPLE,), "aiohttp parses both sides, and reads bodies in tasks"),),
     "test_fallbacks": (Seam((SIMPLE,), "its own sessions with the addresses and the TLS of providers"),),
     "test_fuzz": (Seam((SIMPLE,), "aiohttp's parsers on both sides"),),
     "test_limits": (Seam((SIMPLE,), "aiohttp's limits, and its own reading of bodies"),),

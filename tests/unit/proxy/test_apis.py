@@ -240,6 +240,7 @@ def form(*parts: tuple[str, bytes], boundary: str = "b-1") -> bytes:
 
 
 FILE = ('name="file"; filename="a.wav"', b"RIFF\r\n\r\n--b-\x00\xff")
+NAMED_FILE = b'Content-Disposition: form-data; name="file"'
 FORM_TYPE = "multipart/form-data; boundary=b-1"
 
 
@@ -264,6 +265,23 @@ def test_model_of_a_form(body: bytes, expected: str) -> None:
         assert outcome.model + (" stream" if outcome.document["stream"] else "") == expected
     else:
         assert str(outcome.status) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "refusal"),
+    [
+        (b"X-A: 1\r\n" * 16, "more than 16 lines"),
+        (b"X-A: " + b"a" * 4096 + b"\r\n", "exceeds 4096 bytes"),
+        (NAMED_FILE + b"; a" * 17 + b"\r\n\r\n\r\n--b-1\r\n", "16 parameters"),
+    ],
+    ids=["lines", "bytes", "parameters"],
+)
+def test_head_of_a_part_is_bounded(part: bytes, refusal: str) -> None:
+    head, whole = b"--b-1\r\n", form(('name="model"', b"on-vllm"))
+    with pytest.raises(ValueError, match=refusal):
+        text_fields(whole.replace(head, head + part, 1), FORM_TYPE)
+    with pytest.raises(ValueError, match="Content-Type has more than 16 parameters"):
+        text_fields(whole, FORM_TYPE + "; a" * 17)
 
 
 @given(st.binary(max_size=300) | st.binary(max_size=40).map(lambda tail: form(FILE)[:-8] + tail), st.text())

@@ -12,6 +12,7 @@ from tests.examples import examples
 from moorage.common.link.messages import ModelRoute, RouteTable
 from moorage.proxy.core import admission
 from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.routes import IndexedTable, newest_table
 
 NAMES = ("tiny", "other/model", "Ж", 'a"b\\c', "\ud83d\ude00")
@@ -88,7 +89,17 @@ def plainly(body: bytes) -> str | None:
 
 
 def found_in(body: bytes) -> str | None:
-    outcome = admission.admit_body(admission.BodyRequired("/v1/completions"), body, TABLE)
+    """Whether it is read at once or in slices."""
+    large = LargeBody(body)
+    while large.read_on():
+        pass
+    head = admission.BodyRequired("/v1/completions")
+    found = [found_by(admission.admit_body(head, body, TABLE, how)) for how in (None, large)]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def found_by(outcome: ErrorResponse | admission.Forward) -> str | None:
     if isinstance(outcome, ErrorResponse):
         assert outcome.status in (400, 404)
         json.loads(outcome.body())  # whatever it quotes of the body

@@ -54,6 +54,14 @@ def test_answer_in_pieces(places: list[int], members: list[bytes]) -> None:
     assert not unpacker.is_lost
 
 
+def test_many_members_in_one_piece_are_not_read() -> None:
+    unpacker = Unpacker("gzip")
+    assert unpacker.feed(gzip.compress(b"a") * 60) == b"a" * 60
+    assert not unpacker.is_lost
+    unpacker.feed(gzip.compress(b"a") * 10_000)
+    assert unpacker.is_lost
+
+
 @pytest.mark.parametrize("coding", ["gzip", "X-GZIP "])
 def test_tokens_of_a_compressed_answer(coding: str) -> None:
     meter = PackedMeter(coding, is_stream=False)

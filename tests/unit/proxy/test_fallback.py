@@ -12,6 +12,7 @@ from tests.examples import examples
 
 from moorage.proxy.core.body_model import with_model
 from moorage.proxy.core.commands import Start
+from moorage.proxy.core.request_body import LargeBody
 
 SENT = ("request > read", "body > send a")
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
@@ -215,7 +216,11 @@ def test_only_the_model_changes(
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
         document = json.loads(text)
+    large = LargeBody(text.encode())
+    while large.read_on():
+        pass
     changed = with_model(text.encode(), "", new)
+    assert changed == with_model(text.encode(), "", new, large.model_span)
     assert changed is not None
     assert json.loads(changed) == document | {"model": new}
     # Every byte around it stays: put back, the body is the old one.

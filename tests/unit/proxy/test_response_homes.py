@@ -131,6 +131,29 @@ def test_id_in_an_answer(answer: bytes, is_stream: bool, expected: list[tuple[st
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_stream", "is_read"),
+    [
+        (b'{"x":[' + b"[1,2],{}," * 100_000 + b'1],"id":"resp_1"}', False, True),
+        (b'{"x":[' + b"[[[[[1]]]]]," * 10_000 + b'1],"id":"resp_1"}', False, False),
+        (b"\n" * 900 + EVENTS, True, True),
+        (b"\n" * 1100 + EVENTS, True, False),
+        (b"data: 1\n\n" * 600 + EVENTS, True, False),
+        (b'data: {"response":[' + b"[[[[[1]]]]]," * 10_000 + b"1]}\n\n" + EVENTS, True, False),
+        (b'data: {"response":{"id":"resp_1","x":"' + b"a" * 300_000 + b'"}}\n\n', True, True),
+        (b'{"x":"' + b"a" * (5 << 20) + b'","id":"resp_1"}', False, False),
+    ],
+)
+def test_answer_that_would_take_long_to_read_is_not_read(
+    answer: bytes, is_stream: bool, is_read: bool
+) -> None:
+    found: list[str] = []
+    reader = ResponseReader(lambda name, ended: found.append(name), is_stream=is_stream)
+    for begin in range(0, len(answer), 65_536):
+        reader.feed(answer[begin : begin + 65_536])
+    assert found == (["resp_1"] if is_read else [])
+
+
 @given(st.binary(max_size=80) | st.just(MADE), st.booleans())
 def test_any_answer_passes(answer: bytes, is_stream: bool) -> None:
     reader = ResponseReader(lambda name, ended: None, is_stream=is_stream)

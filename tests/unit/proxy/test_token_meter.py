@@ -12,7 +12,7 @@ from tests.examples import examples
 
 from moorage.common.link.messages import KeyGrant
 from moorage.proxy.core.priority import priority_of, with_priority
-from moorage.proxy.core.token_meter import TokenMeter, Tokens
+from moorage.proxy.core.token_meter import SessionMeter, TokenMeter, Tokens
 
 CHAT = {"prompt_tokens": 7, "total_tokens": 12, "completion_tokens": 5}
 
@@ -107,3 +107,15 @@ def test_priority_is_spliced(document: dict[str, Any], priority: int):
 def test_priority_of_a_key():
     assert priority_of(None) == priority_of(KeyGrant("x")) == 10
     assert priority_of(KeyGrant("x", priority=0)) == 0
+
+
+def test_messages_of_a_session_are_counted_as_far_as_anybody_states_them():
+    meter = SessionMeter()
+    for _ in range(3):
+        meter.feed(b'{"type":"response.done","usage":{"input_tokens":7,"output_tokens":5}}' * 100)
+    assert meter.estimate(0) == Tokens(2100, 1500)
+    meter.feed(b'"usage":{"usage":{' * 1000 + b'"usage":{"input_tokens":1}')
+    assert meter.estimate(0) == Tokens(2100, 1500), "what is made to take time is not read"
+    meter = SessionMeter()
+    meter.feed(b'"usage":null,' * 200 + b'"usage":{"input_tokens":1}')
+    assert meter.estimate(0) == Tokens(1)

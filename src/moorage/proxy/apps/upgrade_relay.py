@@ -14,6 +14,8 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.proxy.core.limiter import Observer
 
 _BUFFER_LIMIT = 256 * 1024
+# What is observed at a time, before others get their turn: it may be full of tiny frames.
+_OBSERVED_BYTES = 32 * 1024
 
 Farewells = Callable[[bool], bytes]
 """The last bytes for a client, b"" if there are none. The argument: whether the relay was cancelled; if not,
@@ -109,6 +111,12 @@ async def _copy(
 ) -> None:
     try:
         while chunk := await source.read():
-            await sink.write(chunk if observe is None else observe(chunk))
+            if observe is None:
+                await sink.write(chunk)
+                continue
+            for begin in range(0, len(chunk), _OBSERVED_BYTES):
+                if begin:
+                    await asyncio.sleep(0)
+                await sink.write(observe(chunk[begin : begin + _OBSERVED_BYTES]))
     except OSError:
         pass

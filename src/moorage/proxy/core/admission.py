@@ -32,7 +32,15 @@ from moorage.proxy.core.headers import key_in_protocols
 from moorage.proxy.core.member_scan import IS_COMPILED
 from moorage.proxy.core.model_list import list_models, show_model
 from moorage.proxy.core.permit import Permit
-from moorage.proxy.core.request_body import json_type, parse, read_form, read_json, some_members
+from moorage.proxy.core.request_body import (
+    WHOLE_BYTES,
+    LargeBody,
+    json_type,
+    parse,
+    read_form,
+    read_json,
+    some_members,
+)
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
 
@@ -116,9 +124,10 @@ class BodyRequired:
 class Forward:
     """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``. ``members``: those
     of the body that all requests are asked for. ``body``: if there may be others. ``home``: of the stored
-    response that it is about; no other replica has it."""
+    response that it is about; no other replica has it. ``model_span``: where the name of the model is, if
+    that is known (``body_model``)."""
 
-    __slots__ = ("_body", "home", "members", "path", "permit")
+    __slots__ = ("_body", "home", "members", "model_span", "path", "permit")
 
     def __init__(
         self,
@@ -129,10 +138,11 @@ class Forward:
         body: bytes | None = None,
     ) -> None:
         self.permit, self.path, self.members, self.home, self._body = permit, path, members, home, body
+        self.model_span: tuple[int, int] | None = None
 
     @property
     def document(self) -> Mapping[str, object]:
-        """The body, parsed."""
+        """The body, parsed; of a large one, the members that anybody asks for."""
         if (body := self._body) is not None:
             self._body, document = None, parse(body)
             assert isinstance(document, dict)
@@ -222,14 +232,27 @@ def _admit_realtime(
     return BodyRequired(path, key, project, method=method, upgrades=True, model=names[0])
 
 
-def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorResponse | Forward:
-    """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept."""
+def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
+    """None if the body can be read at once, or is not read at all."""
+    if len(body) <= WHOLE_BYTES:
+        return None
+    api = APIS.get(head.path)
+    return None if head.model or api is None or api.in_form else LargeBody(body)
+
+
+def admit_body(
+    head: BodyRequired, body: bytes, table: IndexedTable, large: LargeBody | None = None
+) -> ErrorResponse | Forward:
+    """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept.
+    ``large``: what was read of it already."""
     document: ErrorResponse | Mapping[str, object] | None = None
     more: bytes | None = None
     if head.model:
         document = {"model": head.model}
     elif APIS[head.path].in_form:
         document = read_form(body, head.content_type)
+    elif large is not None:
+        document = large.document(names_another=head.path == RESPONSES)
     else:
         if IS_COMPILED and head.path != RESPONSES:
             document = some_members(body)
@@ -248,7 +271,10 @@ def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorRes
         if isinstance(found, ErrorResponse):
             return found
         permit = found
-    return Forward(permit, head.path, document, body=more)
+    forward = Forward(permit, head.path, document, body=more)
+    if large is not None:
+        forward.model_span = large.model_span
+    return forward
 
 
 def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse | Permit:

@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import json
+from json import detect_encoding
+from typing import Final
 
+from moorage.proxy.core.body_reader import BodyReader
 from moorage.proxy.core.forms import field_span
-from moorage.proxy.core.json_scan import scan
 
-_SPACE = " \t\r\n"
+_NAMES: Final = frozenset({"model"})
 
 
-def with_model(body: bytes, content_type: str, model: str) -> bytes | None:
+def with_model(
+    body: bytes, content_type: str, model: str, span: tuple[int, int] | None = None
+) -> bytes | None:
     """``body`` with another ``model``. It has been admitted, so it is an object or a form with one of them.
-    ``content_type``: of a form, else "". None: it is not UTF-8, so nothing is replaced."""
+    ``content_type``: of a form, else "". ``span``: of the value, in characters, if it is known. None: it is
+    not UTF-8, so nothing is replaced."""
     if content_type:
         begin, end = field_span(body, content_type, "model")
         return body[:begin] + model.encode() + body[end:]
+    if not detect_encoding(body).startswith("utf-8"):
+        return None
     try:
-        text = body.decode()
+        text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
-    begin, end = _span(text)
+    begin, end = _span(body) if span is None else span
     return f"{text[:begin]}{json.dumps(model)}{text[end:]}".encode()
 
 
-def _span(text: str) -> tuple[int, int]:
+def _span(body: bytes) -> tuple[int, int]:
     """Where the value of ``model`` is in the outermost object."""
-    at = _skip(text, text.index("{") + 1)
-    while text[at] != "}":
-        name, at = scan(text, at)
-        begin = _skip(text, _skip(text, at) + 1)
-        _, end = scan(text, begin)
-        if name == "model":
-            return begin, end
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-    raise AssertionError("an admitted body names its model")
-
-
-def _skip(text: str, at: int) -> int:
-    while text[at] in _SPACE:
-        at += 1
-    return at
+    reader = BodyReader(_NAMES)
+    reader.feed(body)
+    return reader.model_span

@@ -16,6 +16,8 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 # Bytes of a decompressed piece: some milliseconds of work. Answers of models compress to a tenth, seldom to
 # a thirtieth; what exceeds this was made to.
 _PIECE, _RATIO = 1 << 20, 32
+# Members of one piece: a compressor writes one, or one for each of its own pieces.
+_MOST_MEMBERS: Final = 64
 
 
 def offered(accepted: str) -> str:
@@ -60,10 +62,11 @@ class Unpacker:
         """What ``piece`` adds."""
         if self.is_lost:
             return b""
-        found, room = [], max(_PIECE, _RATIO * len(piece))
+        found, room, members = [], max(_PIECE, _RATIO * len(piece)), 0
         while piece and not self.is_lost:
             if self._gzip.eof:
                 self._gzip = zlib.decompressobj(_GZIP)
+                members += 1
             try:
                 part = self._gzip.decompress(piece, room)
             except zlib.error:
@@ -72,5 +75,5 @@ class Unpacker:
             found.append(part)
             room -= len(part)
             piece = self._gzip.unused_data
-            self.is_lost = bool(self._gzip.unconsumed_tail) or room <= 0
+            self.is_lost = bool(self._gzip.unconsumed_tail) or room <= 0 or members > _MOST_MEMBERS
         return b"".join(found)

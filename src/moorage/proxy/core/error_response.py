@@ -142,6 +142,11 @@ def body_too_large(limit: int) -> ErrorResponse:
     )
 
 
+def too_intricate() -> ErrorResponse:
+    message = "The body has too many small values within others. Send fewer of them in one request."
+    return ErrorResponse(413, INVALID, "request_too_large", message)
+
+
 def unsupported_encoding(encoding: str) -> ErrorResponse:
     message = f"Content-Encoding {_shorten(encoding)!r} is not supported. Send uncompressed JSON."
     return ErrorResponse(415, INVALID, "unsupported_content_encoding", message)

@@ -96,7 +96,10 @@ class FallbackChain:
             if missing_in_engine(head, found) is not None:
                 return None
             route, target = found, pick(fallback.model)
-        if target is None or (body := with_model(self._body, head.content_type, fallback.model)) is None:
+        if target is None:
+            return None
+        span = self.forward.model_span
+        if (body := with_model(self._body, head.content_type, fallback.model, span)) is None:
             return None
         return Hop(fallback.model, route, target, path, body)
 

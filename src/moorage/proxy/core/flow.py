@@ -24,7 +24,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
-from moorage.proxy.core.admission import BodyRequired, LocalResponse
+from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body
 from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
 from moorage.proxy.core.commands import READ_BODY, Break, Command, Hold, Send, Start
@@ -35,6 +35,7 @@ from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
 from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
+from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.retry import BUSY, DEATHS, Failure, is_error_event, should_retry, tells_of_death
@@ -137,11 +138,16 @@ class RequestFlow:
         """The request cannot be read, or cannot be served because of an error of the proxy."""
         return self._answer(error, now)
 
-    def body(self, body: bytes, now: float) -> Command:
-        """The body is complete."""
+    def large(self, body: bytes) -> LargeBody | None:
+        """The body is complete, and to be read in slices before ``body``. None: it need not be."""
+        assert self.admitted is not None
+        return large_body(self.admitted, body)
+
+    def body(self, body: bytes, now: float, large: LargeBody | None = None) -> Command:
+        """The body is complete, and ``large`` has read it if it is large."""
         assert self.admitted is not None
         self._waited_s += now - self._asked_at
-        forward = self._router.admit_body(self.admitted, body, now)
+        forward = self._router.admit_body(self.admitted, body, now, large)
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
         permit = forward.permit

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from email.message import Message
 
 _MAX_FIELDS, _MAX_VALUE = 64, 4096
+# Of the head of a part; and of a header, for each of which ``email`` reads it once more.
+_MAX_HEAD, _MAX_LINES, _MAX_PARAMETERS = 4096, 16, 16
 
 
 def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
@@ -30,6 +32,8 @@ def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]
         begin, end = body.find(b"\r\n\r\n", at), body.find(b"\r\n" + delimiter, at)
         if not at <= begin < end:
             raise ValueError("a part of the form is malformed")
+        if begin - at > _MAX_HEAD:
+            raise ValueError(f"the head of a part exceeds {_MAX_HEAD} bytes")
         disposition = _disposition(body[at:begin])
         name = _parameter("Content-Disposition", disposition, "name")
         is_file = _parameter("Content-Disposition", disposition, "filename") is not None
@@ -43,9 +47,12 @@ def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]
 
 
 def _disposition(head: bytes) -> str:
+    lines = head.decode("latin-1").split("\r\n")
+    if len(lines) > _MAX_LINES:
+        raise ValueError(f"the head of a part has more than {_MAX_LINES} lines")
     found = [
         value.strip()
-        for name, _, value in (line.partition(":") for line in head.decode("latin-1").split("\r\n"))
+        for name, _, value in (line.partition(":") for line in lines)
         if name.strip().lower() == "content-disposition"
     ]
     if len(found) != 1:
@@ -54,6 +61,8 @@ def _disposition(head: bytes) -> str:
 
 
 def _parameter(header: str, value: str, name: str) -> str | None:
+    if value.count(";") > _MAX_PARAMETERS:
+        raise ValueError(f"{header} has more than {_MAX_PARAMETERS} parameters")
     message = Message()
     message[header] = value
     found = message.get_param(name, header=header)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from moorage.proxy.core import error_response
+from moorage.proxy.core.body_reader import BodyReader, TooIntricate
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.forms import text_fields
 from moorage.proxy.core.json_scan import scan
@@ -19,6 +20,62 @@ MEMBERS: Final = {
         "previous_response_id",
     )
 }  # fmt: skip
+
+# Of large bodies, all that anything here asks for.
+_ASKED: Final = frozenset(MEMBERS.values()) | {
+    "background", "input", "instructions", "messages", "prompt", "store", "system",
+}  # fmt: skip
+_ONCE: Final = frozenset({"model", "previous_response_id"})
+_TOO_DEEP: Final = "it is nested too deeply"
+_TYPES: Final = {
+    "{": "an object", "[": "an array", '"': "a string", "t": "a boolean", "f": "a boolean", "n": "null",
+}  # fmt: skip
+_MODEL: Final = frozenset({"model"})
+WHOLE_BYTES: Final = 65_536
+"""A larger body is read in slices, a smaller one at once: that takes a few milliseconds, whatever it is."""
+SLICE_BYTES: Final = 16_384
+# Some tenths of a second. What is flat takes some hundreds, however large; a chat of a megabyte, thousands.
+_MOST_STEPS: Final = 200_000
+
+
+class LargeBody:
+    """A body of JSON that is read a slice at a time, so that others get their turns."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = body, 0
+        self._reader = BodyReader(_ASKED, _MOST_STEPS)
+        self._error: ErrorResponse | None = None
+
+    @property
+    def model_span(self) -> tuple[int, int]:
+        return self._reader.model_span
+
+    def read_on(self) -> bool:
+        """Read one slice. Returns whether there are more."""
+        reader, begin = self._reader, self._at
+        self._at = begin + SLICE_BYTES
+        is_last = self._at >= len(self._body)
+        try:
+            reader.feed(self._body[begin : self._at])
+            if is_last:
+                reader.end()
+        except RecursionError:
+            self._error = error_response.malformed_json(_TOO_DEEP)
+        except TooIntricate:
+            self._error = error_response.too_intricate()
+        except ValueError as error:
+            self._error = error_response.malformed_json(str(error))
+        return not is_last and self._error is None
+
+    def document(self, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
+        """As ``read_json``, of what was read: large values are cut short."""
+        reader = self._reader
+        if self._error is not None:
+            return self._error
+        if reader.begin != "{":
+            return error_response.not_an_object(_TYPES.get(reader.begin, "a number"))
+        repeated = reader.repeated & (_ONCE if names_another else _MODEL)
+        return error_response.ambiguous_model() if repeated else reader.members
 
 
 def some_members(body: bytes) -> Mapping[str, object] | None:
@@ -44,7 +101,7 @@ def read_json(body: bytes, *, names_another: bool = False) -> ErrorResponse | Ma
             is_suspect = body.count(b'"previous_response_id"') > 1 or b"\\u00" in body
         is_ambiguous = is_suspect and _is_ambiguous(body)
     except RecursionError:
-        return error_response.malformed_json("it is nested too deeply")
+        return error_response.malformed_json(_TOO_DEEP)
     except ValueError as error:
         return error_response.malformed_json(str(error) if body else "it is empty")
     if not isinstance(document, dict):
@@ -74,19 +131,13 @@ def parse(body: bytes) -> object:
     return document if end == len(text) else json.loads(body)
 
 
-class _Ambiguous(dict[str, object]):
-    """A JSON object with more than one `model`, or more than one `previous_response_id`."""
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    names = [name for name, _ in pairs]
-    is_ambiguous = names.count("model") > 1 or names.count("previous_response_id") > 1
-    return (_Ambiguous if is_ambiguous else dict)(pairs)
-
-
 def _is_ambiguous(body: bytes) -> bool:
-    """Whether the outermost object is: the replica might take another value than the proxy."""
-    return isinstance(json.loads(body, object_pairs_hook=_object), _Ambiguous)
+    """Whether an object has more than one `model`, or more than one `previous_response_id`: the replica might
+    take another value than the proxy."""
+    reader = BodyReader(_ONCE)
+    reader.feed(body)
+    reader.end()
+    return bool(reader.repeated)
 
 
 def json_type(value: object) -> str:

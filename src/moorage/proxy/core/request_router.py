@@ -25,6 +25,7 @@ from moorage.proxy.core.engine_room import EngineRoom
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
+from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.result_news import ANSWERED, GONE, ResultNews
 from moorage.proxy.core.result_news import FAILED as FAILED_THERE
@@ -140,13 +141,15 @@ class RequestRouter:
             return None
         return stale_credentials(self.credentials.age_s(now))
 
-    def admit_body(self, head: BodyRequired, body: bytes, now: float) -> ErrorResponse | Forward:
+    def admit_body(
+        self, head: BodyRequired, body: bytes, now: float, large: LargeBody | None = None
+    ) -> ErrorResponse | Forward:
         table = self.table
         if table is None:
             return no_table()
         if head.response_id:
             return admission.admit_stored(head, self._find_home(head.response_id, head, now), table)
-        forward = admission.admit_body(head, body, table)
+        forward = admission.admit_body(head, body, table, large)
         if isinstance(forward, ErrorResponse) or (previous := admission.previous_response(forward)) is None:
             return forward
         if isinstance(previous, ErrorResponse):

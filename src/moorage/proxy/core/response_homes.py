@@ -12,13 +12,13 @@ forgets the response that was made longest ago, and all are forgotten after ``KE
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
 from moorage.common.link.messages import KeyGrant
 from moorage.common.model.ids import KernelId
+from moorage.proxy.core.body_reader import BodyReader, TooIntricate
 from moorage.proxy.core.limit_ledger import Lock, unlocked
 
 KEPT_S = 24 * 3600
@@ -26,6 +26,9 @@ KEPT_S = 24 * 3600
 _SLOT = Struct("<16s16sd?215p")
 _WAYS, _LONGEST = 8, 214
 _NOBODY, _MAX_ANSWER = bytes(16), 4 * 1024 * 1024
+# Of an answer in which its id is sought: what an engine sends takes some hundreds.
+_MOST_STEPS, _MOST_LINES = 8000, 1000
+_OF_ANSWER, _OF_EVENT, _DATA = frozenset({"id", "status"}), frozenset({"response"}), b"data:"
 _ENDED = frozenset({"completed", "failed", "cancelled", "incomplete"})
 _ENDS = (b"response.completed", b"response.failed", b"response.incomplete")  # events
 
@@ -116,38 +119,70 @@ class ResponseReader:
 
     def __init__(self, found: Callable[[str, bool], None], *, is_stream: bool) -> None:
         self._found, self._is_stream = found, is_stream
-        self._read: bytes | None = b""
+        self._reader: BodyReader | None = BodyReader(_OF_EVENT if is_stream else _OF_ANSWER, _MOST_STEPS)
+        self._bytes_left, self._lines_left = _MAX_ANSWER, _MOST_LINES
+        self._line = b""  # the beginning of one, too short to tell what it is
+        self._is_in_line = self._is_data = self._is_broken = False
         self._id = ""
 
     def feed(self, piece: bytes) -> bytes:
         if self._id:
             if any(end in piece for end in _ENDS):
                 self._found(self._id, True)
-        elif self._read is not None and piece:
-            self._read += piece
+        elif self._reader is not None and piece:
             if self._is_stream:
-                self._read_events()
-            elif piece.rstrip().endswith(b"}"):
-                self._tell(self._read)
-            if self._id or len(self._read) > _MAX_ANSWER:
-                self._read = None
+                self._read_lines(self._line + piece)
+            else:
+                self._read(piece)
+            self._bytes_left -= len(piece)
+            if self._id or self._is_over():
+                self._reader, self._line = None, b""
         return piece
 
-    def _read_events(self) -> None:
-        assert self._read is not None
-        *events, self._read = self._read.replace(b"\r\n", b"\n").split(b"\n\n")
-        for event in events:
-            if self._id:
-                break
-            self._tell(b"".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:")))
+    def _is_over(self) -> bool:
+        is_read = self._is_broken and not self._is_stream
+        return is_read or self._bytes_left < 0 or self._lines_left < 0
 
-    def _tell(self, data: bytes) -> None:
+    def _read_lines(self, data: bytes) -> None:
+        at, size = 0, len(data)
+        while at < size and not self._id and self._lines_left >= 0:
+            if not self._is_in_line:
+                if len(data) - at < len(_DATA) and _DATA.startswith(data[at:]):
+                    break
+                self._lines_left -= 1
+                self._is_in_line, self._is_data = True, data.startswith(_DATA, at)
+                if data[at] in b"\r\n":
+                    self._end_event()
+                elif self._is_data:
+                    at += len(_DATA)
+            end = data.find(b"\n", at) + 1
+            if self._is_data:
+                self._read(data[at : end or size])
+            self._is_in_line, at = not end, end or size
+        self._line = data[at:]
+
+    def _end_event(self) -> None:
+        reader = self._reader
+        assert reader is not None
+        if not self._is_broken and reader.is_complete:
+            self._tell(reader.members.get("response"))
+        self._reader, self._is_broken = BodyReader(_OF_EVENT, reader.steps_left), False
+
+    def _read(self, piece: bytes) -> None:
+        """A piece of the answer, or of the data of an event."""
+        reader = self._reader
+        assert reader is not None
+        if self._is_broken:
+            return
         try:
-            document = json.loads(data)
-        except (ValueError, RecursionError):
-            return  # not all of it, or none
-        if isinstance(document, dict) and self._is_stream:
-            document = document.get("response")
+            reader.feed(piece)
+        except (ValueError, RecursionError, TooIntricate):
+            self._is_broken = True
+            return
+        if reader.is_complete and not self._is_stream:
+            self._tell(reader.members)
+
+    def _tell(self, document: object) -> None:
         if isinstance(document, dict) and isinstance(response_id := document.get("id"), str):
             self._id = response_id
             self._found(response_id, document.get("status") in _ENDED)

@@ -29,6 +29,9 @@ COUNTS: Final = {
         *_DETAILS,
     )
 }  # fmt: skip
+# Of a session, those in one piece. An object that is none takes longer.
+_MOST_LOOKS: Final = 4096
+_LOOKS_OF_NONE: Final = 16
 _TAIL_BYTES: Final = 4096
 _TAIL_CHUNKS: Final = 8
 # Anthropic's streams state the tokens of the prompt in their first event.
@@ -131,7 +134,8 @@ class PackedMeter:
 
 class SessionMeter:
     """The messages of a WebSocket, each of which may state what it used. They are read as they are sent, in
-    their frames, so a statement that is torn apart by a frame's head is missed."""
+    their frames, so a statement that is torn apart by a frame's head is missed, and so are those in a piece
+    that has more than anybody states."""
 
     __slots__ = ("_rest", "_sum")
 
@@ -141,12 +145,16 @@ class SessionMeter:
     def feed(self, chunk: bytes) -> bytes:
         data = self._rest + chunk
         start = end = 0
-        while (start := data.find(_NAME, start)) >= 0:
+        looks = _MOST_LOOKS
+        while looks > 0 and (start := data.find(_NAME, start)) >= 0:
             start += len(_NAME)
             if (found := _usage_at(data, start)) is not None:
                 tokens, end = found
                 self._sum += tokens
                 start = end
+                looks -= 1
+            else:
+                looks -= _LOOKS_OF_NONE
         self._rest = data[max(end, len(data) - _TAIL_BYTES) :]
         return chunk
 

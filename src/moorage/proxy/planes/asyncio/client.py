@@ -11,6 +11,7 @@ from moorage.proxy.core.commands import READ_BODY, Command
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.headers import valid_request_id
+from moorage.proxy.core.request_body import WHOLE_BYTES, LargeBody
 from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange
@@ -34,16 +35,20 @@ _NEVER = float("inf")
 _SMALL_BODY = 65_536
 # Bytes of later requests that are read ahead.
 _MAX_AHEAD: Final = 65_536
+# Heads that are read before others get their turn: each may be answered at once.
+_HEADS_AT_ONCE: Final = 32
 _UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# What the connection waits for: a head; a body; a response; the end of a body that nobody wants; its own end.
+# What the connection waits for: a head; a body; a response; the end of a body that nobody wants; its own end;
+# its turns to read a large body.
 _HEAD: Final = 0
 _BODY: Final = 1
 _RESPONSE: Final = 2
 _SKIP: Final = 3
 _LINGER: Final = 4
 _CLOSED: Final = 5
+_READING: Final = 6
 
 
 class ClientConnection:
@@ -55,7 +60,7 @@ class ClientConnection:
         self._plane = plane
         self._mode, self._ahead = _HEAD, b""
         self._is_head_timed = True  # by the deadline; between two requests, that is the end of the pause
-        self._is_advancing = self._is_reading_paused = False
+        self._is_advancing = self._has_turns = self._is_reading_paused = False
         self._body: list[bytes] = []
         self._decoder: ChunkDecoder | None = None
         self._received = self._left = 0  # of the body; what is left of it, or _UNKNOWN
@@ -65,7 +70,7 @@ class ClientConnection:
     @property
     def is_busy(self) -> bool:
         """Whether a request is being served."""
-        return self._mode in (_BODY, _RESPONSE)
+        return self._mode in (_BODY, _READING, _RESPONSE)
 
     def close(self) -> None:
         """Close the connection when everything is sent."""
@@ -80,7 +85,7 @@ class ClientConnection:
     def check_key(self, table: IndexedTable, unix_now: float) -> None:
         """End the request that is being served if its key was revoked."""
         flow = self._exchange.flow
-        if self._mode != _RESPONSE or flow is None or (key := flow.identity) is None:
+        if self._mode not in (_RESPONSE, _READING) or flow is None or (key := flow.identity) is None:
             return
         if table.find_key(key.sha256, unix_now) is None:
             self._exchange.revoke()
@@ -109,13 +114,13 @@ class ClientConnection:
         self._plane.clients.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._mode = _CLOSED
+        self._mode, self._is_reading_paused = _CLOSED, False
         self._exchange.leave()
         self._plane.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
         self._ahead = self._ahead + data if self._ahead else data
-        if self._mode != _RESPONSE:
+        if self._mode not in (_RESPONSE, _READING) and not self._has_turns:
             self._advance()
         elif len(self._ahead) > _MAX_AHEAD and not self._is_reading_paused:
             self._is_reading_paused = True
@@ -134,21 +139,34 @@ class ClientConnection:
 
     def _advance(self) -> None:
         """Use what has arrived, until a request waits for its response."""
-        self._is_advancing = True
+        if not self._has_turns and self._advance_some():
+            self._has_turns = True
+            self._plane.turns.take(self._advance_some, self._had_turns)
+
+    def _had_turns(self) -> None:
+        self._has_turns = False
+
+    def _advance_some(self) -> bool:
+        """Returns whether there are more heads than those."""
+        self._is_advancing, heads = True, _HEADS_AT_ONCE
         while self._ahead:
             mode = self._mode
             if mode == _HEAD:
-                if not self._read_head():
+                if heads == 0 or not self._read_head():
                     break
+                heads -= 1
             elif mode == _BODY:
                 self._read_body()
             elif mode in (_SKIP, _LINGER):
                 self._skip()
-            elif mode == _RESPONSE:
+            elif mode in (_RESPONSE, _READING):
                 break
             else:
                 self._ahead = b""
         self._is_advancing = False
+        if self._is_reading_paused:
+            self._resume_reading()
+        return heads == 0 and self._mode == _HEAD and bool(self._ahead)
 
     def _read_head(self) -> bool:
         """False if the head is incomplete."""
@@ -297,7 +315,23 @@ class ClientConnection:
         self._mode, self.deadline = _RESPONSE, _NEVER
         flow = self._exchange.flow
         assert flow is not None
-        self._exchange.do(flow.body(body, now))
+        large = flow.large(body) if len(body) > WHOLE_BYTES else None
+        if large is None:
+            self._exchange.do(flow.body(body, now))
+        else:
+            self._mode = _READING
+            self._read_in_turns(flow, large, body)
+
+    def _read_in_turns(self, flow: RequestFlow, large: LargeBody, body: bytes) -> None:
+        def read_on() -> bool:
+            return self._exchange.flow is flow and large.read_on()
+
+        def go_on() -> None:
+            if self._exchange.flow is flow:  # the client has not left, and its key was not revoked
+                self._mode = _RESPONSE
+                self._exchange.do(flow.body(body, self._plane.monotonic(), large))
+
+        self._plane.turns.take(read_on, go_on)
 
     def _skip(self) -> None:
         """Drop the body of a request that was refused."""
@@ -341,8 +375,7 @@ class ClientConnection:
             self._mode = _SKIP if left else _HEAD
             self.deadline = now + (plane.timeouts.body_s if left else plane.timeouts.idle_s)
             if self._is_reading_paused:
-                self._is_reading_paused = False
-                self._transport.resume_reading()
+                self._resume_reading()
             if self._ahead and not self._is_advancing:
                 self._advance()
         elif left:
@@ -352,6 +385,11 @@ class ClientConnection:
                 self._transport.write_eof()
         else:
             self.close()
+
+    def _resume_reading(self) -> None:
+        if len(self._ahead) <= _MAX_AHEAD:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
 
     def _hand_over(self, data: bytes) -> None:
         """Let the other plane serve this connection from here on: it has the apps and WebSockets."""

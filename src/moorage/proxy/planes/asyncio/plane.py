@@ -26,6 +26,7 @@ from moorage.proxy.planes.asyncio.messages import KnownHeads
 from moorage.proxy.planes.asyncio.upstream import UpstreamPool
 from moorage.proxy.planes.providers import Providers
 from moorage.proxy.planes.simple import SimplePlane
+from moorage.proxy.planes.turns import Turns
 from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
@@ -51,6 +52,7 @@ class AsyncioPlane:
         self.max_body = settings.max_body_bytes
         self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), connector)
         self.heads = KnownHeads()
+        self.turns = Turns()
         self.clients: set[ClientConnection] = set()
         self.is_stopping = self.is_retiring = (
             False  # retiring: each response announces the end of its connection

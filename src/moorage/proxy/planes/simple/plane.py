@@ -37,6 +37,7 @@ from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.log_subject import FlowSubject
 from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
+from moorage.proxy.planes.turns import Turns
 from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
@@ -80,6 +81,7 @@ class SimplePlane:
         self._admitted: dict[RequestFlow, asyncio.Timeout] = {}  # what ends each request
         self._credentials = 0  # revision of those by which all of these are admitted
         self._aborts = False
+        self._turns = Turns()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -313,8 +315,12 @@ class SimplePlane:
             error = error_response.body_timeout(self._limits.body_s)
         except web.RequestPayloadError:
             error = error_response.incomplete_body()
-        now = self._clock.monotonic()
-        return flow.refuse(error, now) if error is not None else flow.body(b"".join(pieces), now)
+        if error is not None:
+            return flow.refuse(error, self._clock.monotonic())
+        body = b"".join(pieces)
+        if (large := flow.large(body)) is not None:
+            await self._turns.finish(large.read_on)
+        return flow.body(body, self._clock.monotonic(), large)
 
     async def _send(
         self, context: RequestContext, response: LocalResponse | ErrorResponse, *, anthropic: bool = False

@@ -1,0 +1,307 @@
+"""Body reader: finds the members of a JSON object that somebody asks for, piece by piece. Pure.
+
+``json.loads`` reads a body in one go, and makes an object of each value in it. For some megabytes of small
+values this holds up the event loop for a second. The reader skips what nobody asks for by expressions of
+``re``, and stops wherever a piece ends, so the time for a piece is bounded by its size. It takes and refuses
+what ``json.loads`` does, but for nesting and for numbers that no engine can read either.
+
+A large value that is asked for is known by its beginning: strings and containers in it may be cut short.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from functools import lru_cache
+from json import detect_encoding
+from typing import Final
+
+_SPACE: Final = r"[ \t\n\r]*+"
+_ESCAPE: Final = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_STRING: Final = rf'"(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+"'
+# ``int`` reads no more digits than these.
+_NUMBER: Final = r"-?(?:0|[1-9][0-9]{0,4299}+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+"
+_WORD: Final = r"(?:true|false|null|NaN|-?Infinity)"
+_SCALAR: Final = f"(?:{_STRING}|{_NUMBER}|{_WORD})"
+
+
+def _with_containers(value: str) -> str:
+    """``value``, or a container of such values. A comma is followed by another one."""
+    array = rf"\[{_SPACE}(?:{value}{_SPACE}(?:,{_SPACE}(?!\])|(?=\])))*+\]"
+    member = f"{_STRING}{_SPACE}:{_SPACE}{value}{_SPACE}"
+    return rf"(?:{_SCALAR}|{array}|\{{{_SPACE}(?:{member}(?:,{_SPACE}(?!\}})|(?=\}})))*+\}})"
+
+
+# What is flat enough is skipped in one step, and so are all that follow it.
+_FLAT: Final = _with_containers(_with_containers(_with_containers(_SCALAR)))
+_ELEMENTS: Final = re.compile(f"(?:{_FLAT}{_SPACE},{_SPACE})*+")
+_MEMBERS: Final = re.compile(f"(?:{_STRING}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
+_SPACES: Final = re.compile(_SPACE)
+_CONTENT: Final = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+')
+_ATOM: Final = re.compile(rf"(?:{_NUMBER}|{_WORD})(?=[ \t\n\r,\]}}])")
+# How an atom may begin that is not complete yet.
+_PARTIAL_ATOM: Final = re.compile(r"[-+.0-9a-zA-Z]*+")
+
+_DEEPEST: Final = 900
+_LONGEST_ATOM: Final = 8192
+_LONGEST_NAME: Final = 256
+_LONGEST_ESCAPE: Final = 6
+# Of a value that is asked for; it is cut at the next place where that is possible. And of a string in it that
+# is not here as a whole.
+_KEPT_CHARS: Final = 65_536
+_STRING_CHARS: Final = 16_384
+
+# What comes next.
+_VALUE: Final = 0
+_FIRST: Final = 1  # a value, or the end of an array
+_NAME: Final = 2
+_FIRST_NAME: Final = 3  # a name, or the end of an object
+_COLON: Final = 4
+_AFTER: Final = 5  # a comma, or the end of a container
+_STRING_END: Final = 6  # more of a string, or its end
+_NAME_END: Final = 7
+
+_CLOSING: Final = {"[": "]", "{": "}"}
+
+
+class TooIntricate(Exception):
+    """A document with so many small values at so many depths that nobody should wait for it to be read."""
+
+
+class BodyReader:
+    """One body. Give its pieces to ``feed``, in their order, and then call ``end``. Both raise ``ValueError``
+    for what is no JSON.
+
+    ``members``: those of ``names`` that the object has. ``repeated``: those that it has more than once.
+    ``begin``: of the document, which says what it is. ``is_complete``: it has ended. ``model_span``: where
+    the value of ``model`` is, in characters. ``steps_left``: for a document that takes more steps than these,
+    beside one for each piece, ``feed`` raises ``TooIntricate``.
+    """
+
+    def __init__(self, names: frozenset[str], steps_left: int = 1 << 60) -> None:
+        self.members: dict[str, object] = {}
+        self.repeated: set[str] = set()
+        self.begin, self.is_complete = "", False
+        self.model_span = (0, 0)
+        self._names, self._others = names, _members_but(names)
+        self.steps_left = steps_left
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._undecoded = b""
+        self._rest, self._passed = "", 0  # what waits for more; characters before it
+        self._stack: list[str] = []
+        self._state = _VALUE
+        self._name: list[str] | None = None  # of a member of the document, as far as it is here
+        self._name_chars = 0
+        self._asked = self._member = ""  # whose value comes next, and whose is being read
+        self._value_begin = 0
+        self._kept: list[str] | None = None  # of that value, until it is known
+        self._room = self._string_room = 0  # for more of it, and of a string in it
+
+    def feed(self, piece: bytes) -> None:
+        if (decoder := self._decoder) is None:
+            piece = self._undecoded + piece
+            if len(piece) < 4:
+                self._undecoded = piece
+                return
+            decoder, self._undecoded = self._begin_decoding(piece), b""
+        self._read(decoder.decode(piece))
+
+    def end(self) -> None:
+        decoder = self._decoder or self._begin_decoding(self._undecoded)
+        # The line end is that of a number, if the document is one.
+        self._read(decoder.decode(self._undecoded, True) + "\n")
+        if not self.is_complete:
+            raise ValueError("it is incomplete")
+
+    def _begin_decoding(self, begin: bytes) -> codecs.IncrementalDecoder:
+        self._decoder = codecs.getincrementaldecoder(detect_encoding(begin))("surrogatepass")
+        return self._decoder
+
+    def _read(self, text: str) -> None:
+        text = self._rest + text
+        at, size = 0, len(text)
+        self.steps_left += 1
+        while at < size:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                raise TooIntricate
+            if self._state >= _STRING_END:
+                end = self._read_string(text, at)
+            else:
+                at = _end_of(_SPACES, text, at)
+                if at == size:
+                    break
+                end = self._read_token(text, at)
+            if end < 0:
+                break
+            if self._kept is not None:
+                self._keep(text, at, end)
+            at = end
+        self._rest, self._passed = text[at:], self._passed + at
+
+    def _read_token(self, text: str, at: int) -> int:
+        """Where it ends; -1: more of the text is needed."""
+        state, stack, char = self._state, self._stack, text[at]
+        if state == _AFTER:
+            return self._go_on(char, at)
+        if state == _COLON:
+            if char != ":":
+                raise self._broken("':' is missing", at)
+            self._state = _VALUE
+            return at + 1
+        if char == ("]" if state == _FIRST else "}" if state == _FIRST_NAME else ""):
+            stack.pop()
+            self._ended(at + 1)
+            return at + 1
+        if state in (_NAME, _FIRST_NAME):
+            return self._read_name(text, at, char)
+        if self._asked:
+            self._member, self._asked = self._asked, ""
+            self._kept, self._room, self._value_begin = [], _KEPT_CHARS, self._passed + at
+        elif state in (_VALUE, _FIRST) and stack and stack[-1] == "[":
+            end = _end_of(_ELEMENTS, text, at, self._limit(text, at))
+            if end > at:
+                self._state = _VALUE
+                return end
+        return self._read_value(text, at, char)
+
+    def _go_on(self, char: str, at: int) -> int:
+        """Behind a value."""
+        stack = self._stack
+        if self.is_complete:
+            raise self._broken("something follows its end", at)
+        if char == ",":
+            self._state = _VALUE if stack[-1] == "[" else _NAME
+        elif char == _CLOSING[stack[-1]]:
+            stack.pop()
+            self._ended(at + 1)
+        else:
+            raise self._broken("a comma or the end is missing", at)
+        return at + 1
+
+    def _read_name(self, text: str, at: int, char: str) -> int:
+        if len(self._stack) > 1:
+            end = _end_of(_MEMBERS, text, at, self._limit(text, at))
+        else:
+            end = _end_of(self._others, text, at, len(text))
+        if end > at:
+            self._state = _NAME
+            return end
+        if char != '"':
+            raise self._broken("a name is missing", at)
+        self._state = _NAME_END
+        if len(self._stack) == 1:
+            self._member = ""
+        self._name, self._name_chars = [] if len(self._stack) == 1 else None, 0
+        return at + 1
+
+    def _read_value(self, text: str, at: int, char: str) -> int:
+        stack = self._stack
+        if not stack:
+            self.begin = char
+        if char == '"':
+            self._state = _STRING_END
+            return at + 1
+        if char in _CLOSING:
+            if len(stack) == _DEEPEST:
+                raise RecursionError
+            stack.append(char)
+            self._state = _FIRST if char == "[" else _FIRST_NAME
+            return at + 1
+        atom = _ATOM.match(text, at)
+        if atom is not None:
+            self._ended(atom.end())
+            return atom.end()
+        end = _end_of(_PARTIAL_ATOM, text, at)
+        if at < end == len(text) and end - at < _LONGEST_ATOM:
+            return -1
+        raise self._broken("a value is missing", at)
+
+    def _read_string(self, text: str, at: int) -> int:
+        end = _end_of(_CONTENT, text, at)
+        if self._state == _NAME_END and self._name is not None and self._name_chars <= _LONGEST_NAME:
+            self._name.append(text[at : min(end, at + _LONGEST_NAME)])
+            self._name_chars += end - at
+        if end == len(text):
+            return end
+        if text[end] == '"':
+            if end > at and self._kept is not None:
+                return end  # its content is kept before its end
+            self._end_string(end + 1)
+            return end + 1
+        if text[end] == "\\" and len(text) - end < _LONGEST_ESCAPE:
+            return end if end > at else -1
+        raise self._broken("a string is malformed", end)
+
+    def _end_string(self, end: int) -> None:
+        if self._state == _STRING_END:
+            self._ended(end)
+            return
+        self._state = _COLON
+        if self._name is None:
+            return
+        name, self._name = "".join(self._name), None
+        if "\\" in name and self._name_chars <= _LONGEST_NAME:
+            name = json.loads(f'"{name}"')
+        if name in self._names:
+            if name in self.members:
+                self.repeated.add(name)
+            self._asked = name
+
+    def _ended(self, end: int) -> None:
+        """A value has ended."""
+        self._state = _AFTER
+        depth = len(self._stack)
+        if not depth:
+            self.is_complete = True
+        elif depth == 1 and self._member == "model":
+            self.model_span = self._value_begin, self._passed + end
+
+    # The value that is asked for
+
+    def _limit(self, text: str, at: int) -> int:
+        return len(text) if self._kept is None else min(len(text), at + self._room)
+
+    def _keep(self, text: str, at: int, end: int) -> None:
+        """``text[at:end]`` was read of it."""
+        kept, state, stack = self._kept, self._state, self._stack
+        assert kept is not None
+        piece = text[at:end]
+        if piece == '"':
+            self._string_room = min(_STRING_CHARS, max(0, self._room))
+        elif state >= _STRING_END and len(piece) > self._string_room:
+            piece = text[at : _end_of(_CONTENT, text, at, at + self._string_room)]
+            self._string_room = 0
+        kept.append(piece)
+        self._room -= len(piece)
+        self._string_room -= len(piece)
+        if state == _AFTER and len(stack) == 1:
+            self._tell("".join(kept))
+        elif self._room <= 0 and (state in (_AFTER, _FIRST, _FIRST_NAME, _NAME) or self._is_next_element()):
+            begun = "".join(kept).rstrip(" \t\n\r").removesuffix(",")
+            self._tell(begun + "".join(_CLOSING[one] for one in reversed(stack[1:])))
+
+    def _is_next_element(self) -> bool:
+        return self._state == _VALUE and self._stack[-1] == "["
+
+    def _tell(self, value: str) -> None:
+        self.members[self._member] = json.loads(value)
+        self._kept = None
+
+    def _broken(self, problem: str, at: int) -> ValueError:
+        return ValueError(f"{problem} at character {self._passed + at}")
+
+
+def _end_of(expression: re.Pattern[str], text: str, at: int, limit: int = 1 << 60) -> int:
+    """Where what matches at a place ends; that place, if nothing does."""
+    found = expression.match(text, at, limit)
+    return at if found is None else found.end()
+
+
+@lru_cache(maxsize=16)
+def _members_but(names: frozenset[str]) -> re.Pattern[str]:
+    """Members of a document with none of these names."""
+    asked = "|".join(sorted(re.escape(name) for name in names))
+    name = rf'"(?!(?:{asked})")[^"\\\x00-\x1f]*+"'
+    return re.compile(f"(?:{name}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
