@@ -24,6 +24,7 @@ import moorage.__main__  # adds the commands of the components
 from moorage.agent.metrics import AgentMetrics, page_of
 from moorage.cli.app import full_root
 from moorage.common.config.settings import Settings
+from moorage.common.config.sharing import why_local
 from moorage.common.model import features
 from moorage.manager.api import problem_types
 from moorage.manager.api.exposition import exposition
@@ -98,15 +99,17 @@ def _schema(answer: Mapping[str, Any]) -> str:
 
 def settings() -> Iterator[str]:
     yield "# Settings\n"
-    yield "From flags, `MOORAGE_SECTION__NAME` in the environment, `moorage.toml`, defaults, in this order.\n"
+    yield "From flags, `MOORAGE_SECTION__NAME` in the environment, `moorage.toml`, etcd, defaults, "
+    yield "in this order.\n\n*In etcd*: whether a daemon takes it from there.\n"
     for section in Settings.model_fields:
         kind = type(getattr(Settings(), section))
         texts = docstrings(kind)
-        yield f"## {section}\n\n| setting | default | meaning |\n|---|---|---|"
+        yield f"## {section}\n\n| setting | default | in etcd | meaning |\n|---|---|---|---|"
         for name, field in kind.model_fields.items():
             setting = f"{section}.{name}"
             default = cell(repr(field.get_default(call_default_factory=True)))
-            yield f"| `{setting}` | `{default}` | {described(setting, texts.get(name, ''))} |"
+            meaning = described(setting, texts.get(name, ""))
+            yield f"| `{setting}` | `{default}` | {'–' if why_local(setting) else 'yes'} | {meaning} |"
         yield ""
 
 

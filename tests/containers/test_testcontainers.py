@@ -102,7 +102,8 @@ async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(etcd: str, d
             "MOORAGE_PROXY__ID": "door",
         }
         try:
-            while (done := platform.run("config", "set", "--etcd", "proxy.metering=false")).returncode:
+            change = ("config", "set", "--etcd", "telemetry.accept_traceparent=false")
+            while (done := platform.run(*change)).returncode:
                 assert "etcd" in done.stderr, done.stderr
                 await asyncio.sleep(0.2)
             platform.start("manager")
@@ -116,7 +117,7 @@ async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(etcd: str, d
                 while not members <= set((await client.read(access.prefix)).entries):
                     await asyncio.sleep(0.2)
             shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
-            assert shown["proxy.metering"] == {"value": False, "origin": "etcd"}
+            assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
             async with platform.client() as client:
                 while [manager.proxies for manager in await client.list_managers()] != [["door"]]:
                     await asyncio.sleep(0.1)  # the manager says so with its next heartbeat

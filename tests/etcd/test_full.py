@@ -39,13 +39,13 @@ async def fill(client: EtcdClient) -> str:
 async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, small: EtcdServers) -> None:
     platform = Platform(home)
     platform.env["MOORAGE_ETCD__ADDRESS"] = small.address
-    assert platform.run("config", "set", "--etcd", "proxy.metering=false").returncode == 0
+    assert platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=false").returncode == 0
     facts = {"link": "127.0.0.1:1"}
     async with EtcdClient(small.access) as client:
         before = Registration(client, member_key(small.access, "managers", "a"), lambda: facts, SystemClock())
         await before.refresh()
         assert "database space exceeded" in await fill(client)
-        refused = platform.run("config", "set", "--etcd", "proxy.metering=true")
+        refused = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
         assert refused.returncode != 0
         assert "database space exceeded" in refused.stderr
         assert "etcdctl alarm disarm" in refused.stderr
@@ -55,7 +55,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, sma
         with pytest.raises(EtcdError, match="database space exceeded"):
             await later.refresh()
         shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
-        assert shown["proxy.metering"] == {"value": False, "origin": "etcd"}
+        assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
         # The cure, as the message says.
         [status] = json.loads(small.etcdctl("endpoint", "status", "-w", "json"))
         small.etcdctl("compact", str(status["Status"]["header"]["revision"]))
@@ -63,7 +63,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, sma
         small.etcdctl("alarm", "disarm")
         assert [*(await client.health()).values()] == [""]
         await later.refresh()
-        changed = platform.run("config", "set", "--etcd", "proxy.metering=true")
+        changed = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
         assert changed.returncode == 0, changed.stderr
         found = await client.read("/moorage/")
         assert {member_key(small.access, "managers", "a"), member_key(small.access, "agents", "b")} <= set(

@@ -60,20 +60,20 @@ def shown(platform: Platform) -> dict[str, dict[str, str]]:
 
 
 def test_set_history_and_rollback(platform: Platform, one: EtcdServers) -> None:
-    config(platform, "set", "--etcd", "proxy.metering=false", "agent.report_interval_s=7")
+    config(platform, "set", "--etcd", "telemetry.accept_traceparent=false", "agent.report_interval_s=7")
     found = shown(platform)
-    assert found["proxy.metering"] == {"value": False, "origin": "etcd"}
+    assert found["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
     assert found["agent.report_interval_s"] == {"value": 7.0, "origin": "etcd"}
     platform.env["MOORAGE_AGENT__REPORT_INTERVAL_S"] = "3"  # a host may differ
     assert shown(platform)["agent.report_interval_s"]["value"] == 3
-    config(platform, "set", "--etcd", "proxy.metering=true")
+    config(platform, "set", "--etcd", "telemetry.accept_traceparent=true")
     config(platform, "unset", "--etcd", "agent.report_interval_s")
     config(platform, "rollback", "--etcd", "1")
     changes = json.loads(config(platform, "history", "--etcd", "-o", "json"))
     assert [change["number"] for change in changes] == [1, 2, 3, 4]
     assert changes[3]["what"] == "rollback to 1"
-    assert changes[3]["settings"] == {"agent.report_interval_s": 7.0, "proxy.metering": False}
-    assert shown(platform)["proxy.metering"]["value"] is False
+    assert changes[3]["settings"] == {"agent.report_interval_s": 7.0, "telemetry.accept_traceparent": False}
+    assert shown(platform)["telemetry.accept_traceparent"]["value"] is False
     assert "kept changes: 1 to 4" in platform.run("config", "rollback", "--etcd", "9").stderr
 
 
@@ -83,24 +83,27 @@ def test_what_cannot_be_shared_is_refused(platform: Platform, one: EtcdServers) 
         "proxy.workers=99": "less than or equal to 15",
         "manager.dsn=postgres://a:b@c/d": "whoever reads etcd could read it",
         "agent.id=node-1": "differs from host to host",
+        "agent.vllm_command=/tmp/mine": "decides which programs and images run",
         "etcd.prefix=/other/": "differs from host to host",
     }.items():
         assert message in refused(platform, "set", "--etcd", setting)
-    assert "add --etcd" in refused(platform, "set", "proxy.metering=false")
+    assert "add --etcd" in refused(platform, "set", "telemetry.accept_traceparent=false")
     assert one.etcdctl("get", "--prefix", PREFIX) == ""
 
 
 async def test_what_is_not_valid_by_hand_is_ignored(platform: Platform, one: EtcdServers) -> None:
-    config(platform, "set", "--etcd", "proxy.metering=false")
+    config(platform, "set", "--etcd", "telemetry.accept_traceparent=false")
     for name, text in {
         "proxy.workers": "99",
-        "agent.id": '"x"',
+        "agent.vllm_command": '"/tmp/mine"',
         "agent.gpu": "1",
         "proxy.plane": "simple",
     }.items():
         one.etcdctl("put", f"{PREFIX}settings/{name}", text)
-    assert shown(platform)["proxy.metering"]["value"] is False
-    assert shown(platform)["proxy.workers"]["value"] == 0
+    assert shown(platform)["telemetry.accept_traceparent"]["value"] is False
+    found = shown(platform)
+    assert found["proxy.workers"]["value"] == 0
+    assert found["agent.vllm_command"] == {"value": "vllm", "origin": "default"}
     platform.start("manager")
 
     async def ignored_four() -> bool:
@@ -110,7 +113,7 @@ async def test_what_is_not_valid_by_hand_is_ignored(platform: Platform, one: Etc
         await until("it says so", ignored_four)
     finally:
         platform.close()
-    done = platform.run("config", "set", "--etcd", "proxy.metering=true")
+    done = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
     assert done.stderr.count("removing what is not valid") == 4
     assert shown(platform)["proxy.workers"]["origin"] == "default"
 
@@ -123,19 +126,19 @@ async def test_a_daemon_says_what_a_restart_would_change(platform: Platform, one
             return f"{PREFIX}managers/" in one.etcdctl("get", "--prefix", "--keys-only", PREFIX)
 
         await until("it is registered", is_registered)
-        config(platform, "set", "--etcd", "proxy.metering=false")
+        config(platform, "set", "--etcd", "telemetry.accept_traceparent=false")
 
         async def says_so() -> bool:
             return "shared settings changed" in platform.output("manager")
 
         await until("it says so", says_so)
-        assert "proxy.metering" in platform.output("manager")
+        assert "telemetry.accept_traceparent" in platform.output("manager")
     finally:
         platform.close()
 
 
 def test_without_etcd_the_copy_of_the_host_is_used(platform: Platform, one: EtcdServers) -> None:
-    config(platform, "set", "--etcd", "proxy.metering=false")
+    config(platform, "set", "--etcd", "telemetry.accept_traceparent=false")
     before = shown(platform)
     one.stop()
     done = platform.run("config", "show", "--origin", "-o", "json")
@@ -180,7 +183,7 @@ def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: Etc
         "MOORAGE_ETCD__PASSWORD": PASSWORD,
         "MOORAGE_ETCD__CA": str(three.home / "ca.crt"),
     }
-    config(platform, "set", "--etcd", "proxy.metering=false")
+    config(platform, "set", "--etcd", "telemetry.accept_traceparent=false")
     pids = ",".join(str(member.process.pid) for member in others if member.process is not None)
     lost = subprocess.run(
         [sys.executable, "-c", LOSES_QUORUM, pids, "config", "set", "--etcd", "proxy.max_hold_s=61"],
@@ -199,7 +202,7 @@ def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: Etc
     config(platform, "set", "--etcd", "proxy.max_hold_s=62")
     changes = json.loads(config(platform, "history", "--etcd", "-o", "json"))
     made = [change["what"] for change in changes]
-    assert made[0] == "set proxy.metering"
+    assert made[0] == "set telemetry.accept_traceparent"
     assert made.count("set proxy.max_hold_s") in (1, 2), "the first of them once or not at all"
     assert [change["number"] for change in changes] == list(range(1, len(changes) + 1))
     assert [change["settings"].get("proxy.max_hold_s") for change in changes].count(61) <= 1

@@ -13,6 +13,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.shared_file import replace_shared
+from moorage.common.config.sharing import why_local
 from moorage.common.etcd.access import EtcdAccess, EtcdError
 from moorage.common.etcd.client import EtcdClient
 from moorage.common.etcd.shared_settings import SETTINGS, read_once
@@ -79,6 +80,13 @@ class SettingsWatch:
     def take(self, values: Mapping[str, str]) -> None:
         before, self._values = self._values, dict(values)
         names = {*before, *values}
-        if changed := sorted(name for name in names if before.get(name) != values.get(name)):
-            keep_copy(self._copy, values)
-            log.warning("shared settings changed: restart this process to apply them", settings=changed)
+        changed = sorted(name for name in names if before.get(name) != values.get(name))
+        if not changed:
+            return
+        keep_copy(self._copy, values)
+        if applicable := [name for name in changed if not why_local(name)]:
+            log.warning("shared settings changed: restart this process to apply them", settings=applicable)
+        if ignored := [name for name in changed if why_local(name) and name in values]:
+            log.warning(
+                "etcd has settings that only the host itself decides: no daemon takes them", settings=ignored
+            )

@@ -294,12 +294,11 @@ def test_lists_in_file_and_environment(tmp_path: Path) -> None:
 
 
 def test_shared_settings_rank_below_the_file(tmp_path: Path) -> None:
-    shared = {"manager.suspect_after_s": "99", "proxy.metering": "false", "agent.labels": '{"a": "b"}'}
+    shared = {"manager.suspect_after_s": "99", "agent.stop_kernels_on_exit": "true"}
     loaded = load(written(tmp_path), {}, {}, shared)
     assert loaded.settings.manager.suspect_after_s == 12
-    assert not loaded.settings.proxy.metering
-    assert loaded.settings.agent.labels == {"zone": "a"}
-    assert (loaded.origins["proxy.metering"], loaded.ignored) == ("etcd", ())
+    assert loaded.settings.agent.stop_kernels_on_exit
+    assert (loaded.origins["agent.stop_kernels_on_exit"], loaded.ignored) == ("etcd", ())
 
 
 @pytest.mark.parametrize(
@@ -309,14 +308,15 @@ def test_shared_settings_rank_below_the_file(tmp_path: Path) -> None:
         ("proxy.workers", "99", "less than or equal to 15"),
         ("proxy.plane", "simple", "is not JSON"),
         ("proxy.plane", '"quick"', "'asyncio' or 'simple'"),
+        ("proxy.of_tomorrow", "1", "unknown setting 'proxy.of_tomorrow' from etcd"),
         ("agent.id", '"a"', "differs from host to host"),
         ("agent.sites", "{}", "may contain one"),
         ("manager.dsn", '"postgres://x"', "is a secret"),
     ],
 )
 def test_shared_settings_that_are_not_valid_are_ignored(name: str, text: str, why: str) -> None:
-    loaded = load(None, {}, {}, {name: text, "proxy.metering": "false"})
-    assert not loaded.settings.proxy.metering
+    loaded = load(None, {}, {}, {name: text, "agent.stop_kernels_on_exit": "true"})
+    assert loaded.settings.agent.stop_kernels_on_exit
     assert [why in reason for reason in loaded.ignored] == [True]
     with pytest.raises(ConfigError, match=re.escape(why)) if why != "is not JSON" else nullcontext():
         check_shared({name: text.strip('"') if text.startswith('"') else text})

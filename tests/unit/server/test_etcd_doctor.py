@@ -64,3 +64,10 @@ def test_what_is_found(
     for one, (_, _, cure) in zip(found, expected, strict=True):
         assert cure in one.next_step
         assert bool(cure) == bool(one.next_step)
+
+
+def test_a_setting_that_is_ignored_is_named() -> None:
+    found = list(check_etcd(THREE, LINKS, LINKS, "/moorage/", ("proxy.auth is not taken from etcd",)))
+    assert [one.status for one in found] == ["ok", "warn"]
+    assert "proxy.auth" in found[1].detail
+    assert "moorage config unset --etcd" in found[1].next_step

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import AgentSettings, Settings
+from moorage.common.config.sharing import why_local
 from moorage.common.config.sites import SECRET, redacted, site_agents
 from moorage.common.config.telemetry_settings import STANDARD_VARIABLES
 from moorage.common.model.errors import ConfigError, StartupError
@@ -37,10 +38,6 @@ SECRETS = frozenset(
         "telemetry.headers",
     }
 )
-
-# Settings that are not shared in etcd.
-_WITH_SECRETS = frozenset({"agent.sites", "agent.plugins"})
-_OF_ONE_HOST = frozenset({"common.home", "agent.address", "agent.heappe_secret_file", "manager.link_address"})
 
 SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 
@@ -135,7 +132,8 @@ def load(
 
 
 def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate settings that all daemons shall share. Returns them as JSON values. Raises ``ConfigError``."""
+    """Validate settings that all daemons shall share. Returns them as JSON values. Raises ``ConfigError``,
+    also for settings that only the host itself decides."""
     given: dict[str, _Given] = {}
     for name, value in values.items():
         _check_shareable(name)
@@ -290,19 +288,13 @@ def _from_shared(shared: Mapping[str, str]) -> tuple[dict[str, _Given], list[str
 
 
 def _check_shareable(name: str) -> None:
-    """Raises ``ConfigError`` for settings of one host, and for what etcd must not have."""
+    """Raises ``ConfigError`` for settings that only the host itself decides."""
     _check_name(name, "etcd")
-    key = name.partition(".")[2]
-    if name in SECRETS or name in _WITH_SECRETS:
-        reason = "is a secret, or may contain one, and whoever reads etcd could read it"
-    elif name in _OF_ONE_HOST or name.startswith("etcd.") or key == "id" or key.endswith("listen"):
-        reason = "differs from host to host"
-    else:
-        return
-    raise ConfigError(
-        f"{name} cannot be shared: it {reason}",
-        next_step="set it in the configuration file or in the environment of each host",
-    )
+    if reason := why_local(name):
+        raise ConfigError(
+            f"{name} is not taken from etcd: it {reason}",
+            next_step="set it in the configuration file or in the environment of each host",
+        )
 
 
 def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Path) -> None:

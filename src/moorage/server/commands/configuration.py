@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import json
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,9 +86,11 @@ def config_set(
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or "." not in name:
-            raise ConfigError(f"{text!r} is not SECTION.KEY=VALUE", next_step="such as proxy.metering=false")
+            raise ConfigError(f"{text!r} is not SECTION.KEY=VALUE", next_step="such as proxy.max_hold_s=60")
         given[name.strip()] = value
-    _change(etcd, config, home, "set " + ", ".join(given), lambda before: {**before, **check_shared(given)})
+    _change(
+        etcd, config, home, "set " + ", ".join(given), lambda before, _: {**before, **check_shared(given)}
+    )
 
 
 @config_verbs.command("unset")
@@ -100,9 +102,9 @@ def config_unset(
 ) -> None:
     """Share settings no longer. Daemons have their default again, or what their host sets."""
 
-    def without(before: Mapping[str, Any]) -> dict[str, Any]:
-        if absent := [name for name in names if name not in before]:
-            shared = ", ".join(sorted(before)) or "none"
+    def without(before: Mapping[str, Any], in_etcd: Collection[str]) -> dict[str, Any]:
+        if absent := [name for name in names if name not in in_etcd]:
+            shared = ", ".join(sorted(in_etcd)) or "none"
             raise ConfigError(f"{absent[0]} is not shared", next_step=f"shared settings: {shared}")
         return {name: value for name, value in before.items() if name not in names}
 
@@ -140,7 +142,7 @@ def config_rollback(
     from moorage.common.etcd.shared_settings import find_change
 
     wanted = _with_etcd(etcd, config, home, lambda client: find_change(client, number))
-    _change(etcd, config, home, f"rollback to {number}", lambda _: check_shared(wanted.settings))
+    _change(etcd, config, home, f"rollback to {number}", lambda *_: check_shared(wanted.settings))
 
 
 def _change(
@@ -148,13 +150,14 @@ def _change(
     config: Path | None,
     home: Path | None,
     what: str,
-    edit: Callable[[Mapping[str, Any]], dict[str, Any]],
+    edit: Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]],
 ) -> None:
+    """``edit``: the settings after the change, from the valid ones and the names of all in etcd."""
     from moorage.common.etcd import shared_settings
 
     async def run(client: EtcdClient) -> Change:
         before = await shared_settings.read(client)
-        after = edit(_usable(before))
+        after = edit(_usable(before), before.values.keys())
         by = f"{getpass.getuser()}@{socket.gethostname()}"
         now = SystemClock().now()
         return await shared_settings.write(client, before, after, at=now, by=by, what=what)

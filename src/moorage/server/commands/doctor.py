@@ -103,14 +103,15 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
     from moorage.common.etcd.discovery import find_managers
     from moorage.server.doctor.etcd import check_etcd
 
+    ignored = boot.loaded.ignored
     async with EtcdClient(access) as client:
         health = await client.health()
     try:
         registered = await find_managers(access)
     except EtcdError as error:
         refused = CheckResult("fail", "etcd", error.message, error.next_step)
-        return [*check_etcd(health, None, managers, access.prefix), refused]
-    return [*check_etcd(health, registered, managers, access.prefix)]
+        return [*check_etcd(health, None, managers, access.prefix, ignored), refused]
+    return [*check_etcd(health, registered, managers, access.prefix, ignored)]
 
 
 def _manager_url(home: Path) -> str:

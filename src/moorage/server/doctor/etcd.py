@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from moorage.server.doctor.checks import CheckResult, Status
 
 
 def check_etcd(
-    health: Mapping[str, str], registered: Collection[str] | None, managers: Collection[str], prefix: str
+    health: Mapping[str, str],
+    registered: Collection[str] | None,
+    managers: Collection[str],
+    prefix: str,
+    ignored: Sequence[str] = (),
 ) -> Iterator[CheckResult]:
     """``health``: of each endpoint, why it is not healthy, or "". ``registered``: links of the managers below
-    ``prefix``, None if they cannot be read. ``managers``: links of those that the database knows."""
+    ``prefix``, None if they cannot be read. ``managers``: links of those that the database knows.
+    ``ignored``: why settings there are not taken."""
     yield from _members(health)
+    for why in ignored:
+        next_step = "find out who wrote it; `moorage config unset --etcd NAME` removes it"
+        yield CheckResult("warn", "etcd", f"a setting is ignored: {why}", next_step)
     if registered is None:
         return
     if foreign := sorted(set(registered) - set(managers)):
