@@ -139,22 +139,33 @@ async def test_gpus_without_cdi_are_refused(make_runtime: MakeRuntime, plain_eng
     assert error.reason is Reason.NO_NVIDIA_RUNTIME
 
 
-async def test_model_cache_is_shared_and_can_be_read_only(
+async def test_a_model_of_the_cache_is_read_only_and_alone(
     make_runtime: MakeRuntime, reachable_dir: Path
 ) -> None:
-    cache = reachable_dir / "cache"
-    cache.mkdir()
-    write = "import os; open(os.environ['HF_HOME'].rpartition('/')[0] + '/weights', 'x').write('w')"
-    observation, output = await run(make_runtime(model_cache=str(cache)), launch(write, model_cache=True))
+    """The files of a snapshot are links to those beside it, as huggingface-hub makes them."""
+    hub = reachable_dir / "huggingface" / "hub"
+    mine, other = hub / "models--org--tiny", hub / "models--org--other"
+    for folder in (mine / "blobs", mine / "snapshots" / "c", other):
+        folder.mkdir(parents=True)
+    (mine / "blobs" / "b").write_text("w")
+    (mine / "snapshots" / "c" / "weights").symlink_to("../../blobs/b")
+    read = """
+import os, pathlib
+model = pathlib.Path("/moorage/models/models--org--tiny")
+print((model / "snapshots/c/weights").read_text(), os.listdir("/moorage/models"))
+for act in (lambda: (model / "blobs/b").write_text("x"), lambda: (model / "new").touch(),
+            lambda: (model / "blobs/b").unlink()):
+    try:
+        act()
+        print("changed")
+    except OSError as error:
+        print(error.strerror)
+"""
+    observation, output = await run(make_runtime(), launch(read, model_folder=str(mine)))
     assert observation.exit_code == 0, output
-    assert (cache / "weights").read_text() == "w"
-    read = "print(open('/moorage/cache/weights').read()); open('/moorage/cache/new', 'w')"
-    runtime = make_runtime(model_cache=str(cache), cache_writable=False)
-    observation, output = await run(runtime, launch(read, model_cache=True))
-    assert observation.exit_code == 1
-    assert "\nw\n" in f"\n{output}"
-    assert "Read-only file system" in output
-    observation, output = await run(runtime, launch("import os; print(os.path.exists('/moorage/cache'))"))
+    assert output.splitlines() == ["w ['models--org--tiny']", *["Read-only file system"] * 3]
+    assert (mine / "blobs" / "b").read_text() == "w"
+    observation, output = await run(make_runtime(), launch("import os; print(os.path.exists('/moorage'))"))
     assert output == "False\n", "mounted only for kernels that load models"
 
 

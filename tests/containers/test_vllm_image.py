@@ -58,7 +58,8 @@ def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
 def test_model_in_a_container_answers_through_the_proxy(
     platform: Platform, docker_engine: PrivateEngine, image: str
 ) -> None:
-    """The image is the default of the node, and compiled code is kept in the model cache."""
+    """The image is the default of the node. What it compiles stays in the container: the cache of models is
+    not its to write."""
     model = platform.home / "models" / "tiny"
     write_tiny_llama_dir(model)
     asyncio.run(
@@ -79,4 +80,4 @@ def test_model_in_a_container_answers_through_the_proxy(
     stopped = platform.run("stop", "boxed", timeout=120)
     assert stopped.returncode == 0, stopped.stderr
     assert containers(docker_engine) == {}
-    assert [path for path in (platform.home / "cache" / "vllm").rglob("*") if path.is_file()]
+    assert list((platform.home / "cache").rglob("*")) == []

@@ -1,10 +1,14 @@
-"""Mutations of what a writer of etcd can decide. A part of the catalog."""
+"""Mutations of what a writer of etcd can decide, and of what tenants can write that others read. A part of
+the catalog."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
 SHARING = ("tests/unit/common/test_sharing.py",)
+MODELS = ("tests/wire/test_shared_models.py",)
+CONTAINER = ("tests/unit/agent/test_docker_node_settings.py", "-k", "own_model")
+FETCHING, CREATE = "agent/models/fetching.py", "agent/kernel/create.py"
 
 MUTATIONS = (
     Mutation(
@@ -34,5 +38,61 @@ MUTATIONS = (
         "[name for name in changed if not why_local(name)]",
         "changed",
         (*SHARING, "-k", "running_daemon"),
+    ),
+    Mutation(
+        "a container can change its model in the cache of all",
+        "agent/runtimes/docker/container_config.py",
+        'config["mounts"].append(mount | {"ReadOnly": True})\n    if launch.workspace',
+        'config["mounts"].append(mount | {"ReadOnly": False})\n    if launch.workspace',
+        CONTAINER,
+    ),
+    Mutation(
+        "a member chooses hub and directory of the download step",
+        FETCHING,
+        "{} if spec.isolated else spec.env",
+        "spec.env",
+        (*MODELS, "-k", "variables_of_a_member"),
+    ),
+    Mutation(
+        "an administrator's variables choose the directory of the download step",
+        FETCHING,
+        '_environment(agent_env, {} if spec.isolated else spec.env) | {"HF_HUB_CACHE": str(hub_cache)}',
+        '{"HF_HUB_CACHE": str(hub_cache)} | _environment(agent_env, {} if spec.isolated else spec.env)',
+        (*MODELS, "-k", "no_directory"),
+    ),
+    Mutation(
+        "a member's own token fills the cache of all",
+        FETCHING,
+        "return _loads_from_hub(spec) and not own_hub",
+        "return _loads_from_hub(spec)",
+        (*MODELS, "-k", "hub_of_its_own"),
+    ),
+    Mutation(
+        "models of the cache have the mode of the agent's own files",
+        FETCHING,
+        "on_progress, umask=_READABLE_UMASK)",
+        "on_progress)",
+        (*MODELS, "-k", "gets_its_model"),
+    ),
+    Mutation(
+        "a container whose image declares ports loads its model by itself",
+        "agent/kernel/task.py",
+        "launch = create.prepare_launch(context, self.record, engine, model)\n        waiting",
+        "launch = create.prepare_launch(context, self.record, engine)\n        waiting",
+        (*MODELS, "-k", "declares_ports"),
+    ),
+    Mutation(
+        "a revision may be a path",
+        FETCHING,
+        "    if not _REVISION.fullmatch(revision):",
+        "    if not revision:",
+        (*MODELS, "-k", "no_path"),
+    ),
+    Mutation(
+        "a download runs as the agent's user for a process that is refused",
+        CREATE,
+        "    elif spec.isolated:\n        return None",
+        "    elif False:\n        return None",
+        (*MODELS, "-k", "will_be_refused"),
     ),
 )

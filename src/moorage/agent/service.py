@@ -247,6 +247,7 @@ class Agent:
             isolates=process.isolates,
             outputs=outputs,
             tracer=self._tracer,
+            model_cache=Path(settings.model_cache) if settings.model_cache else None,
         )
         await self._update_inventory()
         kernels = self._kernels = KernelManager(

@@ -20,7 +20,7 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-CACHED = ContainerRules(model_cache="/var/models", mounts=("/data",))
+MODEL = "/var/models/huggingface/hub/models--org--tiny"
 
 
 def order(**fields: Any) -> Launch:
@@ -28,21 +28,17 @@ def order(**fields: Any) -> Launch:
     return Launch(**given | fields)
 
 
-def test_model_cache_is_mounted_for_kernels_that_use_it() -> None:
-    plain = host_config(order(), CACHED, "127.0.0.1", "bridge")["mounts"]
+def test_a_container_has_its_own_model_only_and_cannot_change_it() -> None:
+    rules = ContainerRules(mounts=("/data",))
+    plain = host_config(order(), rules, "127.0.0.1", "bridge")["mounts"]
     assert [mount["Source"] for mount in plain] == ["/data"]
-    assert "HF_HOME" not in container_config(order(), CACHED, {}, "bridge")["environment"]
-    mounts = host_config(order(model_cache=True), CACHED, "127.0.0.1", "bridge")["mounts"]
+    mounts = host_config(order(model_folder=MODEL), rules, "127.0.0.1", "bridge")["mounts"]
     assert [(m["Source"], m["Target"], m["ReadOnly"]) for m in mounts] == [
         ("/data", "/data", True),
-        ("/var/models", "/moorage/cache", False),
+        (MODEL, "/moorage/models/models--org--tiny", True),
     ]
-    env = container_config(order(model_cache=True, env={"HF_HOME": "/mine"}), CACHED, {}, "bridge")[
-        "environment"
-    ]
-    assert (env["HF_HOME"], env["VLLM_CACHE_ROOT"]) == ("/mine", "/moorage/cache/vllm")
-    without_cache = container_config(order(model_cache=True), ContainerRules(), {}, "bridge")["environment"]
-    assert "HF_HOME" not in without_cache
+    config = container_config(order(model_folder=MODEL), rules, {}, "bridge")
+    assert not {"HF_HOME", "VLLM_CACHE_ROOT"} & config["environment"].keys()
 
 
 @pytest.mark.parametrize(
@@ -50,14 +46,6 @@ def test_model_cache_is_mounted_for_kernels_that_use_it() -> None:
 )
 def test_user_of_a_container(group: str, node: str, user: str | None) -> None:
     assert container_config(order(user=group), ContainerRules(user=node), {}, "bridge")["user"] == user
-
-
-def test_read_only_model_cache() -> None:
-    rules = ContainerRules(model_cache="/var/models", cache_writable=False)
-    assert host_config(order(model_cache=True), rules, "127.0.0.1", "bridge")["mounts"][0]["ReadOnly"] is True
-    assert (
-        container_config(order(model_cache=True), rules, {}, "bridge")["environment"]["HF_HUB_OFFLINE"] == "1"
-    )
 
 
 GPU0 = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
@@ -162,4 +150,4 @@ def test_vllm_image_of_the_node_is_the_default(engine: str, image: str, used: st
     )
     context = LaunchContext(True, "127.0.0.1", NodeInfo(vllm_image="own/vllm:1"), "/work", {})
     launched = build_launch(spec, Invocation(("run",)), 1, context)
-    assert (launched.image, launched.model_cache) == (used, engine == "vllm")
+    assert launched.image == used

@@ -38,7 +38,8 @@ class AgentContext:
     """``host``: the address that kernels listen on, unless they have one of their own. ``process_dir``
     returns the HOME of a kernel whose runtime keeps none. ``devices`` and ``memory_release`` are None where
     devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process
-    runs under a uid of its own, by ``KernelSpec.isolated``. ``tracer``: None while traces are off."""
+    runs under a uid of its own, by ``KernelSpec.isolated``. ``tracer``: None while traces are off.
+    ``model_cache``: the cache that containers read; None: there is none."""
 
     clock: Clock
     checkpoint: Checkpoint
@@ -56,6 +57,7 @@ class AgentContext:
     isolates: Callable[[bool], bool] = lambda isolated: False
     outputs: Outputs = _NO_OUTPUTS
     tracer: TraceSink | None = None
+    model_cache: Path | None = None
 
     def work_dir(self, spec: KernelSpec) -> Path:
         """HOME of a kernel."""

@@ -113,24 +113,37 @@ async def fetch_model(
     on_progress: Callable[[str], None],
     wakeup: asyncio.Event,
     condition: Callable[[], bool],
-) -> str:
-    """Fetch a model that is on a hub, while ``condition()``; return where it is now, "" if it is not fetched.
+) -> models.FetchedModel | None:
+    """Fetch a model that is on a hub, while ``condition()``. None: it is not fetched.
 
     Done before the intent to start is recorded: an agent that ends in between goes on where it was. A kernel
     with a user of its own could not read the cache.
     """
-    if not context.capabilities(spec).node_processes or not models.is_fetched(spec):
-        return ""
-    if context.has_own_user(spec):
+    capabilities = context.capabilities(spec)
+    if capabilities.model_mounts:
+        cache = context.model_cache
+        if cache is None or not models.is_shared(spec):
+            return None
+        work = failure_as_value(lambda: models.fetch_shared(spec, cache, os.environ, on_progress))
+    elif not capabilities.node_processes or not models.is_fetched(spec):
+        return None
+    elif context.has_own_user(spec):
         if spec.engine == "vllm":
-            return ""  # it fetches its model by itself, into its own cache
+            return None  # it fetches its model by itself, into its own cache
         detail = f"{spec.model!r} is on a hub, and kernels with a user of their own cannot read the cache"
         raise Refused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
-    fetching = failure_as_value(lambda: models.fetch(spec, os.environ, on_progress))
-    found = await run_while(f"fetch.{spec.kernel_id}", fetching, wakeup, condition)
+    elif spec.isolated:
+        return None  # it is refused: nothing is done with its variables as the agent's user
+    else:
+        work = failure_as_value(lambda: _fetch(spec, on_progress))
+    found = await run_while(f"fetch.{spec.kernel_id}", work, wakeup, condition)
     if isinstance(found, CreateFailed):
         raise Refused(found.reason, str(found))
-    return found or ""
+    return found
+
+
+async def _fetch(spec: KernelSpec, on_progress: Callable[[str], None]) -> models.FetchedModel | None:
+    return models.FetchedModel(await models.fetch(spec, os.environ, on_progress))
 
 
 async def prepare_image(
@@ -148,14 +161,18 @@ async def prepare_image(
     return prepared or ()
 
 
-def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine, model: str = "") -> Launch:
+def prepare_launch(
+    context: AgentContext, record: KernelRecord, engine: Engine, model: models.FetchedModel | None = None
+) -> Launch:
     """``model``: where its model is, if it was fetched."""
-    spec = replace(record.spec, model=model) if model else record.spec
+    spec = record.spec if model is None else replace(record.spec, model=model.path)
     if spec.traceparent:
         spec = replace(spec, traceparent=program_traceparent(context.tracer, spec))
     launch_context = _launch_context(context, spec)
     call = build_invocation(engine, spec, record.port, launch_context, record.apps)
     launch = build_launch(spec, call, record.port, launch_context, record.apps)
+    if model is not None and model.folder:
+        launch = replace(launch, model_folder=model.folder, paths=())
     if spec.inputs:
         launch = replace(launch, inputs={one.path: str(context.outputs.path(one)) for one in spec.inputs})
     if context.devices is None:

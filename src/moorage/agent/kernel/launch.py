@@ -147,7 +147,6 @@ def _without_cluster(
         devices=tuple(filter(None, visible_devices(spec).split(","))),
         paths=(spec.model,) if is_path(spec.model) else (),
         apps=apps,
-        model_cache=spec.engine == "vllm",
         user=spec.container_user,
         workspace=context.workspace,
         progress=context.progress,

@@ -240,7 +240,7 @@ class KernelTask:
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self.record = create.allocate_service_ports(context, self.record, additional)
                 await create.write_intent(context, self.record)
-                launch = create.prepare_launch(context, self.record, engine)
+                launch = create.prepare_launch(context, self.record, engine, model)
         waiting = create.wait_for_device_memory(context, spec, self._set_preparing, *goes_on)
         await step("device memory", waiting)
         if self._must_end():

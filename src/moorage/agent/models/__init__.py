@@ -1,5 +1,12 @@
 """Models by their id on a hub: fetched into the cache of the node before an engine starts."""
 
-from moorage.agent.models.fetching import fetch, find_unfetchable, is_fetched
+from moorage.agent.models.fetching import (
+    FetchedModel,
+    fetch,
+    fetch_shared,
+    find_unfetchable,
+    is_fetched,
+    is_shared,
+)
 
-__all__ = ["fetch", "find_unfetchable", "is_fetched"]
+__all__ = ["FetchedModel", "fetch", "fetch_shared", "find_unfetchable", "is_fetched", "is_shared"]

@@ -1,4 +1,8 @@
-"""Fetching of a model: whether a kernel needs it, the program that does it, and its progress."""
+"""Download step of a model: whether a kernel needs it, the program that does it, and its progress.
+
+It is the only writer of a cache that several tenants read. Their kernels decide neither where it writes nor
+which hub and token fill such a cache.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.agent.runtimes.base import CreateFailed
+from moorage.agent.runtimes.base import MODELS, CreateFailed
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.hub import HubSettings, is_hub_id
+from moorage.common.hub.cache import cached_snapshot, repository_folder, weight_files
 from moorage.common.hub.selection import find_complete, is_gguf_id
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
@@ -24,6 +31,19 @@ PROGRAM = ("-P", str(Path(__file__).with_name("download.py")))
 # Of the kernel's variables, those of the hub and of proxies: a download is not the kernel's program.
 _OF_KERNEL = ("HF_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _STOP_S = 5.0
+# Branches, tags and commits, also in namespaces like refs/pr/1. The program uses them as names of files.
+_REVISION = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
+# Whoever runs a container reads its model; only the agent writes it.
+_READABLE_UMASK = 0o022
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModel:
+    """``path``: what the engine loads. ``folder``: the directory of the node that its container has mounted
+    read-only below ``MODELS``; "" for a process."""
+
+    path: str
+    folder: str = ""
 
 
 def is_fetched(spec: KernelSpec) -> bool:
@@ -31,8 +51,20 @@ def is_fetched(spec: KernelSpec) -> bool:
     engine that can does it by itself otherwise."""
     if spec.engine == "llamacpp":
         return is_gguf_id(spec.model)
+    return _loads_from_hub(spec) and _is_installed()
+
+
+def is_shared(spec: KernelSpec) -> bool:
+    """Return whether a container loads its model from the cache that all containers of the node read. That of
+    a member with a hub or a token of their own does not: what these give is for their project only, and the
+    engine downloads it inside its container."""
+    own_hub = spec.isolated and any(name.startswith("HF_") for name in spec.env)
+    return _loads_from_hub(spec) and not own_hub
+
+
+def _loads_from_hub(spec: KernelSpec) -> bool:
     by_engine = spec.env.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true")
-    return spec.engine == "vllm" and is_hub_id(spec.model) and not by_engine and _is_installed()
+    return spec.engine == "vllm" and is_hub_id(spec.model) and not by_engine
 
 
 def find_unfetchable(spec: KernelSpec) -> str:
@@ -48,7 +80,38 @@ async def fetch(spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Cal
     A model that was completely fetched at this revision is used as it is, without asking the hub. A
     cancellation ends the download; the next one continues it. Raises ``CreateFailed``.
     """
-    env = _environment(agent_env, spec)
+    return await _fetch(spec, _environment(agent_env, spec.env), on_progress)
+
+
+async def fetch_shared(
+    spec: KernelSpec, cache: Path, agent_env: Mapping[str, str], on_progress: Callable[[str], None]
+) -> FetchedModel | None:
+    """Fetch the model of a container into ``cache``, as ``fetch`` does. None: huggingface-hub is not
+    installed, and the cache has no such model: its engine downloads it inside the container.
+
+    The variables of the kernel count only if its owner is an administrator: the model is for everybody.
+    """
+    hub_cache = cache / "huggingface" / "hub"
+    env = _environment(agent_env, {} if spec.isolated else spec.env) | {"HF_HUB_CACHE": str(hub_cache)}
+    if _is_installed():
+        found: Path | None = Path(await _fetch(spec, env, on_progress, umask=_READABLE_UMASK))
+    else:
+        found = await asyncio.to_thread(_find_snapshot, hub_cache, spec.model, _revision(spec))
+    if found is None:
+        return None
+    folder = repository_folder(hub_cache, spec.model)
+    return FetchedModel(f"{MODELS}/{folder.name}/{found.relative_to(folder)}", str(folder))
+
+
+def _find_snapshot(cache: Path, model: str, revision: str) -> Path | None:
+    """A model that somebody else has put there, with its weights."""
+    snapshot = cached_snapshot(cache, model, revision)
+    return snapshot if snapshot and weight_files(path.name for path in snapshot.iterdir()) else None
+
+
+async def _fetch(
+    spec: KernelSpec, env: Mapping[str, str], on_progress: Callable[[str], None], umask: int = -1
+) -> str:
     hub, revision = HubSettings.from_environment(env), _revision(spec)
     found = await asyncio.to_thread(find_complete, hub.cache, spec.model, revision)
     if found is not None:
@@ -61,6 +124,7 @@ async def fetch(spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Cal
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        umask=umask,
     )
     errors = spawn(f"download-errors.{spec.kernel_id}", _read_end(process.stderr))
     try:
@@ -117,20 +181,28 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             continue
 
 
-def _environment(agent_env: Mapping[str, str], spec: KernelSpec) -> dict[str, str]:
+def _environment(agent_env: Mapping[str, str], kernel_env: Mapping[str, str]) -> dict[str, str]:
     """The agent's, with the kernel's own settings of the hub, such as its token."""
     ours = {name: value for name, value in agent_env.items() if not name.startswith("MOORAGE_")}
-    given = {name: value for name, value in spec.env.items() if name.startswith(_OF_KERNEL)}
+    given = {name: value for name, value in kernel_env.items() if name.startswith(_OF_KERNEL)}
     return ours | given | {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def _revision(spec: KernelSpec) -> str:
-    """The branch, tag or commit that ``--revision`` names."""
+    """The branch, tag or commit that ``--revision`` names. Raises ``CreateFailed``."""
+    revision = "main"
     for index, word in enumerate(spec.args):
         name, equals, value = word.partition("=")
         if name == "--revision":
-            return (value if equals else next(iter(spec.args[index + 1 :]), "")) or "main"
-    return "main"
+            revision = (value if equals else next(iter(spec.args[index + 1 :]), "")) or "main"
+            break
+    if not _REVISION.fullmatch(revision):
+        raise CreateFailed(
+            f"--revision {revision!r} is no branch, tag or commit of a model",
+            reason=Reason.MODEL_MISSING,
+            clean=True,
+        )
+    return revision
 
 
 def _is_installed() -> bool:

@@ -26,6 +26,8 @@ APPS_VAR = "MOORAGE_APPS"
 
 # Working directory of the session inside a container.
 WORKSPACE = "/workspace"
+# Directory inside a container with its model, if that is in the cache of the node.
+MODELS = "/moorage/models"
 # Directory inside a container to which its program reports its progress.
 PROGRESS_FOLDER = "/run/moorage"
 # Interface of a kernel on the network of its cluster, where that spans several nodes.
@@ -79,10 +81,11 @@ class Capabilities:
     ``contained``: kernels see neither the programs and files of the node nor the environment of the agent,
     and listen on an address of their own. ``node_processes``: kernels are processes of this node, of the
     agent's user unless they are sandboxed. ``images``: kernels run in container images, which ``prepare``
-    fetches. ``devices``: the agent hands out devices of its node. ``own_address``: kernels listen on an
-    address and a port that only ``RuntimeObservation.address`` tells; the agent allocates none.
-    ``max_jobs``: the most kernels at once at a site with a queue of its own, which may be QUEUED and whose
-    lifetime ends with a walltime; None for a runtime of this node.
+    fetches. ``model_mounts``: kernels have ``Launch.model_folder`` mounted. ``devices``: the agent hands out
+    devices of its node. ``own_address``: kernels listen on an address and a port that only
+    ``RuntimeObservation.address`` tells; the agent allocates none. ``max_jobs``: the most kernels at once at
+    a site with a queue of its own, which may be QUEUED and whose lifetime ends with a walltime; None for a
+    runtime of this node.
 
     What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
     ``exec``, ``code`` (its commands and the agent share a directory and its sockets), ``workspaces``,
@@ -98,6 +101,7 @@ class Capabilities:
     contained: bool = False
     node_processes: bool = False
     images: bool = False
+    model_mounts: bool = False
     devices: bool = False
     own_address: bool = False
     max_jobs: int | None = None
@@ -208,7 +212,8 @@ class Launch:
 
     For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs in
     ``devices``, and where each is in ``places``; the files of the node that it reads in ``paths``;
-    ``model_cache``: whether the model cache of the node is mounted; ``user``: ``uid[:gid]``, "" for the
+    ``model_folder``: directory of the node that is mounted read-only at its name below ``MODELS``, "" for
+    none; ``user``: ``uid[:gid]``, "" for the
     default of the node; ``workspace``: the directory of the node that is mounted at ``WORKSPACE``, "" for
     none; ``progress``: that at ``PROGRESS_FOLDER``.
 
@@ -236,7 +241,7 @@ class Launch:
     devices: tuple[str, ...] = ()
     places: Mapping[str, DevicePlace] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
-    model_cache: bool = False
+    model_folder: str = ""
     user: str = ""
     files: tuple[File, ...] = ()
     hostname: str = ""

@@ -317,10 +317,9 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     vllm_image: Annotated[str, Field(min_length=1)] = "vllm/vllm-openai"
     """Default image of vLLM containers. Pin it by tag or digest."""
     model_cache: AbsolutePath | None = None
-    """Directory for models that vLLM downloads and for its compilation cache, mounted into all vLLM
-    containers at /moorage/cache. None: each container downloads its model."""
-    model_cache_mode: Literal["read-write", "read-only"] = "read-write"
-    """``read-only``: sessions cannot change the cache, and models outside it cannot be loaded."""
+    """Directory for models of vLLM containers, in the layout of huggingface-hub below ``huggingface``. The
+    agent downloads into it, and mounts each container its own model read-only. None: each container downloads
+    its model."""
     vllm_command: str = "vllm"
     """Command that starts vLLM on this node, such as ``/opt/vllm/bin/vllm``."""
     stop_kernels_on_exit: bool = False

@@ -147,7 +147,6 @@ LOCAL = {
     "agent.vllm_image": _COMMANDS,
     "agent.vllm_command": _COMMANDS,
     "agent.model_cache": _FILES,
-    "agent.model_cache_mode": _FILES,
     "agent.labels": _HOST,
     "agent.plugins": _SECRET,
     "agent.sites": _SECRET,

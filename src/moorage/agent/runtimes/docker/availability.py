@@ -37,6 +37,7 @@ def docker_runtime(
     socket = engine_socket(settings.docker)
     if socket is None:
         return None
+    _make_model_cache(settings)
     rules = ContainerRules(
         images=settings.docker_images,
         pull=settings.docker_pull,
@@ -49,8 +50,6 @@ def docker_runtime(
         shm_bytes=parse_size(settings.docker_shm),
         log_max_bytes=settings.log_max_bytes,
         log_keep_files=settings.log_keep_files,
-        model_cache=_model_cache(settings),
-        cache_writable=settings.model_cache_mode == "read-write",
         gpus=settings.docker_gpus,
     )
     signer = load_label_signer(state / "docker.key", clock)
@@ -66,10 +65,10 @@ def docker_runtime(
     return DockerRuntime(engine, signer, logs, rules=rules, address=settings.address, image_gc=image_gc)
 
 
-def _model_cache(settings: AgentSettings) -> str:
-    """Creates the directory. Raises ``StartupError``."""
+def _make_model_cache(settings: AgentSettings) -> None:
+    """Raises ``StartupError``."""
     if settings.model_cache is None:
-        return ""
+        return
     try:
         Path(settings.model_cache).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,7 +76,6 @@ def _model_cache(settings: AgentSettings) -> str:
             f"agent.model_cache = {settings.model_cache!r}: {error}",
             next_step="use an existing directory, or one that the agent may create",
         ) from None
-    return settings.model_cache
 
 
 async def collect_images(runtime: DockerRuntime | None) -> None:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from moorage.agent.runtimes.base import (
+    MODELS,
     OVERLAY_INTERFACE,
     PROGRESS_FOLDER,
     WORKSPACE,
@@ -36,8 +37,7 @@ _NEVER = "0001-01-01T00:00:00Z"
 @dataclass(frozen=True, slots=True)
 class ContainerRules:
     """Settings of the node for all its containers. ``mounts``: directories mounted read-only into every
-    container, at the same path. ``user``: ``uid[:gid]``, "" for the user of the image. ``model_cache``: a
-    directory mounted at ``CACHE`` for kernels that use it; "" for none."""
+    container, at the same path. ``user``: ``uid[:gid]``, "" for the user of the image."""
 
     images: tuple[str, ...] = ("*",)
     pull: Literal["never", "if-missing", "always"] = "if-missing"
@@ -50,20 +50,7 @@ class ContainerRules:
     shm_bytes: int = 1024**3
     log_max_bytes: int = 10 * 1024**2
     log_keep_files: int = 3
-    model_cache: str = ""
-    cache_writable: bool = True
     gpus: Literal["auto", "nvidia", "cdi"] = "auto"
-
-
-CACHE = "/moorage/cache"
-
-
-def cache_env(rules: ContainerRules) -> dict[str, str]:
-    """Variables that point programs to the model cache. The environment of the session takes precedence."""
-    env = {"HF_HOME": f"{CACHE}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE}/vllm"}
-    # The Hugging Face client writes lock files even for cached models, and fails on a read-only cache unless
-    # it is offline.
-    return env if rules.cache_writable else env | {"HF_HUB_OFFLINE": "1"}
 
 
 def is_image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
@@ -120,9 +107,11 @@ def host_config(
         config["mem_limit"] = config["memswap_limit"] = max(mem, _MIN_MEMORY)
     if cpu := launch.slots.get("cpu"):
         config["nano_cpus"] = max(cpu * 1_000_000, _MIN_NANO_CPUS)
-    if launch.model_cache and rules.model_cache:
-        mount = {"Type": "bind", "Source": rules.model_cache, "Target": CACHE}
-        config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
+    if launch.model_folder:
+        # Of the cache nothing but this model: others may be for somebody else, and beside them are tokens.
+        target = f"{MODELS}/{launch.model_folder.rpartition('/')[2]}"
+        mount = {"Type": "bind", "Source": launch.model_folder, "Target": target}
+        config["mounts"].append(mount | {"ReadOnly": True})
     if launch.workspace:
         config["mounts"].append({"Type": "bind", "Source": launch.workspace, "Target": WORKSPACE})
     for path, source in launch.inputs.items():
@@ -158,14 +147,13 @@ def container_config(
     # "void", because the device request names the GPUs and the NVIDIA hook must not add any.
     visible_ids = () if uses_cdi(rules, cdi) else launch.devices
     visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(visible_ids) or "void"}
-    cache = cache_env(rules) if launch.model_cache and rules.model_cache else {}
     config: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
         # The command replaces the entry point: it must not become an argument of the image's own program.
         "entrypoint": list(launch.argv) if launch.overlay is None else _awaiting_overlay(launch.argv),
         "command": [],
-        "environment": cache | launch.env | visible,
+        "environment": launch.env | visible,
         "labels": dict(labels),
         "ports": sorted({*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}),
         "user": launch.user or rules.user or None,

@@ -96,7 +96,12 @@ class DockerRuntime:
         self._images, self._image_gc = ImageStore(engine, rules, image_gc.pulled), image_gc
         self._networks = Networks(engine, signer, rules)
         self.capabilities = Capabilities(
-            contained=True, code=True, images=True, overlay=rules.multi_node == "wireguard", signals=True
+            contained=True,
+            code=True,
+            images=True,
+            model_mounts=True,
+            overlay=rules.multi_node == "wireguard",
+            signals=True,
         )
 
     async def close(self) -> None:
