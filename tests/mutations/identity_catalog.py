@@ -11,6 +11,10 @@ ID_TOKENS = ("tests/unit/manager/test_oidc.py",)
 CLIENT = ("tests/wire/test_oidc_client.py",)
 PEOPLE = ("tests/store/test_oidc.py",)
 SESSIONS = ("tests/store/test_console_sessions.py",)
+LONG_REQUESTS, OPEN_STREAMS = (
+    "manager/api/long_requests.py",
+    ("tests/unit/manager/api/test_api_long_requests.py",),
+)
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
 
 MUTATIONS = (
@@ -195,5 +199,26 @@ MUTATIONS = (
         "AND p.name = k.agent_id AND p.revoked_at IS NULL)",
         "AND p.name = k.agent_id)",
         ("tests/store/test_revoked_agents.py",),
+    ),
+    Mutation(
+        "streams of a revoked key end when they are looked at next",
+        LONG_REQUESTS,
+        "self._check_at(self._changed_at + _PAUSE_S)",
+        "pass",
+        OPEN_STREAMS,
+    ),
+    Mutation(
+        "a stream that has just begun outlives its key",
+        LONG_REQUESTS,
+        "            self._check_at(min(young) + YOUNG_S)",
+        "            pass",
+        OPEN_STREAMS,
+    ),
+    Mutation(
+        "a key that revokes itself gets no answer",
+        LONG_REQUESTS,
+        "if opened.since <= began_before]",
+        "if opened.since]",
+        OPEN_STREAMS,
     ),
 )

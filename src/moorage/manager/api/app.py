@@ -29,7 +29,7 @@ from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.group_names import with_current_names
 from moorage.manager.api.health import DESCRIPTION, DOCS
-from moorage.manager.api.long_requests import ending_without_rights
+from moorage.manager.api.long_requests import OpenRequests
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import (
     InternalError,
@@ -112,8 +112,11 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
+    # After the authenticator, whose cache is emptied by the same changes.
+    requests = OpenRequests(deps.clock, deps.store.keys.on_change)
+    app.cleanup_ctx.append(requests.running)
     for row in ROUTES:
-        handler = traced(row, _serve(row, deps, authenticator), deps.tracer, deps.clock)
+        handler = traced(row, _serve(row, deps, authenticator, requests), deps.tracer, deps.clock)
         expect = _expect(_max_body_bytes(row, deps))
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.access == "open":
@@ -136,7 +139,7 @@ def _description(version: str) -> tuple[bytes, str]:
     return json.dumps(document).encode(), docs_page.render(document)
 
 
-def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handler:
+def _serve(row: Route, deps: ApiServices, authenticator: Authenticator, requests: OpenRequests) -> Handler:
     audited, reader = is_audited(row), reader_of(row, ROUTES)
     limits = BodyLimits(_max_body_bytes(row, deps), row.max_body_values or MAX_VALUES)
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
@@ -158,7 +161,8 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
         call = Call(request, deps, scope, body, query, authenticated)
-        with ending_without_rights(request, scope, authenticated) if row.access != "open" else nullcontext():
+        is_open = row.access == "open"
+        with nullcontext() if is_open else requests.ending_without_rights(request, scope, authenticated):
             answer = await (run_audited(row, reader, call) if audited else row.handler(call))
         if isinstance(answer, web.StreamResponse):
             return answer

@@ -1,25 +1,33 @@
 """End of long requests whose caller has lost its rights: streams, WebSockets, terminals, forwarded ports.
 
-A request is authenticated when it begins. One that lasts is authenticated again every few seconds, so that a
-revoked or expired key, or a change of its role or project, also ends what it had opened.
+A request is authenticated when it begins. One that lasts is authenticated again whenever keys, users or
+projects have changed, and every few seconds, since a notification may be lost, and keys expire.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
 
-from moorage.common.aio.tasks import spawn
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import MoorageError
 from moorage.manager.identity.scope import Scope
 
 log = structlog.get_logger("moorage.api")
-# Between two checks of the rights of one request.
+# Between two checks without a change.
 RECHECK_S = 5.0
+# Between a change and the check: changes come in bursts.
+_PAUSE_S = 0.1
+# Requests are not checked before. What changes rights may end those of its own caller, who is to get the
+# answer.
+YOUNG_S = 1.0
+_AT_ONCE = 16
 _REFUSED = (401, 403)
 
 
@@ -29,32 +37,80 @@ def has_lost_rights(before: Scope, now: Scope) -> bool:
     return (before.owner, before.role, before.projects) != (now.owner, now.role, now.projects)
 
 
-@contextmanager
-def ending_without_rights(
-    request: web.Request, scope: Scope, renew: Callable[[], Awaitable[Scope]]
-) -> Iterator[None]:
-    """Close the connection of the request once ``renew`` refuses its credentials. Short requests cost a timer
-    only."""
-    watching: list[asyncio.Task[None]] = []
-    timer = asyncio.get_running_loop().call_later(
-        RECHECK_S, lambda: watching.append(spawn("api.rights", _watch(request, scope, renew)))
-    )
-    try:
-        yield
-    finally:
-        timer.cancel()
-        for task in watching:
-            task.cancel()
+@dataclass(slots=True, eq=False)
+class _Open:
+    """``renew``: the scope of the same credentials now; raises the refusal of the API."""
+
+    request: web.Request
+    scope: Scope
+    renew: Callable[[], Awaitable[Scope]]
+    since: float  # by the event loop
 
 
-async def _watch(request: web.Request, scope: Scope, renew: Callable[[], Awaitable[Scope]]) -> None:
-    while True:
-        if await _is_refused(scope, renew):
-            break
-        await asyncio.sleep(RECHECK_S)
-    log.info("request ended: its caller has lost its rights", actor=scope.actor, path=request.path)
-    if request.transport is not None:
-        request.transport.abort()
+class OpenRequests:
+    """All requests that are being served, each with the rights that it began with. ``on_change`` subscribes
+    to changes of keys, users and projects."""
+
+    def __init__(self, clock: Clock, on_change: Callable[[Callable[[], None]], object]) -> None:
+        self._open: set[_Open] = set()
+        self._on_change = on_change
+        self._changed_at = 0.0  # by the event loop
+        self._next: asyncio.TimerHandle | None = None
+        self._loop = Loop("rights", self._tick, interval_s=RECHECK_S, clock=clock)
+
+    async def running(self, _: web.Application) -> AsyncIterator[None]:
+        """The context of the application in which requests are checked."""
+        self._on_change(self._changed)
+        async with self._loop:
+            yield
+        if self._next is not None:
+            self._next.cancel()
+
+    @contextmanager
+    def ending_without_rights(
+        self, request: web.Request, scope: Scope, renew: Callable[[], Awaitable[Scope]]
+    ) -> Iterator[None]:
+        """Close the connection of the request once ``renew`` refuses its credentials."""
+        opened = _Open(request, scope, renew, asyncio.get_running_loop().time())
+        self._open.add(opened)
+        try:
+            yield
+        finally:
+            self._open.discard(opened)
+
+    def _changed(self) -> None:
+        if self._open:
+            self._changed_at = asyncio.get_running_loop().time()
+            self._check_at(self._changed_at + _PAUSE_S)
+
+    def _check_at(self, at: float) -> None:
+        """At this time of the event loop, at the latest."""
+        if self._next is not None:
+            if self._next.when() <= at:
+                return
+            self._next.cancel()
+        self._next = asyncio.get_running_loop().call_at(at, self._due)
+
+    def _due(self) -> None:
+        self._next = None
+        self._loop.nudge()
+
+    async def _tick(self) -> None:
+        began_before = asyncio.get_running_loop().time() - YOUNG_S
+        lasting = [opened for opened in self._open if opened.since <= began_before]
+        young = [opened.since for opened in self._open if began_before < opened.since <= self._changed_at]
+        if young:
+            self._check_at(min(young) + YOUNG_S)
+        for at in range(0, len(lasting), _AT_ONCE):
+            await asyncio.gather(*(self._check(opened) for opened in lasting[at : at + _AT_ONCE]))
+
+    async def _check(self, opened: _Open) -> None:
+        if not await _is_refused(opened.scope, opened.renew) or opened not in self._open:
+            return
+        request = opened.request
+        log.info("request ended: its caller has lost its rights", actor=opened.scope.actor, path=request.path)
+        if request.transport is not None:
+            request.transport.abort()
 
 
 async def _is_refused(scope: Scope, renew: Callable[[], Awaitable[Scope]]) -> bool:
