@@ -1,5 +1,5 @@
 """Faults in signing in: ID tokens, rules, limits of attempts, console sessions,
-ceilings of the priority. A part of the catalog."""
+ceilings of the priority, isolation of templates. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -16,8 +16,37 @@ LONG_REQUESTS, OPEN_STREAMS = (
     ("tests/unit/manager/api/test_api_long_requests.py",),
 )
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
+TEMPLATES = ("tests/store/test_templates.py",)
 
 MUTATIONS = (
+    Mutation(
+        "a member's template runs freely where an administrator starts it",
+        "manager/api/templates.py",
+        "scope=call.scope.isolating(found.isolated)",
+        "scope=call.scope",
+        TEMPLATES,
+    ),
+    Mutation(
+        "a template that an administrator bases on a member's runs freely",
+        "manager/api/templates.py",
+        "bases, isolated = [base.ref, *base.bases], base.isolated",
+        "bases = [base.ref, *base.bases]",
+        TEMPLATES,
+    ),
+    Mutation(
+        "a step of a member's template runs freely in an administrator's pipeline",
+        "manager/store/pipelines.py",
+        "self._sessions.new(scope.isolating(one.isolated), spec, None, None)",
+        "self._sessions.new(scope, spec, None, None)",
+        TEMPLATES,
+    ),
+    Mutation(
+        "what an administrator sets again stays the member's",
+        "manager/store/sql/template_put.sql",
+        "        AND isolated <= $7::boolean\n",
+        "",
+        TEMPLATES,
+    ),
     Mutation(
         "an ID token of another attempt is accepted",
         TOKENS,

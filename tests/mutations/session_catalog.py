@@ -73,8 +73,8 @@ MUTATIONS = (
     Mutation(
         "what is retried for somebody runs as freely as the administrator",
         "manager/api/pipelines.py",
-        "isolated = owner.isolated or owner.user != found.owner",
-        "isolated = owner.isolated",
+        "    scope = scope.isolating(owner.user != found.owner)\n",
+        "",
         STORED,
     ),
     Mutation(

@@ -153,3 +153,45 @@ async def test_0027_carries_keys_over(empty_database: str) -> None:
         "2": (Role.MEMBER, "vision"),
         "3": (Role.MEMBER, "robots"),
     }
+
+
+OLD_TEMPLATE = """
+INSERT INTO templates (project, name, version, body, bases, created_by) VALUES ($1, $2, 1, '{}', $3, $4)
+"""
+
+
+async def test_templates_of_before_are_free_of_isolation_only_if_an_administrator_wrote_them(
+    empty_database: str,
+) -> None:
+    """Whoever has the name of a key today may not be who had it when the template was written."""
+    await migrate(empty_database, "202611271115")
+    connection = await asyncpg.connect(empty_database)
+    try:
+        for number, (name, role) in enumerate((("root", "admin"), ("ann", "member"), ("reused", "member"))):
+            await connection.execute(OLD_KEY, name, role, str(number) * 64, name, "vision")
+        await connection.execute("UPDATE api_keys SET revoked_at = now() WHERE name = 'reused'")
+        await connection.execute(OLD_KEY, "reused", "admin", "3" * 64, "root", "vision")
+        written = (
+            *(("", "for-all", [], "key:gone"), ("vision", "of-admin", [], "key:root")),
+            *(("vision", "of-console", [], "user:root"), ("vision", "based", ["of-ann@1"], "key:root")),
+            *(("vision", "of-ann", [], "key:ann"), ("vision", "of-page", [], "user:ann")),
+            *(("vision", "of-gone", [], "key:gone"), ("vision", "of-reused", [], "key:reused")),
+        )
+        for row in written:
+            await connection.execute(OLD_TEMPLATE, *row)
+        await connection.execute(OLD_KEY, "later", "admin", "4" * 64, "root", "vision")
+        await connection.execute(
+            "INSERT INTO templates SELECT project, 'of-later', version, body, bases, created_at, 'key:later'"
+            " FROM templates WHERE name = 'of-gone'"
+        )
+        await migrate(empty_database)
+        free = await connection.fetch("SELECT name FROM templates WHERE NOT isolated ORDER BY name")
+        assert [row["name"] for row in free] == ["for-all", "of-admin", "of-console"]
+        with pytest.raises(asyncpg.RaiseError, match="never changes"):
+            await connection.execute("UPDATE templates SET isolated = false")
+        await connection.execute(OLD_TEMPLATE, "vision", "of-the-release-before", [], "key:root")
+        assert await connection.fetchval(
+            "SELECT isolated FROM templates WHERE name = 'of-the-release-before'"
+        )
+    finally:
+        await connection.close()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import asyncpg
 import pytest
 
 from moorage.common.model.errors import NotFound
+from moorage.common.model.roles import Role
 from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.keys import KeySpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
-from .tenancy_harness import serve
+from .tenancy_harness import ROOT, Api, serve
 
 VISION = Scope.system("key:ann", Owner("ann", "vision"))
 SPEECH = Scope.system("key:bob", Owner("bob", "speech"))
@@ -121,3 +124,76 @@ async def test_what_is_wrong_with_a_template_is_said(store: Store) -> None:
         for body in ({"overrides": {"colour": 1}}, {"parameters": {"no": 1}}, {"version": 0}):
             assert (await api.call("ann", "POST", "/v1/templates/a/sessions", body))[0] == 422
         assert (await api.call("ann", "POST", "/v1/templates/a/sessions", {"version": 9}))[0] == 404
+
+
+async def put(api: Api, caller: str, name: str, body: dict[str, Any]) -> str:
+    """The version that there is now."""
+    status, text = await api.call(caller, "PUT", f"/v1/templates/{name}", body)
+    assert status == 200, text
+    view = json.loads(text)
+    return f"{view['name']}@{view['version']}"
+
+
+async def start(api: Api, caller: str, name: str) -> dict[str, Any]:
+    status, text = await api.call(caller, "POST", f"/v1/templates/{name}/sessions", {})
+    assert status == 201, text
+    made: dict[str, Any] = json.loads(text)
+    return made
+
+
+async def test_what_a_member_wrote_runs_isolated_whoever_starts_it(store: Store) -> None:
+    """Until an administrator sets the same: then it is the administrator's."""
+    async with serve(store) as api:
+        spec = KeySpec(name="root-vision", user="root", project="vision", role=Role.ADMIN)
+        api.keys["root"] = (await store.keys.create(ROOT, spec)).secret
+        body = {"spec": {"command": ["id"]}}
+        assert await put(api, "root", "own", body) == "own@1"
+        assert await put(api, "ann", "train", body) == "train@1"
+        assert await put(api, "root", "on-members", {"base": "train"}) == "on-members@1"
+        assert await put(api, "root", "on-own", {"base": "own"}) == "on-own@1"
+        made = {
+            (caller, name): await start(api, caller, name)
+            for caller in ("root", "ann")
+            for name in ("own", "train", "on-members", "on-own")
+        }
+        free = {of for of, session in made.items() if not session["isolated"]}
+        assert free == {("root", "own"), ("root", "on-own")}
+        stored = await store.database.fetch("SELECT id FROM sessions WHERE isolated")
+        assert {str(row["id"]) for row in stored} == {s["id"] for of, s in made.items() if of not in free}
+        told = {of for of, session in made.items() if "runs isolated" in str(session["warnings"])}
+        assert told == {("root", "train"), ("root", "on-members")}
+
+        assert await put(api, "ann", "own", body) == "own@1", "nothing of it has changed"
+        assert await put(api, "root", "train", body) == "train@2"
+        assert not (await start(api, "root", "train"))["isolated"]
+        assert await put(api, "ann", "train", {"spec": {"command": ["other"]}}) == "train@3"
+        assert (await start(api, "root", "train"))["isolated"]
+
+
+async def test_steps_of_a_members_template_run_isolated_also_when_they_are_retried(store: Store) -> None:
+    async with serve(store) as api:
+        spec = KeySpec(name="root-vision", user="root", project="vision", role=Role.ADMIN)
+        api.keys["root"] = (await store.keys.create(ROOT, spec)).secret
+        await put(api, "ann", "train", {"spec": {"command": ["id"]}})
+        await put(api, "root", "own", {"spec": {"command": ["id"]}})
+        plain = {"command": ["id"]}
+        steps = [
+            {"name": "members", "template": "train"},
+            {"name": "own", "template": "own"},
+            {"name": "plain", "spec": plain},
+        ]
+        status, text = await api.call("root", "POST", "/v1/pipelines", {"name": "all", "steps": steps})
+        assert status == 201, text
+
+        async def isolated() -> list[str]:
+            rows = await store.database.fetch(
+                "SELECT p.step, p.run FROM pipeline_steps p JOIN sessions s ON s.id = p.session_id "
+                "WHERE s.isolated ORDER BY p.run"
+            )
+            return [f"{row['step']} {row['run']}" for row in rows]
+
+        assert await isolated() == ["members 1"]
+        await store.database.fetch("UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested'")
+        status, text = await api.call("root", "POST", "/v1/pipelines/all/retry")
+        assert status == 202, text
+        assert await isolated() == ["members 1", "members 2"]

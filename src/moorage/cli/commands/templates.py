@@ -75,7 +75,8 @@ def describe_template(
         cli.print_json(view)
         return
     shown = view.model_dump(mode="json", exclude_unset=True)["template"]
-    print(f"# {view.ref}" + (f", based on {', '.join(view.bases)}" if view.bases else ""))
+    based = f", based on {', '.join(view.bases)}" if view.bases else ""
+    print(f"# {view.ref}{based}" + (", runs isolated" if view.isolated else ""))
     print(json.dumps(shown, indent=2))
 
 

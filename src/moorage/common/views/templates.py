@@ -30,6 +30,11 @@ class TemplateView(View):
     bases: list[str] = Field(description="The versions on which it is merged, the nearest first.")
     created_at: datetime
     created_by: str
+    isolated: bool = Field(
+        default=False,
+        description="Who wrote it, or what it is based on, is no administrator: its sessions run isolated, "
+        "whoever starts them.",
+    )
 
     @property
     def ref(self) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 from pydantic import Field
@@ -36,7 +36,14 @@ _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 # What says nothing about whether a caller may run a step, or where it fits.
 _OF_JOB = "runtime", "image", "job", "walltime_s", "queue_timeout_s"  # fields that `as_job` sets
 _PROGRAM = {"command", "args", "env", "user_labels"}
-Resolved = tuple[SessionSpec, str | None]
+
+
+class Resolved(NamedTuple):
+    """What a step runs. ``template``: NAME@VERSION, if it is made from one. ``isolated``: that one is."""
+
+    spec: SessionSpec
+    template: str | None = None
+    isolated: bool = False
 
 
 class PipelineQuery(PageQuery):
@@ -65,7 +72,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
         return _planned(call, pipeline, new)
     # With the versions of its templates: a retry runs the same.
     pinned = [
-        step if step.template is None else step.model_copy(update={"template": specs[step.name][1]})
+        step if step.template is None else step.model_copy(update={"template": specs[step.name].template})
         for step in pipeline.steps
     ]
     pipeline = pipeline.model_copy(update={"steps": pinned})
@@ -146,10 +153,8 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
         )
     # What an administrator retries for somebody runs no freer than that person's own programs.
     owner = call.scope.owner
-    isolated = owner.isolated or owner.user != found.owner
-    scope = replace(
-        call.scope, owner=replace(owner, user=found.owner, project=found.project, isolated=isolated)
-    )
+    scope = replace(call.scope, owner=replace(owner, user=found.owner, project=found.project))
+    scope = scope.isolating(owner.user != found.owner)
     specs = await _resolved(replace(call, scope=scope), steps, again=True)
     nodes = pipelines.graph(steps, again)
     files = _files(steps, nodes)
@@ -180,15 +185,15 @@ async def _resolved(
         with _named(step):
             specs[step.name], recorded[step.name] = await _of_step(call, step)
             if again:
-                recorded[step.name] = specs[step.name][0].priority
-    pipelines.check_specs(steps, {name: spec for name, (spec, _) in specs.items()})
+                recorded[step.name] = specs[step.name].spec.priority
+    pipelines.check_specs(steps, {name: one.spec for name, one in specs.items()})
     checked: dict[str, SessionSpec] = {}
     # By the identity of a specification, with it: equal ones of a request are mostly one object.
     stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
     for step in steps:
-        spec, template = specs[step.name]
+        spec = specs[step.name].spec
         if id(spec) in stored:
-            specs[step.name] = stored[id(spec)][1], template
+            specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
             continue
         masked = [name for name, value in spec.env.items() if value == MASK]
         shape = spec.model_dump_json(exclude=_PROGRAM) + repr((masked, recorded[step.name]))
@@ -200,8 +205,8 @@ async def _resolved(
             reuse = await call.deps.store.groups.reuse(spec.resource_group, call.scope.owner.project)
             job["reuse"] = None if reuse == "never" else reuse
         stored[id(spec)] = spec, spec.model_copy(update=job)
-        specs[step.name] = stored[id(spec)][1], template
-    step_outputs.check_runtimes(steps, {name: spec for name, (spec, _) in specs.items()})
+        specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
+    step_outputs.check_runtimes(steps, {name: one.spec for name, one in specs.items()})
     return specs
 
 
@@ -209,7 +214,7 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
     """What it runs, and the priority that its template says."""
     if step.template is None:
         assert step.spec is not None
-        return (step.spec, None), 0
+        return Resolved(step.spec), 0
     try:
         name, version = split_version(step.template)
     except ValueError as error:
@@ -221,7 +226,8 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
     defaults = group.options.template_defaults
     spec = templates.validated_merge(fields, defaults, step.overrides)
     recorded = templates.recorded_priority(found.template, defaults, step.overrides)
-    return (spec.model_copy(update={"resource_group": group.name}), found.ref), recorded
+    spec = spec.model_copy(update={"resource_group": group.name})
+    return Resolved(spec, found.ref, found.isolated), recorded
 
 
 async def _checked(call: Call[Any, Any], spec: SessionSpec, recorded_priority: int) -> SessionSpec:
@@ -263,9 +269,20 @@ def _new(
     specs: Mapping[str, Resolved],
     files: Mapping[str, StepFiles | None],
 ) -> NewStep:
-    (step, index), (spec, template) = node.item, specs[node.item[0]]
-    spec = pipelines.with_index(spec, index)
-    return NewStep(step, index, run, position, spec, template, node.waits, files[step])
+    step, index = node.item
+    found = specs[step]
+    spec = pipelines.with_index(found.spec, index)
+    return NewStep(
+        step,
+        index,
+        run,
+        position,
+        spec,
+        found.template,
+        node.waits,
+        files[step],
+        isolated=found.isolated,
+    )
 
 
 def _state(row: StepRow) -> StepState:

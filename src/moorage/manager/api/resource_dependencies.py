@@ -103,6 +103,7 @@ class Templates(Protocol):
         bases: list[str],
         *,
         for_all: bool,
+        isolated: bool,
         if_match: frozenset[int] | None = None,
     ) -> TemplateView: ...
 

@@ -64,14 +64,18 @@ async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
     name, template = read_path({"name": call.path("name")}, _TemplatePath).name, call.body
     _check_owner(call.scope.role, call.query)
     bases: list[str] = []
+    isolated = False
     if template.base is not None:
         base = await _base(call, name, template.base)
-        bases = [base.ref, *base.bases]
+        bases, isolated = [base.ref, *base.bases], base.isolated
         template = templates.based_on(base.template, template)
     templates.check(template)
     await _check_priority(call, name, template)
     store, for_all, if_match = call.deps.store.templates, call.query.for_all, call.if_match("a template")
-    return call.tagged(await store.put(call.scope, name, template, bases, for_all=for_all, if_match=if_match))
+    view = await store.put(
+        call.scope, name, template, bases, for_all=for_all, isolated=isolated, if_match=if_match
+    )
+    return call.tagged(view)
 
 
 async def _check_priority(call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec) -> None:
@@ -132,8 +136,16 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
     spec = templates.validated_merge(fields, group.options.template_defaults, run.overrides)
     spec = spec.model_copy(update={"resource_group": group.name})
     recorded = templates.recorded_priority(found.template, group.options.template_defaults, run.overrides)
-    made = replace(call, body=spec)  # type: ignore[arg-type]
-    return await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
+    # What an administrator starts of somebody else's runs no freer than that person's own programs.
+    made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
+    view = await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
+    if isinstance(view, SessionView) and made.scope is not call.scope and view.isolated:
+        warning = (
+            f"the session runs isolated, since template {found.ref!r}, or one that it is based on, was not "
+            "written by an administrator; set it again to run it as your own"
+        )
+        view = view.model_copy(update={"warnings": [*view.warnings, warning]})
+    return view
 
 
 def _check_owner(role: Role, query: OwnerQuery) -> None:

@@ -7,7 +7,7 @@ administrators and auditors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.roles import PLATFORM_ROLES, Role
@@ -53,6 +53,13 @@ class Scope:
     def user(self) -> str | None:
         """The user whose things the call may change in ``projects``; None: everyone's."""
         return self.owner.user if self.role in (Role.VIEWER, Role.MEMBER) else None
+
+    def isolating(self, isolated: bool) -> Scope:
+        """For a program that somebody else has written: what it creates runs isolated if ``isolated``, also
+        an administrator's."""
+        if not isolated or self.owner.isolated:
+            return self
+        return replace(self, owner=replace(self.owner, isolated=True))
 
     def reads(self, project: str) -> bool:
         return self.projects is None or project in self.projects

@@ -231,7 +231,7 @@ class PipelineStore:
 
     def _new(self, scope: Scope, one: NewStep) -> NewSession:
         spec = one.spec.model_copy(update={"reuse": None}) if one.spec.reuse else one.spec
-        made = self._sessions.new(scope, spec, None, None)
+        made = self._sessions.new(scope.isolating(one.isolated), spec, None, None)
         if one.spec.reuse:
             made = replace(made, spec=made.spec.model_copy(update={"reuse": one.spec.reuse}))
         number = "" if one.index is None else f"-{one.index}"

@@ -231,6 +231,7 @@ templates = table(
         "created_at": TIME,
         "created_by": Text(),
         "deleted_at": [TIME],
+        "isolated": Boolean(),
     },
 )
 

@@ -38,10 +38,12 @@ class TemplateStore:
         bases: list[str],
         *,
         for_all: bool,
+        isolated: bool = False,
         if_match: Versions = None,
     ) -> TemplateView:
-        """Add a version, of the owner's project or for all. The same template again adds none. ``if_match``:
-        what the latest version may be.
+        """Add a version, of the owner's project or for all. The same template again adds none. ``isolated``:
+        what it is based on was written by somebody who is no administrator. ``if_match``: what the latest
+        version may be.
 
         Raises ``PreconditionFailed`` for another version, and ``Conflict`` when somebody else added one at
         the same moment.
@@ -49,7 +51,14 @@ class TemplateStore:
         project, body = _project(scope, for_all), template.model_dump_json(exclude_unset=True)
         try:
             rows = await self._db.fetch(
-                SQL["template_put"], project, name, body, bases, scope.actor, sent(if_match)
+                SQL["template_put"],
+                project,
+                name,
+                body,
+                bases,
+                scope.actor,
+                sent(if_match),
+                scope.owner.isolated or isolated,
             )
         except asyncpg.UniqueViolationError:
             await self._check_latest(project, name, if_match)
@@ -117,6 +126,7 @@ def _view(row: Any) -> TemplateView:
         bases=row["bases"],
         created_at=row["created_at"],
         created_by=row["created_by"],
+        isolated=row["isolated"],
     )
 
 

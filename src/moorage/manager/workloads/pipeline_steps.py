@@ -21,7 +21,8 @@ from moorage.manager.workloads.step_outputs import StepFiles
 @dataclass(frozen=True, slots=True)
 class NewStep:
     """A session of a pipeline to be created. ``waits``: positions of those on which it depends, each with the
-    condition. ``spec``: without dependencies. ``index``: of an element of an array. ``files``: None if it has
+    condition. ``spec``: without dependencies. ``isolated``: its template is, so it runs isolated, whoever
+    submits it. ``index``: of an element of an array. ``files``: None if it has
     neither outputs nor inputs. ``meaning`` and ``adopted_from``: see ``step_reuse``."""
 
     step: str
@@ -34,6 +35,7 @@ class NewStep:
     files: StepFiles | None = None
     meaning: str | None = None
     adopted_from: str | None = None
+    isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
