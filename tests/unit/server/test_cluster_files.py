@@ -1,11 +1,13 @@
-"""Files of deploy/cluster and deploy/compose/cluster.yaml: settings that exist, files and names that agree.
+"""Files of deploy/cluster and deploy/compose: settings that exist, files and names that agree, and where they
+listen.
 
-Docker Compose validates the second in tests/containers, where it is installed; here its meaning is checked.
+Docker Compose validates its files in tests/containers, where it is installed; here their meaning is checked.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,13 @@ from typer.testing import CliRunner
 from moorage import __main__
 from moorage.cli import app
 from moorage.common.config.loader import load
+from moorage.common.model.addresses import is_loopback, split_address
 
 assert __main__.main  # it adds the commands of the daemons
 DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose" / "cluster.yaml").read_text())
+SINGLE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+TLS: dict[str, Any] = yaml.safe_load((DEPLOY / "compose" / "tls.yaml").read_text())
 OURS = ("manager", "proxy")
 
 
@@ -79,3 +84,45 @@ def test_members_of_etcd_are_those_that_managers_use() -> None:
         COMPOSE["x-moorage"]["environment"]["MOORAGE_ETCD__ADDRESS"],
     ):
         assert ",".join(f"{name}:2379" for name in members) in source
+
+
+def interpolated(text: str, **variables: str) -> str:
+    """With the values of variables, or their defaults, as Compose has it."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text)
+
+
+def listens(service: dict[str, Any], **variables: str) -> dict[str, str]:
+    """The hosts at which a service listens, by the option that says so."""
+    words = [interpolated(word, **variables) for word in service["command"]]
+    pairs = pairwise(words)
+    return {option: split_address(value)[0] for option, value in pairs if option.endswith("listen")}
+
+
+@pytest.mark.parametrize("file", [SINGLE, COMPOSE], ids=["compose.yaml", "cluster.yaml"])
+@pytest.mark.parametrize("name", OURS)
+def test_plain_http_listens_on_loopback_until_told_otherwise(file: dict[str, Any], name: str) -> None:
+    service = file["services"][name]
+    assert is_loopback(listens(service)["--listen"])
+    assert listens(service, LISTEN="192.0.2.1")["--listen"] == "192.0.2.1"
+
+
+def test_what_listens_on_all_addresses_speaks_tls(tmp_path: Path) -> None:
+    """The links with mTLS, which is on where they leave loopback; the API and the proxy with tls.yaml."""
+    for file in (SINGLE, COMPOSE):
+        for name in OURS:
+            plain, over = file["services"][name], TLS["services"][name]
+            options = [word for word in plain["command"] if word.startswith("--")]
+            assert [word for word in over["command"] if word.startswith("--")] == options
+            environment = (file.get("x-moorage") or {}).get("environment", {}) | over["environment"]
+            secrets(tmp_path, (*TLS["secrets"], "etcd-password"))
+            given = {key: value.replace("/run/secrets", str(tmp_path)) for key, value in environment.items()}
+            settings = load(None, given, {}).settings
+            assert settings.common.link_tls == "auto"
+            ours = settings.manager if name == "manager" else settings.proxy
+            assert ours.tls_certificate == tmp_path / "tls-certificate"
+            assert ours.tls_key == tmp_path / "tls-key"
+            assert set(over["secrets"]) == set(TLS["secrets"])
+
+
+def test_postgres_of_one_machine_listens_on_loopback() -> None:
+    assert "listen_addresses=127.0.0.1" in SINGLE["services"]["postgres"]["command"]
