@@ -14,6 +14,34 @@ NODE_HOURS = ("tests/store/test_node_hours.py",)
 
 MUTATIONS = (
     Mutation(
+        "a secret in the variables of a session goes unsaid",
+        "manager/api/sessions.py",
+        "    found += plain_secrets.warnings(plain_secrets.of_workload(spec))\n",
+        "",
+        ("tests/store/test_plain_secrets.py",),
+    ),
+    Mutation(
+        "a secret in the variables of a cluster's sub kernels goes unsaid",
+        "manager/workloads/plain_secrets.py",
+        "        yield spec.cluster.sub.env\n",
+        "        pass\n",
+        ("tests/store/test_plain_secrets.py",),
+    ),
+    Mutation(
+        "members read the secrets in a group's defaults",
+        "manager/api/groups.py",
+        "defaults = masked(options.template_defaults)",
+        "defaults = options.template_defaults",
+        ("tests/store/test_plain_secrets.py",),
+    ),
+    Mutation(
+        "a template stores the mask of a secret",
+        "manager/api/templates.py",
+        "    check_no_mask(plain_secrets.of_template(call.body))\n",
+        "",
+        ("tests/store/test_plain_secrets.py",),
+    ),
+    Mutation(
         "equal sessions of two projects share a run",
         "common/model/reuse.py",
         '{"project": project, "spec": meaning}',

@@ -129,6 +129,7 @@ class Cli:
         async def main() -> T:
             at = self.connection
             async with connect(at.url, at.key, ca_file=at.ca_file) as client:
+                client.on_warning = self.warn
                 done: T = await work(client)
                 for (kind, name), why in client.unreadable.items():
                     self.note(f"{kind} {name} {why}")
@@ -158,6 +159,10 @@ class Cli:
             print(yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True), end="")
         else:
             print(to_json(_plain(value)))
+
+    def warn(self, warning: str) -> None:
+        """Print a warning of the manager on stderr."""
+        self.note(printable(f"moorage: warning: {warning}", one_line=True))
 
     def note(self, line: str) -> None:
         """Print one line on stderr: progress and notes, never results."""

@@ -11,7 +11,6 @@ import typer
 from moorage.cli import parse
 from moorage.cli.completion import agent_ids, group_names, template_names
 from moorage.cli.context import Cli, duration_option
-from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtimes import IMAGE_RUNTIME
 from moorage.common.model.service_ports import parse_port
@@ -277,15 +276,10 @@ async def _create(
 async def create_session(
     cli: Cli, client: Client, spec: SessionSpec | TemplateStart, *, strict: bool, force: bool = False
 ) -> SessionView:
-    """Create the session and print its warnings.
-
-    Retries once when no answer came. The idempotency key makes both attempts one session.
-    """
+    """Create the session. Retries once when no answer came: the idempotency key makes both attempts one
+    session."""
     key = cli.clock.new_id()
     try:
-        created = await _create(client, spec, key, strict, force)
+        return await _create(client, spec, key, strict, force)
     except Unreachable:
-        created = await _create(client, spec, key, strict, force)
-    for warning in created.warnings:
-        cli.note(printable(f"moorage: warning: {warning}", one_line=True))
-    return created
+        return await _create(client, spec, key, strict, force)

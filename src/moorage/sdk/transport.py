@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -75,6 +75,8 @@ class Transport:
         self._http: aiohttp.ClientSession | None = None
         # Items that lists lack because the manager that answered cannot read them: why, by kind and name.
         self.unreadable: dict[tuple[str, str], str] = {}
+        # Called with each warning of an answer.
+        self.on_warning: Callable[[str], None] = lambda warning: None
 
     async def __aenter__(self) -> Self:
         self._tls = verification(self.url, self._ca_file, verify=self._verify)
@@ -135,6 +137,8 @@ class Transport:
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
         self.unreadable |= {(row.kind, row.name): row.detail for row in getattr(answer, "unreadable", ())}
+        for warning in getattr(answer, "warnings", ()):
+            self.on_warning(warning)
         return answer
 
     async def _exchange(

@@ -87,3 +87,22 @@ def test_cp_and_exec_refuse_invalid_arguments(
     assert result.exit_code == code, result.stderr
     assert message in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["start --no-wait --env HF_TOKEN=abc -- x", "run --detach --env HF_TOKEN=abc -- x",
+     "serve org/big --no-wait --env HF_TOKEN=abc"],
+)  # fmt: skip
+def test_a_secret_among_the_variables_is_warned_about(
+    manager: FakeManager, moorage: Run, command: str
+) -> None:
+    result = moorage(*command.split())
+    assert result.exit_code == 0, result.stderr
+    (told,) = [line for line in result.stderr.splitlines() if "warning" in line]
+    assert told.startswith("moorage: warning: `env` has values that look like secrets")
+    assert "--secret HF_TOKEN=NAME" in told
+    assert "abc" not in told
+    harmless = command.replace("HF_TOKEN", "HF_HOME").replace("org/big", "org/other")
+    again = moorage(*harmless.split())
+    assert (again.exit_code, "warning" in again.stderr) == (0, False)

@@ -138,6 +138,7 @@ class EndpointView(View):
     late_successor: LateSuccessor | None = Field(
         default=None, description="Set while a walltime is expected to end before its successor is ready."
     )
+    warnings: list[str] = Field(default=[], description="Set in the answer to its creation or change only.")
     start_times: list[StartTimes] = Field(
         default=[], description="Of its jobs, by resource group of kind hpc."
     )

@@ -40,6 +40,7 @@ class PipelineView(BaseModel):
     state: StepState
     counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
     steps: list[StepView] = Field(default=[])
+    warnings: list[str] = Field(default=[], description="Set in the answer to its creation only.")
 
 
 class PlannedPipeline(PipelineView):

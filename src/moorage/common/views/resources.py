@@ -53,11 +53,15 @@ def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler, info: Valid
     return spec if isinstance(spec, SessionSpec) else known_fields(spec, validate, info)
 
 
-def masked(spec: dict[str, Any]) -> dict[str, Any]:
-    shown = dict(spec)
-    for part in (shown, (shown.get("cluster") or {}).get("sub") or {}):
-        if "env" in part:
-            part["env"] = mask_secrets(part["env"])
+def masked(fields: dict[str, Any]) -> dict[str, Any]:
+    """A copy without the values of variables that look like secrets. ``fields``: of a specification, which
+    need not be valid."""
+    shown = dict(fields)
+    if isinstance(env := shown.get("env"), dict):
+        shown["env"] = mask_secrets(env)
+    cluster = shown.get("cluster")
+    if isinstance(cluster, dict) and isinstance(sub := cluster.get("sub"), dict):
+        shown["cluster"] = cluster | {"sub": masked(sub)}
     return shown
 
 
@@ -368,6 +372,7 @@ class GroupView(View):
     site_nodes: list[SiteNodesView] = Field([], description="Of its sites, in the answer for one group.")
     runtimes: list[RuntimeChoice] = Field([], description="Runtimes that its live agents offer.")
     aliases: list[str] = Field([], description="Former names, which still stand for it where it is named.")
+    warnings: list[str] = Field([], description="Set in the answer to its creation or change only.")
 
 
 class RuntimeView(View):

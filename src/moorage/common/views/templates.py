@@ -35,6 +35,7 @@ class TemplateView(View):
         description="Who wrote it, or what it is based on, is no administrator: its sessions run isolated, "
         "whoever starts them.",
     )
+    warnings: list[str] = Field(default=[], description="Set in the answer to its creation only.")
 
     @property
     def ref(self) -> str:

@@ -25,6 +25,7 @@ from moorage.manager.api.problems import invalid_fields
 from moorage.manager.api.request import read_if_match
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
+from moorage.manager.workloads import plain_secrets
 
 
 class EndpointQuery(PageQuery):
@@ -55,7 +56,7 @@ async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
         user_labels=call.body.user_labels,
         idempotency_key=call.idempotency_key,
     )
-    return _answer(call, view, repeated)
+    return _answer(call, _warned(view, call.body.env), repeated)
 
 
 async def list_endpoints(call: Call[None, EndpointQuery]) -> Page[EndpointView]:
@@ -94,7 +95,7 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
         )
     except ValidationError as error:
         raise invalid_fields(error, EndpointSpec, "body") from None
-    return _answer(call, view, repeated)
+    return _answer(call, _warned(view, call.body.env), repeated)
 
 
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
@@ -142,6 +143,11 @@ async def _controlled_view(call: authorization.AnyCall) -> EndpointView:
     view = await call.deps.endpoints.get(call.scope, call.path("name"))
     authorization.check_control(call, f"endpoint {view.name!r}", view.user, view.project)
     return view
+
+
+def _warned(view: EndpointView, env: object) -> EndpointView:
+    """``env``: what the caller has given."""
+    return view.model_copy(update={"warnings": plain_secrets.warnings([env])})
 
 
 def _answer(call: authorization.AnyCall, view: EndpointView, repeated: bool = False) -> EndpointView:

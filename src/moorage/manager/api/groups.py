@@ -17,6 +17,7 @@ from moorage.common.views.resources import (
     Page,
     RuntimeList,
     RuntimeView,
+    masked,
 )
 from moorage.manager import selector_plugins
 from moorage.manager.api.authorization import may_name, named_groups
@@ -24,6 +25,7 @@ from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.identity.limits import may_use
+from moorage.manager.workloads import plain_secrets
 
 
 class _GroupPath(Model):
@@ -92,7 +94,8 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 
 
 def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
-    """Without the names of other projects and users, for those who do not see the whole platform."""
+    """Without the names of other projects and users, and without secrets, for those who do not see the whole
+    platform."""
     scope, options = call.scope, view.options
     if scope.projects is None:
         return view
@@ -100,14 +103,16 @@ def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
     users = None if options.users is None else [u for u in options.users if u == scope.owner.user]
     mine = (*scope.projects, scope.owner.user)
     weights = {name: weight for name, weight in options.weights.items() if name in mine}
-    hidden = {"projects": projects, "users": users, "weights": weights}
+    defaults = masked(options.template_defaults)
+    hidden = {"projects": projects, "users": users, "weights": weights, "template_defaults": defaults}
     return view.model_copy(update={"options": options.model_copy(update=hidden)})
 
 
 async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
     selector_plugins.check(call.body.options)
     groups, actor = call.deps.store.groups, call.scope.actor
-    return call.tagged(await groups.put(call.body.name, call.body.options, actor=actor, create=True))
+    view = await groups.put(call.body.name, call.body.options, actor=actor, create=True)
+    return call.tagged(_warned(view, call.body.options))
 
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
@@ -116,7 +121,13 @@ async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
     )
     selector_plugins.check(call.body)
     if_match, actor = call.if_match("a resource group"), call.scope.actor
-    return call.tagged(await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match))
+    view = await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match)
+    return call.tagged(_warned(view, call.body))
+
+
+def _warned(view: GroupView, options: GroupOptions) -> GroupView:
+    found = plain_secrets.warnings(plain_secrets.of_fields(options.template_defaults))
+    return view.model_copy(update={"warnings": found})
 
 
 async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:

@@ -26,7 +26,14 @@ from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
-from moorage.manager.workloads import pipeline_picture, pipelines, step_outputs, step_reuse, templates
+from moorage.manager.workloads import (
+    pipeline_picture,
+    pipelines,
+    plain_secrets,
+    step_outputs,
+    step_reuse,
+    templates,
+)
 from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
 from moorage.manager.workloads.site_jobs import as_job
 from moorage.manager.workloads.step_outputs import StepFiles
@@ -80,7 +87,8 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     new = step_reuse.with_meanings(new, call.scope.owner.project, forced=forced)
     made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
     after = {step.name: step.conditions for step in pipeline.steps}
-    return await _shown(call, made.pipeline, made.steps, after)
+    view = await _shown(call, made.pipeline, made.steps, after)
+    return view.model_copy(update={"warnings": _warnings(specs)})
 
 
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
@@ -330,6 +338,13 @@ def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> Pipeline
         created_by=found.created_by,
         state=pipelines.pipeline_state(counts),
         counts=dict(counts),
+    )
+
+
+def _warnings(specs: Mapping[str, Resolved]) -> list[str]:
+    different = {id(one.spec.env): one.spec for one in specs.values()}  # the steps of a pipeline share many
+    return plain_secrets.warnings(
+        env for spec in different.values() for env in plain_secrets.of_workload(spec)
     )
 
 

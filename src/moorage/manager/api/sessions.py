@@ -28,6 +28,7 @@ from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, ord
 from moorage.manager.api.request_tracing import SESSION
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
+from moorage.manager.workloads import plain_secrets
 from moorage.manager.workloads.site_jobs import as_job
 
 # After this time the status is sent even if the log is empty, so that a following client knows it is
@@ -173,11 +174,12 @@ async def create(
 async def _with_warnings(
     call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
 ) -> SessionView:
-    """Adds warnings if no agent could ever hold the session, about fields that its type has in part, and
-    about budgets. The session has been created in any case."""
+    """Adds warnings if no agent could ever hold the session, about fields that its type has in part, secrets
+    in `env`, and budgets. The session has been created in any case."""
     call.request[SESSION] = made.id
     message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
+    found += plain_secrets.warnings(plain_secrets.of_workload(spec))
     found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
     found += await call.deps.store.budgets.warnings(call.scope)
     return made.model_copy(update={"warnings": found}) if found else made

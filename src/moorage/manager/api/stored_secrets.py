@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from moorage.common.model.errors import InvalidInput
@@ -12,6 +13,7 @@ from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.workloads import plain_secrets
 
 
 class _SecretPath(Model):
@@ -35,12 +37,21 @@ async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
     return await call.deps.store.secrets.delete(call.scope, call.path("name"))
 
 
+def check_no_mask(envs: Iterable[object]) -> None:
+    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask. ``envs``: the
+    values of `env` fields."""
+    masked = {
+        name for env in envs if isinstance(env, Mapping) for name, value in env.items() if value == MASK
+    }
+    if masked:
+        raise InvalidInput(
+            f"env.{min(masked)} is {MASK!r}, the mask of a value that is not shown",
+            next_step="give the value, or a stored secret in `secret_env`",
+        )
+
+
 async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
     """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask, and for a
     secret that the project does not have."""
-    if masked := sorted(name for name, value in spec.env.items() if value == MASK):
-        raise InvalidInput(
-            f"env.{masked[0]} is {MASK!r}, the mask of a value that is not shown",
-            next_step="give the value, or a stored secret in `secret_env`",
-        )
+    check_no_mask(plain_secrets.of_workload(spec))
     await call.deps.store.secrets.check_exist(call.scope, spec.secrets)

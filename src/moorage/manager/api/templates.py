@@ -18,8 +18,9 @@ from moorage.manager.api import sessions
 from moorage.manager.api.listing import PageQuery, WholeQuery, order, paging
 from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call
+from moorage.manager.api.stored_secrets import check_no_mask
 from moorage.manager.identity import limits
-from moorage.manager.workloads import templates
+from moorage.manager.workloads import plain_secrets, templates
 
 DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 
@@ -70,12 +71,14 @@ async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
         bases, isolated = [base.ref, *base.bases], base.isolated
         template = templates.based_on(base.template, template)
     templates.check(template)
+    check_no_mask(plain_secrets.of_template(call.body))
     await _check_priority(call, name, template)
     store, for_all, if_match = call.deps.store.templates, call.query.for_all, call.if_match("a template")
     view = await store.put(
         call.scope, name, template, bases, for_all=for_all, isolated=isolated, if_match=if_match
     )
-    return call.tagged(view)
+    warnings = plain_secrets.warnings(plain_secrets.of_template(call.body))
+    return call.tagged(view.model_copy(update={"warnings": warnings}))
 
 
 async def _check_priority(call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec) -> None:
