@@ -1,5 +1,5 @@
 """Faults in signing in: ID tokens, rules, limits of attempts, console sessions,
-ceilings of the priority, isolation of templates. A part of the catalog."""
+ceilings of the priority, isolation of templates, keys for SSH. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -16,9 +16,53 @@ LONG_REQUESTS, OPEN_STREAMS = (
     ("tests/unit/manager/api/test_api_long_requests.py",),
 )
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
+SSH_KEYS = ("tests/store/test_ssh_keys.py",)
+SSH_SIGNATURES = ("tests/unit/manager/test_ssh_signatures.py",)
 TEMPLATES = ("tests/store/test_templates.py",)
 
 MUTATIONS = (
+    Mutation(
+        "a public key is registered without a proof",
+        "manager/api/ssh_keys.py",
+        "    check_proof(call.body, key.fingerprint, user, installation, now)\n",
+        "",
+        SSH_KEYS,
+    ),
+    Mutation(
+        "a key proves that another one is held",
+        "manager/identity/ssh_proof.py",
+        "if fingerprint_of(signer) != fingerprint:",
+        "if False:",
+        SSH_KEYS,
+    ),
+    Mutation(
+        "a proof for one user is one for another",
+        "manager/identity/ssh_proof.py",
+        "user={user} installation",
+        "user=any installation",
+        SSH_KEYS,
+    ),
+    Mutation(
+        "a signature for another purpose is a proof",
+        "manager/pki/ssh_signatures.py",
+        "if given_namespace != namespace.encode():",
+        "if False:",
+        SSH_SIGNATURES,
+    ),
+    Mutation(
+        "an old proof is one",
+        "manager/identity/ssh_proof.py",
+        "if not -_SKEW <= age <= VALID:",
+        "if not -_SKEW <= age:",
+        SSH_SIGNATURES,
+    ),
+    Mutation(
+        "a proved key gives way to another proof",
+        "manager/store/sql/ssh_key_create.sql",
+        "WHERE NOT s.proved\n",
+        "",
+        SSH_KEYS,
+    ),
     Mutation(
         "a member's template runs freely where an administrator starts it",
         "manager/api/templates.py",

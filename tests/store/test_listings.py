@@ -17,8 +17,8 @@ from moorage.common.views.identity import ProjectSpec, UserSpec
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.store import Store
+from tests.ssh_signing import SshSigner
 from tests.store.conftest import FakeAgent
-from tests.store.tenancy_bodies import ed25519_blob
 from tests.store.tenancy_harness import ROOT, Api, serve
 
 # Routes that answer with items and have no pages, each with the bound of its list.
@@ -101,7 +101,10 @@ async def _fill(store: Store, api: Api) -> None:
         spec = TemplateSpec(spec={"command": ["true"], "priority": number})
         await store.templates.put(ROOT, f"t{number}", spec, [], for_all=True)
         await store.templates.put(ROOT, "t1", spec, [], for_all=True)
-        key = {"public_key": f"ssh-ed25519 {ed25519_blob(number)} k{number}"}
+        signer = SshSigner(number)
+        challenge = json.loads((await api.call("admin", "GET", "/v1/ssh-keys/challenge"))[1])["challenge"]
+        proof = {"challenge": challenge, "signature": signer.armored(challenge)}
+        key = {"public_key": f"{signer.public_key} k{number}"} | proof
         assert (await api.call("admin", "POST", "/v1/ssh-keys", key))[0] == 201
         body = {"email": f"u{number}@example.com"}
         assert (await api.call("admin", "PATCH", f"/v1/users/u{number}", body))[0] == 200  # an audit entry

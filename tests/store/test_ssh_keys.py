@@ -11,19 +11,27 @@ import pytest
 from moorage.common.model.roles import Role
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
+from tests.ssh_signing import SshSigner
 
-from .tenancy_bodies import ed25519_blob
 from .tenancy_harness import CALLERS, ROOT, Api, serve
 
 ANN = next(one for one in CALLERS if one.name == "ann")
 
 
-def key(number: int) -> dict[str, str]:
-    return {"public_key": f"ssh-ed25519 {ed25519_blob(number)} key-{number}"}
+def key(number: int, answer: str) -> dict[str, str]:
+    """The body of a registration. ``answer``: that with the challenge."""
+    signer, challenge = SshSigner(number), json.loads(answer)["challenge"]
+    signature = signer.armored(challenge)
+    public_key = f"{signer.public_key} key-{number}"
+    return {"public_key": public_key, "challenge": challenge, "signature": signature}
+
+
+async def proved(api: Api, caller: str, number: int) -> dict[str, str]:
+    return key(number, (await api.call(caller, "GET", "/v1/ssh-keys/challenge"))[1])
 
 
 async def add(api: Api, caller: str, number: int) -> dict[str, Any]:
-    status, text = await api.call(caller, "POST", "/v1/ssh-keys", key(number))
+    status, text = await api.call(caller, "POST", "/v1/ssh-keys", await proved(api, caller, number))
     assert status == 201, text
     made: dict[str, Any] = json.loads(text)
     return made
@@ -49,7 +57,9 @@ async def test_a_key_acts_as_the_api_key_that_registered_it_and_ends_with_it(sto
 
 async def test_a_key_from_the_console_has_the_projects_of_its_user(store: Store) -> None:
     async with serve(store) as api:
-        status, text = await api.call_from_console(ANN, "POST", "/v1/ssh-keys", key(2), by_oidc=False)
+        _, given = await api.call_from_console(ANN, "GET", "/v1/ssh-keys/challenge", by_oidc=False)
+        body = key(2, given)
+        status, text = await api.call_from_console(ANN, "POST", "/v1/ssh-keys", body, by_oidc=False)
         assert status == 201, text
         await store.projects.set_member(ROOT, "speech", "ann", "viewer")
         print_ = json.loads(text)["fingerprint"]
@@ -70,7 +80,7 @@ async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -
     async with serve(store) as api:
         made = await add(api, "ann", 1)
         for caller in ("ann", "mate"):
-            status, text = await api.call(caller, "POST", "/v1/ssh-keys", key(1))
+            status, text = await api.call(caller, "POST", "/v1/ssh-keys", await proved(api, caller, 1))
             assert (status, "registered already" in text) == (409, True)
         status, text = await api.call("ann", "POST", "/v1/ssh-keys", {"public_key": "ssh-dss AAAA"})
         assert (status, "key type 'ssh-dss' is not one of ssh-ed25519" in text) == (422, True)
@@ -84,6 +94,45 @@ async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -
         actions = [(row["action"], row["status"]) for row in rows]
         assert actions.count(("create_ssh_key", 201)) == 2
         assert ("delete_ssh_key", 200) in actions
+
+
+async def test_a_key_is_registered_by_whoever_holds_it_only(store: Store) -> None:
+    """Somebody else's public key, and a proof that was made for somebody else, are refused."""
+    async with serve(store) as api:
+        good = await proved(api, "ann", 1)
+        nothing = {"public_key": good["public_key"]}
+        for body, message in (
+            (nothing, "`challenge` and `signature`"),
+            (good | {"public_key": SshSigner(2).public_key}, "with another key than public_key"),
+            (good | {"signature": (await proved(api, "ann", 2))["signature"]}, "with another key"),
+            (good | {"challenge": good["challenge"].replace("ann", "mate")}, "none that this installation"),
+        ):
+            status, text = await api.call("ann", "POST", "/v1/ssh-keys", body)
+            assert (status, message in text) == (422, True), text
+        status, text = await api.call("mate", "POST", "/v1/ssh-keys", good)
+        assert (status, "none that this installation has given to user 'mate'" in text) == (422, True), text
+        assert (await api.call("ann", "POST", "/v1/ssh-keys", good))[0] == 201
+
+
+async def test_a_key_of_before_stays_valid_until_somebody_proves_it(store: Store) -> None:
+    async with serve(store) as api:
+        made = await add(api, "mate", 1)
+        other = await add(api, "mate", 2)
+        await store.database.fetch(
+            "UPDATE user_ssh_keys SET proved = false WHERE fingerprint = $1 RETURNING id", made["fingerprint"]
+        )
+        assert (await store.ssh_keys.who(made["fingerprint"])) == ("mate", "key-1", ["vision"])
+        changes: list[None] = []
+        store.ssh_keys.on_change(lambda: changes.append(None))
+        taken = await add(api, "ann", 1)
+        assert (taken["user"], taken["proved"], taken["last_used_at"]) == ("ann", True, None)
+        assert changes, "open connections of whoever had registered it are looked at again"
+        assert (await store.ssh_keys.who(made["fingerprint"])) == ("ann", "key-1", ["vision"])
+        status, _ = await api.call("ann", "POST", "/v1/ssh-keys", await proved(api, "ann", 2))
+        assert status == 409, "that one is proved"
+        body = await proved(api, "ann", 3) | {"name": "key-1"}
+        assert (await api.call("ann", "POST", "/v1/ssh-keys", body))[0] == 409, "the name is taken"
+        assert (await store.ssh_keys.who(other["fingerprint"])) == ("mate", "key-2", ["vision"])
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ import pytest
 from typing_extensions import is_protocol
 
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
+from moorage.common.model.public_keys import parse_public_key
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
-from moorage.common.views.ssh_keys import SshKeySpec
 from moorage.manager.api import dependencies, identity_dependencies
 from moorage.manager.api.authorization import MAY
 from moorage.manager.api.route import Route
@@ -141,9 +141,9 @@ class World:
         """Ann has registered it with an API key of hers in project vision."""
         (row,) = await self.store.database.fetch("SELECT id FROM api_keys WHERE name = $1", api_key)
         key = ApiKey(str(row["id"]), api_key, Role.MEMBER, Owner("ann", "vision"))
-        text = f"ssh-ed25519 {ed25519_blob(self.made)}"
-        spec = SshKeySpec(public_key=text, name=f"{CANARY}-ssh-{self.made}")
-        self.ssh_key = (await self.store.ssh_keys.create(Scope.of(key), spec)).fingerprint
+        public = parse_public_key(f"ssh-ed25519 {ed25519_blob(self.made)}")
+        name = f"{CANARY}-ssh-{self.made}"
+        self.ssh_key = (await self.store.ssh_keys.create(Scope.of(key), public, name)).fingerprint
 
     async def _use(self, model: str) -> None:
         """Ann has sent it a request a moment ago."""
@@ -344,6 +344,7 @@ UNSCOPED = {
     "ConsoleSessions.find": "makes the scope",
     "Oidc.identify": "before there is a scope",
     "Managers.views": "of the platform",
+    "Managers.installation": "of the platform",
     "Leases.older_leads": "of the platform",
     "Usage.of_agent": "of a node",
     "Usage.top_agents": "of nodes",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from moorage.common.views.resources import Page
-from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
+from moorage.common.views.ssh_keys import SshKeyChallenge, SshKeySpec, SshKeyView
 from moorage.sdk.transport import Transport, segment
 
 
 class SshKeyCalls(Transport):
+    async def ssh_key_challenge(self) -> SshKeyChallenge:
+        """What to sign with the private key, to register the public one."""
+        return await self.call(SshKeyChallenge, "GET", "/v1/ssh-keys/challenge")
+
     async def add_ssh_key(self, spec: SshKeySpec) -> SshKeyView:
-        """A key that an API key registers acts as that one and ends with it."""
+        """A key that an API key registers acts as that one and ends with it. ``spec`` has a challenge and its
+        signature."""
         return await self.call(SshKeyView, "POST", "/v1/ssh-keys", body=spec)
 
     async def list_ssh_keys(self) -> list[SshKeyView]:

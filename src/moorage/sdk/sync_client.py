@@ -239,6 +239,7 @@ class SyncClient:
     set_price = _blocking(Client.set_price)
     set_quota = _blocking(Client.set_quota)
     set_secret = _blocking(Client.set_secret)
+    ssh_key_challenge = _blocking(Client.ssh_key_challenge)
     start_execution = _blocking(Client.start_execution)
     start_template = _blocking(Client.start_template)
     stop_pipeline = _blocking(Client.stop_pipeline)

@@ -26,6 +26,9 @@ def add_ssh(
 ) -> None:
     """Register a public key for SSH and SFTP at the proxies.
 
+    ssh-keygen signs with the private key, to prove that you hold it: the key in the file beside FILE, or in
+    the SSH agent.
+
     It may do what the API key may that registers it, and ends with that one. Registered in the console, it
     may do what its user may.
 
@@ -34,9 +37,19 @@ def add_ssh(
       moorage keys add-ssh ~/.ssh/id_ed25519.pub
       ssh-add -L | head -1 | moorage keys add-ssh - --name laptop
     """
+    from moorage.cli.ssh.signing import sign
     from moorage.common.views.ssh_keys import SshKeySpec
 
-    spec = SshKeySpec(public_key=_read(file), name=name)
+    public_key, path = _read(file), None if file == "-" else Path(file).expanduser()
+    if "PRIVATE KEY" in public_key:
+        raise InvalidInput(f"FILE {file!r} is a private key", next_step="give the file with .pub at its end")
+    given = cli.run(lambda client: client.ssh_key_challenge())
+    spec = SshKeySpec(
+        public_key=public_key,
+        name=name,
+        challenge=given.challenge,
+        signature=sign(public_key, path, given.challenge, given.namespace),
+    )
     _print(cli, cli.run(lambda client: client.add_ssh_key(spec)))
 
 

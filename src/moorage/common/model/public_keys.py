@@ -46,7 +46,7 @@ def parse_public_key(line: str) -> PublicKey:
         raise ValueError(f"the key type {kind[:60]!r} is not one of {', '.join(KEY_TYPES)}")
     try:
         blob = base64.b64decode(encoded, validate=True)
-        _check(kind, _fields(blob))
+        _check(kind, read_strings(blob))
     except binascii.Error:
         raise ValueError("the key after its type is not base64") from None
     return PublicKey(f"{kind} {base64.b64encode(blob).decode()}", comment.strip()[:200], fingerprint_of(blob))
@@ -57,7 +57,8 @@ def fingerprint_of(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
-def _fields(blob: bytes) -> list[bytes]:
+def read_strings(blob: bytes) -> list[bytes]:
+    """The strings of which a key or a signature consists, as SSH writes them. Raises ``ValueError``."""
     fields, at = [], 0
     while at < len(blob):
         size = int.from_bytes(blob[at : at + 4])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.public_keys import MAX_LENGTH
 from moorage.common.model.spec import Model, Name
+
+# Of signatures by ``ssh-keygen -Y sign``: what was signed for another purpose proves nothing here.
+SSH_KEY_NAMESPACE = "moorage"
+_MAX_SIGNATURE = 16_384
 
 
 class SshKeySpec(Model):
@@ -20,6 +25,23 @@ class SshKeySpec(Model):
         default=None,
         description="Unique among the user's. Default: the comment, else the type and a fingerprint.",
     )
+    challenge: Annotated[str, Field(max_length=1024)] | None = Field(
+        default=None, description="Of `GET /v1/ssh-keys/challenge`, as it was signed."
+    )
+    signature: Annotated[str, Field(max_length=_MAX_SIGNATURE)] | None = Field(
+        default=None,
+        description="Of the challenge by the private key, as `ssh-keygen -Y sign -n moorage` writes it.",
+    )
+
+
+class SshKeyChallenge(BaseModel):
+    """What the holder of a private key signs to register its public half."""
+
+    model_config = ConfigDict(frozen=True)
+
+    challenge: str = Field(description="One line, without a line feed at its end.")
+    namespace: str = Field(description="Of the signature.")
+    expires_at: datetime
 
 
 class SshKeyView(BaseModel):
@@ -38,3 +60,8 @@ class SshKeyView(BaseModel):
     created_at: datetime
     created_by: str = ""
     last_used_at: datetime | None = Field(default=None, description="Last login, to the minute.")
+    proved: bool = Field(
+        default=False,
+        description="Whether its user has proved to hold the private key. False: it is of an earlier "
+        "release, and whoever proves it may register it instead.",
+    )

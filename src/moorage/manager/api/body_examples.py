@@ -30,7 +30,9 @@ EXAMPLES: Mapping[str, Any] = {
     "JoinTokenSpec": {"kind": "agent", "resource_group": "training"},
     "KeyLimits": {"max_priority": 50, "requests_per_minute": 600},
     "SshKeySpec": {
-        "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHl5GJ2Rr4zTdsxvFN0Fh3tkRk5g1zF6vWj3WmMbjJxT pc"
+        "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHl5GJ2Rr4zTdsxvFN0Fh3tkRk5g1zF6vWj3WmMbjJxT pc",
+        "challenge": "moorage ssh-key user=ann installation=… time=2026-01-01T00:00:00+00:00",
+        "signature": "-----BEGIN SSH SIGNATURE-----\n...",
     },
     "KeySpec": {"name": "ci", "user": "ann", "project": "vision", "role": "member"},
     "Membership": {"role": "member"},

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from moorage.common.model.paging import Paging
+from moorage.common.model.public_keys import PublicKey
 from moorage.common.model.roles import MemberRole, Role
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.audit import AuditEntry
@@ -25,7 +26,7 @@ from moorage.common.views.managers import ManagerView
 from moorage.common.views.peers import JoinTokenView, PeerView
 from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretView
-from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
+from moorage.common.views.ssh_keys import SshKeyView
 from moorage.manager.identity.keys import ApiKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.oidc import Person
@@ -61,7 +62,7 @@ class Keys(Protocol):
 
 
 class SshKeys(Protocol):
-    async def create(self, scope: Scope, spec: SshKeySpec) -> SshKeyView: ...
+    async def create(self, scope: Scope, key: PublicKey, name: str | None) -> SshKeyView: ...
     async def page(self, scope: Scope, paging: Paging, *, user: str | None) -> Page[SshKeyView]: ...
     async def get(self, scope: Scope, ref: str) -> SshKeyView: ...
     async def delete(self, scope: Scope, ref: str) -> SshKeyView: ...
@@ -176,4 +177,5 @@ class Peers(Protocol):
 
 
 class Managers(Protocol):
+    async def installation(self) -> str: ...
     async def views(self) -> list[ManagerView]: ...

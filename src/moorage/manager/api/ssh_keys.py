@@ -8,9 +8,10 @@ from pydantic import Field
 
 from moorage.common.model.spec import NoNul
 from moorage.common.views.resources import Page
-from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
+from moorage.common.views.ssh_keys import SSH_KEY_NAMESPACE, SshKeyChallenge, SshKeySpec, SshKeyView
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery, Route, route
+from moorage.manager.identity.ssh_proof import VALID, challenge_of, check_proof, parse_key
 
 
 class SshKeyQuery(WholeQuery):
@@ -18,8 +19,20 @@ class SshKeyQuery(WholeQuery):
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
+async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
+    now, installation = call.deps.clock.now(), await call.deps.store.managers.installation()
+    return SshKeyChallenge(
+        challenge=challenge_of(call.scope.owner.user, installation, now),
+        namespace=SSH_KEY_NAMESPACE,
+        expires_at=now + VALID,
+    )
+
+
 async def create_ssh_key(call: Call[SshKeySpec, NoQuery]) -> SshKeyView:
-    return await call.deps.store.ssh_keys.create(call.scope, call.body)
+    key, installation = parse_key(call.body.public_key), await call.deps.store.managers.installation()
+    user, now = call.scope.owner.user, call.deps.clock.now()
+    check_proof(call.body, key.fingerprint, user, installation, now)
+    return await call.deps.store.ssh_keys.create(call.scope, key, call.body.name)
 
 
 async def list_ssh_keys(call: Call[None, SshKeyQuery]) -> Page[SshKeyView]:
@@ -40,11 +53,19 @@ SSH_KEY_ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/ssh-keys",
         create_ssh_key,
-        "Register a public key of the caller for SSH",
+        "Register a public key of the caller for SSH, with a proof that it holds the private one",
         SshKeyView,
         body=SshKeySpec,
         status=201,
         location="/v1/ssh-keys/{fingerprint}",
+        access="member",
+    ),
+    route(
+        "GET",
+        "/v1/ssh-keys/challenge",
+        get_challenge,
+        "Get what to sign with a private key to register its public half",
+        SshKeyChallenge,
         access="member",
     ),
     route(

@@ -93,6 +93,7 @@ user_ssh_keys = table(
         "created_at": TIME,
         "created_by": Text(),
         "last_used_at": [TIME],
+        "proved": Boolean(),
     },
 )
 

@@ -112,6 +112,11 @@ class ManagerStore:
         row = await self._db.fetchrow(SQL["lineage_identity"])
         return DatabaseIdentity(**row)
 
+    async def installation(self) -> str:
+        """The id of the installation, for ever; empty if no manager has used the database yet."""
+        row = await self._db.fetchrow(SQL["lineage_identity"])
+        return "" if row is None else str(row["installation"])
+
     async def address_of_agent(self, agent_id: str) -> tuple[str, str]:
         """Where its kernels were last reached, and why it dialed out; empty: it is new."""
         row = await self._db.fetchrow(SQL["agent_address"], agent_id)

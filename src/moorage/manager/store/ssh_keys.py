@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import asyncpg
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Text
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.paging import FIRST, Paging
-from moorage.common.model.public_keys import PublicKey, parse_public_key
+from moorage.common.model.public_keys import PublicKey
 from moorage.common.model.spec import Name
 from moorage.common.views.resources import Page
-from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
+from moorage.common.views.ssh_keys import SshKeyView
 from moorage.manager.identity.keys import ApiKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
@@ -46,19 +47,24 @@ class SshKeyStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
 
-    async def create(self, scope: Scope, spec: SshKeySpec) -> SshKeyView:
-        """A key of the caller. Made with an API key, it acts as that one and ends with it. Raises
-        ``InvalidInput`` for what is no public key, ``Conflict`` for one that is registered."""
-        key = _parse(spec.public_key)
-        name = spec.name or _default_name(key)
+    async def create(self, scope: Scope, key: PublicKey, name: str | None = None) -> SshKeyView:
+        """A key whose private half the caller has proved to hold. Made with an API key, it acts as that one
+        and ends with it. It replaces one that somebody has registered without a proof. Raises ``Conflict``
+        for one that is registered."""
+        name = name or _default_name(key)
         by = scope.key.id if scope.key is not None and scope.key.console is None else None
         user = scope.owner.user
         args = self._clock.new_id(), user, name, by, key.fingerprint, key.text, scope.actor
-        if not await self._db.fetch(SQL["ssh_key_create"], *args):
+        try:
+            is_made = bool(await self._db.fetch(SQL["ssh_key_create"], *args))
+        except asyncpg.UniqueViolationError:  # of the name
+            is_made = False
+        if not is_made:
             raise Conflict(
                 f"the key {key.fingerprint} is registered already, or {user!r} has another SSH key {name!r}",
                 next_step="`moorage keys list-ssh` lists yours; give another name, or make a new key",
             )
+        self._notifier.notify([Topic.KEYS])  # whoever had registered it without a proof
         return await self.get(scope, key.fingerprint)
 
     async def page(
@@ -110,16 +116,6 @@ def _sight(scope: Scope) -> tuple[list[str] | None, str, bool]:
     """Whose keys a caller sees and removes: its user's, and those of API keys that it sees."""
     projects = None if scope.projects is None else list(scope.projects)
     return projects, scope.owner.user, scope.user is None
-
-
-def _parse(text: str) -> PublicKey:
-    try:
-        return parse_public_key(text)
-    except ValueError as error:
-        raise InvalidInput(
-            f"public_key is no public key that may log in: {error}",
-            next_step="make one with `ssh-keygen -t ed25519`, and give its .pub file",
-        ) from None
 
 
 def _default_name(key: PublicKey) -> str:

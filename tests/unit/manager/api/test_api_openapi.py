@@ -89,6 +89,7 @@ EXPECTED = {
     "/v1/scheduler/decisions": {"get"},
     "/v1/scheduler/runs": {"get"},
     "/v1/ssh-keys": {"get", "post"},
+    "/v1/ssh-keys/challenge": {"get"},
     "/v1/ssh-keys/{name}": {"get", "delete"},
     "/v1/keys": {"get", "post"},
     "/v1/keys/{name}": {"get", "patch", "delete"},

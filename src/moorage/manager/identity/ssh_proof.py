@@ -1,0 +1,68 @@
+"""Proof that whoever registers a public key holds its private half: a signature of a challenge, which names
+the user, the installation and the time, so that it proves nothing elsewhere or later. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.public_keys import PublicKey, fingerprint_of, parse_public_key
+from moorage.common.views.ssh_keys import SSH_KEY_NAMESPACE, SshKeySpec
+from moorage.manager.pki.ssh_signatures import signer_of
+
+VALID = timedelta(minutes=15)
+# Between the clocks of two managers.
+_SKEW = timedelta(minutes=1)
+_NEXT = (
+    "`moorage keys add-ssh FILE.pub` does all of it; by hand, sign the `challenge` of GET "
+    f"/v1/ssh-keys/challenge: `ssh-keygen -Y sign -n {SSH_KEY_NAMESPACE} -f KEY CHALLENGE-FILE`"
+)
+
+
+def parse_key(text: str) -> PublicKey:
+    """Raises ``InvalidInput`` for what is no public key that may log in."""
+    try:
+        return parse_public_key(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"public_key is no public key that may log in: {error}",
+            next_step="make one with `ssh-keygen -t ed25519`, and give its .pub file",
+        ) from None
+
+
+def challenge_of(user: str, installation: str, now: datetime) -> str:
+    """What the user has to sign, within ``VALID`` from ``now``."""
+    return _prefix(user, installation) + now.isoformat(timespec="seconds")
+
+
+def check_proof(spec: SshKeySpec, fingerprint: str, user: str, installation: str, now: datetime) -> None:
+    """Raises ``InvalidInput`` unless the key of this fingerprint has signed a challenge of this user."""
+    if spec.challenge is None or spec.signature is None:
+        raise InvalidInput(
+            "a proof that you hold the private key is missing: `challenge` and `signature`", next_step=_NEXT
+        )
+    prefix = _prefix(user, installation)
+    try:
+        if not spec.challenge.startswith(prefix):
+            raise ValueError
+        age = now - datetime.fromisoformat(spec.challenge.removeprefix(prefix))
+    except (ValueError, TypeError):  # TypeError: a time without a zone
+        raise InvalidInput(
+            f"challenge is none that this installation has given to user {user!r}", next_step=_NEXT
+        ) from None
+    if not -_SKEW <= age <= VALID:
+        raise InvalidInput("challenge has expired", next_step="ask for another one, and sign that")
+    # Editors and `echo` put a line feed at the end of the file that is signed.
+    messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
+    try:
+        signer = next(filter(None, (signer_of(spec.signature, one, SSH_KEY_NAMESPACE) for one in messages)))
+    except ValueError as error:
+        raise InvalidInput(f"signature proves nothing: {error}", next_step=_NEXT) from None
+    except StopIteration:
+        raise InvalidInput("signature is not one of this challenge by its key", next_step=_NEXT) from None
+    if fingerprint_of(signer) != fingerprint:
+        raise InvalidInput("signature was made with another key than public_key", next_step=_NEXT)
+
+
+def _prefix(user: str, installation: str) -> str:
+    return f"moorage ssh-key user={user} installation={installation} time="
