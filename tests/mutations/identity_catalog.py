@@ -1,5 +1,5 @@
 """Faults in signing in: ID tokens, rules, limits of attempts, console sessions,
-ceilings of the priority, isolation of templates, keys for SSH. A part of the catalog."""
+ceilings of the priority, isolation of templates, keys for SSH and logins with them. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -17,10 +17,46 @@ LONG_REQUESTS, OPEN_STREAMS = (
 )
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
 SSH_KEYS = ("tests/store/test_ssh_keys.py",)
+SSH_LOGINS = ("tests/store/test_ssh_logins.py",)
 SSH_SIGNATURES = ("tests/unit/manager/test_ssh_signatures.py",)
 TEMPLATES = ("tests/store/test_templates.py",)
 
 MUTATIONS = (
+    Mutation(
+        "a proxy opens a channel for whatever key it names",
+        "manager/rpc/ssh.py",
+        "        if not _is_proved(login):\n            log",
+        "        if False:\n            log",
+        SSH_LOGINS,
+    ),
+    Mutation(
+        "a login with another key is a proof",
+        "manager/rpc/ssh.py",
+        "return is_its_key and proves_login(",
+        "return proves_login(",
+        SSH_LOGINS,
+    ),
+    Mutation(
+        "a login to one session opens the files of all",
+        "manager/rpc/ssh.py",
+        "        if login.login != user.user:\n            raise",
+        "        if False:\n            raise",
+        SSH_LOGINS,
+    ),
+    Mutation(
+        "a login under one name is a proof for another",
+        "manager/pki/ssh_signatures.py",
+        "len(session) >= 20 and signed == _string(session) + request and verify",
+        "len(session) >= 20 and verify",
+        SSH_LOGINS,
+    ),
+    Mutation(
+        "a proxy does not pass on what a client has signed",
+        "proxy/ssh/server.py",
+        "self._login = replace(self._login, proof=Proof(key.public_data, data, sig))",
+        "pass",
+        ("tests/wire/test_ssh_proofs.py",),
+    ),
     Mutation(
         "a public key is registered without a proof",
         "manager/api/ssh_keys.py",

@@ -1,7 +1,9 @@
 """SSH at the proxies, the manager's side: who may log in where, and the commands of their channels.
 
-A proxy has verified who holds a key, and says so; what its user may do is decided here, at the login and
-again for every channel. A channel whose key was removed, or whose user has lost the session, is closed.
+A proxy passes on what the client has signed to log in, and it is verified here who holds the key: a proxy
+cannot name one whose holder has not logged in there, nor another session or user than the login was for. What
+the user may do is decided here, too, at the login and again for every channel. A channel whose key was
+removed, or whose user has lost the session, is closed.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from moorage.common.model.errors import (
     StoreUnavailable,
 )
 from moorage.common.model.paging import Paging
+from moorage.common.model.public_keys import fingerprint_of
 from moorage.common.ssh.logins import candidates, decoded, encoded, named
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.inside import refusal_inside
 from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.file_credentials import create_credential
 from moorage.manager.pki.ssh_keys import derive_key_pair
+from moorage.manager.pki.ssh_signatures import proves_login
 from moorage.manager.rpc.commands import CommandBroker, has_files
 from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.store import Store
@@ -47,6 +51,8 @@ log = structlog.get_logger("moorage.ssh")
 _LISTED = 500
 _HOST_KEY = "ssh-host-key"
 _UNKNOWN = "the key is not registered, or its user may not log in"
+_UNPROVED = "the proxy has not shown that the client holds the key"
+_UPGRADE = "log in again; a proxy of an earlier release has to be upgraded"
 
 
 class SshBroker:
@@ -68,27 +74,35 @@ class SshBroker:
         return derive_key_pair(secret, "moorage").private_key
 
     async def log_in(self, login: ssh_pb2.SshLogin) -> ssh_pb2.SshTarget:
-        """Whether the holder of the key may log in under the name that it gave."""
+        """Whether the holder of the key may log in under the name that it gave. The login is one once it has
+        a proof; before, the proxy asks which keys it should let the client sign with."""
         user = await self._store.ssh_keys.who(login.fingerprint)
         if user is None:
             return ssh_pb2.SshTarget(refusal=_UNKNOWN)
+        is_login = login.HasField("proof")
         bound = log.bind(user=user.user, key=user.key, login=login.login, from_address=login.address)
+        if is_login and not _is_proved(login):
+            bound.warning("ssh login without a proof", proxy=login.proxy_id)
+            return ssh_pb2.SshTarget(refusal=_UNPROVED)
         if login.login == user.user:
-            bound.info("ssh login", files=True)
-            return ssh_pb2.SshTarget(user=user.user)
+            if is_login:
+                bound.info("ssh login", files=True)
+            return ssh_pb2.SshTarget()
         try:
             session, _ = await self._session(user, login.fingerprint, candidates(login.login))
         except MoorageError as error:
             bound.info("ssh login refused", reason=error.message)
             return ssh_pb2.SshTarget(refusal=error.message)
-        bound.info("ssh login", session_id=session.id)
-        return ssh_pb2.SshTarget(user=user.user, session_id=session.id)
+        if is_login:
+            bound.info("ssh login", session_id=session.id)
+        return ssh_pb2.SshTarget(session_id=session.id)
 
     async def list_files(self, folder: ssh_pb2.SshFolder) -> ssh_pb2.SshEntries:
         """The projects of a user, or those of the newest sessions of one whose files the user may reach."""
-        user = await self._store.ssh_keys.who(folder.login.fingerprint)
-        if user is None:
-            return ssh_pb2.SshEntries(refusal=_UNKNOWN)
+        try:
+            user = await self._files_user(folder.login)
+        except Forbidden as error:
+            return ssh_pb2.SshEntries(refusal=error.message)
         if not folder.project:
             return ssh_pb2.SshEntries(names=[encoded(name) for name in user.projects])
         project = decoded(folder.project)
@@ -98,6 +112,24 @@ class SshBroker:
         page = await self._store.sessions.page(scope, Paging(_LISTED), user=scope.user)
         reachable = (one for one in page.items if has_files(one) and _refusal(scope, one) is None)
         return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
+
+    async def _user(self, login: ssh_pb2.SshLogin) -> SshUser:
+        """Who has logged in. Raises ``Forbidden``."""
+        user = await self._store.ssh_keys.who(login.fingerprint)
+        if user is None:
+            raise Forbidden(_UNKNOWN, next_step="`moorage keys list-ssh` lists the registered keys")
+        if not _is_proved(login):
+            log.warning("ssh without a proof", user=user.user, key=user.key, proxy=login.proxy_id)
+            raise Forbidden(_UNPROVED, next_step=_UPGRADE)
+        return user
+
+    async def _files_user(self, login: ssh_pb2.SshLogin) -> SshUser:
+        """Who has logged in for the files of all sessions. Raises ``Forbidden``, also for a login to one
+        session, whose proof is for that one."""
+        user = await self._user(login)
+        if login.login != user.user:
+            raise Forbidden("the login is for one session", next_step=f"log in as {user.user!r}")
+        return user
 
     async def _session(
         self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]]
@@ -150,9 +182,7 @@ class SshBroker:
         targets = [named(start.session)] if is_files else candidates(login.login)
 
         async def authorize() -> tuple[SessionView, Scope]:
-            user = await self._store.ssh_keys.who(login.fingerprint)
-            if user is None:
-                raise Forbidden(_UNKNOWN, next_step="`moorage keys list-ssh` lists the registered keys")
+            user = await (self._files_user(login) if is_files else self._user(login))
             return await self._session(user, login.fingerprint, targets)
 
         changed = asyncio.Event()
@@ -208,6 +238,13 @@ class SshBroker:
             if not self._open_files[user]:
                 del self._open_files[user]
             bound.info("files closed")
+
+
+def _is_proved(login: ssh_pb2.SshLogin) -> bool:
+    """Whether the client has signed this login with the key of this fingerprint."""
+    proof = login.proof
+    is_its_key = fingerprint_of(proof.key) == login.fingerprint
+    return is_its_key and proves_login(login.login, proof.key, proof.signed, proof.signature)
 
 
 def _refusal(scope: Scope, session: SessionView) -> Forbidden | None:

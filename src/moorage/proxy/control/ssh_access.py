@@ -32,12 +32,23 @@ class ManagerAway(MoorageError):
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What the client has signed to log in, for managers, who verify it. ``key``: the public one."""
+
+    key: bytes
+    signed: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Login:
-    """Who logged in: the name that the client gave, and the fingerprint of its key."""
+    """Who logs in: the name that the client gave, and the fingerprint of its key. ``proof``: None until the
+    client has signed."""
 
     name: str
     fingerprint: str
     address: str
+    proof: Proof | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -109,9 +120,13 @@ class SshAccess:
                 call.cancel()
 
     def _login(self, login: Login) -> ssh_pb2.SshLogin:
-        return ssh_pb2.SshLogin(
+        wire = ssh_pb2.SshLogin(
             proxy_id=self._proxy_id, login=login.name, fingerprint=login.fingerprint, address=login.address
         )
+        if (given := login.proof) is not None:
+            proof = ssh_pb2.SshProof(key=given.key, signed=given.signed, signature=given.signature)
+            wire.proof.CopyFrom(proof)
+        return wire
 
     @asynccontextmanager
     async def _stub(self) -> AsyncIterator[ssh_pb2_grpc.SshAccessStub]:

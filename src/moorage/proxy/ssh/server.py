@@ -1,20 +1,24 @@
 """SSH server of the proxy: OpenSSH's clients log in with their users' registered keys, and each channel is a
 command in a session, on the path of ``moorage exec``.
 
-Here it is verified who holds a key. What its user may do the manager decides, at the login and again for
-every channel.
+Here it is verified who holds a key, and again by the manager, who gets what the client has signed. What its
+user may do the manager decides, at the login and again for every channel.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections import Counter as Counts
+from contextlib import suppress
+from dataclasses import replace
 
 import asyncssh
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.config.ssh_settings import SshSettings
 from moorage.common.link.pb import ssh_pb2
 from moorage.common.model.addresses import split_address
@@ -22,7 +26,7 @@ from moorage.common.model.errors import MoorageError
 from moorage.common.model.public_keys import fingerprint_of
 from moorage.common.sftp.memory import keep_freed_blocks
 from moorage.common.ssh.channels import MAX_CHANNELS, Channels, Start
-from moorage.proxy.control.ssh_access import Login, SshAccess
+from moorage.proxy.control.ssh_access import Login, Proof, SshAccess
 from moorage.proxy.ssh.files import FilesChannel, UserTree
 from moorage.proxy.ssh.metrics import SshMetrics
 
@@ -57,6 +61,7 @@ class SshFrontend:
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._loop = Loop("proxy.ssh", self._listen, interval_s=_RETRY_S, clock=clock)
         self._connections: set[_Server] = set()
+        self._notes: set[asyncio.Task[None]] = set()
         self._anonymous: Counts[str] = Counts()  # connections without a login, by address
         metrics.connections.set_function(lambda: len(self._connections))
 
@@ -79,6 +84,7 @@ class SshFrontend:
             self._socket.close()
         for server in list(self._connections):
             await server.close()
+        await cancel_and_wait(*self._notes)
         await self._access.close()
 
     async def _listen(self) -> None:
@@ -135,6 +141,17 @@ class SshFrontend:
             self._metrics.logins.labels("error").inc()
             return None
         return None if target.refusal else target
+
+    def note(self, login: Login) -> None:
+        """Tell the manager of a login that has succeeded, for its log."""
+
+        async def tell() -> None:
+            with suppress(MoorageError):  # each channel proves it again
+                await self._access.log_in(login)
+
+        task = spawn("ssh.login", tell())
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
 
     def count(self, outcome: str) -> None:
         self._metrics.logins.labels(outcome).inc()
@@ -205,10 +222,25 @@ class _Server(asyncssh.SSHServer):
         target = await self._frontend.look_up(login)
         # Nothing is awaited from here to the verification of the signature.
         self._login, self._target = login, target
+        self._note_proof(key)
         return target is not None
+
+    def _note_proof(self, key: asyncssh.SSHKey) -> None:
+        """Keep what the client signs with the key, when asyncssh verifies it."""
+        verify = key.verify
+
+        def verified(data: bytes, sig: bytes) -> bool:
+            is_valid = verify(data, sig)
+            if is_valid and self._login is not None:
+                self._login = replace(self._login, proof=Proof(key.public_data, data, sig))
+            return is_valid
+
+        key.verify = verified  # type: ignore[method-assign]
 
     def auth_completed(self) -> None:
         self._known = True
+        if self._login is not None:
+            self._frontend.note(self._login)
         self._frontend.identified(self._address)
         self._frontend.count("accepted")
 

@@ -20,26 +20,36 @@ class SshHostKey(_message.Message):
     def __init__(self, private_key: _Optional[str] = ...) -> None: ...
 
 class SshLogin(_message.Message):
-    __slots__ = ("proxy_id", "login", "fingerprint", "address")
+    __slots__ = ("proxy_id", "login", "fingerprint", "address", "proof")
     PROXY_ID_FIELD_NUMBER: _ClassVar[int]
     LOGIN_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     proxy_id: str
     login: str
     fingerprint: str
     address: str
-    def __init__(self, proxy_id: _Optional[str] = ..., login: _Optional[str] = ..., fingerprint: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+    proof: SshProof
+    def __init__(self, proxy_id: _Optional[str] = ..., login: _Optional[str] = ..., fingerprint: _Optional[str] = ..., address: _Optional[str] = ..., proof: _Optional[_Union[SshProof, _Mapping]] = ...) -> None: ...
+
+class SshProof(_message.Message):
+    __slots__ = ("key", "signed", "signature")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    signed: bytes
+    signature: bytes
+    def __init__(self, key: _Optional[bytes] = ..., signed: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class SshTarget(_message.Message):
-    __slots__ = ("refusal", "session_id", "user")
+    __slots__ = ("refusal", "session_id")
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
     refusal: str
     session_id: str
-    user: str
-    def __init__(self, refusal: _Optional[str] = ..., session_id: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
+    def __init__(self, refusal: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class SshStart(_message.Message):
     __slots__ = ("login", "session", "spec", "direct")

@@ -27,8 +27,8 @@ if _version_not_supported:
 
 
 class SshAccessStub:
-    """SSH at the proxies: the proxy verifies who holds a key, and asks here what its user may do, at each login and for each
-    channel.
+    """SSH at the proxies: the proxy asks here what the user of a key may do, at each login and for each channel. Without the
+    client's own signature of its login it gets no further than to know whether that would be let in.
     """
 
     def __init__(self, channel):
@@ -60,8 +60,8 @@ class SshAccessStub:
 
 
 class SshAccessServicer:
-    """SSH at the proxies: the proxy verifies who holds a key, and asks here what its user may do, at each login and for each
-    channel.
+    """SSH at the proxies: the proxy asks here what the user of a key may do, at each login and for each channel. Without the
+    client's own signature of its login it gets no further than to know whether that would be let in.
     """
 
     def HostKey(self, request, context):
@@ -123,8 +123,8 @@ def add_SshAccessServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SshAccess:
-    """SSH at the proxies: the proxy verifies who holds a key, and asks here what its user may do, at each login and for each
-    channel.
+    """SSH at the proxies: the proxy asks here what the user of a key may do, at each login and for each channel. Without the
+    client's own signature of its login it gets no further than to know whether that would be let in.
     """
 
     @staticmethod
