@@ -1,7 +1,7 @@
 import { Button, Group, Modal, type ModalProps, Stack } from "@mantine/core";
 import type { FormEvent, ReactNode } from "react";
 import { t } from "@/texts";
-import { announce, useAction } from "./actions";
+import { useAction } from "./actions";
 import { Problem } from "./States";
 
 /** A form in a dialog: `save` sends it, `done` is announced, and then the dialog closes. */
@@ -29,12 +29,11 @@ export function FormDialog<R>({
   /** How a failure is shown, if not as every other one. */
   problem?: (failure: { error: unknown; again: (argument: string) => void; reset: () => void }) => ReactNode;
 }) {
-  const action = useAction(save);
+  const action = useAction(save, done === undefined ? undefined : () => done);
   const send = (again?: string) =>
     action.mutate(again, {
       onSuccess: () => {
         if (done !== undefined) {
-          announce(done);
           close();
         }
       },

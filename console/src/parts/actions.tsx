@@ -10,10 +10,10 @@ let outcome = "";
 let timer = 0;
 const listeners = new Set<() => void>();
 
-export function announce(text: string) {
+export function announce(text: string, shownMs = 6000) {
   outcome = text;
   window.clearTimeout(timer);
-  timer = window.setTimeout(() => announce(""), 6000);
+  timer = window.setTimeout(() => announce(""), shownMs);
   for (const listener of listeners) {
     listener();
   }
@@ -34,7 +34,16 @@ export function Outcomes() {
   );
 }
 
-/** A change by the user: when it is done, its outcome is announced, and what is shown is asked for again. */
+/** What an answer warns about, such as a secret that is stored in clear. */
+function warningsOf(result: unknown): string[] {
+  const found = (result as { warnings?: string[] } | null | undefined)?.warnings ?? [];
+  return found.map((text) => t("action.warning", { text }));
+}
+
+/**
+ * A change by the user: when it is done, its outcome and warnings are announced, and what is shown is asked for
+ * again.
+ */
 export function useAction<A = void, R = unknown>(
   act: (argument: A) => Promise<R>,
   done?: (result: R) => string,
@@ -43,8 +52,10 @@ export function useAction<A = void, R = unknown>(
   return useMutation({
     mutationFn: act,
     onSuccess: async (result) => {
-      if (done) {
-        announce(done(result));
+      const warnings = warningsOf(result);
+      const told = [...(done ? [done(result)] : []), ...warnings];
+      if (told.length > 0) {
+        announce(told.join(" "), warnings.length > 0 ? 30_000 : 6000);
       }
       await refreshAll(client);
     },
