@@ -233,16 +233,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a session takes more time to save its state than its group allows",
-        "manager/store/orders.py",
-        "min(spec.checkpoint.grace_s, bound)",
-        "spec.checkpoint.grace_s",
-        ("tests/store/test_preemption.py",),
-    ),
-    Mutation(
-        "the planner does not know that victims save their state",
-        "manager/store/sql/agent_running_kernels.sql",
-        " + coalesce(as_number(s.spec #> '{checkpoint,grace_s}'), 0)",
-        "",
+        "common/model/checkpointing.py",
+        "return min(asked_s or 0.0, MAX_GRACE_S if bound_s is None else bound_s)",
+        "return asked_s or 0.0",
         ("tests/store/test_preemption.py",),
     ),
 )

@@ -1,4 +1,4 @@
-"""What an SSH client signs to log in at a proxy, as the proxy passes it on to managers."""
+"""Proofs of SSH logins: what a client signs to log in at a proxy, as the proxy passes it on to managers."""
 
 from __future__ import annotations
 
