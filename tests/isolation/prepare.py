@@ -1,6 +1,6 @@
 """Preparation for the isolation tests: ``python -m tests.isolation.prepare``.
 
-Installs nftables on Debian; starts nothing. Exits with 1 and prints the reason if this machine cannot isolate
+Installs nftables, iproute2 and WireGuard on Debian; starts nothing. Exits with 1 and prints the reason if this machine cannot isolate
 process kernels.
 """
 
@@ -28,6 +28,7 @@ async def missing_requirement() -> str:
 
 
 if __name__ == "__main__":
-    reason = install({"nftables": "/usr/sbin/nft"}) or asyncio.run(missing_requirement())
+    packages = {"nftables": "/usr/sbin/nft", "iproute2": "ip", "wireguard-tools": "wg"}
+    reason = install(packages | {"wireguard-go": "wireguard-go"}) or asyncio.run(missing_requirement())
     print(reason)
     sys.exit(1 if reason else 0)
