@@ -13,7 +13,13 @@ from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, ObservedState, Status
 from moorage.manager.lifecycle import kernel_changes
-from moorage.manager.lifecycle.kernels import AgentUpdate, StoredKernel, ended_kernels, next_kernel_status
+from moorage.manager.lifecycle.kernels import (
+    AgentUpdate,
+    KernelChange,
+    StoredKernel,
+    ended_kernels,
+    next_kernel_status,
+)
 
 K, S = KernelId("k"), SessionId("s")
 none: frozenset[KernelId] = frozenset()
@@ -68,6 +74,8 @@ def test_kernel_omitted_from_a_full_report(
     changes = kernel_changes([StoredKernel(K, S, status)], report)
     assert bool(changes) is gone
     assert all(c.new in TERMINAL for c in changes)
+    reason = Reason.USER_REQUESTED if status is Status.TERMINATING else Reason.KERNEL_GONE
+    assert all(c.observation.reason is reason for c in changes)
 
 
 @pytest.mark.parametrize("status", [Status.SCHEDULED, Status.RUNNING, Status.TERMINATING])
@@ -120,3 +128,76 @@ def test_kernel_observation_is_idempotent() -> None:
         observation = Observation(K, S, state, reason=Reason.KILLED)
         once = next_kernel_status(status, observation)
         assert next_kernel_status(once, observation) is once
+
+
+RUNS, SILENT = ObservedState.RUNNING, ObservedState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("status", "observed", "seen", "stored", "changed"),
+    [
+        (Status.RUNNING, RUNS, ("it hangs", 0), (False, 0), True),
+        (Status.RUNNING, RUNS, ("it hangs", 0), (True, 0), False),
+        (Status.RUNNING, RUNS, ("", 0), (True, 0), True),
+        (Status.RUNNING, RUNS, ("", 0), (False, 0), False),
+        (Status.RUNNING, RUNS, ("", 501), (False, 500), True),
+        (Status.RUNNING, RUNS, ("", 500.5), (False, 500), False),
+        (Status.RUNNING, SILENT, ("it hangs", 900), (False, 500), False),
+        (Status.TERMINATING, RUNS, ("it hangs", 900), (False, 500), False),
+    ],
+)
+def test_health_of_a_running_kernel_and_how_long_it_is_kept_are_changes(
+    status: Status,
+    observed: ObservedState,
+    seen: tuple[str, float],
+    stored: tuple[bool, float],
+    changed: bool,
+) -> None:
+    observation = Observation(K, S, observed, unhealthy=seen[0], kept_until=seen[1])
+    kernel = StoredKernel(K, S, status, unhealthy=stored[0], kept_until=stored[1])
+    changes = kernel_changes([kernel], update(observed={K: observation}))
+    assert [(c.old, c.new) for c in changes] == ([(status, status)] if changed else [])
+
+
+def test_only_what_ends_or_had_been_given_up_is_freed() -> None:
+    stored = [StoredKernel(K, S, Status.RUNNING)]
+    report = update(absent=frozenset({K}))
+    assert ended_kernels(stored, [], report) == [], "it lives as long as its end is not written"
+    assert ended_kernels(stored, kernel_changes(stored, report), report) == [K]
+    runs = Observation(K, S, RUNS)
+    moves = [KernelChange(K, Status.CREATING, Status.RUNNING, runs)]
+    assert ended_kernels(stored, moves, update(observed={K: runs})) == []
+
+
+def test_what_an_update_says_has_ended() -> None:
+    states = {KernelId(state.name): Observation(KernelId(state.name), S, state) for state in ObservedState}
+    assert update(observed=states, absent=frozenset({K})).ended == {K, "EXITED", "GONE"}
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"whole": True},
+    {"info_changed": True},
+    {"observed": {K: Observation(K, S, RUNS)}},
+    {"absent": frozenset({K})},
+    {"contact": True},
+]
+
+
+def test_heartbeat_says_nothing_else() -> None:
+    nothing = {"whole": False, "info_changed": False}
+    assert update(**nothing).is_heartbeat
+    assert not any(update(**nothing | one).is_heartbeat for one in CHANGES)
+    report = update()
+    assert (report.whole, report.info_changed, report.contact, report.refuses_orders) == (
+        True, True, False, False,
+    )  # fmt: skip
+    assert report.agent_id == "node"
+
+
+def test_kernels_that_are_not_known_to_have_ended_are_unknown() -> None:
+    other = KernelId("other")
+    report = update(observed={other: Observation(other, S, RUNS)}, absent=frozenset({K, KernelId("gone")}))
+    made = report.with_unknown([K])
+    assert {name: seen.state for name, seen in made.observed.items()} == {other: RUNS, K: SILENT}
+    assert made.absent == {"gone"}
+    assert report.with_unknown([]) is report

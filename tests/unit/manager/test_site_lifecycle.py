@@ -161,6 +161,11 @@ def test_newest_observation_of_a_start_counts_and_unknown_changes_nothing() -> N
         ((100.0, 0.0), (0.0, 0.0), True),
         ((0.0, 200.0), (0.0, 260.0), True),
         ((0.0, 200.0), (0.0, 0.0), False),
+        # A second is a change, and less is none.
+        ((100.0, 0.0), (101.0, 0.0), True),
+        ((0.0, 200.0), (0.0, 201.0), True),
+        ((0.0, 200.0), (0.0, 200.4), False),
+        ((0.0, 0.0), (0.0, 1.0), True),
     ],
 )
 def test_new_times_of_a_job_are_a_change(
@@ -172,10 +177,26 @@ def test_new_times_of_a_job_are_a_change(
     assert bool(kernel_changes([kernel], update)) is changes
 
 
-def test_new_address_of_a_running_kernel_is_a_change() -> None:
-    seen = Observation(K, S, ObservedState.RUNNING, host="node-7", port=7002)
+def test_silence_about_a_job_says_nothing_of_its_times() -> None:
+    kernel = StoredKernel(K, S, Status.QUEUED, "", expected_start=100.0, ends_at=200.0, is_silent=True)
+    silent = Observation(K, S, ObservedState.UNKNOWN, ends_at=300.0)
+    update = AgentUpdate(None, "i", 1, False, {K: silent})  # type: ignore[arg-type]
+    assert kernel_changes([kernel], update) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "port", "moved"),
+    [
+        (Status.RUNNING, 7002, True),
+        (Status.RUNNING, 7001, False),
+        (Status.RUNNING, 1, True),
+        (Status.RUNNING, 0, False),  # it is not known now
+        (Status.TERMINATING, 7002, False),  # nobody is sent there any more
+    ],
+)
+def test_new_address_of_a_running_kernel_is_a_change(status: Status, port: int, moved: bool) -> None:
+    seen = Observation(K, S, ObservedState.RUNNING, host="node", port=port)
+    kernel = StoredKernel(K, S, status, address=("node", 7001))
     update = AgentUpdate(None, "i", 1, False, {K: seen})  # type: ignore[arg-type]
-    for port, moved in ((7001, True), (7002, False)):
-        kernel = StoredKernel(K, S, Status.RUNNING, address=("node-7", port))
-        assert bool(kernel_changes([kernel], update)) is moved
-    assert not kernel_changes([StoredKernel(K, S, Status.RUNNING)], update)
+    assert bool(kernel_changes([kernel], update)) is moved
+    assert not kernel_changes([kernel._replace(address=None)], update)
