@@ -130,6 +130,7 @@ LOCAL = {
     "agent.process_uids": _ISOLATION,
     "agent.process_pids": _ISOLATION,
     "agent.process_ports": _ISOLATION,
+    "agent.process_network": _ISOLATION,
     "agent.process_env": _ISOLATION,
     "agent.reserved_mem": _ISOLATION,
     "agent.metrics_listen": _HOST,
