@@ -28,6 +28,7 @@ TESTS = (
     "tests/isolation/test_hostile_process.py",
     "tests/isolation/test_kernel_networks.py",
     "tests/isolation/test_sandbox_parts.py",
+    "tests/isolation/test_disks.py",
 )
 _OPTIONS = (
     *("-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"),
@@ -35,11 +36,14 @@ _OPTIONS = (
 )
 _QEMU = "qemu-system-x86_64"
 _KERNEL = "linux-image-cloud-amd64"
-_PROGRAMS = ("sh", "sleep", "true", "cat", "id", "env", "nft", "ip", "nsenter", "uname", "ldconfig")
+_PROGRAMS = (
+    *("sh", "sleep", "true", "cat", "id", "env", "nft", "ip", "nsenter", "uname", "ldconfig"),
+    *("mkfs.ext4", "mount", "umount", "head", "stat"),
+)
 _FILES = ("passwd", "group", "shadow", "nsswitch.conf", "resolv.conf", "hosts", "ld.so.cache")
 _MODULES = (
     *("nf_tables", "nf_conntrack", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_reject_inet"),
-    *("nft_fib_ipv4", "nft_fib_ipv6", "nft_fib_inet", "veth", "bridge"),
+    *("nft_fib_ipv4", "nft_fib_ipv6", "nft_fib_inet", "veth", "bridge", "loop", "quota_v2"),
 )
 _UNUSED = ("test", "tests", "idlelib", "lib2to3", "ensurepip", "tkinter", "site-packages", "__pycache__")
 _TIMEOUT_S = 900

@@ -112,6 +112,7 @@ class Installation(Cluster):
             "MOORAGE_AGENT__ID": component,
             "MOORAGE_AGENT__ADDRESS": address,
             "MOORAGE_AGENT__PORT_RANGE": "24000-24099",
+            "MOORAGE_AGENT__PROCESS_DISK": "0",  # what is killed leaves no mounts
         }
 
     def _etcd(self, member: str) -> list[str]:

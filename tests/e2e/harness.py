@@ -111,6 +111,8 @@ class Platform:
             "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
             "MOORAGE_AGENT__STATS_INTERVAL_S": "1",  # usage, and progress that programs tell
             "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
+            # A test that kills everything would leave mounts below its folder; tests/isolation has them.
+            "MOORAGE_AGENT__PROCESS_DISK": "0",
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{link}",

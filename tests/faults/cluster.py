@@ -121,6 +121,7 @@ class Cluster:
         if component in self.all_agents:
             env["MOORAGE_AGENT__ID"] = component
             env["MOORAGE_AGENT__PORT_RANGE"] = self._port_ranges[component]
+            env["MOORAGE_AGENT__PROCESS_DISK"] = "0"  # what is killed leaves no mounts
             if self.network is not None and component == AGENTS[-1]:
                 command = [*self.network.prefix, *command]
                 env["MOORAGE_AGENT__ADDRESS"] = self.network.far

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -69,6 +70,19 @@ class Node:
                 await newest.destroy(handle)
         for runtime in self.runtimes:
             runtime.close()
+        left = mounts(self.state)
+        for folder in left:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+        assert left == [], "disks of kernels"
+
+
+def mounts(below: Path) -> list[str]:
+    """Where something is mounted, the latest last."""
+    return [
+        fields[4]
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if (fields := line.split())[4].startswith(f"{below}/")
+    ]
 
 
 @pytest.fixture

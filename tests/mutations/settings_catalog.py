@@ -1,5 +1,5 @@
-"""Mutations of what a writer of etcd can decide, and of what tenants can write that others read. A part of
-the catalog."""
+"""Mutations of what a writer of etcd can decide, of what tenants can write that others read, and of how much
+they can write. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.mutations.mutation import Mutation
 SHARING = ("tests/unit/common/test_sharing.py",)
 MODELS = ("tests/wire/test_shared_models.py",)
 CONTAINER = ("tests/unit/agent/test_docker_node_settings.py", "-k", "own_model")
+DISKS, LIMITS = ("tests/isolation/test_disks.py",), ("tests/unit/agent/test_disk_limits.py",)
+PROCESS = "agent/runtimes/process"
 FETCHING, CREATE = "agent/models/fetching.py", "agent/kernel/create.py"
 
 MUTATIONS = (
@@ -80,6 +82,62 @@ MUTATIONS = (
         "launch = create.prepare_launch(context, self.record, engine, model)\n        waiting",
         "launch = create.prepare_launch(context, self.record, engine)\n        waiting",
         (*MODELS, "-k", "declares_ports"),
+    ),
+    Mutation(
+        "a kernel has the disk of the agent",
+        f"{PROCESS}/disks.py",
+        "        if not self._limit or self._by_quota:\n            return\n        # Kernels",
+        "        if True:\n            return\n        # Kernels",
+        (*DISKS, "-k", "cannot_store"),
+    ),
+    Mutation(
+        "members' processes run without a limit where none can be kept",
+        f"{PROCESS}/disks.py",
+        "                raise self._impossible(error) from None",
+        "                log.error(str(error))",
+        (*DISKS, "-k", "without_a_way"),
+    ),
+    Mutation(
+        "the disk of an ended kernel stays mounted",
+        f"{PROCESS}/disks.py",
+        "    _unmount(folder)\n    image.unlink",
+        "    image.unlink",
+        (*DISKS, "-k", "younger"),
+    ),
+    Mutation(
+        "disks of a killed agent stay",
+        f"{PROCESS}/disks.py",
+        "                remove_disk(self._images / image.stem, image)",
+        "                continue",
+        (*DISKS, "-k", "killed_agent"),
+    ),
+    Mutation(
+        "kept workspaces are empty after a boot",
+        f"{PROCESS}/disks.py",
+        "                self._mount_again(image, kept)",
+        "                continue",
+        (*DISKS, "-k", "kept_workspace"),
+    ),
+    Mutation(
+        "a quota limits files only",
+        f"{PROCESS}/quotas.py",
+        "_BLOCK_LIMITS | _FILE_LIMITS)",
+        "_FILE_LIMITS)",
+        LIMITS,
+    ),
+    Mutation(
+        "the limit of the disk is not that of the settings",
+        f"{PROCESS}/isolation.py",
+        "parse_size(settings.process_disk)",
+        "0",
+        LIMITS,
+    ),
+    Mutation(
+        "a disk that Postgres shares is no warning",
+        "server/doctor/shared_disk.py",
+        "if _disk(path) == _disk(database)}",
+        "if False}",
+        ("tests/unit/server/test_shared_disk.py",),
     ),
     Mutation(
         "a revision may be a path",

@@ -12,6 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.agent.runtimes.process.disks import remove_disk, workspace_disk
 from moorage.agent.runtimes.process.files import make_directories
 from moorage.common.model.ids import SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -34,7 +35,7 @@ class Workspaces:
 
     def __init__(self, state: Path) -> None:
         self._kept, self._temporary = state / "workspaces" / "kept", state / "workspaces" / "temporary"
-        self._progress = state / "progress"
+        self._progress, self._disks = state / "progress", state / "disks"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
         """The kernel's workspace; None if it needs none beside its working directory."""
@@ -90,6 +91,7 @@ class Workspaces:
         if folder is None:
             return None
         workspace = _measure(folder)
+        remove_disk(folder, self._disks / f"{workspace_disk(session_id)}.img")
         shutil.rmtree(folder)
         return workspace
 

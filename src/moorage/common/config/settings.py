@@ -22,6 +22,10 @@ from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.etcd.address import check_manager_addresses
 from moorage.common.model.addresses import AddressRule
 from moorage.common.model.runtime_choice import RuntimeChoice
+from moorage.common.model.slots import parse_size
+
+# What a file system with its journal takes.
+_LEAST_DISK_BYTES = 64 << 20
 
 
 def _join_addresses(value: Any) -> Any:
@@ -69,6 +73,14 @@ def _check_absolute(value: str) -> str:
 def _check_share(value: float) -> float:
     if abs(value * 1000 - round(value * 1000)) > 1e-6:
         raise ValueError(f"{value} has more than three decimals; GPUs are shared in thousandths")
+    return value
+
+
+def _check_disk(value: str) -> str:
+    if 0 < parse_size(value) < _LEAST_DISK_BYTES:
+        raise ValueError(
+            f"{value!r} is too small for the disk of a kernel: write at least 64MiB, or 0 for no limit"
+        )
     return value
 
 
@@ -251,6 +263,10 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     agents of one node need different ranges."""
     process_pids: Annotated[int, Field(ge=16)] = 4096
     """Maximum number of processes and threads of a sandboxed kernel."""
+    process_disk: Annotated[Size, AfterValidator(_check_disk)] = "50GiB"
+    """Maximum disk space of a sandboxed kernel: its HOME, or the kept workspace of its session. By quotas of
+    users where the file system of the agent's state has them, else by a file system of its own in a file
+    there. An agent that can do neither refuses these processes. 0: no limit."""
     process_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (53, 8700, 8800)
     """Ports of this node that sandboxed processes may reach: DNS, the REST API and the proxy."""
     process_network: KernelNetwork = "100.80.0.0/12"

@@ -129,6 +129,7 @@ LOCAL = {
     "agent.process_isolation": _ISOLATION,
     "agent.process_uids": _ISOLATION,
     "agent.process_pids": _ISOLATION,
+    "agent.process_disk": _ISOLATION,
     "agent.process_ports": _ISOLATION,
     "agent.process_network": _ISOLATION,
     "agent.process_env": _ISOLATION,

@@ -45,8 +45,8 @@ def doctor(
 ) -> None:
     """Check which parts of Moorage can run on this machine, and how to install the missing ones.
 
-    Each line is ok, absent (optional and not installed) or missing (required). Exits with 1 if something
-    required is missing.
+    Each line is ok, warn (it works, with a risk), absent (optional and not installed) or missing (required).
+    Exits with 1 if something required is missing.
 
     With --cluster: what fails with a single machine, old or untested backups, certificates, clocks, versions
     and agents that cannot be reached. Each line is ok, warn or fail, with the cure. Exits with 1 if a check

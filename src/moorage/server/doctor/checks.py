@@ -23,8 +23,8 @@ _CONTROLLERS = ("cpu", "memory", "pids")
 class CheckResult:
     """``next_step`` is empty if there is nothing to do.
 
-    Checks of a node report ok, warn or fail. Checks of a host report ok, absent (an optional part is not
-    there) or missing (something cannot work).
+    Checks of a node report ok, warn or fail. Checks of a host report ok, warn, absent (an optional part is
+    not there) or missing (something cannot work).
     """
 
     status: Status

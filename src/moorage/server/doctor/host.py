@@ -21,6 +21,7 @@ from moorage.common.model.errors import MoorageError
 from moorage.common.model.extras import explain_import_error
 from moorage.common.model.slots import format_amount
 from moorage.server.doctor.checks import GIB, CheckResult
+from moorage.server.doctor.shared_disk import check_shared_disk
 
 _MIN_FREE_BYTES = 2 * GIB
 _TIMEOUT_S = 2.0
@@ -43,6 +44,7 @@ async def check_host(settings: Settings, manager_url: str = "") -> list[CheckRes
         await _endpoint("manager", manager_url or f"{scheme}://{settings.manager.listen}"),
         await _endpoint("proxy", f"http://{settings.proxy.internal_listen}"),
         _agent_address("kernels' address", settings.agent.address),
+        *check_shared_disk(settings, home),
     ]
 
 

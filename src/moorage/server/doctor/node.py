@@ -37,6 +37,7 @@ from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult, Status
 from moorage.server.doctor.gpus import check_driver
 from moorage.server.doctor.heappe import check_heappe
+from moorage.server.doctor.shared_disk import check_shared_disk
 from moorage.server.doctor.slurm import check_slurm
 
 # Free space that should be there: models and logs in the state directory, images and layers in Docker's.
@@ -72,6 +73,8 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
     results += await asyncio.to_thread(_listening, settings.agent)
     if any(plugins.load(name).site for name in settings.agent.runtimes):
         return results + await _sites(settings.agent, home, clock)
+    if (home / "postgres").exists():
+        results += check_shared_disk(settings, home)
     results += await _isolation(settings.agent, home)
     results += [_cgroups(), check_driver(gpus, configured=settings.agent.gpus is not None)]
     return results + await _docker(settings.agent, len(gpus.offers))
@@ -150,7 +153,7 @@ async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckRe
 async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:
     if ProcessRuntime.name not in agent.runtimes:
         return []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=home) as folder:  # on the disk of the agent's state
         state = Path(folder)
         limits = {"log_max_bytes": agent.log_max_bytes, "log_keep_files": 1}
         runtime = ProcessRuntime(state, LogStore(state), **limits, isolation=rules_of(agent, home))

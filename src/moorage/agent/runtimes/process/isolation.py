@@ -31,6 +31,7 @@ from moorage.agent.runtimes import wireguard
 from moorage.agent.runtimes.base import LOOPBACK, CreateFailed, Launch, RuntimeFailed
 from moorage.agent.runtimes.host_names import hosts_file
 from moorage.agent.runtimes.process.control_groups import ControlGroups
+from moorage.agent.runtimes.process.disks import KernelDisks
 from moorage.agent.runtimes.process.networks import Attachment, KernelNetwork, KernelNetworks
 from moorage.agent.runtimes.process.sandbox import HOSTS, Sandbox
 from moorage.agent.runtimes.process.system_calls import deny_filter
@@ -56,15 +57,17 @@ _CONTAINERS = "or use containers (runtime docker)"
 @dataclass(frozen=True, slots=True)
 class IsolationRules:
     """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that kernels may
-    reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together, 0 for no limit.
-    ``hidden``: directories of the installation. ``needed``: paths that programs of kernels read.
-    ``addresses``: for kernels, on their node only. ``address``: of the node, at which others reach them."""
+    reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together, ``disk``: of each kernel; 0
+    for no limit. ``hidden``: directories of the installation. ``needed``: paths that programs of kernels
+    read. ``addresses``: for kernels, on their node only. ``address``: of the node, at which others reach
+    them."""
 
     of: Literal["members", "all"] = "members"
     uids: range = range(1_900_000_000, 1_900_001_000)
     ports: tuple[int, ...] = ()
     pids: int = 4096
     memory: int = 0
+    disk: int = 0
     hidden: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     addresses: IPv4Network = _ADDRESSES
@@ -82,6 +85,7 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
         settings.process_ports,
         settings.process_pids,
         max(0, total - parse_size(settings.reserved_mem)),
+        parse_size(settings.process_disk),
         (str(home),),
         (*((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()), str(engines_folder(os.environ))),
         IPv4Network(settings.process_network),
@@ -111,6 +115,7 @@ class KernelIsolation:
         self._groups = ControlGroups(name, memory=rules.memory, pids=rules.pids)
         self._networks = KernelNetworks(name, rules.ports, rules.addresses)
         self.uids = KernelUids(rules.uids, state / "workspaces" / "kept")
+        self.disks = KernelDisks(state, rules.disk)
         self._filter = b""
         self._closed = False
         self._lock = threading.Lock()
@@ -156,6 +161,7 @@ class KernelIsolation:
             self._networks.remove_table(f"moorage_{self._rules.uids[0]}")
         self.uids.load({kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()})
         self._groups.remove_others({file for found in existing.values() for file in found.groups})
+        self.disks.prepare()
         trial = self._state / "sandbox-trial"
         (trial / "work").mkdir(parents=True, exist_ok=True, mode=0o700)
         groups: tuple[str, ...] = ()
@@ -191,6 +197,7 @@ class KernelIsolation:
         ``new_groups``. Raises ``CreateFailed`` or ``OSError``."""
         hosts = _write_hosts(folder, launch.hosts)
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
+        self.disks.limit_user(uid)
         # Files of the node that only root may read are for administrators, who could read them anyway.
         needed = () if launch.isolated else launch.paths
         needed = (*needed, *launch.inputs.values())
@@ -259,6 +266,7 @@ class KernelIsolation:
         self._closed = True
         self._networks.close()
         self._groups.close()
+        self.disks.close()
 
     def _sandbox(
         self,

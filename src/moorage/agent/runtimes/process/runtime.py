@@ -39,6 +39,7 @@ from moorage.agent.runtimes.base import (
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.process import execution
 from moorage.agent.runtimes.process.directories import NAME, KernelDirectories, kernel_id_of
+from moorage.agent.runtimes.process.disks import kernel_disk, workspace_disk
 from moorage.agent.runtimes.process.files import write_files
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
 from moorage.agent.runtimes.process.networks import KernelNetwork
@@ -279,6 +280,7 @@ class ProcessRuntime:
             self._prestarted.replenish()
         except OSError as error:
             log.warning("cannot prestart a shim; kernels start more slowly", error=str(error))
+        threading.Thread(target=self._isolation.disks.replenish, name="kernel-disk", daemon=True).start()
 
     def _create(self, launch: Launch) -> Handle:
         if existing := self._directories.load(launch.kernel_id):
@@ -292,9 +294,7 @@ class ProcessRuntime:
             )
         folder = self._directories.path(launch.kernel_id)
         try:
-            work = self.work_dir(launch.kernel_id)
-            work.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_files(work, launch.files, launch.inputs)
+            self._make_work_dir(launch)
             if not self._shim.exists():
                 self._compile_shims()
             # The environment of a prestarted shim has no space for the service ports.
@@ -332,6 +332,16 @@ class ProcessRuntime:
         detail = written.read_text(errors="replace")[-500:].strip() if written.exists() else ""
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
 
+    def _make_work_dir(self, launch: Launch) -> None:
+        """Raises ``CreateFailed`` or ``OSError``."""
+        work = self.work_dir(launch.kernel_id)
+        work.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._isolation.applies(launch.isolated):
+            is_kept = work.is_symlink()
+            name = workspace_disk(launch.session_id) if is_kept else kernel_disk(launch.kernel_id)
+            self._isolation.disks.provide(Path(os.path.realpath(work)), name)
+        write_files(work, launch.files, launch.inputs)
+
     def _refusal(self, launch: Launch, keyword: str, values: list[str]) -> CreateFailed | None:
         """From the status line of a supervisor that has started nothing; None for another one."""
         if keyword == "exec":
@@ -368,8 +378,14 @@ class ProcessRuntime:
             return self._isolation.create(launch, folder, groups), network
         except CreateFailed:
             self._isolation.release(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+            self._remove_folder(launch.kernel_id)
             raise
+
+    def _remove_folder(self, kernel_id: KernelId) -> None:
+        """Remove the directory of a kernel, but not the kept workspace of its session."""
+        if not (work := self.work_dir(kernel_id)).is_symlink():
+            self._isolation.disks.remove(work, kernel_disk(kernel_id))
+        shutil.rmtree(self._directories.path(kernel_id), ignore_errors=True)
 
     def _spawn(
         self,
@@ -430,7 +446,7 @@ class ProcessRuntime:
         execution.wait_until_none(folder / "execs")
         kernel_id = kernel_id_of(handle)
         self._isolation.release(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        self._remove_folder(kernel_id)
         self._isolation.uids.release(kernel_id)
 
 
