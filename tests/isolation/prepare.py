@@ -1,7 +1,7 @@
 """Preparation for the isolation tests: ``python -m tests.isolation.prepare``.
 
-Installs nftables, iproute2 and WireGuard on Debian; starts nothing. Exits with 1 and prints the reason if this machine cannot isolate
-process kernels.
+Installs nftables, iproute2 and WireGuard on Debian; starts nothing. Exits with 1 and prints the reason if
+this machine cannot isolate process kernels.
 """
 
 from __future__ import annotations
