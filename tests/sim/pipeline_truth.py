@@ -2,6 +2,10 @@
 
 The log is written by triggers of the simulation, in the order of the changes. The replay knows the rules from
 ``docs/operating.md``, and nothing of the dependencies between sessions that managers write.
+
+A restored database has lost that steps began, and learns of it when their agents report their ends: what they
+waited for may be pending again by then. Which kernels have been placed is therefore kept apart, in a table
+that no restore takes back.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from .node import Violation
 _ENDED = ("TERMINATED", "CANCELLED", "ERROR")
 RECORD_STEPS = """
 CREATE TABLE sim.steps (n bigserial PRIMARY KEY, transaction bigint, kind text, pipeline_id text, step text,
-    index int, run int, session_id text, status text, result text, reason text);
+    index int, run int, session_id text, status text, result text, reason text, has_run boolean);
+CREATE TABLE sim.placed (kernel_id uuid PRIMARY KEY);
 CREATE FUNCTION sim.record_step() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO sim.steps (transaction, kind, pipeline_id, step, index, run, session_id)
     VALUES (txid_current(), 'run', NEW.pipeline_id, NEW.step, NEW.index, NEW.run, NEW.session_id);
@@ -27,9 +32,14 @@ CREATE FUNCTION sim.record_step() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER record_step AFTER INSERT ON pipeline_steps FOR EACH ROW EXECUTE FUNCTION sim.record_step();
 CREATE FUNCTION sim.record_step_status() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO sim.steps
-        (transaction, kind, pipeline_id, step, index, run, session_id, status, result, reason)
-    SELECT 0, 'status', p.pipeline_id, p.step, p.index, p.run, NEW.id, NEW.status, NEW.result, NEW.reason
+        (transaction, kind, pipeline_id, step, index, run, session_id, status, result, reason, has_run)
+    SELECT 0, 'status', p.pipeline_id, p.step, p.index, p.run, NEW.id, NEW.status, NEW.result, NEW.reason,
+           EXISTS (SELECT FROM kernels k JOIN sim.placed l ON l.kernel_id = k.id
+                   WHERE k.session_id = NEW.id AND k.attempt = NEW.attempt
+                     AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))
     FROM pipeline_steps p WHERE p.session_id = NEW.id;
+    INSERT INTO sim.placed SELECT id FROM kernels
+    WHERE session_id = NEW.id AND attempt = NEW.attempt AND NEW.status = 'SCHEDULED' ON CONFLICT DO NOTHING;
     RETURN NEW; END $$;
 CREATE TRIGGER record_step_status AFTER UPDATE OF status ON sessions FOR EACH ROW
     WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION sim.record_step_status();
@@ -43,6 +53,7 @@ class _Run:
     status: str = "PENDING"
     result: str = ""
     reason: str = ""
+    has_run: bool = False  # its placement had been lost, and its program has ended
 
     @property
     def ended(self) -> bool:
@@ -123,7 +134,9 @@ class PipelineTruth:
         run = next(run for run in self.runs[item] if run.session_id == row["session_id"])
         before = run.status
         run.status, run.result, run.reason = row["status"], row["result"], row["reason"]
-        if before == "PENDING" and run.runs:
+        if before == "PENDING":
+            run.has_run = row["has_run"]
+        if before == "PENDING" and run.runs and not run.has_run:
             if unmet := [text for text, met in self.conditions(item) if not met]:
                 raise Violation(f"{self.name}: {item} begins, and {unmet[0]} is not met")
             self._check_array(row["step"])
@@ -138,7 +151,8 @@ class PipelineTruth:
     def _check_array(self, step: str) -> None:
         array = self.steps[step].array
         at_once = Array.parse(array).at_once if array is not None else None
-        running = [item for item in self.items(step) if self.runs[item][-1].runs]
+        latest = {item: self.runs[item][-1] for item in self.items(step)}
+        running = [item for item, run in latest.items() if run.runs and not run.has_run]
         if at_once is not None and len(running) > at_once:
             raise Violation(f"{self.name}: {running} run at once, and {at_once} of them may")
 

@@ -13,8 +13,9 @@ from moorage.common.model.pipelines import PipelineSpec, StepState
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.manager.identity.scope import Scope
+from moorage.manager.store import Store
 from moorage.manager.workloads import pipelines, templates
-from moorage.manager.workloads.pipeline_steps import NewStep
+from moorage.manager.workloads.pipeline_steps import NewStep, PipelineState
 
 from .database import Postgres
 from .manager import ManagerProcess
@@ -77,17 +78,9 @@ class Pipelines:
     async def _submit(self, manager: ManagerProcess, rng: random.Random) -> None:
         name = f"pipeline{len(self.pipelines)}"
         made = _draw_pipeline(rng, name)
-        steps = pipelines.check(made)
-        specs = {step.name: step.spec for step in steps if step.spec is not None}
-        new = [
-            _new_step(node, position, 1, specs[node.item[0]])
-            for position, node in enumerate(pipelines.graph(steps))
-        ]
         self.pipelines.append(name)
-        shape = {s.name: (s.array, [(a.step, a.on) for a in s.after]) for s in steps}
-        done = await self.operate(
-            manager, f"submit {name}: {shape}", lambda: manager.store.pipelines.create(USER, made, new)
-        )
+        shape = {s.name: (s.array, [(a.step, a.on) for a in s.after]) for s in pipelines.check(made)}
+        done = await self.operate(manager, f"submit {name}: {shape}", lambda: submit(manager.store, made))
         if done is not None:
             self.acknowledged |= {row.session_id for row in done.steps}
 
@@ -150,6 +143,17 @@ class Pipelines:
             made = templates.session_fields(stored[row["template"]], {})
             if made["command"] != row["command"]:
                 raise Violation(f"session {row['name']} is not what {row['template']} makes")
+
+
+async def submit(store: Store, made: PipelineSpec) -> PipelineState:
+    """As ``POST /v1/pipelines``."""
+    steps = pipelines.check(made)
+    specs = {step.name: step.spec for step in steps if step.spec is not None}
+    new = [
+        _new_step(node, position, 1, specs[node.item[0]])
+        for position, node in enumerate(pipelines.graph(steps))
+    ]
+    return await store.pipelines.create(USER, made, new)
 
 
 async def _retry(

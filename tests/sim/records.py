@@ -42,4 +42,4 @@ CREATE TRIGGER record_place AFTER UPDATE OF status ON kernels FOR EACH ROW
 TRIGGERS = RECORD_TIMES + RECORD_CHANGES + RECORD_STEPS
 # Restored with a backup.
 KEPT = ("sim.moves", "sim.changes", "sim.steps")
-RECORDED = (*KEPT, "sim.contacts", "sim.losses", "sim.misplaced")
+RECORDED = (*KEPT, "sim.contacts", "sim.losses", "sim.misplaced", "sim.placed")

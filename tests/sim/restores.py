@@ -55,6 +55,9 @@ class Restores:
     async def restart_crashed(self) -> None:
         raise NotImplementedError
 
+    async def check_pipelines(self) -> object:
+        raise NotImplementedError
+
     async def fault_database(self) -> None:
         rng = self.restore_rng
         if rng is None:
@@ -80,6 +83,7 @@ class Restores:
     async def _restore(self, backup: Backup) -> None:
         """Every manager stops, the state of the backup is restored and prepared, and they start again."""
         self.record("-- restore --")
+        await self.check_pipelines()  # what began until now, and is about to be lost
         self.seen_before_restore = {node.name: node.newest_generation for node in self.nodes}
         for manager in self.managers:
             await manager.crash()

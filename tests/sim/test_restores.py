@@ -5,12 +5,18 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.agent.runtimes.simulated import KernelScript
+from moorage.common.model.pipelines import PipelineSpec
 from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.queries import SQL
 
 from .database import Postgres, SimulatedConnection, SimulatedDatabase
+from .node import Violation
+from .pipelines import submit
+from .simulation import Simulation
 from .test_clock_guards import change_sql
-from .test_simulation import first_failure
+from .test_simulation import first_failure, run_seed_of
+from .workload import simulated
 
 
 async def test_placing_on_agents_that_run_unknown_kernels_is_detected(
@@ -41,3 +47,78 @@ async def test_repeating_generations_after_a_restore_is_detected(
     change_sql(monkeypatch, "restored", "(extract(epoch FROM now()) * 1000)::bigint", "1")
     monkeypatch.setattr(OrderStore, "note_generation", lambda store, seen: None)
     assert "after the restore of a backup" in await first_failure(postgres, start=2, step=3)
+
+
+class LostSteps(Simulation):
+    """The second step of a pipeline runs when a backup is restored that has both as pending. What the agent
+    knew of the first one is gone by then. ``node_restarts``: what it knows of the second one, too."""
+
+    node_restarts = False
+
+    async def run(self, steps: int = 0) -> None:
+        self.faults = False
+        [node] = self.nodes = self.nodes[:1]
+        self.connect(node)
+        made = PipelineSpec.model_validate(
+            {"name": "p", "steps": [_step("first", 3), _step("second", 60) | {"after": ["first"]}]}
+        )
+        await submit(self.managers[0].store, made)
+        backup = await self._back_up()
+        for _ in range(8):
+            await self.run_all(3)
+        [(status,)] = await self.postgres.fetch("SELECT status FROM sessions WHERE name LIKE 'second%'")
+        assert (status, len(node.programs())) == ("RUNNING", 1)
+        await self._restore(backup)
+        if self.node_restarts:
+            node.lose_disk()
+            node.reboot()
+            node.restart()
+        for _ in range(30):
+            await self.run_all(3)
+            await self.check_pipelines()
+
+
+class ForgottenSteps(LostSteps):
+    node_restarts = True
+
+
+def _step(name: str, run_s: float) -> dict[str, object]:
+    script = simulated(KernelScript(run_s=run_s))
+    return {"name": name, "spec": {"type": "batch", "command": script, "resources": {"cpu": 1}}}
+
+
+async def _history(postgres: Postgres, step: str) -> list[tuple[str, str]]:
+    rows = await postgres.fetch(
+        "SELECT h.event, h.detail FROM session_history h JOIN sessions s ON s.id = h.session_id "
+        "WHERE s.name LIKE $1 || '-%' ORDER BY h.revision",
+        step,
+    )
+    return [(row["event"], row["detail"]) for row in rows]
+
+
+async def test_a_step_that_had_begun_ends_before_what_it_waited_for_runs_again(postgres: Postgres) -> None:
+    """It is not begun a second time."""
+    await run_seed_of(LostSteps, 2, postgres)
+    events = await _history(postgres, "second")
+    assert [event for event, _ in events] == ["created", "placed", "ready", "ended"]
+    assert events[1][1] == "on node-0, where it has run; the database had lost this placement"
+    assert ("placed", "on node-0") in await _history(postgres, "first")
+
+
+async def test_a_step_that_begins_anew_after_a_restore_waits_for_its_conditions(postgres: Postgres) -> None:
+    await run_seed_of(ForgottenSteps, 2, postgres)
+    assert ("placed", "on node-0") in await _history(postgres, "second")
+
+
+async def test_beginning_a_step_anew_too_early_after_a_restore_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The restore loses what steps wait for."""
+    change_sql(
+        monkeypatch,
+        "restored",
+        "WITH generation",
+        "WITH lost AS (DELETE FROM session_dependencies), generation",
+    )
+    with pytest.raises(Violation, match=r"'second', -1\) begins, and \('first', -1\) success is not met"):
+        await run_seed_of(ForgottenSteps, 2, postgres)

@@ -1,0 +1,65 @@
+"""Truth about pipelines, told logs by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moorage.common.model.pipelines import PipelineSpec
+
+from .node import Violation
+from .pipeline_truth import replay
+
+_BATCH = {"type": "batch", "command": ["true"], "resources": {"cpu": 1}}
+
+
+def log_of(*changes: tuple[str, int, str, bool]) -> list[dict[str, Any]]:
+    """Two elements of ``part`` after ``load``, and what happens to them: step, index, status, whether its
+    program has run when its placement is stored."""
+    made = [("load", -1), ("part", 0), ("part", 1)]
+    rows: list[dict[str, Any]] = [
+        {"transaction": 1, "kind": "run", "step": step, "index": index, "run": 1} for step, index in made
+    ]
+    for step, index, status, has_run in changes:
+        result = "SUCCESS" if status == "TERMINATED" else "UNDEFINED"
+        row = {"transaction": 0, "kind": "status", "step": step, "index": index, "status": status}
+        rows.append(row | {"result": result, "reason": "", "has_run": has_run})
+    return [
+        row | {"n": n, "pipeline_id": "p", "session_id": f"{row['step']}{row['index']}"}
+        for n, row in enumerate(rows)
+    ]
+
+
+def judge(*changes: tuple[str, int, str, bool]) -> None:
+    part = {"name": "part", "after": ["load"], "array": "0-1%1", "spec": _BATCH}
+    spec = {"name": "p", "steps": [{"name": "load", "spec": _BATCH}, part]}
+    replay({"p": PipelineSpec.model_validate(spec)}, log_of(*changes))
+
+
+LOADED = (("load", -1, "SCHEDULED", False), ("load", -1, "TERMINATED", False))
+
+
+def test_a_step_begins_after_what_it_waits_for() -> None:
+    judge(*LOADED, ("part", 0, "SCHEDULED", False))
+    with pytest.raises(Violation, match="success is not met"):
+        judge(("part", 0, "SCHEDULED", False), *LOADED)
+
+
+def test_a_step_that_has_run_does_not_begin() -> None:
+    """Its end comes to a restored database, which knows only then that it had begun."""
+    judge(("part", 1, "SCHEDULED", True), ("part", 1, "TERMINATED", False), *LOADED)
+
+
+def test_a_step_that_has_run_begins_again_only_after_what_it_waits_for() -> None:
+    """Its program runs again."""
+    again = (("part", 1, "SCHEDULED", True), ("part", 1, "PENDING", False))
+    judge(*again, *LOADED, ("part", 1, "SCHEDULED", False))
+    with pytest.raises(Violation, match="success is not met"):
+        judge(*again, ("part", 1, "SCHEDULED", False))
+
+
+def test_an_array_does_not_count_what_has_run() -> None:
+    judge(*LOADED, ("part", 1, "SCHEDULED", True), ("part", 0, "SCHEDULED", False))
+    with pytest.raises(Violation, match="run at once"):
+        judge(*LOADED, ("part", 1, "SCHEDULED", False), ("part", 0, "SCHEDULED", False))
