@@ -69,7 +69,7 @@ def former_leader_moves_sessions(patch: Patch) -> None:
 
 # The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all. Each search
 # begins shortly before a seed that finds the violation.
-JUMPS, LATER_JUMPS, LEAPS, RARE = (4, 6), (16, 6), (1, 6), (143, 1)
+JUMPS, LATER_JUMPS, LEAPS, RARE = (4, 6), (16, 6), (1, 6), (186, 1)
 GUARDS: list[tuple[Callable[[Patch], None], str, tuple[int, int]]] = [
     (lose_by_database_clock, "s of silence", JUMPS),
     (lose_by_monotonic_clock, "s of silence", LEAPS),

@@ -42,7 +42,7 @@ MUTATIONS = {
 # What records what is charged, and the seed with which to begin.
 CHARGES = {
     "DROP TRIGGER sessions_charge_lost ON sessions": 17,
-    "DROP TRIGGER agents_note_return ON agents": 12,
+    "DROP TRIGGER agents_note_return ON agents": 63,
 }
 
 
@@ -122,8 +122,8 @@ async def test_a_template_that_changes_is_detected(
     monkeypatch.setitem(
         SQL,
         "template_put",
-        "INSERT INTO templates (project, name, version, body, bases, created_by) "
-        "SELECT $1, $2, 1, $3::jsonb, $4, $5 WHERE $6::bigint[] IS NULL "
+        "INSERT INTO templates (project, name, version, body, bases, created_by, isolated) "
+        "SELECT $1, $2, 1, $3::jsonb, $4, $5, $7 WHERE $6::bigint[] IS NULL "
         "ON CONFLICT (project, name, version) DO UPDATE SET body = excluded.body RETURNING *",
     )
     found = await first_failure(postgres, start=55, step=4)
