@@ -135,11 +135,11 @@ def test_id_in_an_answer(answer: bytes, is_stream: bool, expected: list[tuple[st
     ("answer", "is_stream", "is_read"),
     [
         (b'{"x":[' + b"[1,2],{}," * 100_000 + b'1],"id":"resp_1"}', False, True),
-        (b'{"x":[' + b"[[[[[1]]]]]," * 10_000 + b'1],"id":"resp_1"}', False, False),
+        (b'{"x":[' + b"[[[[[[[[1]]]]]]]]," * 10_000 + b'1],"id":"resp_1"}', False, False),
         (b"\n" * 900 + EVENTS, True, True),
         (b"\n" * 1100 + EVENTS, True, False),
         (b"data: 1\n\n" * 600 + EVENTS, True, False),
-        (b'data: {"response":[' + b"[[[[[1]]]]]," * 10_000 + b"1]}\n\n" + EVENTS, True, False),
+        (b'data: {"response":[' + b"[[[[[[[[1]]]]]]]]," * 10_000 + b"1]}\n\n" + EVENTS, True, False),
         (b'data: {"response":{"id":"resp_1","x":"' + b"a" * 300_000 + b'"}}\n\n', True, True),
         (b'{"x":"' + b"a" * (5 << 20) + b'","id":"resp_1"}', False, False),
     ],

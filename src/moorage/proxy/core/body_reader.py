@@ -13,7 +13,6 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from functools import lru_cache
 from json import detect_encoding
 from typing import Final
 
@@ -34,9 +33,24 @@ def _with_containers(value: str) -> str:
 
 
 # What is flat enough is skipped in one step, and so are all that follow it.
-_FLAT: Final = _with_containers(_with_containers(_with_containers(_SCALAR)))
+_FLAT: Final = _with_containers(
+    _with_containers(_with_containers(_with_containers(_with_containers(_SCALAR))))
+)
 _ELEMENTS: Final = re.compile(f"(?:{_FLAT}{_SPACE},{_SPACE})*+")
 _MEMBERS: Final = re.compile(f"(?:{_STRING}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
+NAMES: Final = frozenset(
+    {
+        "model", "stream", "priority", "n", "max_tokens", "max_completion_tokens", "max_output_tokens",
+        "previous_response_id", "background", "input", "instructions", "messages", "prompt", "store",
+        "system", "id", "status", "response",
+    }
+)  # fmt: skip
+"""All that any reader is asked for. One expression for all of them: to compile one takes some time."""
+# Of a document, those with none of these names, nor with escapes in which letters could hide.
+_OTHER_NAME: Final = rf'"(?!(?:{"|".join(sorted(NAMES))})")(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+"'
+_OTHERS: Final = re.compile(f"(?:{_OTHER_NAME}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
+# A member whose value is a container that is not flat.
+_OPENING: Final = re.compile(rf"{_STRING}{_SPACE}:{_SPACE}[\[{{]")
 _SPACES: Final = re.compile(_SPACE)
 _CONTENT: Final = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE})*+')
 _ATOM: Final = re.compile(rf"(?:{_NUMBER}|{_WORD})(?=[ \t\n\r,\]}}])")
@@ -84,7 +98,8 @@ class BodyReader:
         self.repeated: set[str] = set()
         self.begin, self.is_complete = "", False
         self.model_span = (0, 0)
-        self._names, self._others = names, _members_but(names)
+        assert names <= NAMES
+        self._names = names
         self.steps_left = steps_left
         self._decoder: codecs.IncrementalDecoder | None = None
         self._undecoded = b""
@@ -144,7 +159,7 @@ class BodyReader:
         """Where it ends; -1: more of the text is needed."""
         state, stack, char = self._state, self._stack, text[at]
         if state == _AFTER:
-            return self._go_on(char, at)
+            return self._go_on(text, at)
         if state == _COLON:
             if char != ":":
                 raise self._broken("':' is missing", at)
@@ -166,28 +181,36 @@ class BodyReader:
                 return end
         return self._read_value(text, at, char)
 
-    def _go_on(self, char: str, at: int) -> int:
-        """Behind a value."""
+    def _go_on(self, text: str, at: int) -> int:
+        """Behind a value: a comma, or the ends of containers, and what follows them at once."""
         stack = self._stack
         if self.is_complete:
             raise self._broken("something follows its end", at)
-        if char == ",":
-            self._state = _VALUE if stack[-1] == "[" else _NAME
-        elif char == _CLOSING[stack[-1]]:
+        while True:
+            char = text[at]
+            if char == ",":
+                self._state = _VALUE if stack[-1] == "[" else _NAME
+                return at + 1
+            if char != _CLOSING[stack[-1]]:
+                raise self._broken("a comma or the end is missing", at)
             stack.pop()
-            self._ended(at + 1)
-        else:
-            raise self._broken("a comma or the end is missing", at)
-        return at + 1
+            at += 1
+            if len(stack) < 2 or at == len(text) or text[at] not in ",]}":
+                self._ended(at)
+                return at
 
     def _read_name(self, text: str, at: int, char: str) -> int:
         if len(self._stack) > 1:
             end = _end_of(_MEMBERS, text, at, self._limit(text, at))
         else:
-            end = _end_of(self._others, text, at, len(text))
+            end = _end_of(_OTHERS, text, at)
         if end > at:
             self._state = _NAME
             return end
+        if len(self._stack) > 1:
+            end = _end_of(_OPENING, text, at, self._limit(text, at))
+            if end > at:
+                return self._open(text[end - 1], end - 1)
         if char != '"':
             raise self._broken("a name is missing", at)
         self._state = _NAME_END
@@ -204,11 +227,7 @@ class BodyReader:
             self._state = _STRING_END
             return at + 1
         if char in _CLOSING:
-            if len(stack) == _DEEPEST:
-                raise RecursionError
-            stack.append(char)
-            self._state = _FIRST if char == "[" else _FIRST_NAME
-            return at + 1
+            return self._open(char, at)
         atom = _ATOM.match(text, at)
         if atom is not None:
             self._ended(atom.end())
@@ -217,6 +236,13 @@ class BodyReader:
         if at < end == len(text) and end - at < _LONGEST_ATOM:
             return -1
         raise self._broken("a value is missing", at)
+
+    def _open(self, char: str, at: int) -> int:
+        if len(self._stack) == _DEEPEST:
+            raise RecursionError
+        self._stack.append(char)
+        self._state = _FIRST if char == "[" else _FIRST_NAME
+        return at + 1
 
     def _read_string(self, text: str, at: int) -> int:
         end = _end_of(_CONTENT, text, at)
@@ -297,11 +323,3 @@ def _end_of(expression: re.Pattern[str], text: str, at: int, limit: int = 1 << 6
     """Where what matches at a place ends; that place, if nothing does."""
     found = expression.match(text, at, limit)
     return at if found is None else found.end()
-
-
-@lru_cache(maxsize=16)
-def _members_but(names: frozenset[str]) -> re.Pattern[str]:
-    """Members of a document with none of these names."""
-    asked = "|".join(sorted(re.escape(name) for name in names))
-    name = rf'"(?!(?:{asked})")[^"\\\x00-\x1f]*+"'
-    return re.compile(f"(?:{name}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")

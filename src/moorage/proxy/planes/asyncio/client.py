@@ -40,15 +40,16 @@ _HEADS_AT_ONCE: Final = 32
 _UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# What the connection waits for: a head; a body; a response; the end of a body that nobody wants; its own end;
-# its turns to read a large body.
+# What the connection waits for: a head; a body; the end of a body that nobody wants; its own end. While what
+# arrives has to wait, too: its turn to read more heads; its turns to read a large body; a response.
 _HEAD: Final = 0
 _BODY: Final = 1
-_RESPONSE: Final = 2
-_SKIP: Final = 3
-_LINGER: Final = 4
-_CLOSED: Final = 5
+_SKIP: Final = 2
+_LINGER: Final = 3
+_CLOSED: Final = 4
+_TURN: Final = 5
 _READING: Final = 6
+_RESPONSE: Final = 7
 
 
 class ClientConnection:
@@ -60,7 +61,7 @@ class ClientConnection:
         self._plane = plane
         self._mode, self._ahead = _HEAD, b""
         self._is_head_timed = True  # by the deadline; between two requests, that is the end of the pause
-        self._is_advancing = self._has_turns = self._is_reading_paused = False
+        self._is_advancing = self._is_reading_paused = False
         self._body: list[bytes] = []
         self._decoder: ChunkDecoder | None = None
         self._received = self._left = 0  # of the body; what is left of it, or _UNKNOWN
@@ -120,7 +121,7 @@ class ClientConnection:
 
     def data_received(self, data: bytes) -> None:
         self._ahead = self._ahead + data if self._ahead else data
-        if self._mode not in (_RESPONSE, _READING) and not self._has_turns:
+        if self._mode < _TURN:
             self._advance()
         elif len(self._ahead) > _MAX_AHEAD and not self._is_reading_paused:
             self._is_reading_paused = True
@@ -138,35 +139,33 @@ class ClientConnection:
     # Reading
 
     def _advance(self) -> None:
-        """Use what has arrived, until a request waits for its response."""
-        if not self._has_turns and self._advance_some():
-            self._has_turns = True
-            self._plane.turns.take(self._advance_some, self._had_turns)
-
-    def _had_turns(self) -> None:
-        self._has_turns = False
-
-    def _advance_some(self) -> bool:
-        """Returns whether there are more heads than those."""
+        """Use what has arrived, until a request waits for its response, or others have to get their turn."""
         self._is_advancing, heads = True, _HEADS_AT_ONCE
         while self._ahead:
             mode = self._mode
             if mode == _HEAD:
-                if heads == 0 or not self._read_head():
+                if heads == 0:
+                    self._mode = _TURN
+                    self._plane.turns.take(self._advance_again, _nothing)
                     break
                 heads -= 1
+                if not self._read_head():
+                    break
             elif mode == _BODY:
                 self._read_body()
             elif mode in (_SKIP, _LINGER):
                 self._skip()
-            elif mode in (_RESPONSE, _READING):
+            elif mode >= _TURN:
                 break
             else:
                 self._ahead = b""
         self._is_advancing = False
-        if self._is_reading_paused:
-            self._resume_reading()
-        return heads == 0 and self._mode == _HEAD and bool(self._ahead)
+
+    def _advance_again(self) -> bool:
+        if self._mode == _TURN:
+            self._mode = _HEAD
+            self._advance()
+        return False
 
     def _read_head(self) -> bool:
         """False if the head is incomplete."""
@@ -281,6 +280,8 @@ class ClientConnection:
 
     def _read_body(self) -> None:
         data, self._ahead = self._ahead, b""
+        if self._is_reading_paused:
+            self._resume_reading()
         size = len(data)
         if (decoder := self._decoder) is not None:
             try:
@@ -336,6 +337,8 @@ class ClientConnection:
     def _skip(self) -> None:
         """Drop the body of a request that was refused."""
         data, self._ahead = self._ahead, b""
+        if self._is_reading_paused:
+            self._resume_reading()
         if self._left == _UNKNOWN:
             return
         if len(data) < self._left:
@@ -399,3 +402,7 @@ class ClientConnection:
         self._transport.set_protocol(handler)
         handler.connection_made(self._transport)
         handler.data_received(data)
+
+
+def _nothing() -> None:
+    """What follows a turn is done in it."""
