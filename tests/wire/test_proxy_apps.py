@@ -62,7 +62,7 @@ async def test_programs_send_an_access_token_or_a_key_as_bearer(tmp_path):
         assert (seen["method"], seen["body"]) == ("PUT", "body")
         assert "Authorization" not in seen["headers"]
         async with client.session.get(f"{url}/x", headers={"Authorization": f"Bearer {KEY}"}) as response:
-            assert response.status == 401, "another user's key"
+            assert response.status == 403, "another user's key"
 
 
 async def test_app_with_a_key_gets_it_in_the_authorization_header(tmp_path):

@@ -16,7 +16,6 @@ from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.roles import (
     NewKey,
     UserFacts,
-    app_access,
     decide_key,
     effective_role,
     model_access,
@@ -118,12 +117,6 @@ def test_who_may_make_which_key(
 )
 def test_models_that_a_key_may_ask(role: Role, scopes: Any, models: Any, asked: Any) -> None:
     assert model_access(role, scopes, models) == asked
-
-
-def test_apps_are_opened_by_keys_that_may_change_sessions() -> None:
-    assert [role for role in Role if app_access(role, None)] == [MEMBER, LEAD, ADMIN]
-    assert not app_access(ADMIN, {"models:use"})
-    assert app_access(MEMBER, {"sessions:write"})
 
 
 def spec(**fields: Any) -> SessionSpec:

@@ -141,11 +141,11 @@ def credentials_for(
         (credentials_for(header="anns"), ""),
         (credentials_for(header="root"), ""),
         (credentials_for(header="lead"), ""),
-        (credentials_for(header="lead-elsewhere"), "no_access_token"),
+        (credentials_for(header="lead-elsewhere"), "app_not_found"),
         (credentials_for("shell", header="root"), ""),
-        (credentials_for("shell", header="lead"), "no_access_token"),
-        (credentials_for("shell", header="anns"), "no_access_token"),
-        (credentials_for(header="viewers"), "no_access_token"),
+        (credentials_for("shell", header="lead"), "app_forbidden"),
+        (credentials_for("shell", header="anns"), "app_forbidden"),
+        (credentials_for(header="viewers"), "app_forbidden"),
         (credentials_for(cookie="good", header="token-of-the-app"), ""),
         (credentials_for(cookie="good", query="wrong"), ""),
         (credentials_for(cookie="good", query="old"), ""),
@@ -155,13 +155,14 @@ def credentials_for(
         (credentials_for(query="early"), "no_access_token"),
         (credentials_for(query="old"), "access_token_expired"),
         (credentials_for(cookie="old"), "access_token_expired"),
-        (credentials_for(header="bobs"), "no_access_token"),
-        (credentials_for(header="other-project"), "no_access_token"),
+        (credentials_for(header="bobs"), "app_forbidden"),
+        (credentials_for(header="bobs", cookie="good"), ""),
+        (credentials_for(header="other-project"), "app_not_found"),
         (credentials_for(query="anns"), "no_access_token"),  # keys are not accepted in an address
         (credentials_for(cookie="root"), "no_access_token"),
         (credentials_for(query="early", session=OTHER), "app_not_ready"),
         (credentials_for(header="root", session=OTHER), "app_not_ready"),
-        (credentials_for(header="anns", session=OTHER), "no_access_token"),
+        (credentials_for(header="anns", session=OTHER), "app_not_found"),
         (credentials_for("db", query="dbs"), "app_is_tcp"),
         (credentials_for("", query="good"), "no_such_app"),
         (credentials_for(query="good", session=""), "no_such_app"),
@@ -207,6 +208,24 @@ def test_open_connections_last_until_the_credential_is_revoked() -> None:
         assert isinstance(grant, AppGrant)
         assert is_still_granted(grant, TABLE)
         assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (), TABLE.whole().apps)))
+
+
+def test_open_connections_end_when_their_key_may_not_open_the_session_any_more() -> None:
+    opened = admit(credentials_for(header="anns"), TABLE, NOW)
+    assert isinstance(opened, AppGrant)
+    for changed in (KeyGrant(sha("anns"), 0, "", "p"), KeyGrant(sha("anns"), 0, "ann", "q")):
+        table = IndexedTable(RouteTable(8, (), (changed,), TABLE.whole().apps))
+        assert not is_still_granted(opened, table)
+
+
+def test_what_a_key_may_not_see_looks_as_what_does_not_exist() -> None:
+    foreign, absent = (
+        admit(credentials_for(header="other-project", session=session), TABLE, NOW) for session in (ID, OTHER)
+    )
+    assert isinstance(foreign, ErrorResponse)
+    assert isinstance(absent, ErrorResponse)
+    assert (foreign.status, foreign.code) == (absent.status, absent.code) == (404, "app_not_found")
+    assert foreign.message.replace(ID, OTHER) == absent.message
 
 
 def grant(source: str = "cookie", **changes: object) -> AppGrant:

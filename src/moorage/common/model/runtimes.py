@@ -83,13 +83,6 @@ def is_custom(name: str) -> bool:
     return _CUSTOM_NAME.fullmatch(name) is not None
 
 
-def runs_as_agent(runtime: str, *, isolated: bool) -> bool:
-    """Whether programs of a session run as the user of the agent, with all that it may do. What is inside of
-    such a session is for administrators only, at every door. ``isolated``: of the session, whose user is no
-    administrator."""
-    return bool(traits_of(runtime).isolated_as) and not isolated
-
-
 def traits_of(name: str) -> RuntimeTraits:
     """Raises ``KeyError`` for what is not a name of a runtime.
 

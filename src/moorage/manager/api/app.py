@@ -160,7 +160,7 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator, requests
         if row.access != "open" and (aliases := await deps.store.group_aliases.names()):
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
-        call = Call(request, deps, scope, body, query, authenticated)
+        call = Call(request, deps, scope, body, query, authenticated, row.action)
         is_open = row.access == "open"
         with nullcontext() if is_open else requests.ending_without_rights(request, scope, authenticated):
             answer = await (run_audited(row, reader, call) if audited else row.handler(call))

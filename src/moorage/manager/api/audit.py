@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -144,7 +145,10 @@ async def _finish(
 
 
 async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
-    asked: Call[Any, Any] = Call(call.request, call.deps, call.scope, None, reader.query(), call.renew)
+    # What a key with scopes may write, it need not be allowed to read.
+    scope = call.scope if reader.action is None else replace(call.scope, key=None)
+    query = reader.query()
+    asked: Call[Any, Any] = Call(call.request, call.deps, scope, None, query, call.renew, reader.action)
     try:
         answer = await reader.handler(asked)
     except NotFound:

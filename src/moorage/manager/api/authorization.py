@@ -13,8 +13,7 @@ from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
 from moorage.manager.api.request_tracing import SESSION
 from moorage.manager.api.route import Access, Call, Route
-from moorage.manager.identity import limits
-from moorage.manager.identity.inside import refusal_inside
+from moorage.manager.identity import limits, session_access
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import site_jobs
 from moorage.manager.workloads.newer_fields import newer_fields
@@ -38,18 +37,13 @@ def check_access(route: Route, scope: Scope) -> None:
     key = scope.key
     if key is None:
         return
-    if key.role not in MAY[route.access]:
-        required = "member" if route.access == "owner" else route.access
-        raise Forbidden(
-            f"the key {key.name!r} has the role {str(key.role)!r}; this operation requires {required!r}",
-            next_step=f"use a key with the role {required!r}",
-        )
-    if key.scopes is not None and route.needs not in key.scopes:
-        raise Forbidden(
-            f"the key {key.name!r} has the scopes {', '.join(sorted(key.scopes)) or 'none'}; this operation "
-            f"requires {route.needs!r}",
-            next_step="use a key with that scope",
-        )
+    if route.action is not None:
+        if refusal := session_access.refusal_of_key(scope, route.action):
+            raise refusal
+    elif key.role not in MAY[route.access]:
+        raise session_access.lacking_role(scope, "member" if route.access == "owner" else route.access)
+    elif key.scopes is not None and route.needs not in key.scopes:
+        raise session_access.lacking_scope(scope, route.needs)
     if key.restricted and route.tag == "keys" and route.method != "GET":
         # It could make itself another one without its restrictions.
         raise Forbidden(
@@ -108,32 +102,23 @@ def named_groups(scope: Scope) -> frozenset[str] | None:
     return None if scope.key is None else scope.key.resource_groups
 
 
-async def visible_session(call: AnyCall) -> SessionView:
-    """The session of the path parameter ``ref``. Raises ``NotFound`` if the caller may not see it."""
+async def session_of(call: AnyCall) -> SessionView:
+    """The session of the path parameter ``ref``, if the caller may do with it what the route does. Raises
+    ``NotFound`` or ``Forbidden``."""
     found = await call.deps.store.sessions.get(call.scope, call.path("ref"))
     call.request[SESSION] = found.id
+    check_session(call, found)
     return found
 
 
-async def controlled_session(call: AnyCall) -> SessionView:
-    """The session of the path parameter ``ref``, if the caller may change it and use its inside: logs,
-    commands, files, ports. Raises ``NotFound`` or ``Forbidden``."""
-    view = await visible_session(call)
-    check_control(call, f"session {view.name!r}", view.user, view.project)
-    return view
-
-
-def check_inside(call: AnyCall, session: SessionView) -> None:
-    """Raises ``Forbidden`` if programs in the session run as the user of an agent, with all that it may do,
-    and the caller is no administrator."""
-    if refusal := refusal_inside(call.scope, session):
+def check_session(call: AnyCall, session: SessionView, what: str = "") -> None:
+    """Raises ``NotFound`` or ``Forbidden`` unless the caller may do with the session what the route does."""
+    assert call.action is not None, "the route names a session, and no action"
+    if refusal := session_access.refusal(call.scope, session, call.action, what):
         raise refusal
 
 
 def check_control(call: AnyCall, resource: str, user: str, project: str) -> None:
     """Raises ``Forbidden`` unless the caller may change what ``user`` has in ``project``."""
     if not call.scope.controls(user, project):
-        raise Forbidden(
-            f"{resource} belongs to user {user!r}; this API key belongs to {call.scope.owner.user!r}",
-            next_step=f"ask {user!r}, or use a key with the role 'project-admin'",
-        )
+        raise session_access.not_yours(call.scope, resource, user)

@@ -222,8 +222,7 @@ def _event(line: bytes) -> bytes:
 
 async def _session(call: Call[Any, Any]) -> SessionView:
     """The session of the path. Raises what ``exec`` raises, and ``Conflict`` for a type without code."""
-    session = await authorization.controlled_session(call)
-    authorization.check_inside(call, session)
+    session = await authorization.session_of(call)
     if Feature.CODE_EXECUTION not in FEATURES[session.type]:
         types = ", ".join(types_with(Feature.CODE_EXECUTION))
         raise Conflict(

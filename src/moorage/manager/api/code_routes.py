@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.model.session_access import Action
 from moorage.common.views.executions import (
     CodeKernelView,
     CompletionSpec,
@@ -24,7 +25,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "Complete code in a code kernel of a session",
         CompletionView,
         body=CompletionSpec,
-        access="owner",
+        action=Action.CODE,
     ),
     route(
         "POST",
@@ -33,7 +34,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "Answer a run of code that waits for input",
         ExecutionView,
         body=ExecutionInput,
-        access="owner",
+        action=Action.CODE,
     ),
     route(
         "POST",
@@ -42,7 +43,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "Interrupt a run of code, or remove it from its queue",
         ExecutionView,
         query=code.ReadQuery,
-        access="owner",
+        action=Action.CODE,
     ),
     route(
         "GET",
@@ -51,8 +52,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "Follow what a run of code prints, up to its end: as server-sent events, or in a WebSocket",
         "text/event-stream",
         query=code.FollowQuery,
-        access="owner",
-        needs="sessions:write",  # in a WebSocket the client may answer and interrupt
+        action=Action.CODE,
     ),
     route(
         "GET",
@@ -61,7 +61,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "Read on in a run of code",
         ExecutionView,
         query=code.ReadQuery,
-        access="owner",
+        action=Action.RESULTS,
     ),
     route(
         "POST",
@@ -70,7 +70,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "Run code in a session; what it defines lasts for the next run",
         ExecutionView,
         body=ExecutionSpec,
-        access="owner",
+        action=Action.CODE,
     ),
     route(
         "GET",
@@ -79,7 +79,7 @@ CODE_ROUTES: tuple[Route, ...] = (
         "List the kernelspecs of a session and the states of their code kernels",
         Items[CodeKernelView],
         query=code.KernelQuery,
-        access="owner",
+        action=Action.RESULTS,
     ),
     route(
         "POST",
@@ -88,6 +88,6 @@ CODE_ROUTES: tuple[Route, ...] = (
         "End a code kernel and its runs: the next run starts with nothing defined",
         CodeKernelView,
         query=code.KernelQuery,
-        access="owner",
+        action=Action.CODE,
     ),
 )

@@ -35,8 +35,7 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
     ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False)
-    session = await authorization.controlled_session(call)
-    authorization.check_inside(call, session)
+    session = await authorization.session_of(call)
     await call.deps.execs.check(session)
     if not ws.can_prepare(call.request):
         raise InvalidInput(

@@ -82,7 +82,6 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         Page[RevisionView],
         query=endpoints.RevisionQuery,
         access="owner",
-        needs="sessions:read",
     ),
     route(
         "GET",
@@ -92,7 +91,6 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         Page[ScalingDecision],
         query=endpoints.DecisionQuery,
         access="owner",
-        needs="sessions:read",
     ),
     route("GET", _ENDPOINT, endpoints.get_endpoint, "Get an endpoint", EndpointView, access="viewer"),
     route(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moorage.common.model.errors import Conflict, InvalidInput
+from moorage.common.model.session_access import Action
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.common.views.idle import CriterionView, Extension, IdleView
@@ -28,11 +29,11 @@ async def check_choice(call: Call[Any, Any], spec: SessionSpec) -> None:
 
 
 async def get_idle(call: Call[None, NoQuery]) -> IdleView:
-    return await _view(call, await authorization.visible_session(call))
+    return await _view(call, await authorization.session_of(call))
 
 
 async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     settings, seconds = await _settings(call, session), call.body.seconds
     if session.status is not Status.RUNNING or not settings.criteria:
         why = (
@@ -95,7 +96,7 @@ IDLE_ROUTES: tuple[Route, ...] = (
         get_idle,
         "Show when a session ends because nobody uses it, by criterion",
         IdleView,
-        access="viewer",
+        action=Action.SEE,
     ),
     route(
         "POST",
@@ -104,6 +105,6 @@ IDLE_ROUTES: tuple[Route, ...] = (
         "Keep a session that would end because nobody uses it",
         IdleView,
         body=Extension,
-        access="owner",
+        action=Action.CHANGE,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.model.errors import Conflict
+from moorage.common.model.session_access import Action
 from moorage.common.views.resources import SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, NoQuery, Route, route
@@ -10,7 +11,7 @@ from moorage.manager.api.route import Call, NoQuery, Route, route
 
 async def reload_session(call: Call[None, NoQuery]) -> SessionView:
     """Record that its kernels should reload. The agents acknowledge later: ``reload`` of each kernel."""
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     refused = f"session {session.name!r} cannot be reloaded"
     how = session.spec.reload
     if how is None:
@@ -42,6 +43,6 @@ RELOAD_ROUTES: tuple[Route, ...] = (
         "Ask the program of a session to read its settings again. `reload` of each kernel has the outcome.",
         SessionView,
         status=202,
-        access="owner",
+        action=Action.CHANGE,
     ),
 )

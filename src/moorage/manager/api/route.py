@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from moorage.common.model.roles import KeyScope
+from moorage.common.model.session_access import NEEDS, Action
 from moorage.common.model.spec import Model
 from moorage.common.views.resources import UnreadableRow, View
 from moorage.manager.api.dependencies import ApiServices
@@ -47,8 +48,8 @@ W = TypeVar("W", bound=Versioned)
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
-    ``response_headers``: headers that the handler adds to the response. ``renew``: the scope of the same
-    credentials now; raises ``Unauthenticated`` if they are no longer valid.
+    ``renew``: the scope of the same credentials now; raises ``Unauthenticated`` if they are no longer valid.
+    ``action``: that of the route. ``response_headers``: headers that the handler adds to the response.
     """
 
     request: web.Request
@@ -57,6 +58,7 @@ class Call(Generic[B, Q]):
     body: B
     query: Q
     renew: Callable[[], Awaitable[Scope]]
+    action: Action | None
     response_headers: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -92,7 +94,8 @@ class Route:
     """One row of the route table.
 
     ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response that is not
-    JSON. ``access``: who may call it. ``needs``: the scope that a key with scopes must have. ``location``:
+    JSON. ``access``: who may call it. ``action``: what it does with the session that its path names; the rule
+    of sessions decides then. ``needs``: the scope that a key with scopes must have. ``location``:
     template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
     an Idempotency-Key. ``versioned``: accepts If-Match. ``dry_run``: the response model of
     ``?dry_run=true``, which is sent with 200. ``max_body_bytes``: bodies up to this size are read even where
@@ -110,6 +113,7 @@ class Route:
     query: type[BaseModel]
     status: int
     access: Access
+    action: Action | None
     needs: KeyScope
     location: str
     idempotent: bool
@@ -131,8 +135,8 @@ def route(
     body: type[B] | None = None,
     query: type[Q] | type[NoQuery] = NoQuery,
     status: int = 200,
-    access: Access,
-    needs: KeyScope | None = None,
+    access: Access | None = None,
+    action: Action | None = None,
     location: str = "",
     idempotent: bool = False,
     versioned: bool = False,
@@ -141,7 +145,12 @@ def route(
     max_body_values: int = 0,
     also: tuple[int, ...] = (),
 ) -> Route:
-    """A row of the table. A test compares its models with the handler's signature."""
+    """A row of the table, with either ``access`` or ``action``. A test compares its models with the handler's
+    signature."""
+    if (access is None) == (action is None):
+        raise TypeError(f"{method} {path}: give either access or action")
+    if access is None:
+        access = "viewer" if action is Action.SEE else "owner"
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
     model: Any = body
     return Route(
@@ -154,7 +163,8 @@ def route(
         query,
         status,
         access,
-        needs or _needs(method, access, tag),
+        action,
+        NEEDS[action] if action is not None else _needs(method, access, tag),
         location,
         idempotent,
         versioned,

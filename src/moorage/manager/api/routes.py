@@ -6,6 +6,7 @@ resource whose name ends in ``/logs`` or the like is reachable only with an enco
 from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.session_access import Action
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
@@ -96,7 +97,7 @@ ROUTES: tuple[Route, ...] = (
         "Stop a session",
         SessionView,
         status=202,
-        access="owner",
+        action=Action.CHANGE,
     ),
     route(
         "GET",
@@ -104,7 +105,7 @@ ROUTES: tuple[Route, ...] = (
         explain.get_why,
         "Explain why a session is pending, and estimate when it can start",
         WhyView,
-        access="viewer",
+        action=Action.SEE,
     ),
     route(
         "GET",
@@ -113,7 +114,7 @@ ROUTES: tuple[Route, ...] = (
         "List the state transitions of a session",
         Page[HistoryEntry],
         query=sessions.HistoryQuery,
-        access="viewer",
+        action=Action.SEE,
     ),
     *IDLE_ROUTES,
     *RELOAD_ROUTES,
@@ -124,7 +125,7 @@ ROUTES: tuple[Route, ...] = (
         "Read the log of a session's kernel",
         "text/plain",
         query=sessions.LogQuery,
-        access="owner",
+        action=Action.LOGS,
     ),
     route(
         "GET",
@@ -133,7 +134,7 @@ ROUTES: tuple[Route, ...] = (
         "Show the current and past resource usage of a session's kernels",
         SessionStats,
         query=usage.IntervalQuery,
-        access="viewer",
+        action=Action.SEE,
     ),
     route(
         "GET",
@@ -142,8 +143,7 @@ ROUTES: tuple[Route, ...] = (
         "Run a command in a session over a WebSocket with the subprotocol exec.v1.moorage",
         "application/octet-stream",
         status=101,
-        access="owner",
-        needs="sessions:write",
+        action=Action.EXEC,
     ),
     *CODE_ROUTES,
     route(
@@ -152,7 +152,7 @@ ROUTES: tuple[Route, ...] = (
         service_ports.list_apps,
         "List the service ports of a session",
         Items[AppView],
-        access="viewer",
+        action=Action.SEE,
     ),
     route(
         "POST",
@@ -163,7 +163,7 @@ ROUTES: tuple[Route, ...] = (
         body=AccessTokenSpec,
         status=201,
         location="/v1/sessions/{session_id}/apps/{app}/access-tokens/{id}",
-        access="owner",
+        action=Action.PORTS,
     ),
     route(
         "GET",
@@ -172,7 +172,7 @@ ROUTES: tuple[Route, ...] = (
         "List the access tokens of an app",
         Page[AccessTokenView],
         query=service_ports.AccessTokenQuery,
-        access="owner",
+        action=Action.TOKENS,
     ),
     route(
         "DELETE",
@@ -180,10 +180,12 @@ ROUTES: tuple[Route, ...] = (
         service_ports.revoke_access_token,
         "Revoke an access token",
         AccessTokenView,
-        access="owner",
+        action=Action.CHANGE,
     ),
     *RECORD_ROUTES,
-    route("GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView, access="viewer"),
+    route(
+        "GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView, action=Action.SEE
+    ),
     *ENDPOINT_ROUTES,
     route(
         "GET",
@@ -199,7 +201,7 @@ ROUTES: tuple[Route, ...] = (
         workspaces.delete_workspace,
         "Delete the workspaces of a session on every node",
         WorkspaceList,
-        access="owner",
+        action=Action.CHANGE,
     ),
     route(
         "GET",

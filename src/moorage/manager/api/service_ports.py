@@ -12,13 +12,12 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 
 async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
-    session = await authorization.visible_session(call)
+    session = await authorization.session_of(call)
     return Items[AppView](items=await call.deps.store.access_tokens.service_ports(call.scope, session.id))
 
 
 async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
-    session = await authorization.controlled_session(call)
-    authorization.check_inside(call, session)
+    session = await authorization.session_of(call)
     call.response_headers["Cache-Control"] = "no-store"
     return await call.deps.store.access_tokens.create(call.scope, session.id, call.path("app"), call.body)
 
@@ -28,14 +27,14 @@ class AccessTokenQuery(WholeQuery):
 
 
 async def list_access_tokens(call: Call[None, AccessTokenQuery]) -> Page[AccessTokenView]:
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     return await call.deps.store.access_tokens.valid(
         call.scope, session.id, call.path("app"), paging(call.query)
     )
 
 
 async def revoke_access_token(call: Call[None, NoQuery]) -> AccessTokenView:
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     return await call.deps.store.access_tokens.revoke(
         call.scope, session.id, call.path("app"), call.path("id")
     )

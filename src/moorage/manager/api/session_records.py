@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.model.errors import Conflict
+from moorage.common.model.session_access import Action
 from moorage.common.model.status import LIVE
 from moorage.common.views.resources import SessionPatch, SessionView
 from moorage.manager.api import authorization
@@ -12,7 +13,7 @@ _SESSION = "/v1/sessions/{ref:.+}"
 
 
 async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     records, changes = call.deps.store.session_records, call.body
     if (
         changes.name is not None
@@ -30,7 +31,7 @@ async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
 
 async def remove_session(call: Call[None, NoQuery]) -> SessionView:
     """Nobody is shown it any more; its usage stays in the ledger, and its removal in the audit log."""
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     if session.status in LIVE:
         raise Conflict(
             f"session {session.name!r} is {session.status}: only sessions that have ended can be removed",
@@ -53,7 +54,7 @@ RECORD_ROUTES: tuple[Route, ...] = (
         "Change the labels or the name of a session",
         SessionView,
         body=SessionPatch,
-        access="owner",
+        action=Action.CHANGE,
     ),
     route(
         "DELETE",
@@ -61,6 +62,6 @@ RECORD_ROUTES: tuple[Route, ...] = (
         remove_session,
         "Remove the record of a session that has ended. Its usage stays in the ledger.",
         SessionView,
-        access="owner",
+        action=Action.CHANGE,
     ),
 )

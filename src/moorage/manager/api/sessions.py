@@ -204,11 +204,11 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
 
 
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
-    return await authorization.visible_session(call)
+    return await authorization.session_of(call)
 
 
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     return await call.deps.terminator.stop(call.scope, session.id)
 
 
@@ -229,12 +229,12 @@ async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk are problem responses; later errors abort the stream."""
-    session = await authorization.controlled_session(call)
+    session = await authorization.session_of(call)
     query = call.query
     if session.adopted_from is not None:
         session = await call.deps.store.sessions.get(call.scope, session.adopted_from)
         shared = f"session {session.name!r}, whose run this one shares,"
-        authorization.check_control(call, shared, session.user, session.project)
+        authorization.check_session(call, session, shared)
         query = query.model_copy(update={"attempt": None})
     chunks = call.deps.logs.read(
         call.scope,

@@ -23,7 +23,7 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
     id."""
     ref = call.path("ref")
     try:
-        session = await authorization.controlled_session(call)
+        session = await authorization.session_of(call)
     except NotFound:
         if call.scope.projects is not None:
             raise

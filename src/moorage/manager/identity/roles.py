@@ -31,11 +31,6 @@ def role_of_user(membership: str | None, platform: str | None) -> Role | None:
     return Role(platform) if platform is not None else _OF_MEMBER[membership] if membership else None
 
 
-def app_access(role: Role, scopes: Collection[str] | None) -> bool:
-    """Whether a key opens the apps of sessions that its role controls."""
-    return role not in (Role.VIEWER, Role.AUDITOR) and (scopes is None or "sessions:write" in scopes)
-
-
 def model_access(
     role: Role, scopes: Collection[str] | None, models: Collection[str] | None
 ) -> Collection[str] | None:

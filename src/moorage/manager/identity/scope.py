@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.roles import PLATFORM_ROLES, Role
+from moorage.common.model.session_access import MAY, Action, relation_of
 from moorage.common.telemetry.spans import SpanContext
 from moorage.manager.identity.keys import ApiKey, Owner
 
@@ -65,11 +66,10 @@ class Scope:
         return self.projects is None or project in self.projects
 
     def controls(self, user: str, project: str) -> bool:
-        """Whether the call may change what ``user`` has in ``project``, and use its inside: logs, commands,
-        files, ports."""
-        if self.role in (Role.VIEWER, Role.AUDITOR):
-            return False
-        return self.reads(project) and self.user in (None, user)
+        """Whether the call may change what ``user`` has in ``project``. Sessions have a rule for each action:
+        ``session_access``."""
+        relation = relation_of(self.owner.user, self.projects, user, project)
+        return Action.CHANGE in MAY[self.role][relation]
 
 
 def _actor(key: ApiKey) -> str:

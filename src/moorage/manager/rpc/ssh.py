@@ -33,10 +33,11 @@ from moorage.common.model.errors import (
 )
 from moorage.common.model.paging import Paging
 from moorage.common.model.public_keys import fingerprint_of
+from moorage.common.model.session_access import Action
 from moorage.common.ssh.logins import candidates, decoded, encoded, named
 from moorage.common.views.resources import SessionView
-from moorage.manager.identity.inside import refusal_inside
 from moorage.manager.identity.scope import Scope
+from moorage.manager.identity.session_access import allows, refusal
 from moorage.manager.pki.file_credentials import create_credential
 from moorage.manager.pki.ssh_keys import derive_key_pair
 from moorage.manager.pki.ssh_signatures import proves_login
@@ -89,7 +90,7 @@ class SshBroker:
                 bound.info("ssh login", files=True)
             return ssh_pb2.SshTarget()
         try:
-            session, _ = await self._session(user, login.fingerprint, candidates(login.login))
+            session, _ = await self._session(user, login.fingerprint, candidates(login.login), Action.EXEC)
         except MoorageError as error:
             bound.info("ssh login refused", reason=error.message)
             return ssh_pb2.SshTarget(refusal=error.message)
@@ -110,7 +111,7 @@ class SshBroker:
         if scope is None:
             return ssh_pb2.SshEntries(refusal=f"there is no project {project!r}, or you are no member of it")
         page = await self._store.sessions.page(scope, Paging(_LISTED), user=scope.user)
-        reachable = (one for one in page.items if has_files(one) and _refusal(scope, one) is None)
+        reachable = (one for one in page.items if has_files(one) and allows(scope, one, Action.FILES))
         return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
 
     async def _user(self, login: ssh_pb2.SshLogin) -> SshUser:
@@ -132,9 +133,9 @@ class SshBroker:
         return user
 
     async def _session(
-        self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]]
+        self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]], action: Action
     ) -> tuple[SessionView, Scope]:
-        """The first of these sessions of projects that there is, if the key may use its inside. Raises
+        """The first of these sessions of projects that there is, if the key may do this with it. Raises
         ``NotFound``, ``Forbidden``."""
         for project, ref in targets:
             if project not in user.projects:
@@ -146,8 +147,8 @@ class SshBroker:
                 view = await self._store.sessions.get(scope, ref)
             except NotFound:
                 continue
-            if refusal := _refusal(scope, view):
-                raise refusal
+            if refused := refusal(scope, view, action):
+                raise refused
             return view, scope
         raise NotFound(
             "there is no such session, or you may not see it",
@@ -155,11 +156,11 @@ class SshBroker:
         )
 
     async def _scope(self, fingerprint: str, project: str) -> Scope | None:
-        """What the key may do in one project."""
+        """Of the key in one project; None: it reads nothing there."""
         key = await self._store.ssh_keys.find(fingerprint, project)
-        if key is None or (key.scopes is not None and "sessions:write" not in key.scopes):
+        if key is None or not (scope := Scope.of(key)).reads(project):
             return None
-        return replace(Scope.of(key), projects=(project,))
+        return replace(scope, projects=(project,))
 
     async def serve(
         self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
@@ -180,10 +181,11 @@ class SshBroker:
         """Relay until the command ends. Returns the end if its agent has not sent one."""
         login, is_files = start.login, bool(start.session)
         targets = [named(start.session)] if is_files else candidates(login.login)
+        action = Action.FILES if is_files else Action.EXEC
 
         async def authorize() -> tuple[SessionView, Scope]:
             user = await (self._files_user(login) if is_files else self._user(login))
-            return await self._session(user, login.fingerprint, targets)
+            return await self._session(user, login.fingerprint, targets, action)
 
         changed = asyncio.Event()
         async with AsyncExitStack() as stack:
@@ -245,15 +247,6 @@ def _is_proved(login: ssh_pb2.SshLogin) -> bool:
     proof = login.proof
     is_its_key = fingerprint_of(proof.key) == login.fingerprint
     return is_its_key and proves_login(login.login, proof.key, proof.signed, proof.signature)
-
-
-def _refusal(scope: Scope, session: SessionView) -> Forbidden | None:
-    if not scope.controls(session.user, session.project):
-        return Forbidden(
-            f"session {session.name!r} belongs to user {session.user!r}",
-            next_step=f"ask {session.user!r}, or a project admin",
-        )
-    return refusal_inside(scope, session)
 
 
 def _parse(text: str) -> ExecSpec:

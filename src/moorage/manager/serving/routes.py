@@ -13,8 +13,8 @@ from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, Request
 from moorage.common.model.adapters import adapter_model, adapters_in
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.newer_values import known_part
-from moorage.common.model.runtimes import runs_as_agent
 from moorage.common.model.serving import Routing
+from moorage.common.model.session_access import Kind, kind_of
 from moorage.common.model.status import EndpointStatus
 
 _ROUNDED_S = 5
@@ -152,6 +152,6 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             row["project"],
             row["idle_ends_at"],
             row["idle_criterion"],
-            runs_as_agent(row["runtime"], isolated=row["isolated"]),
+            kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT,
         )
     return tuple(routes.values())

@@ -13,12 +13,12 @@ from moorage.common.link.messages import BudgetGrant, KeyGrant, ProjectGrant, Re
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
+from moorage.common.model.session_access import Action, refused_at_once
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
 from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import ApiKey, ConsoleSession, Owner, digest_of
 from moorage.manager.identity.roles import (
     UserFacts,
-    app_access,
     decide_key,
     effective_role,
     model_access,
@@ -233,7 +233,8 @@ def _grant(row: Any) -> KeyGrant | None:
     if (role := _role(row)) is None:
         return None
     expires_at = int(row["expires_at"].timestamp()) if row["expires_at"] else 0
-    uses_apps, models = app_access(role, row["scopes"]), model_access(role, row["scopes"], row["models"])
+    uses_apps = refused_at_once(role, row["scopes"], Action.PORTS) is None
+    models = model_access(role, row["scopes"], row["models"])
     priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
     return KeyGrant(
         row["sha256"],

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from moorage.common.model.ids import SessionId
 from moorage.common.model.roles import Role
+from moorage.common.model.session_access import Action
 from moorage.common.views.resources import HistoryEntry, KernelView, SessionView
 from moorage.manager.identity.scope import Scope
+from moorage.manager.identity.session_access import allows
 
 V = TypeVar("V", SessionView, HistoryEntry)
 Naming = Callable[[str], str]
@@ -58,7 +60,7 @@ def as_seen(scope: Scope, views: list[V], clean: Naming) -> list[V]:
 def _as_seen(scope: Scope, view: V, clean: Naming) -> V:
     changes: dict[str, object] = {"detail": clean(view.detail)}
     if isinstance(view, SessionView):
-        shows_output = scope.controls(view.user, view.project)
+        shows_output = allows(scope, view, Action.LOGS)
 
         def kernel(one: KernelView) -> KernelView:
             output = one.log_tail if shows_output else ""

@@ -1,4 +1,8 @@
-"""Admission of requests for apps, by access token or API key. Pure."""
+"""Admission of requests for apps, by access token or API key. Pure.
+
+Whether a key opens a session is decided by the rule of all doors (``common/model/session_access.py``), with
+what the routes tell about the session.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from moorage.common.link.messages import AppRoute, KeyGrant
+from moorage.common.model.roles import Role
+from moorage.common.model.session_access import Action, Caller, Kind, Subject, Verdict, decide
 from moorage.proxy.apps import error_response
 from moorage.proxy.apps.address import AppAddress, Credentials
 from moorage.proxy.core.error_response import ErrorResponse
@@ -49,13 +55,15 @@ def admit(
     if not address.session_id or not address.app:
         return error_response.unknown_app(address)
     route = table.apps.get((address.session_id, address.app))
-    expired_at = 0
+    expired_at, refused = 0, Verdict.ALLOWED
     for source, secret in _candidates(credentials):
         # Lookup by digest: its timing reveals nothing about a secret that is almost right.
         sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-        granted, expires_at = _check(sha256, address, route, table, unix_now, allow_keys=source == "header")
-        if not granted:
-            expired_at = max(expired_at, expires_at)
+        found = _check(sha256, address, route, table, unix_now, allow_keys=source == "header")
+        if found.verdict is not Verdict.ALLOWED:
+            refused = found.verdict
+        if not found.granted:
+            expired_at = max(expired_at, found.expires_at)
             continue
         if source == "cookie" and _is_cross_origin(method, upgrade, host, origin):
             return error_response.cross_origin(origin or "")
@@ -63,19 +71,24 @@ def admit(
             return error_response.not_ready(address)
         if route.protocol == "tcp" and not address.tunnel:
             return error_response.not_http(address)
-        return AppGrant(route, secret, sha256, source, expires_at)
+        return AppGrant(route, secret, sha256, source, found.expires_at)
     if expired_at:
         return error_response.access_token_expired(address, unix_now - expired_at)
+    if refused is not Verdict.ALLOWED:
+        return error_response.refused(address, refused)
     return error_response.unauthorized(address, given=bool(_candidates(credentials)))
 
 
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     """Return whether an open connection may continue under ``table``.
 
-    Revoking its credential closes it; so does the end of the session if the credential is an access token.
-    Later expiry does not.
+    Revoking its credential closes it, and so does a change of what its key may do; so does the end of the
+    session if the credential is an access token. Later expiry does not.
     """
-    return grant.sha256 in table.access_tokens or table.find_key(grant.sha256, 0) is not None
+    if grant.sha256 in table.access_tokens:
+        return True
+    key = table.find_key(grant.sha256, 0)
+    return key is not None and may_open(key, grant.route) is Verdict.ALLOWED
 
 
 def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
@@ -83,6 +96,15 @@ def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
     if credentials.from_header:
         candidates.append(("header", credentials.from_header))
     return candidates + [("cookie", value) for value in credentials.from_cookies]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a credential is good for. ``expires_at``: 0: unknown, or never. ``verdict``: on a valid key."""
+
+    granted: bool
+    expires_at: int = 0
+    verdict: Verdict = Verdict.ALLOWED
 
 
 def _check(
@@ -93,27 +115,38 @@ def _check(
     unix_now: float,
     *,
     allow_keys: bool,
-) -> tuple[bool, int]:
-    """Return whether a credential grants access to this app, and its expiry time (0: unknown, or never).
-
-    API keys are accepted in a header only: they must not appear in an address or a cookie.
-    """
+) -> _Found:
+    """API keys are accepted in a header only: they must not appear in an address or a cookie."""
     token = table.access_tokens.get(sha256)
     if token is not None and (token.session_id, token.app) == (address.session_id, address.app):
-        return unix_now < token.expires_at, token.expires_at
+        return _Found(unix_now < token.expires_at, token.expires_at)
     key = table.find_key(sha256, unix_now) if allow_keys else None
     if key is None:
-        return False, 0
-    return (True, key.expires_at) if _may_open(key, route) else (False, 0)
+        return _Found(granted=False)
+    verdict = may_open(key, route)
+    if verdict is not Verdict.ALLOWED:
+        return _Found(granted=False, verdict=verdict)
+    return _Found(granted=True, expires_at=key.expires_at)
 
 
-def _may_open(key: KeyGrant, route: AppRoute | None) -> bool:
-    """The rule of the manager (``manager/identity/inside.py``) for what is inside of a session."""
+def may_open(key: KeyGrant, route: AppRoute | None) -> Verdict:
+    """None: the proxy knows no such port. Whoever sees all sessions is told so, others not."""
+    caller = _caller_of(key)
+    if route is None:
+        verdict = decide(caller, None, Action.PORTS)
+        sees_all = caller.projects is None and verdict is Verdict.UNKNOWN
+        return Verdict.ALLOWED if sees_all else verdict
+    kind = Kind.AS_AGENT if route.unisolated else Kind.ISOLATED
+    return decide(caller, Subject(route.user, route.project, kind), Action.PORTS)
+
+
+def _caller_of(key: KeyGrant) -> Caller:
+    """A key that opens no port at all comes without the name of its user."""
     if key.admin:
-        return True
-    if route is None or route.unisolated or route.project != key.project:
-        return False
-    return key.project_admin or route.user == key.user
+        return Caller(Role.ADMIN, key.user, None)
+    own = Role.MEMBER if key.user else Role.VIEWER
+    role = Role.PROJECT_ADMIN if key.project_admin else own
+    return Caller(role, key.user, (key.project,))
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:

@@ -7,10 +7,26 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from moorage.common.model.session_access import Verdict
 from moorage.proxy.apps.address import AppAddress, Credentials
 from moorage.proxy.core.error_response import INVALID, SERVER, UNAVAILABLE, ErrorResponse
 
 _RETRY_S = 2
+# Of what the manager may know already.
+_UNKNOWN_YET = ("no_access_token", "app_not_found")
+_ROLE = "This key opens no apps: its role or its scopes do not allow it. Use the key of a member."
+_REFUSALS = {
+    Verdict.ROLE: _ROLE,
+    Verdict.SCOPES: _ROLE,
+    Verdict.OTHERS: (
+        "The session of this app belongs to another user. Ask for an access token, or use a key with the "
+        "role 'project-admin'."
+    ),
+    Verdict.AS_AGENT: (
+        "The processes of this app's session run as the user of the agent: an administrator started it. Use "
+        "an administrator's key."
+    ),
+}
 
 
 def unknown_app(address: AppAddress) -> ErrorResponse:
@@ -34,6 +50,17 @@ def unauthorized(address: AppAddress, *, given: bool) -> ErrorResponse:
         f"{problem} {_open_command(address)}",
         headers={"WWW-Authenticate": "Bearer"},
     )
+
+
+def refused(address: AppAddress, verdict: Verdict) -> ErrorResponse:
+    """A valid key that may not open this app."""
+    if verdict is Verdict.UNKNOWN:
+        message = (
+            "There is no such app, or this key may not see it: its session is not running, or is of another "
+            f"project. `moorage describe {address.session_id}` shows its state."
+        )
+        return ErrorResponse(verdict.http, INVALID, "app_not_found", message)
+    return ErrorResponse(verdict.http, INVALID, "app_forbidden", _REFUSALS[verdict])
 
 
 def access_token_expired(address: AppAddress, ago_s: float) -> ErrorResponse:
@@ -93,7 +120,7 @@ def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
     A cookie is never new: the proxy set it itself after it had accepted the token.
     """
     fresh = bool(credentials.from_query or credentials.from_header)
-    return error.code == "app_not_ready" or (error.code == "no_access_token" and fresh)
+    return error.code == "app_not_ready" or (error.code in _UNKNOWN_YET and fresh)
 
 
 def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:

@@ -1,0 +1,189 @@
+"""The rule of access to sessions, at every door: each role with each relation to a session of each kind.
+
+What is allowed is generated from the enums of the rule (``common/model/session_access.py``). A route, tool,
+SSH channel or call of the links that is not in the matrix fails it.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import asyncssh
+import pytest
+
+import moorage
+from moorage.cli.mcp.server import MoorageTools
+from moorage.cli.mcp.tools import PLAN
+from moorage.common.aio.clock import SystemClock
+from moorage.common.http.head import HeadGuard
+from moorage.common.link.pb import agent_pb2, managers_pb2, peers_pb2, routes_pb2, ssh_pb2
+from moorage.common.model.roles import PLATFORM_ROLES, Role
+from moorage.common.model.session_access import Action, Kind, Relation, decide
+from moorage.common.ssh.channels import SessionChannel
+from moorage.manager.api.app import _build_app
+from moorage.manager.api.routes import ROUTES
+from moorage.manager.store import Store
+from moorage.proxy.ssh.files import FilesChannel
+from moorage.proxy.ssh.server import _Server
+from tests.clocks import StoreClock
+
+from .doors import (
+    ALL,
+    CHANNELS,
+    DOCUMENT,
+    ROUTE_OF,
+    Door,
+    Key,
+    Session,
+    World,
+    make_world,
+    mcp_doors,
+    proxy_doors,
+    rest_doors,
+    ssh_doors,
+)
+from .tenancy_harness import serve
+
+DOORS = {"rest": rest_doors, "proxy": proxy_doors, "ssh": ssh_doors, "mcp": mcp_doors}
+SOURCE = Path(moorage.__file__).parent
+
+
+def expected(door: Door, key: Key, session: Session) -> int:
+    if door.looks_up_first and session.relation(key) is Relation.FOREIGN:
+        return 404
+    answers = [decide(key.caller, session.subject, action).http for action in (*door.reads, door.action)]
+    return next((status for status in answers if status != 200), 200)
+
+
+def asked(world: World, kind: str, door: Door) -> list[tuple[Key, Session]]:
+    """Those who are refused come first: who is not may stop or rename the session."""
+    cases = list(world.cases(ALL if kind == "proxy" else (None,)))
+    if kind in ("rest", "ssh"):  # each costs a request
+        cases += [
+            (key, session)
+            for key, session in world.cases(ALL[1:])
+            if key.role in (Role.MEMBER, Role.ADMIN)
+            and session.subject.kind is Kind.ISOLATED
+            and session.relation(key) is not Relation.PROJECT
+        ]
+    return sorted(cases, key=lambda case: expected(door, *case) == 200)
+
+
+@pytest.mark.parametrize("kind", DOORS)
+async def test_every_door_decides_by_the_one_rule(store: Store, clock: StoreClock, kind: str) -> None:
+    wrong, seen = [], set()
+    async with serve(store) as api:
+        world = await make_world(api, clock)
+        for door in sorted(DOORS[kind](), key=lambda one: one.action is Action.CHANGE):
+            for key, session in asked(world, kind, door):
+                want, status = expected(door, key, session), await door.ask(world, key, session)
+                seen.add((key.role, session.relation(key), session.subject.kind, door.action))
+                if status != want:
+                    wrong.append(f"{door.name} as {key.name} on {session.name}: {status}, expected {want}")
+    assert wrong == [], "\n".join(wrong)
+    actions = {door.action for door in DOORS[kind]()}
+    assert seen == {
+        (role, relation, kind_of_session, action)
+        for role in Role
+        for relation in Relation
+        for kind_of_session in Kind
+        for action in actions
+        if relation is not Relation.FOREIGN or role not in PLATFORM_ROLES
+    }
+
+
+def test_every_action_has_a_door() -> None:
+    assert {door.action for doors in DOORS.values() for door in doors()} == set(Action)
+
+
+def test_every_route_about_a_session_is_in_the_matrix() -> None:
+    """The routes of aiohttp themselves: what is not of the table serves the files of the console."""
+    for row in ROUTES:
+        names_session = "/sessions/{ref" in row.path or "/workspaces/{ref" in row.path
+        assert names_session == (row.action is not None), f"{row.method} {row.path}: which action is it?"
+    deps = MagicMock(version="1", max_body_bytes=1, tracer=None)
+    app = _build_app(deps, HeadGuard("127.0.0.1", (), setting=""), None)
+    paths = {row.path.replace(":.+}", "}") for row in ROUTES}
+    others = set()
+    for served in app.router.routes():
+        assert served.resource is not None
+        if served.resource.canonical not in paths:
+            others.add((served.method, served.resource.canonical))
+    assert {path for _, path in others} == {
+        *("/console", "/console/settings.json", "/console/chat"),
+        *("/console/assets/{name}", "/console/{name}", "/console/{page}"),
+    }
+
+
+def test_every_tool_is_a_route() -> None:
+    """The MCP server decides nothing: each tool sends requests of routes, as its user."""
+    tools = MoorageTools(None, DOCUMENT, None, SystemClock(), read_only=False)  # type: ignore[arg-type]
+    named = {tool.name.removeprefix(PLAN) for tool in tools.tools()} - {"apply_plan"}
+    about_sessions = {door.name.removeprefix("mcp ").removeprefix(PLAN) for door in mcp_doors()}
+    for name in named:
+        operation = tools._operations[name]
+        row = ROUTE_OF[operation.method, operation.path]
+        assert (row.action is not None) == (name in about_sessions), name
+
+
+def test_every_ssh_channel_is_in_the_matrix() -> None:
+    """What a client may ask of asyncssh's server that is not overridden, is refused by it."""
+
+    def asked_of(kind: type, base: type) -> set[str]:
+        names = {name for one in kind.__mro__ if one not in base.__mro__ for name in vars(one)}
+        return {name for name in names & set(dir(base)) if name.endswith("_requested")}
+
+    assert asked_of(_Server, asyncssh.SSHServer) == {"session_requested", "connection_requested"}
+    requests = {"shell_requested", "exec_requested", "subsystem_requested", "pty_requested"}
+    for channel in (SessionChannel, FilesChannel):
+        assert asked_of(channel, asyncssh.SSHServerSession) == requests
+        session = channel.__new__(channel)
+        assert session.subsystem_requested("sftp")
+        assert not session.subsystem_requested("netconf")
+    assert CHANNELS.keys() == {"shell", "exec", "subsystem sftp", "direct-tcpip"}
+
+
+def test_calls_of_the_links_that_open_a_session_for_a_user_are_in_the_matrix() -> None:
+    """The others are of agents, managers and proxies, which act for nobody."""
+    served = {
+        f"{service.name}.{method.name}"
+        for module in (agent_pb2, managers_pb2, peers_pb2, routes_pb2, ssh_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    of_users = {"SshAccess.LogIn", "SshAccess.Open", "SshAccess.List"}
+    assert served == of_users | {
+        *("AgentLink.Attach", "AgentLink.SendLogs", "AgentLink.SendUsage", "AgentLink.Exec"),
+        *("AgentLink.SendWorkspaces", "AgentLink.FetchOutput", "AgentLink.NeededOutputs"),
+        *("ManagerLink.ReadLog", "ManagerLink.RunCommand", "ManagerLink.AskWorkspaces"),
+        *("ManagerLink.Identify", "Peers.Renew", "Peers.Hello", "SshAccess.HostKey"),
+        *("RouteFeed.Watch", "RouteFeed.WatchCredentials", "RouteFeed.Report"),
+    }
+
+
+def test_nobody_else_decides() -> None:
+    """Who asks the rule, and who reads of what kind a session is."""
+    asks, reads = set(), set()
+    for path in SOURCE.rglob("*.py"):
+        if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+            continue
+        text = path.read_text()
+        if "decide" not in text and "unisolated" not in text and "isolated" not in text:
+            continue
+        where = str(path.relative_to(SOURCE))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module == "moorage.common.model.session_access":
+                asks |= {where for one in node.names if one.name in ("decide", "kind_of")}
+            if isinstance(node, ast.Attribute) and node.attr in ("unisolated", "isolated"):
+                reads.add(where)
+    assert asks == {
+        "manager/identity/session_access.py",
+        "manager/serving/routes.py",
+        "proxy/apps/admission.py",
+    }
+    assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
+        "manager/api/pipelines.py",  # as whom the steps of a retried pipeline run
+        "proxy/apps/admission.py",
+    }

@@ -1,0 +1,141 @@
+"""The rule of access to sessions: the table as it is meant, and what must hold of any table."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from moorage.common.model.roles import Role
+from moorage.common.model.runtimes import RUNTIMES, offered_runtimes
+from moorage.common.model.session_access import (
+    INSIDE,
+    NEEDS,
+    Action,
+    Caller,
+    Kind,
+    Relation,
+    Subject,
+    Verdict,
+    decide,
+    kind_of,
+    refused_at_once,
+    relation_of,
+)
+
+SEE = {Action.SEE}
+OUTSIDE = {Action.SEE, Action.LOGS, Action.TOKENS, Action.CHANGE}
+ALL = set(Action)
+MEANT: dict[tuple[Role, Relation, Kind], set[Action]] = {
+    (Role.VIEWER, Relation.OWN, Kind.ISOLATED): SEE,
+    (Role.VIEWER, Relation.OWN, Kind.AS_AGENT): SEE,
+    (Role.VIEWER, Relation.PROJECT, Kind.ISOLATED): SEE,
+    (Role.VIEWER, Relation.PROJECT, Kind.AS_AGENT): SEE,
+    (Role.MEMBER, Relation.OWN, Kind.ISOLATED): ALL,
+    (Role.MEMBER, Relation.OWN, Kind.AS_AGENT): OUTSIDE,
+    (Role.MEMBER, Relation.PROJECT, Kind.ISOLATED): SEE,
+    (Role.MEMBER, Relation.PROJECT, Kind.AS_AGENT): SEE,
+    (Role.PROJECT_ADMIN, Relation.OWN, Kind.ISOLATED): ALL,
+    (Role.PROJECT_ADMIN, Relation.OWN, Kind.AS_AGENT): OUTSIDE,
+    (Role.PROJECT_ADMIN, Relation.PROJECT, Kind.ISOLATED): ALL,
+    (Role.PROJECT_ADMIN, Relation.PROJECT, Kind.AS_AGENT): OUTSIDE,
+    (Role.AUDITOR, Relation.OWN, Kind.ISOLATED): SEE,
+    (Role.AUDITOR, Relation.OWN, Kind.AS_AGENT): SEE,
+    (Role.AUDITOR, Relation.PROJECT, Kind.ISOLATED): SEE,
+    (Role.AUDITOR, Relation.PROJECT, Kind.AS_AGENT): SEE,
+    (Role.ADMIN, Relation.OWN, Kind.ISOLATED): ALL,
+    (Role.ADMIN, Relation.OWN, Kind.AS_AGENT): ALL,
+    (Role.ADMIN, Relation.PROJECT, Kind.ISOLATED): ALL,
+    (Role.ADMIN, Relation.PROJECT, Kind.AS_AGENT): ALL,
+}
+"""Written down once more: an entry that is changed in the table alone fails."""
+EVERY = list(itertools.product(Role, Relation, Kind, Action))
+
+
+def ask(
+    role: Role, relation: Relation, kind: Kind, action: Action, scopes: set[str] | None = None
+) -> Verdict:
+    owner = "ann" if relation is Relation.OWN else "bob"
+    project = "speech" if relation is Relation.FOREIGN else "vision"
+    return decide(Caller(role, "ann", ("vision",), scopes), Subject(owner, project, kind), action)
+
+
+@pytest.mark.parametrize(("role", "relation", "kind"), MEANT)
+def test_what_each_role_may(role: Role, relation: Relation, kind: Kind) -> None:
+    allowed = {action for action in Action if ask(role, relation, kind, action) is Verdict.ALLOWED}
+    assert allowed == MEANT[role, relation, kind]
+
+
+def test_the_table_is_complete() -> None:
+    assert MEANT.keys() == set(itertools.product(Role, [Relation.OWN, Relation.PROJECT], Kind))
+
+
+def test_what_is_foreign_looks_as_what_does_not_exist() -> None:
+    for role, kind, action in itertools.product(Role, Kind, Action):
+        verdict = ask(role, Relation.FOREIGN, kind, action)
+        assert verdict is decide(Caller(role, "ann", ("vision",)), None, action)
+        assert verdict in (Verdict.UNKNOWN, Verdict.ROLE)
+        # Before anything is looked up, so that the answer does not depend on it.
+        assert (verdict is Verdict.ROLE) == (refused_at_once(role, None, action) is Verdict.ROLE)
+
+
+def test_inside_of_what_runs_as_the_agent_is_for_administrators() -> None:
+    for role, relation, action in itertools.product(Role, Relation, INSIDE):
+        is_allowed = ask(role, relation, Kind.AS_AGENT, action) is Verdict.ALLOWED
+        assert is_allowed == (role is Role.ADMIN and relation is not Relation.FOREIGN)
+
+
+def test_more_power_never_forbids() -> None:
+    """Of roles in a project, of relations and of kinds."""
+
+    def allowed(role: Role, relation: Relation, kind: Kind) -> set[Action]:
+        return {action for action in Action if ask(role, relation, kind, action) is Verdict.ALLOWED}
+
+    roles = (Role.VIEWER, Role.MEMBER, Role.PROJECT_ADMIN, Role.ADMIN)
+    relations = (Relation.FOREIGN, Relation.PROJECT, Relation.OWN)
+    for role, kind in itertools.product(Role, Kind):
+        for less, more in itertools.pairwise(relations):
+            assert allowed(role, less, kind) <= allowed(role, more, kind)
+    for relation, kind in itertools.product(Relation, Kind):
+        for lower, higher in itertools.pairwise(roles):
+            assert allowed(lower, relation, kind) <= allowed(higher, relation, kind)
+    for role, relation in itertools.product(Role, Relation):
+        assert allowed(role, relation, Kind.AS_AGENT) <= allowed(role, relation, Kind.ISOLATED)
+
+
+def test_scopes_only_take_away() -> None:
+    for role, relation, kind, action in EVERY:
+        assert ask(role, relation, kind, action, {NEEDS[action]}) is ask(role, relation, kind, action)
+        for scopes in ({"models:use"}, {"admin"}, set[str]()):
+            assert ask(role, relation, kind, action, scopes) is Verdict.SCOPES
+    reading = {action for action in Action if NEEDS[action] == "sessions:read"}
+    assert reading == {Action.SEE, Action.LOGS, Action.TOKENS, Action.RESULTS}
+
+
+def test_who_reads_all_projects_knows_every_session() -> None:
+    assert relation_of("root", None, "ann", "vision") is Relation.PROJECT
+    assert relation_of("ann", None, "ann", "vision") is Relation.OWN
+    assert relation_of("ann", (), "ann", "vision") is Relation.FOREIGN
+
+
+def test_refusals_are_not_found_only_for_what_must_not_be_known() -> None:
+    assert {verdict: verdict.http for verdict in Verdict} == {
+        Verdict.ALLOWED: 200,
+        Verdict.SCOPES: 403,
+        Verdict.ROLE: 403,
+        Verdict.UNKNOWN: 404,
+        Verdict.OTHERS: 403,
+        Verdict.AS_AGENT: 403,
+    }
+
+
+def test_kinds_of_sessions() -> None:
+    """By runtime, those of plug-ins included: nothing is known of them, so they count as processes."""
+    as_agent = {
+        runtime
+        for runtime in (*offered_runtimes(RUNTIMES), "custom:mine")
+        if kind_of(runtime, isolated=False) is Kind.AS_AGENT
+    }
+    assert as_agent == {"process", "celery", "custom:mine"}
+    for runtime in (*offered_runtimes(RUNTIMES), "custom:mine"):
+        assert kind_of(runtime, isolated=True) is Kind.ISOLATED
