@@ -6,6 +6,7 @@ Text that the code no longer contains makes a mutation stale; rewrite it for the
 from __future__ import annotations
 
 from tests.mutations import (
+    access_catalog,
     client_catalog,
     device_catalog,
     guard_catalog,
@@ -37,6 +38,7 @@ ONE_LIVE_ATTEMPT = ("tests/store/test_one_live_attempt.py",)
 STREAM_FENCING = ("tests/store/test_stream_fencing.py",)
 
 MUTATIONS = (
+    *access_catalog.MUTATIONS,
     *scheduler_catalog.MUTATIONS,
     *sandbox_catalog.MUTATIONS,
     *http_catalog.MUTATIONS,

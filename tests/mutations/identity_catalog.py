@@ -15,8 +15,6 @@ LONG_REQUESTS, OPEN_STREAMS = (
     "manager/api/long_requests.py",
     ("tests/unit/manager/api/test_api_long_requests.py",),
 )
-RULE = ("tests/unit/common/test_session_access.py",)
-DOORS = ("tests/store/test_doors.py",)
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
 SSH_KEYS = ("tests/store/test_ssh_keys.py",)
 SSH_LOGINS = ("tests/store/test_ssh_logins.py",)
@@ -282,97 +280,6 @@ MUTATIONS = (
         '    "max_priority",\n)',
         ")",
         CEILINGS,
-    ),
-    Mutation(
-        "a project administrator opens ports of what runs as the agent",
-        "proxy/apps/admission.py",
-        "kind = Kind.AS_AGENT if route.unisolated else Kind.ISOLATED",
-        "kind = Kind.ISOLATED",
-        ("tests/unit/proxy/test_app_admission.py", *DOORS),
-    ),
-    Mutation(
-        "routes do not tell that a session runs as the agent",
-        "manager/serving/routes.py",
-        'kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT',
-        "False",
-        DOORS,
-    ),
-    Mutation(
-        "a port of the release before opens to who may not see its session",
-        "proxy/apps/admission.py",
-        "return Verdict.ALLOWED if sees_all else verdict",
-        "return Verdict.ALLOWED",
-        ("tests/unit/proxy/test_app_admission.py",),
-    ),
-    Mutation(
-        "an open connection outlives the right of its key",
-        "proxy/apps/admission.py",
-        "return key is not None and may_open(key, grant.route) is Verdict.ALLOWED",
-        "return key is not None",
-        ("tests/unit/proxy/test_app_admission.py",),
-    ),
-    Mutation(
-        "the manager's doors do not ask the rule",
-        "manager/api/authorization.py",
-        "if refusal := session_access.refusal(call.scope, session, call.action, what):",
-        "if False:",
-        DOORS,
-    ),
-    Mutation(
-        "a run of code is open to who may not see its session",
-        "manager/api/code.py",
-        "    session = await authorization.session_of(call)",
-        '    session = await call.deps.store.sessions.get(call.scope, call.path("ref"))',
-        DOORS,
-    ),
-    Mutation(
-        "a command is open to who may see its session",
-        "manager/api/commands.py",
-        "    session = await authorization.session_of(call)",
-        '    session = await call.deps.store.sessions.get(call.scope, call.path("ref"))',
-        DOORS,
-    ),
-    Mutation(
-        "SSH asks whether there is a session, and no more",
-        "manager/rpc/ssh.py",
-        "if refused := refusal(scope, view, action):",
-        "if False:",
-        DOORS,
-    ),
-    Mutation(
-        "SFTP lists sessions whose files it does not open",
-        "manager/rpc/ssh.py",
-        "has_files(one) and allows(scope, one, Action.FILES)",
-        "has_files(one)",
-        DOORS,
-    ),
-    Mutation(
-        "what runs as the agent is open to who controls it",
-        "common/model/session_access.py",
-        "if session.kind is Kind.AS_AGENT and action in INSIDE and caller.role is not Role.ADMIN:",
-        "if False:",
-        RULE,
-    ),
-    Mutation(
-        "a session of another project is forbidden, and so it is known to exist",
-        "common/model/session_access.py",
-        "    if relation is Relation.FOREIGN:\n        return Verdict.UNKNOWN",
-        "    if relation is Relation.FOREIGN:\n        return Verdict.OTHERS",
-        RULE,
-    ),
-    Mutation(
-        "the scopes of a key do not count for sessions",
-        "common/model/session_access.py",
-        "if scopes is not None and NEEDS[action] not in scopes:",
-        "if False:",
-        RULE,
-    ),
-    Mutation(
-        "the audit log does not note what a key with the scope to write only removes",
-        "manager/api/audit.py",
-        "scope = call.scope if reader.action is None else replace(call.scope, key=None)",
-        "scope = call.scope",
-        DOORS,
     ),
     Mutation(
         "the routes of a revoked agent end when it is noticed as gone",

@@ -365,6 +365,19 @@ def test_specs_of_the_release_before_are_read() -> None:
     assert EndpointSpec.model_validate(spec().model_dump(exclude={"autoscale", "rollout"})) == spec()
 
 
+async def test_engines_that_are_none_do_not_fail_those_of_other_agents(platform: Loaded) -> None:
+    """They are written in one statement, and what fails it fails all usage after it."""
+    await platform.create(replicas=1)
+    await platform.until(complete)
+    for kernel in ("x", "\0", "", "01900000"):
+        uses = (EngineUse(KernelId(kernel), 1, 1),)
+        platform.usage.take(UsageReport(AgentId("hostile"), "1", 0, 0, engines=uses))
+        await platform.engines(4, 5, 900)
+        [row] = await platform.store.database.fetch("SELECT running, waiting FROM engine_loads")
+        assert (row["running"], row["waiting"]) == (4, 5)
+        await platform.store.database.fetch("DELETE FROM engine_loads")
+
+
 async def test_requests_that_wait_in_engines_count_once(platform: Loaded) -> None:
     """They are in flight at the proxy, too."""
     await platform.create(**scaled(running=2), replicas=1)

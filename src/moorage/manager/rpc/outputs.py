@@ -31,6 +31,8 @@ class OutputBroker:
         """One call of ``FetchOutput``. UNAVAILABLE: it may succeed later."""
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        if "\0" in request.agent_id + request.output:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name has a NUL character")
         session_id = SessionId(request.session_id)
         try:
             source = await self._store.outputs.source(

@@ -16,6 +16,7 @@ from moorage.common.link.proxy_messages import LimitNeed, LimitShare, LoadReport
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.manager.rpc.agent_addresses import source_of
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.proxy_report_validation import find_problem
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.serving.limit_shares import StoredShares, share_of
 from moorage.manager.store.limit_shares import LimitShareStore
@@ -98,6 +99,9 @@ class ProxyLinks:
                 report = report_from_wire(message)
                 if wrong := caller.refusal_to_act_as(report.proxy_id):
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+                if wrong := find_problem(report):
+                    self._refusals.refused(context.peer(), wrong)
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong)
                 link.dialout, link.other_way = report.dialout, report.other_way[:_OTHER_WAY]
                 if not name:
                     link.proxy = name = report.proxy_id

@@ -30,6 +30,7 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
     async def LogIn(self, request: ssh_pb2.SshLogin, context: Any) -> ssh_pb2.SshTarget:
         try:
             await self._authenticate(request.proxy_id, context)
+            await _check(context, request)
             return await self._broker.log_in(request)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -38,6 +39,7 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
     async def List(self, request: ssh_pb2.SshFolder, context: Any) -> ssh_pb2.SshEntries:
         try:
             await self._authenticate(request.login.proxy_id, context)
+            await _check(context, request.login, request.project)
             return await self._broker.list_files(request)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -47,6 +49,7 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
         try:
             first = await anext(request_iterator)
             caller = await self._authenticate(first.start.login.proxy_id, context)
+            await _check(context, first.start.login, first.start.session)
             async with self._authenticator.until_revoked(caller, context):
                 await self._broker.serve(first.start, request_iterator, context)
         except StoreUnavailable as error:
@@ -59,3 +62,9 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
         if wrong := caller.refusal_to_act_as(proxy):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         return caller
+
+
+async def _check(context: Any, login: ssh_pb2.SshLogin, *names: str) -> None:
+    """Refuse what no name has. A proxy passes on what its clients say, as far as they can say it."""
+    if "\0" in "".join((login.login, login.fingerprint, login.address, *names)):
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name has a NUL character")

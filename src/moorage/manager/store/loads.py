@@ -26,7 +26,7 @@ from moorage.manager.store.endpoint_rows import FRESH_S
 from moorage.manager.store.endpoints import EndpointStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.rows import Row
+from moorage.manager.store.rows import Row, as_uuid
 from moorage.manager.store.schema import TIME
 from moorage.manager.store.unreadable import UnreadableRows, read_page
 
@@ -111,7 +111,9 @@ class LoadStore:
         await self._connection.fetch(SQL["loads_release"], list(ended), list(ended.values()), self._manager)
 
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
-        """Each with the agent that reports it; at most one per kernel."""
+        """Each with the agent that reports it; at most one per kernel. Impossible ones are left out: they
+        would fail those of other agents."""
+        loads = [(agent, one) for agent, one in loads if "\0" not in agent and as_uuid(one.kernel_id)]
         rows = await self._connection.fetch(
             SQL["engine_loads_put"],
             [agent_id for agent_id, _ in loads],
