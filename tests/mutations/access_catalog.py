@@ -8,6 +8,7 @@ from tests.mutations.mutation import Mutation
 RULE = ("tests/unit/common/test_session_access.py",)
 DOORS = ("tests/store/test_doors.py",)
 PROXY_REPORTS = ("tests/unit/manager/test_proxy_reports.py",)
+STREAMS = ("tests/unit/manager/api/test_hostile_streams.py",)
 LINKS = ("tests/wire/test_link_fuzz.py",)
 
 MUTATIONS = (
@@ -129,6 +130,20 @@ MUTATIONS = (
         "if wrong := find_problem(report):",
         'if wrong := "":',
         LINKS,
+    ),
+    Mutation(
+        "an item of a hostile agent that is no text is a fault of the manager",
+        "manager/api/code.py",
+        "        line.decode()\n    except",
+        "        pass\n    except",
+        STREAMS,
+    ),
+    Mutation(
+        "a run without items is a fault of the manager",
+        "manager/api/code.py",
+        "if receiving is None:  # there was no item",
+        "if False:",
+        STREAMS,
     ),
     Mutation(
         "names that a proxy passes on for SSH may be none",

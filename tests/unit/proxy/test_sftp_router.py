@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
+from tests.sftp_packets import SESSIONS, Part, packet_of
 
 from moorage.common.model.errors import Forbidden, NotFound
 from moorage.common.sftp import wire
@@ -192,6 +195,33 @@ async def test_answers_wait_for_a_slow_client(client: Client) -> None:
     assert client.answers.empty()
     client.room.set()
     assert await asyncio.wait_for(client.answers.get(), 5)
+
+
+@examples(60)
+@given(SESSIONS)
+def test_any_session_over_the_tree_is_answered_or_refused(session: list[tuple[int, list[Part]]]) -> None:
+    """And the next client is served."""
+
+    async def run(folder: Path) -> None:
+        client = Client(folder)
+        handles: list[bytes] = []
+        try:
+            for number, (kind, parts) in enumerate(session):
+                body = packet_of(number, kind, parts, handles)
+                await client.router.feed(len(body).to_bytes(4) + body)
+                if kind not in (Kind.INIT, Kind.READ, Kind.WRITE):  # those may go to nobody
+                    answer = await asyncio.wait_for(client.answers.get(), 5)
+                    if answer[0] == Kind.HANDLE:
+                        handles.append(answer[9:])
+        except Malformed:
+            pass
+        await client.router.close()
+        other = Client(folder)
+        assert await other.names(b"/") == [b".", b"..", b"vision", b"speech"]
+        await other.router.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder)))
 
 
 @given(st.lists(st.binary(min_size=5, max_size=60), max_size=5))

@@ -162,6 +162,7 @@ async def _follow_in_websocket(
                 if receiving.done():
                     break  # the client has left
                 if line:
+                    _parsed(line)
                     await ws.send_str(line.decode())
     except OSError:
         pass  # the client has left
@@ -171,6 +172,9 @@ async def _follow_in_websocket(
         await ws.close(code=WSCloseCode.INTERNAL_ERROR, message=_close_reason(error))
     finally:
         await cancel_and_wait(receiving)
+    if receiving is None:  # there was no item
+        await ws.prepare(call.request)
+        call.request[STREAM] = ws
     await ws.close()
     return ws
 
@@ -211,13 +215,20 @@ def _event(line: bytes) -> bytes:
     """One item as an event; an empty line is a heartbeat."""
     if not line:
         return b": \n\n"
+    kind, number, item = _parsed(line)
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(item)}\n\n".encode()
+
+
+def _parsed(line: bytes) -> tuple[str, int, Any]:
+    """The type, number and content of an item, as an agent has sent it. Raises ``AgentUnreachable``."""
     try:
         found = json.loads(line)
-        kind, number, item = found["item"]["type"], found["seq"], found["item"]
-    except (ValueError, KeyError, TypeError):
+        kind, number, item = found["item"]["type"], int(found["seq"]), found["item"]
+        line.decode()
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise AgentUnreachable("the agent of the session sent an invalid answer") from None
-    name = "".join(letter for letter in str(kind) if letter.isalpha())
-    return f"id: {int(number)}\nevent: {name}\ndata: {json.dumps(item)}\n\n".encode()
+    name = "".join(letter for letter in str(kind) if letter.isascii() and letter.isalpha())
+    return name, number, item
 
 
 async def _session(call: Call[Any, Any]) -> SessionView:
