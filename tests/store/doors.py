@@ -37,7 +37,6 @@ from moorage.proxy.apps.address import parse_address, read_credentials
 from moorage.proxy.apps.admission import AppGrant, admit
 from moorage.proxy.core.routes import IndexedTable
 from moorage.sdk import Client
-from moorage.sdk.errors import ApiError
 from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, reconcile_all, schedule
@@ -382,14 +381,20 @@ def _using(operation: Operation) -> Callable[[World, Key, Session], Awaitable[in
         book = PlanBook(None)
         async with Client(world.api.url, key.secret) as client:
             tools = MoorageTools(client, DOCUMENT, book, world.clock, read_only=False)
-            try:
-                if not operation.writes:
-                    await tools._call(operation.name, arguments)
-                    return 200
-                plan = await tools._call(f"{PLAN}{operation.name}", arguments)
-                await tools._call(APPLY, {"plan_id": plan["plan_id"]})
-            except ApiError as error:
-                return _status(error.status)
-        return 200
+            name = f"{PLAN}{operation.name}" if operation.writes else operation.name
+            found = await tools.call(name, arguments)
+            if operation.writes and not found.is_error:
+                assert found.structured_content is not None
+                found = await tools.call(APPLY, {"plan_id": found.structured_content["plan_id"]})
+        return _status_of(found)
 
     return ask
+
+
+def _status_of(result: Any) -> int:
+    """A tool tells its agent what is wrong, and no status."""
+    text = result.content[0].text if result.is_error else ""
+    refusals = ("this operation requires", "belongs to user", "as the user of the agent")
+    if any(part in text for part in refusals):
+        return 403
+    return 404 if text.startswith("no session") else 200

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import aiohttp
+from aiohttp import web
 from argon2 import PasswordHasher
 
 from moorage.common.link.log_request import LogPiece
@@ -98,6 +99,7 @@ class Api:
     keys: dict[str, str]
     workspaces: Workspaces
     url: str
+    app: web.Application
 
     async def call(self, caller: str | None, method: str, path: str, body: Any = None) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.keys[caller]}"} if caller else {}
@@ -163,7 +165,7 @@ async def serve(
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         async with events.loop, aiohttp.ClientSession(url) as http:
-            yield Api(store, http, await _make_callers(store), workspaces, url)
+            yield Api(store, http, await _make_callers(store), workspaces, url, runner.app)
     finally:
         await runner.cleanup()
 

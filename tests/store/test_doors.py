@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import asyncssh
 import pytest
 
 import moorage
 from moorage.cli.mcp.server import MoorageTools
-from moorage.cli.mcp.tools import PLAN
+from moorage.cli.mcp.tools import PLAN, operations
 from moorage.common.aio.clock import SystemClock
-from moorage.common.http.head import HeadGuard
 from moorage.common.link.pb import agent_pb2, managers_pb2, peers_pb2, routes_pb2, ssh_pb2
 from moorage.common.model.roles import PLATFORM_ROLES, Role
 from moorage.common.model.session_access import Action, Kind, Relation, decide
 from moorage.common.ssh.channels import SessionChannel
-from moorage.manager.api.app import _build_app
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.store import Store
 from moorage.proxy.ssh.files import FilesChannel
-from moorage.proxy.ssh.server import _Server
+from moorage.proxy.ssh.server import SshConnection
 from tests.clocks import StoreClock
 
 from .doors import (
@@ -98,13 +95,13 @@ def test_every_action_has_a_door() -> None:
     assert {door.action for doors in DOORS.values() for door in doors()} == set(Action)
 
 
-def test_every_route_about_a_session_is_in_the_matrix() -> None:
+async def test_every_route_about_a_session_is_in_the_matrix(store: Store) -> None:
     """The routes of aiohttp themselves: what is not of the table serves the files of the console."""
     for row in ROUTES:
         names_session = "/sessions/{ref" in row.path or "/workspaces/{ref" in row.path
         assert names_session == (row.action is not None), f"{row.method} {row.path}: which action is it?"
-    deps = MagicMock(version="1", max_body_bytes=1, tracer=None)
-    app = _build_app(deps, HeadGuard("127.0.0.1", (), setting=""), None)
+    async with serve(store) as api:
+        app = api.app
     paths = {row.path.replace(":.+}", "}") for row in ROUTES}
     others = set()
     for served in app.router.routes():
@@ -119,11 +116,12 @@ def test_every_route_about_a_session_is_in_the_matrix() -> None:
 
 def test_every_tool_is_a_route() -> None:
     """The MCP server decides nothing: each tool sends requests of routes, as its user."""
+    known = operations(DOCUMENT)
     tools = MoorageTools(None, DOCUMENT, None, SystemClock(), read_only=False)  # type: ignore[arg-type]
     named = {tool.name.removeprefix(PLAN) for tool in tools.tools()} - {"apply_plan"}
     about_sessions = {door.name.removeprefix("mcp ").removeprefix(PLAN) for door in mcp_doors()}
     for name in named:
-        operation = tools._operations[name]
+        operation = known[name]
         row = ROUTE_OF[operation.method, operation.path]
         assert (row.action is not None) == (name in about_sessions), name
 
@@ -135,7 +133,7 @@ def test_every_ssh_channel_is_in_the_matrix() -> None:
         names = {name for one in kind.__mro__ if one not in base.__mro__ for name in vars(one)}
         return {name for name in names & set(dir(base)) if name.endswith("_requested")}
 
-    assert asked_of(_Server, asyncssh.SSHServer) == {"session_requested", "connection_requested"}
+    assert asked_of(SshConnection, asyncssh.SSHServer) == {"session_requested", "connection_requested"}
     requests = {"shell_requested", "exec_requested", "subsystem_requested", "pty_requested"}
     for channel in (SessionChannel, FilesChannel):
         assert asked_of(channel, asyncssh.SSHServerSession) == requests

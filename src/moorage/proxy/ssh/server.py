@@ -60,7 +60,7 @@ class SshFrontend:
         self._socket: socket.socket | None = None
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._loop = Loop("proxy.ssh", self._listen, interval_s=_RETRY_S, clock=clock)
-        self._connections: set[_Server] = set()
+        self._connections: set[SshConnection] = set()
         self._notes: set[asyncio.Task[None]] = set()
         self._anonymous: Counts[str] = Counts()  # connections without a login, by address
         metrics.connections.set_function(lambda: len(self._connections))
@@ -97,7 +97,7 @@ class SshFrontend:
             log.warning("no manager has given the SSH host key yet", why=error.message)
             return
         self._acceptor = await asyncssh.create_server(
-            lambda: _Server(self),
+            lambda: SshConnection(self),
             sock=self._socket,
             server_host_keys=[key],
             encoding=None,
@@ -112,7 +112,7 @@ class SshFrontend:
         )
         log.info("ssh is listening", address="{}:{}".format(*self.address), key=key.get_fingerprint())
 
-    def admit(self, server: _Server, address: str) -> str:
+    def admit(self, server: SshConnection, address: str) -> str:
         """Count a new connection. Returns why there is no room for it."""
         settings = self._settings
         if len(self._connections) >= settings.ssh_max_connections:
@@ -129,7 +129,7 @@ class SshFrontend:
         if self._anonymous[address] <= 0:
             del self._anonymous[address]
 
-    def left(self, server: _Server) -> None:
+    def left(self, server: SshConnection) -> None:
         self._connections.discard(server)
 
     async def look_up(self, login: Login) -> ssh_pb2.SshTarget | None:
@@ -163,9 +163,9 @@ class SshFrontend:
         return lambda spec: self._access.open(login, spec)
 
 
-class _Server(asyncssh.SSHServer):
-    """One connection. ``_login`` and ``_target`` are of the key that was verified last, which is the one that
-    completes the login."""
+class SshConnection(asyncssh.SSHServer):
+    """One connection of a client. ``_login`` and ``_target`` are of the key that was verified last, which is
+    the one that completes the login."""
 
     def __init__(self, frontend: SshFrontend) -> None:
         self._frontend, self._channels = frontend, Channels()
