@@ -30,6 +30,12 @@ _EXTENSIONS = (
 )
 _TWO_PATHS = (b"posix-rename@openssh.com", b"hardlink@openssh.com")
 _BY_HANDLE = frozenset({Kind.CLOSE, Kind.READ, Kind.WRITE, Kind.FSTAT, Kind.FSETSTAT, Kind.READDIR})
+_BY_PATH = frozenset(
+    {
+        *(Kind.OPEN, Kind.LSTAT, Kind.SETSTAT, Kind.OPENDIR, Kind.REMOVE, Kind.MKDIR, Kind.RMDIR),
+        *(Kind.REALPATH, Kind.STAT, Kind.RENAME, Kind.READLINK, Kind.SYMLINK),
+    }
+)
 _CHANGES = frozenset({Kind.SETSTAT, Kind.REMOVE, Kind.MKDIR, Kind.RMDIR, Kind.RENAME, Kind.SYMLINK})
 _LOST = "the connection to the session's files was lost"
 _MOVED = "files cannot be moved or linked from one session to another: copy them"
@@ -130,6 +136,8 @@ class SftpRouter:
             raise Malformed("nothing open has this handle")
 
     async def _by_path(self, kind: int, request: bytes, r: Reader) -> None:
+        if kind not in _BY_PATH:
+            raise _Answer(Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported")
         first = r.path()
         if kind == Kind.REALPATH:
             path = wire.normalized(first)
