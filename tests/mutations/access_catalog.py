@@ -146,6 +146,13 @@ MUTATIONS = (
         STREAMS,
     ),
     Mutation(
+        "a packet of SFTP of an unknown type is a fault of the proxy",
+        "proxy/ssh/router.py",
+        "if kind not in _BY_PATH:",
+        "if False:",
+        ("tests/unit/proxy/test_sftp_router.py",),
+    ),
+    Mutation(
         "names that a proxy passes on for SSH may be none",
         "manager/rpc/ssh_service.py",
         'if "\\0" in "".join((login.login, login.fingerprint, login.address, *names)):',
