@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.sftp_packets import SESSIONS, Part, packet_of
@@ -199,6 +199,7 @@ async def test_answers_wait_for_a_slow_client(client: Client) -> None:
 
 @examples(60)
 @given(SESSIONS)
+@example([(99, [wire.text(b"/vision/one")])])
 def test_any_session_over_the_tree_is_answered_or_refused(session: list[tuple[int, list[Part]]]) -> None:
     """And the next client is served."""
 
