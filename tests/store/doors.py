@@ -16,6 +16,7 @@ from moorage.cli.mcp.tools import PLAN, Operation, operations
 from moorage.common.link.pb import agent_pb2, ssh_pb2
 from moorage.common.model.commands import ExecEnd, ExecSpec
 from moorage.common.model.ids import SessionId
+from moorage.common.model.public_keys import fingerprint_of, parse_public_key
 from moorage.common.model.roles import PLATFORM_ROLES, KeyScope, Role
 from moorage.common.model.service_ports import AppPort
 from moorage.common.model.session_access import Action, Caller, Kind, Relation, Subject, relation_of
@@ -25,7 +26,6 @@ from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_t
 from moorage.common.views.access_tokens import AccessTokenSpec
 from moorage.common.views.identity import UserSpec
 from moorage.common.views.keys import KeySpec
-from moorage.common.views.ssh_keys import SshKeySpec
 from moorage.manager.api.openapi import describe, path_of
 from moorage.manager.api.route import Route
 from moorage.manager.api.routes import ROUTES
@@ -38,9 +38,10 @@ from moorage.proxy.apps.admission import AppGrant, admit
 from moorage.proxy.core.routes import IndexedTable
 from moorage.sdk import Client
 from tests.clocks import StoreClock
+from tests.ssh_signing import SshSigner
 
 from .conftest import FakeAgent, reconcile_all, schedule
-from .tenancy_bodies import BODIES, ed25519_blob
+from .tenancy_bodies import BODIES
 from .tenancy_harness import ROOT, Api
 
 HERE, ELSEWHERE = "vision", "speech"
@@ -61,7 +62,7 @@ class Key:
     role: Role
     scopes: frozenset[KeyScope] | None
     secret: str = ""
-    fingerprint: str = ""
+    signer: SshSigner | None = None
 
     @property
     def name(self) -> str:
@@ -132,11 +133,10 @@ async def _make_key(api: Api, key: Key, number: int) -> Key:
     secret = (await api.store.keys.create(ROOT, spec)).secret
     [row] = await api.store.database.fetch("SELECT id FROM api_keys WHERE name = $1", key.name)
     made = ApiKey(str(row["id"]), key.name, key.role, Owner(key.user, HERE))
-    text = f"ssh-ed25519 {ed25519_blob(number)}"
-    registered = SshKeySpec(public_key=text, name=key.name)
-    fingerprint = (await api.store.ssh_keys.create(Scope.of(made), registered)).fingerprint
+    signer = SshSigner(number)
+    await api.store.ssh_keys.create(Scope.of(made), parse_public_key(f"{signer.public_key} {key.name}"))
     api.keys[key.name] = secret
-    return replace(key, secret=secret, fingerprint=fingerprint)
+    return replace(key, secret=secret, signer=signer)
 
 
 async def _make_sessions(world: World) -> None:
@@ -305,8 +305,15 @@ def _broker(world: World) -> SshBroker:
 
 
 def _login(key: Key, session: Session) -> ssh_pb2.SshLogin:
-    login = f"{session.subject.project}/{session.name}"
-    return ssh_pb2.SshLogin(login=login, fingerprint=key.fingerprint)
+    return _proved(key, f"{session.subject.project}/{session.name}")
+
+
+def _proved(key: Key, login: str) -> ssh_pb2.SshLogin:
+    """As the holder of the key has signed it."""
+    assert key.signer is not None
+    signed = key.signer.signed_login(login)
+    proof = ssh_pb2.SshProof(key=key.signer.blob, signed=signed, signature=key.signer.sign(signed))
+    return ssh_pb2.SshLogin(login=login, fingerprint=fingerprint_of(key.signer.blob), proof=proof)
 
 
 async def _serve(world: World, start: ssh_pb2.SshStart) -> int:
@@ -330,7 +337,7 @@ def _opening_channel(spec: ExecSpec) -> Callable[[World, Key, Session], Awaitabl
 
 def _opening_files(*, direct: bool) -> Callable[[World, Key, Session], Awaitable[int]]:
     async def ask(world: World, key: Key, session: Session) -> int:
-        login = ssh_pb2.SshLogin(login=key.user, fingerprint=key.fingerprint)
+        login = _proved(key, key.user)
         of = f"{session.subject.project}/{session.name}"
         return await _serve(world, ssh_pb2.SshStart(login=login, session=of, direct=direct))
 
@@ -348,9 +355,7 @@ async def _logging_in(world: World, key: Key, session: Session) -> int:
 
 async def _listing(world: World, key: Key, session: Session) -> int:
     """What is listed may be opened, and the other way around: a list has no status."""
-    folder = ssh_pb2.SshFolder(
-        login=ssh_pb2.SshLogin(login=key.user, fingerprint=key.fingerprint), project=session.subject.project
-    )
+    folder = ssh_pb2.SshFolder(login=_proved(key, key.user), project=session.subject.project)
     entries = await _broker(world).list_files(folder)
     if session.name in entries.names:
         return 200

@@ -182,6 +182,7 @@ def test_nobody_else_decides() -> None:
         "proxy/apps/admission.py",
     }
     assert {one for one in reads if one.startswith(("manager/api", "manager/rpc", "proxy"))} == {
-        "manager/api/pipelines.py",  # as whom the steps of a retried pipeline run
+        "manager/api/pipelines.py",  # as whom steps and what is made from a template run
+        "manager/api/templates.py",
         "proxy/apps/admission.py",
     }
