@@ -134,8 +134,8 @@ MUTATIONS = (
     Mutation(
         "an item of a hostile agent that is no text is a fault of the manager",
         "manager/api/code.py",
-        "        line.decode()\n    except",
-        "        pass\n    except",
+        "    except UnicodeDecodeError:",
+        "    except MemoryError:",
         STREAMS,
     ),
     Mutation(

@@ -162,8 +162,7 @@ async def _follow_in_websocket(
                 if receiving.done():
                     break  # the client has left
                 if line:
-                    _parsed(line)
-                    await ws.send_str(line.decode())
+                    await ws.send_str(_text(line))
     except OSError:
         pass  # the client has left
     except MoorageError as error:
@@ -215,20 +214,21 @@ def _event(line: bytes) -> bytes:
     """One item as an event; an empty line is a heartbeat."""
     if not line:
         return b": \n\n"
-    kind, number, item = _parsed(line)
-    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(item)}\n\n".encode()
-
-
-def _parsed(line: bytes) -> tuple[str, int, Any]:
-    """The type, number and content of an item, as an agent has sent it. Raises ``AgentUnreachable``."""
     try:
         found = json.loads(line)
         kind, number, item = found["item"]["type"], int(found["seq"]), found["item"]
-        line.decode()
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise AgentUnreachable("the agent of the session sent an invalid answer") from None
     name = "".join(letter for letter in str(kind) if letter.isascii() and letter.isalpha())
-    return name, number, item
+    return f"id: {number}\nevent: {name}\ndata: {json.dumps(item)}\n\n".encode()
+
+
+def _text(line: bytes) -> str:
+    """One item as a message."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise AgentUnreachable("the agent of the session sent an invalid answer") from None
 
 
 async def _session(call: Call[Any, Any]) -> SessionView:
