@@ -153,6 +153,13 @@ MUTATIONS = (
         ("tests/unit/proxy/test_sftp_router.py",),
     ),
     Mutation(
+        "a name of a proxy that cannot be stored ends the presence of its manager",
+        "manager/rpc/server.py",
+        'if not 0 < len(name) <= _MOST_OF_A_NAME or "\\0" in name:',
+        "if False:",
+        LINKS,
+    ),
+    Mutation(
         "names that a proxy passes on for SSH may be none",
         "manager/rpc/ssh_service.py",
         'if "\\0" in "".join((login.login, login.fingerprint, login.address, *names)):',

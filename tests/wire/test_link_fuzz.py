@@ -13,23 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hostile_messages import Hostile
 from hypothesis import given
 from hypothesis import strategies as st
-from manager_harness import TOKEN, attach
+from manager_harness import TOKEN, attach, manager
 from structlog.testing import capture_logs
 from tests.examples import examples
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
-from moorage.common.link.pb import agent_pb2, peers_pb2, routes_pb2, ssh_pb2
+from moorage.common.link.pb import agent_pb2, peers_pb2, routes_pb2, routes_pb2_grpc, ssh_pb2
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager import Manager
 from moorage.sdk import Client
 
+__all__ = ["manager"]  # fixture
 METHODS = [
     method
     for module in (agent_pb2, peers_pb2, routes_pb2, ssh_pb2)
@@ -139,3 +141,14 @@ def test_no_message_is_a_fault_of_the_manager(migrated_database: str, tmp_path: 
 
 async def _count_tasks() -> int:
     return len(asyncio.all_tasks())
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", "x" * 301])
+async def test_a_name_that_cannot_be_stored_is_refused_at_once(manager: Manager, name: str) -> None:
+    """It would be stored with the presence of the manager, which would then count as gone."""
+    metadata = [("authorization", f"Bearer {TOKEN}")]
+    async with grpc.aio.insecure_channel(manager.link_address) as channel:
+        stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
+        for call in (stub.Watch, stub.WatchCredentials):
+            made = call(routes_pb2.WatchRequest(proxy_id=name), metadata=metadata)
+            assert await asyncio.wait_for(made.code(), 10) is grpc.StatusCode.INVALID_ARGUMENT

@@ -47,6 +47,7 @@ from moorage.manager.store.managers import DatabaseIdentity
 log = structlog.get_logger("moorage.rpc")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_MOST_OF_A_NAME = 300
 OPTIONS = [
     # Without this a second server would silently share the port.
     ("grpc.so_reuseport", 0),
@@ -160,7 +161,7 @@ class LinkServer(
         try:
             await self._send_tables(caller, self._feed.watch(request), context)
         finally:
-            self._presence.proxies[request.proxy_id] -= 1
+            self._presence.proxies -= Counter([request.proxy_id])  # names without a call are left out
 
     async def WatchCredentials(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         caller = await self._authenticate_proxy(request.proxy_id, context)
@@ -170,6 +171,8 @@ class LinkServer(
         caller = await self._authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(name):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        if not 0 < len(name) <= _MOST_OF_A_NAME or "\0" in name:  # it is stored with those of others
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no name of a proxy")
         return caller
 
     async def _send_tables(self, caller: Caller, tables: AsyncIterator[bytes], context: Any) -> None:
