@@ -5,6 +5,7 @@ the security policy and the browser's console complained about.
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -118,6 +119,26 @@ def revoke_key(console: Console, page: Page) -> None:
     expect(page.get_by_role("row").filter(has_text="spare")).to_have_count(0)
 
 
+def register_ssh_key(console: Console, page: Page) -> None:
+    """With what the shown command prints, on the machine that has the private key."""
+    file = console.pictures / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pc", "-f", str(file)], check=True)
+    console.go(page, "keys", "API keys")
+    page.get_by_role("button", name="Add a public key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Public key").fill(file.with_suffix(".pub").read_text())
+    line = dialog.locator(".command-line").inner_text().replace("~/.ssh/id_ed25519.pub", f"{file}.pub")
+    signed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    dialog.get_by_label("Signature").fill(signed)
+    console.check(page, "ssh-key")
+    confirm(page, "Add a public key")
+    row = page.get_by_role("row").filter(has_text="pc")
+    expect(row).to_be_visible()
+    row.get_by_role("button", name="Remove").click()
+    confirm(page, "Remove")
+    expect(page.get_by_role("row").filter(has_text="SHA256:")).to_have_count(0)
+
+
 def take_pictures(console: Console) -> None:
     """Every page, in both themes and widths, is looked at by axe; two of them by people, in docs/console."""
     pages = {
@@ -173,6 +194,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             answer = chat(console, page)
             roll_out(console, page)
             revoke_key(console, page)
+            register_ssh_key(console, page)
             take_pictures(console)
         except Exception:
             page.screenshot(path=pictures / "failed.png")

@@ -10,6 +10,7 @@ export type Agent = Schemas["AgentView"];
 export type Group = Schemas["GroupView"];
 export type Endpoint = Schemas["EndpointView"];
 export type Key = Schemas["KeyView"];
+export type SshKey = Schemas["SshKeyView"];
 export type User = Schemas["UserView"];
 export type Project = Schemas["ProjectView"];
 export type Quota = Schemas["QuotaView"];

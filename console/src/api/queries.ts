@@ -231,6 +231,19 @@ export const keysQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/keys", { params: { query } }))),
 });
 
+export const sshKeysQuery = queryOptions({
+  queryKey: ["ssh-keys"],
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/ssh-keys", { params: { query } }))),
+});
+
+// A new one for each form, and the same while it is open: it is what the user signs.
+export const sshChallengeQuery = queryOptions({
+  queryKey: ["ssh-key-challenge"],
+  queryFn: () => unwrap(api.GET("/v1/ssh-keys/challenge")),
+  enabled: (query) => query.state.data === undefined,
+  gcTime: 0,
+});
+
 export const quotasQuery = queryOptions({
   queryKey: ["quotas"],
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/quotas", { params: { query } }))),

@@ -11,6 +11,7 @@ import { Page, Section } from "@/parts/Page";
 import { Command, Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
+import { SshKeys } from "./SshKeys";
 
 type Spec = Schemas["KeySpec"];
 const SCOPES = ["sessions:read", "sessions:write", "models:use", "admin"] as const;
@@ -68,6 +69,7 @@ export function Keys() {
           )}
         </Loaded>
       </Section>
+      <SshKeys />
     </Page>
   );
 }
