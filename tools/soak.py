@@ -59,6 +59,7 @@ def round_parts(seed: int) -> list[Part]:
         "tests/model",
         "tests/unit",
         "tests/wire/test_api_fuzz.py",
+        "tests/wire/test_link_fuzz.py",
         "tests/conformance/planes/test_fuzz.py",
     ]
     simulated = {"MOORAGE_SEEDS": str(SEEDS_PER_ROUND), "MOORAGE_FIRST_SEED": str(seed * SEEDS_PER_ROUND)}
