@@ -291,8 +291,22 @@ MUTATIONS = (
     Mutation(
         "clients' requests go to the engines of a revoked agent",
         "manager/store/sql/model_routes.sql",
-        "AND p.name = k.agent_id AND p.revoked_at IS NULL)",
-        "AND p.name = k.agent_id)",
+        "AND a.name = k.agent_id AND a.revoked_at IS NULL",
+        "AND a.name = k.agent_id",
+        ("tests/store/test_revoked_agents.py",),
+    ),
+    Mutation(
+        "proxies do not learn which agents were revoked",
+        "manager/store/sql/revoked_agents.sql",
+        "kind = 'agent' AND revoked_at IS NOT NULL AND greatest",
+        "kind = 'agent' AND revoked_at IS NULL AND greatest",
+        ("tests/store/test_revoked_agents.py",),
+    ),
+    Mutation(
+        "routes do not tell by which certificate an agent joined",
+        "manager/serving/routes.py",
+        '                    peer_id=row["peer_id"],\n',
+        "",
         ("tests/store/test_revoked_agents.py",),
     ),
     Mutation(

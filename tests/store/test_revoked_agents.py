@@ -54,8 +54,31 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
     assert [app.partition("/")[2] for app in told.removed_apps] == ["web"]
     assert "chat" in told.removed_models or [model.targets for model in told.models] == [()]
     assert await served(store) in (([], []), ([], [0]))
-    await add_peer(store, "node-1")
+    again = await add_peer(store, "node-1")
     assert await served(store) == (["web"], [1]), "it has joined again"
+    table = await store.routes.table()
+    [target] = table.models[0].targets
+    assert {target.peer_id, *(app.peer_id for app in table.apps)} == {again}
+
+
+async def test_proxies_learn_which_agents_were_revoked(store: Store) -> None:
+    """What is open to them ends: nothing else tells it apart from a replica that finishes its work."""
+    peers = {name: await add_peer(store, name) for name in ("node-1", "node-2")}
+    await serve_on(store, FakeAgent(store))
+    before = await store.routes.table()
+    assert before.revoked_agents == ()
+    assert [target.peer_id for target in before.models[0].targets] == [peers["node-1"]]
+    assert [app.peer_id for app in before.apps] == [peers["node-1"]]
+    await store.peers.revoke("agent", "node-1", actor="ann")
+    assert (await store.routes.credentials()).revoked_agents == (peers["node-1"],)
+    await store.database.fetch("UPDATE link_peers SET certificate_until = now() - interval '2 days'")
+    assert (await store.routes.credentials()).revoked_agents == (peers["node-1"],), (
+        "a connection may be older"
+    )
+    await store.database.fetch(
+        "UPDATE link_peers SET revoked_at = now() - interval '2 days' WHERE name = 'node-1'"
+    )
+    assert (await store.routes.credentials()).revoked_agents == ()
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["joined", "by token"])
@@ -65,6 +88,8 @@ async def test_revoking_another_agent_changes_nothing(store: Store, known: bool)
         await add_peer(store, "node-1")
     await add_peer(store, "node-2")
     await serve_on(store, FakeAgent(store))
+    [target] = (await store.routes.table()).models[0].targets
+    assert bool(target.peer_id) is known
     await store.routes.changes()
     await store.peers.revoke("agent", "node-2", actor="ann")
     assert await served(store) == (["web"], [1])

@@ -235,6 +235,24 @@ async def test_forged_agents_are_refused(tmp_path: Path) -> None:
         await refused(found, "")
 
 
+async def test_revoked_agent_is_cut_off_and_refused(tmp_path: Path) -> None:
+    ca = authority()
+    async with site(tmp_path, connected=False) as found:
+        await found.listen(identity(ca, "proxy", "proxy-1", "p1"))
+        found.connector.revoked({"a0"})
+        port = await found.kernel(reverse)
+        found.dial(identity(ca, "agent", "node-1", "a1"))
+        reader, writer = await found.open(port)
+        writer.write(b"abc")
+        await writer.drain()
+        found.connector.revoked({"a0", "a1"})
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        await refused(found, "was revoked")
+        found.dial(identity(ca, "agent", "node-1", "a2"))
+        await found.open(port)  # it has joined again
+
+
 async def test_agent_connects_to_no_other_peer_than_a_proxy(tmp_path: Path) -> None:
     ca = authority()
     async with site(tmp_path, connected=False) as found:

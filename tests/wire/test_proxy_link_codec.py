@@ -31,6 +31,7 @@ TARGETS = st.builds(
     prefix=TEXT,
     adapters=st.lists(TEXT, max_size=3).map(tuple),
     canary=st.booleans(),
+    peer_id=TEXT,
 )
 FALLBACKS = st.builds(m.Fallback, model=TEXT, provider=st.none() | TARGETS)
 LIMITS = st.builds(
@@ -92,6 +93,8 @@ APP_ROUTES = st.builds(
     project=TEXT,
     idle_ends_at=INTEGERS,
     idle_criterion=TEXT,
+    unisolated=st.booleans(),
+    peer_id=TEXT,
 )
 ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=INTEGERS)
 TABLES = st.builds(
@@ -108,6 +111,8 @@ TABLES = st.builds(
     removed_access_tokens=st.lists(TEXT, max_size=3).map(tuple),
     projects=st.lists(PROJECTS, max_size=3).map(tuple),
     removed_projects=st.lists(TEXT, max_size=3).map(tuple),
+    revoked_agents=st.lists(TEXT, max_size=3).map(tuple),
+    removed_revoked_agents=st.lists(TEXT, max_size=3).map(tuple),
 )
 COUNTS = st.integers(0, 1 << 31)
 REPLICA_LOADS = st.builds(
@@ -187,6 +192,7 @@ def test_proxy_reply_round_trip(reply: p.ProxyReply) -> None:
         ROUTES,
         KEYS,
         PROJECTS,
+        APP_ROUTES,
         TABLES,
         MODEL_LOADS,
         LOADS,

@@ -216,6 +216,8 @@ class Proxy:
         except OSError as error:
             raise _cannot_listen("proxy.dialout_listen", host, port, error) from error
         self._connector.listener = listener
+        if (table := self._router.table) is not None:
+            listener.revoke(table.revoked_agents)
         reports = self._accounting.reports
         prober = ReachProber(
             lambda: self._router.table,

@@ -257,6 +257,16 @@ async def test_revoked_key_ends_it(plane: MakePlane) -> None:
         assert response.status == 401
 
 
+async def test_revoked_agent_ends_it(plane: MakePlane) -> None:
+    async with serving_one(plane, switching(echo)) as (served, started):
+        routes = table(replace(target("k", started.port), peer_id="a1"), generation=2)
+        served.update_table(routes)
+        client = await upgraded(served)
+        served.update_table(replace(routes, revoked_agents=("a1",)))
+        assert await client.ended() == Farewell.REPLICA_LOST.frame()
+        await until(lambda: not started.open and not served.in_flight)
+
+
 async def test_drain_waits_and_then_cuts(plane: MakePlane) -> None:
     async with serving_one(plane, switching(echo)) as (served, started):
         client = await upgraded(served)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -35,6 +37,7 @@ WORLDS = st.fixed_dictionaries(
         "keys": st.dictionaries(NAMES, st.integers(0, 2)),
         "apps": st.dictionaries(st.tuples(NAMES, NAMES), st.integers(1, 3)),
         "access_tokens": st.dictionaries(NAMES, st.integers(0, 2)),
+        "revoked_agents": st.dictionaries(NAMES, st.just(0)),
     }
 )
 
@@ -52,6 +55,7 @@ def table(world: dict[str, dict[str, int]]) -> RouteTable:
             for (session, app), port in world["apps"].items()
         ),
         tuple(AccessTokenGrant(name, SessionId("s"), "a", at) for name, at in world["access_tokens"].items()),
+        revoked_agents=tuple(world["revoked_agents"]),
     )
 
 
@@ -61,7 +65,8 @@ def received(message: bytes) -> RouteTable:
 
 def contents(indexed: IndexedTable) -> list[frozenset[object]]:
     whole = indexed.whole()
-    return [frozenset(part) for part in (whole.models, whole.keys, whole.apps, whole.access_tokens)]
+    parts = whole.models, whole.keys, whole.apps, whole.access_tokens, whole.revoked_agents
+    return [frozenset(part) for part in parts]
 
 
 @examples(60)
@@ -89,7 +94,7 @@ def test_told_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]
     parts, last = RouteParts(), RouteTable(0, (), ())
     held = IndexedTable(received(parts.message(1)))
     for generation, world in enumerate(worlds, 2):
-        now = table(world | {"keys": {}, "access_tokens": {}})
+        now = table(world | {"keys": {}, "access_tokens": {}, "revoked_agents": {}})
         told = RouteTable(
             0,
             tuple(set(now.models) - set(last.models)),
@@ -123,6 +128,47 @@ def test_credentials_apart_make_the_same_table() -> None:
     newest_table(held, credentials_change(held, changed))
     assert [key.sha256 for key in held.whole().keys] == ["c"]
     assert held.limits_of_project("p") is None
+
+
+def test_nothing_is_routed_to_a_revoked_agent_in_whatever_order_the_news_arrive() -> None:
+    def at(peer_id: str) -> Target:
+        return Target(
+            SessionId("s"), KernelId(peer_id), "h", 1, "key", "vllm", peer_id=peer_id, adapters=("m:a",)
+        )
+
+    models = (
+        ModelRoute("m", 1, (at("lost"), at("kept")), adapters=("m:a",)),
+        ModelRoute("n", 1, (at("lost"),)),
+    )
+    apps = tuple(
+        AppRoute(SessionId(peer_id), "web", "http", False, "h", 2, "", peer_id=peer_id)
+        for peer_id in ("lost", "kept")
+    )
+    news = [
+        RouteTable(1, models, (), apps, base=1),
+        RouteTable(1, (), (), base=1, revoked_agents=("lost",)),
+        RouteTable(1, (models[0],), (), apps[:1], base=1),
+    ]
+    for order in permutations(news):
+        held = IndexedTable(RouteTable(1, (), ()))
+        for change in order:
+            held.change(change)
+        assert {route.name: [t.kernel_id for t in route.targets] for route in held.models.values()} == {
+            "m": ["kept"],
+            "n": [],
+        }
+        assert held.kernels.keys() == {"kept"}
+        assert held.adapters.keys() == {"m:a"}
+        assert [target.kernel_id for target in held.adapters["m:a"].targets] == ["kept"]
+        assert held.apps.keys() == {("kept", "web")}
+
+
+def test_revoked_agents_come_and_go_with_the_credentials() -> None:
+    held = IndexedTable(RouteTable(1, (), (), revoked_agents=("a", "b")))
+    newest_table(held, credentials_change(held, RouteTable(2, (), (), revoked_agents=("b", "c"))))
+    assert held.revoked_agents == {"b", "c"}
+    newest_table(held, with_credentials(RouteTable(3, (), ()), held.whole()))
+    assert held.revoked_agents == {"b", "c"}
 
 
 def test_changes_to_another_table_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -226,6 +227,47 @@ def test_what_a_key_may_not_see_looks_as_what_does_not_exist() -> None:
     assert isinstance(absent, ErrorResponse)
     assert (foreign.status, foreign.code) == (absent.status, absent.code) == (404, "app_not_found")
     assert foreign.message.replace(ID, OTHER) == absent.message
+
+
+ANN = KeyGrant(sha("anns"), 0, "ann", "p")
+
+
+@pytest.mark.parametrize(
+    ("key", "granted"),
+    [
+        ("anns", ANN),
+        ("anns", replace(ANN, warned_until=1)),
+        ("lead", KeyGrant(sha("lead"), 0, "lead", "p", project_admin=True)),
+    ],
+)
+def test_open_connections_outlast_changes_that_take_nothing(key: str, granted: KeyGrant) -> None:
+    grant = admit(credentials_for(header=key), TABLE, NOW)
+    assert isinstance(grant, AppGrant)
+    assert is_still_granted(grant, IndexedTable(RouteTable(8, (), (granted,), TABLE.whole().apps)))
+
+
+@pytest.mark.parametrize(
+    ("key", "granted"),
+    [
+        ("anns", replace(ANN, user="")),
+        ("lead", KeyGrant(sha("lead"), 0, "lead", "p")),
+        ("root", KeyGrant(sha("root"), 0, "root", "p", project_admin=False)),
+    ],
+    ids=["viewer", "member", "no administrator"],
+)
+def test_open_connections_end_with_the_role_that_opened_them(key: str, granted: KeyGrant) -> None:
+    grant = admit(credentials_for(header=key), TABLE, NOW)
+    assert isinstance(grant, AppGrant)
+    assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (granted,), TABLE.whole().apps)))
+
+
+def test_open_connections_end_with_their_agent() -> None:
+    for credentials in (credentials_for(query="good"), credentials_for(header="root")):
+        grant = admit(credentials, TABLE, NOW)
+        assert isinstance(grant, AppGrant)
+        there = replace(grant, route=route(peer_id="a1"))
+        assert is_still_granted(there, IndexedTable(replace(TABLE.whole(), revoked_agents=("a2",))))
+        assert not is_still_granted(there, IndexedTable(replace(TABLE.whole(), revoked_agents=("a2", "a1"))))
 
 
 def grant(source: str = "cookie", **changes: object) -> AppGrant:

@@ -243,6 +243,7 @@ class Target:
 
     ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is no replica, but an
     outside provider, which has a certificate for ``host``, and ``prefix`` in its paths in place of /v1.
+    ``peer_id``: by which its agent joined, "" without a certificate.
     """
 
     session_id: SessionId
@@ -257,6 +258,7 @@ class Target:
     prefix: str = ""
     adapters: tuple[str, ...] = ()  # models that it serves as adapters of its own
     canary: bool = False  # of a revision that gets a share of the requests
+    peer_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +362,8 @@ class ProjectGrant:
 @dataclass(frozen=True, slots=True)
 class AppRoute:
     """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none.
-    ``unisolated``: its programs run as the user of the agent, so that only administrators open it."""
+    ``unisolated``: its programs run as the user of the agent, so that only administrators open it.
+    ``peer_id``: as of a target."""
 
     session_id: SessionId
     app: str
@@ -374,6 +377,7 @@ class AppRoute:
     idle_ends_at: int = 0  # unix seconds: when the session ends as unused; 0: it is not warned
     idle_criterion: str = ""
     unisolated: bool = False
+    peer_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +396,8 @@ class RouteTable:
 
     With ``base``, it has only what was added or changed since the table of that generation, and what was
     removed: names of models, digests of keys and access tokens, and apps as ``session id/app``.
+
+    ``revoked_agents``: their peer ids. They belong to the credentials: what is open to these agents ends.
     """
 
     generation: int
@@ -406,3 +412,5 @@ class RouteTable:
     removed_access_tokens: tuple[str, ...] = ()
     projects: tuple[ProjectGrant, ...] = ()
     removed_projects: tuple[str, ...] = ()
+    revoked_agents: tuple[str, ...] = ()
+    removed_revoked_agents: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ log = structlog.get_logger("moorage.feed")
 
 class RouteFeed:
     """``routes``: models and service ports, for proxies that get their credentials apart. ``credentials``:
-    keys, access tokens and the limits of projects."""
+    keys, access tokens, the limits of projects and revoked agents."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._changed = asyncio.Condition()
@@ -44,6 +44,7 @@ class RouteFeed:
         )
         store.notifier.on(Topic.ROUTES, self.routes.loop.nudge)
         store.notifier.on(Topic.KEYS, self.credentials.loop.nudge)
+        store.notifier.on(Topic.PEERS, self.credentials.loop.nudge)
         self.loops = (self.routes.loop, self.credentials.loop)
 
     def set_database(self, available: bool) -> None:

@@ -25,6 +25,7 @@ _IDENTITY: dict[str, Callable[[Any], str]] = {
     "apps": lambda app: f"{app.session_id}/{app.app}",
     "access_tokens": attrgetter("sha256"),
     "projects": attrgetter("name"),
+    "revoked_agents": str,
 }
 
 

@@ -51,6 +51,7 @@ def model_routes(
                     accepts_priority=reads_priority(row["engine"], row["args"] or ()),
                     adapters=adapters_in(row["args"] or ()),
                     canary=row["is_canary"],
+                    peer_id=row["peer_id"],
                 )
             )
     return tuple(
@@ -153,5 +154,6 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             row["idle_ends_at"],
             row["idle_criterion"],
             kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT,
+            row["peer_id"],
         )
     return tuple(routes.values())

@@ -82,9 +82,11 @@ class RouteStore:
         )
 
     async def credentials(self) -> RouteTable:
-        """Keys, access tokens and the limits of projects, all of them."""
+        """Keys, access tokens, the limits of projects and revoked agents, all of them."""
         keys, projects = await self._keys.grants(), await self._keys.project_grants()
-        return RouteTable(0, (), keys, (), await self._access_tokens(), projects=projects)
+        revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_agents"]))
+        tokens = await self._access_tokens()
+        return RouteTable(0, (), keys, (), tokens, projects=projects, revoked_agents=revoked)
 
     async def table(self) -> RouteTable:
         """The whole table with generation 0."""

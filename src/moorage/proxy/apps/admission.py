@@ -82,9 +82,11 @@ def admit(
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     """Return whether an open connection may continue under ``table``.
 
-    Revoking its credential closes it, and so does a change of what its key may do; so does the end of the
-    session if the credential is an access token. Later expiry does not.
+    Revoking its credential closes it, as do a change of what its key may do and the revocation of the agent;
+    so does the end of the session if the credential is an access token. Later expiry does not.
     """
+    if grant.route.peer_id in table.revoked_agents:
+        return False
     if grant.sha256 in table.access_tokens:
         return True
     key = table.find_key(grant.sha256, 0)

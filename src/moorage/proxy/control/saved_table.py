@@ -98,7 +98,10 @@ class SavedTable:
             "access_tokens": table.access_tokens,
             "projects": table.projects,
         }
-        rest = {name: [dataclasses.asdict(one) for one in part] for name, part in parts.items()}
+        rest: dict[str, Any] = {
+            name: [dataclasses.asdict(one) for one in part] for name, part in parts.items()
+        }
+        rest["revoked_agents"] = table.revoked_agents
         models = ", ".join(text for _, text in self._encoded.values())
         head = f'{{"format": {_FORMAT}, "generation": {table.generation}, "models": [{models}], '
         return head + json.dumps(rest)[1:]
@@ -121,6 +124,7 @@ def _decode(document: dict[str, Any]) -> RouteTable:
             ProjectGrant(project["name"], _limits(project) or RequestLimits())
             for project in document.get("projects", ())
         ),
+        revoked_agents=tuple(map(str, document.get("revoked_agents", ()))),
     )
 
 

@@ -115,6 +115,13 @@ class BodyRequired:
             *(self.response_id, self.is_anthropic, self.upgrades, self.model, self.session),
         )
 
+    def with_key(self, key: KeyGrant) -> BodyRequired:
+        """The same by what the key may do now."""
+        return BodyRequired(
+            *(self.path, key, self.project, self.wants_progress, self.content_type, self.method),
+            *(self.response_id, self.is_anthropic, self.upgrades, self.model, self.session),
+        )
+
     @property
     def reads_answer(self) -> bool:
         """The proxy reads what the replica answers, which must not compress it."""
@@ -361,6 +368,15 @@ def may_ask(caller: Caller, route: ModelRoute) -> bool:
     else:
         project = key.project
     return route.project in ("", project) or "*" in route.shared_with or project in route.shared_with
+
+
+def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
+    """Whether a request that was admitted may go on. ``model``: which it asks, "" if that is not known."""
+    key, project = head.key, head.project
+    if project and key is not None and not key.admin and key.project != project:
+        return False
+    route = table.model(model) if model else None
+    return route is None or may_ask(Caller(key, project), route)
 
 
 def _visible(table: IndexedTable, caller: Caller) -> Iterator[str]:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
-from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body
+from moorage.proxy.core.admission import BodyRequired, LocalResponse, large_body, may_go_on
 from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
 from moorage.proxy.core.commands import READ_BODY, Break, Command, Hold, Send, Start
@@ -39,6 +39,7 @@ from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.retry import BUSY, DEATHS, Failure, is_error_event, should_retry, tells_of_death
+from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.stored_response import StoredResponse
 
 PROGRESS_S = 5.0
@@ -101,6 +102,22 @@ class RequestFlow:
         """What tells the callers apart; "" if no key is required."""
         key = self.identity
         return "" if key is None else key.sha256
+
+    def may_go_on(self, table: IndexedTable, unix_now: float) -> bool:
+        """Whether the request is admitted by new credentials, too."""
+        admitted = self.admitted
+        if admitted is None or admitted.key is None:
+            return True
+        key = table.find_key(admitted.key.sha256, unix_now)
+        if key is None:
+            return False
+        if key is not admitted.key:
+            admitted = self.admitted = admitted.with_key(key)
+        return may_go_on(admitted, self._asked, table)
+
+    def is_at_revoked(self, table: IndexedTable) -> bool:
+        """Whether the agent of the replica that has the request was revoked."""
+        return self.target is not None and self.target.peer_id in table.revoked_agents
 
     # Until the request is complete
 
@@ -362,7 +379,8 @@ class RequestFlow:
         return Break(None if tail is None else stream_end.closing_event(tail, failure, self.is_anthropic))
 
     def key_revoked(self, tail: bytes | None, now: float) -> Break:
-        """The key was revoked in the middle of the response. Close the connection to the replica.
+        """The key was revoked, or has lost its rights, in the middle of the response. Close the connection to
+        the replica.
 
         ``tail``: as for ``upstream_lost``."""
         self._end(self._status, now)

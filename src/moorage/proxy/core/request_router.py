@@ -42,10 +42,11 @@ K = TypeVar("K", bound=str)
 class RequestRouter:
     """Owns the route table, the in-flight counts, the ejections, the waiting requests and the metrics.
 
-    Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the keys: until
-    then, decisions about heads hold. ``last_request``: when a model was asked last, in monotonic seconds.
-    ``table_wait_s``: how long a request waits for routes that may be on their way. Times named ``now`` are
-    monotonic seconds, times named ``unix_now`` are seconds since the epoch.
+    Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the keys, and
+    when an agent is revoked: until then, decisions about heads hold, and requests may go on.
+    ``last_request``: when a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request
+    waits for routes that may be on their way. Times named ``now`` are monotonic seconds, times named
+    ``unix_now`` are seconds since the epoch.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class RequestRouter:
             for name in gone:
                 self.last_request.pop(name, None)
             self.table = table
-            if not new.base or new.keys or new.removed_keys:
+            if not new.base or new.keys or new.removed_keys or new.revoked_agents:
                 self.credentials_revision += 1
             self._ejections.keep_only(table.kernels)
             self.answering.keep_only(table.kernels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from moorage.common.link.messages import (
@@ -13,6 +13,7 @@ from moorage.common.link.messages import (
     ProjectGrant,
     RequestLimits,
     RouteTable,
+    Target,
 )
 from moorage.common.model.ids import KernelId
 
@@ -39,11 +40,15 @@ class AdapterRoute(ModelRoute):
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and app, and
     project. ``kernels``: their models. ``adapters``: models that follow from those of the table. ``version``:
-    another object after each change, also of one within a generation."""
+    another object after each change, also of one within a generation.
+
+    ``revoked_agents``: peer ids. Whatever routes say, what is at these agents is left out: routes and
+    credentials arrive apart from each other.
+    """
 
     __slots__ = (
         "_keys", "_projects", "access_tokens", "adapters", "apps", "draining", "generation", "kernels",
-        "models", "version",
+        "models", "revoked_agents", "version",
     )  # fmt: skip
 
     def __init__(self, source: RouteTable) -> None:
@@ -55,39 +60,55 @@ class IndexedTable:
         self.apps: dict[tuple[str, str], AppRoute] = {}
         self.access_tokens: dict[str, AccessTokenGrant] = {}
         self._projects: dict[str, ProjectGrant] = {}
+        self.revoked_agents: set[str] = set()
         self.change(source)
 
     def change(self, changes: RouteTable) -> None:
         """Become the generation of ``changes``, at the cost of what they name."""
         self.generation, self.version = changes.generation, object()
-        for name in (*changes.removed_models, *(route.name for route in changes.models)):
-            if (before := self.models.get(name)) is not None:
-                for target in before.targets:
-                    self.kernels.pop(target.kernel_id, None)
-                self.draining.difference_update(target.kernel_id for target in before.targets)
-                for adapter in before.adapters:
-                    self.adapters.pop(adapter, None)
-        for name in changes.removed_models:
-            self.models.pop(name, None)
-        for route in changes.models:
-            self.models[route.name] = route
-            for name in route.adapters:
-                self.adapters[name] = _adapter(route, name)
-            self.kernels |= {target.kernel_id: route.name for target in route.targets}
-            self.draining.update(target.kernel_id for target in route.targets if target.draining)
+        self.revoked_agents.difference_update(changes.removed_revoked_agents)
+        self.revoked_agents.update(changes.revoked_agents)
+        if changes.revoked_agents:
+            self._change_models(
+                (), [r for r in self.models.values() if any(map(self._is_revoked, r.targets))]
+            )
+            self.apps = {name: app for name, app in self.apps.items() if not self._is_revoked(app)}
+        self._change_models(changes.removed_models, changes.models)
         for sha256 in changes.removed_keys:
             self._keys.pop(sha256, None)
         self._keys |= {grant.sha256: grant for grant in changes.keys}
         for named in changes.removed_apps:
             session_id, _, app = named.partition("/")
             self.apps.pop((session_id, app), None)
-        self.apps |= {(app.session_id, app.app): app for app in changes.apps}
+        self.apps |= {(app.session_id, app.app): app for app in changes.apps if not self._is_revoked(app)}
         for sha256 in changes.removed_access_tokens:
             self.access_tokens.pop(sha256, None)
         self.access_tokens |= {grant.sha256: grant for grant in changes.access_tokens}
         for name in changes.removed_projects:
             self._projects.pop(name, None)
         self._projects |= {grant.name: grant for grant in changes.projects}
+
+    def _change_models(self, removed: Sequence[str], changed: Sequence[ModelRoute]) -> None:
+        for name in (*removed, *(route.name for route in changed)):
+            if (before := self.models.get(name)) is not None:
+                for target in before.targets:
+                    self.kernels.pop(target.kernel_id, None)
+                self.draining.difference_update(target.kernel_id for target in before.targets)
+                for adapter in before.adapters:
+                    self.adapters.pop(adapter, None)
+        for name in removed:
+            self.models.pop(name, None)
+        for route in changed:
+            if self.revoked_agents and any(map(self._is_revoked, route.targets)):
+                route = replace(route, targets=tuple(t for t in route.targets if not self._is_revoked(t)))
+            self.models[route.name] = route
+            for name in route.adapters:
+                self.adapters[name] = _adapter(route, name)
+            self.kernels |= {target.kernel_id: route.name for target in route.targets}
+            self.draining.update(target.kernel_id for target in route.targets if target.draining)
+
+    def _is_revoked(self, there: Target | AppRoute) -> bool:
+        return there.peer_id in self.revoked_agents
 
     def whole(self) -> RouteTable:
         """The whole table as it is now."""
@@ -98,6 +119,7 @@ class IndexedTable:
             tuple(self.apps.values()),
             tuple(self.access_tokens.values()),
             projects=tuple(self._projects.values()),
+            revoked_agents=tuple(self.revoked_agents),
         )
 
     def model(self, name: str) -> ModelRoute | None:
@@ -150,6 +172,7 @@ def with_credentials(routes: RouteTable, credentials: RouteTable) -> RouteTable:
         keys=credentials.keys,
         access_tokens=credentials.access_tokens,
         projects=credentials.projects,
+        revoked_agents=credentials.revoked_agents,
     )
 
 
@@ -168,6 +191,7 @@ def credentials_change(held: IndexedTable, credentials: RouteTable) -> RouteTabl
             (t.sha256 for t in before.access_tokens), {t.sha256 for t in credentials.access_tokens}
         ),
         removed_projects=_gone((p.name for p in before.projects), {p.name for p in credentials.projects}),
+        removed_revoked_agents=_gone(before.revoked_agents, set(credentials.revoked_agents)),
     )
 
 

@@ -51,7 +51,7 @@ def _error(failure: Failure, anthropic: bool) -> bytes:
     if failure is Failure.IDLE_TIMEOUT:
         message, code = "The replica stopped sending data in the middle of the response.", "upstream_timeout"
     elif failure is Failure.KEY_REVOKED:
-        message = "The API key was revoked."
+        message = "The API key was revoked, or may not ask the model any more."
         if anthropic:
             return anthropic_json(message, "authentication_error")
         return error_json(message, INVALID, "invalid_api_key")

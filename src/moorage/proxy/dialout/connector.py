@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import aiohttp
@@ -38,6 +38,11 @@ class Connector:
                 "its agent only dials out, and proxy.dialout_listen is not set at this proxy"
             )
         return await self.listener.open(factory, host, port)
+
+    def revoked(self, agents: Collection[str]) -> None:
+        """These agents, by their peer ids, were revoked: what they have dialed ends, and is refused."""
+        if self.listener is not None:
+            self.listener.revoke(agents)
 
     async def open_streams(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """As ``asyncio.open_connection``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -70,6 +70,8 @@ class DialOutListener:
         self._probes: dict[Connection, Probe] = {}
         self._arrived: dict[str, asyncio.Event] = {}  # by host: somebody waits for it
         self._anonymous: dict[Connection, int] = {}  # without a hello, with their ticks
+        self._peer_ids: dict[Connection, str] = {}  # by which their agents joined
+        self._revoked: Collection[str] = ()
         self._identity: Identity | None = None
         self._context: ssl.SSLContext | None = None
         self._server: asyncio.Server | None = None
@@ -131,6 +133,9 @@ class DialOutListener:
             if kind != "agent" or agent != hello.get("agent"):
                 self._refuse(connection, f"this certificate is for {kind} {agent!r}")
                 return
+            if peer_id in self._revoked:
+                self._refuse(connection, f"agent {agent!r} was revoked: join again")
+                return
         elif not agent or not self._knows_token(hello):
             self._refuse(connection, "wrong link token: use the manager's (common.link_token)")
             return
@@ -140,7 +145,7 @@ class DialOutListener:
             self._anonymous[connection] = 0
             connection.say_hello({"version": 1, "worker": self._worker, "spare": True})
             return
-        connection.peer = dial_out_host(agent, peer_id)
+        connection.peer, self._peer_ids[connection] = dial_out_host(agent, peer_id), peer_id
         self._agents.setdefault(connection.peer, []).append(connection)
         source = connection.transport.get_extra_info("peername")[0]
         if (probe := probe_of(agent, hello, source)) is not None:
@@ -149,6 +154,13 @@ class DialOutListener:
         if (waiting := self._arrived.pop(connection.peer, None)) is not None:
             waiting.set()
         log.info("an agent has dialed out", agent=agent)
+
+    def revoke(self, agents: Collection[str]) -> None:
+        """End what these agents, by their peer ids, have dialed, and refuse it from now on. It replaces those
+        of before."""
+        self._revoked = agents
+        for connection in [one for one, peer_id in self._peer_ids.items() if peer_id in agents]:
+            connection.end("the agent was revoked")
 
     def _knows_token(self, hello: Mapping[str, Any]) -> bool:
         given, token = str(hello.get("token", "")), self._dialer.token
@@ -164,6 +176,7 @@ class DialOutListener:
     def _on_lost(self, connection: Connection, why: str) -> None:
         self._anonymous.pop(connection, None)
         self._probes.pop(connection, None)
+        self._peer_ids.pop(connection, None)
         connections = self._agents.get(connection.peer, [])
         if connection in connections:
             connections.remove(connection)

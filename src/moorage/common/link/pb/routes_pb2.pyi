@@ -31,7 +31,7 @@ class RequestLimits(_message.Message):
     def __init__(self, requests_per_minute: _Optional[int] = ..., tokens_per_minute: _Optional[int] = ..., concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix", "adapters", "canary")
+    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix", "adapters", "canary", "peer_id")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Target(_message.Message):
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     CANARY_FIELD_NUMBER: _ClassVar[int]
+    PEER_ID_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     kernel_id: str
     host: str
@@ -56,7 +57,8 @@ class Target(_message.Message):
     prefix: str
     adapters: _containers.RepeatedScalarFieldContainer[str]
     canary: bool
-    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., canary: _Optional[bool] = ...) -> None: ...
+    peer_id: str
+    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., canary: _Optional[bool] = ..., peer_id: _Optional[str] = ...) -> None: ...
 
 class Fallback(_message.Message):
     __slots__ = ("model", "provider")
@@ -159,7 +161,7 @@ class ProjectGrant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ...) -> None: ...
 
 class AppRoute(_message.Message):
-    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project", "idle_ends_at", "idle_criterion", "unisolated")
+    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project", "idle_ends_at", "idle_criterion", "unisolated", "peer_id")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +174,7 @@ class AppRoute(_message.Message):
     IDLE_ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     IDLE_CRITERION_FIELD_NUMBER: _ClassVar[int]
     UNISOLATED_FIELD_NUMBER: _ClassVar[int]
+    PEER_ID_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     app: str
     protocol: str
@@ -184,7 +187,8 @@ class AppRoute(_message.Message):
     idle_ends_at: int
     idle_criterion: str
     unisolated: bool
-    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., idle_ends_at: _Optional[int] = ..., idle_criterion: _Optional[str] = ..., unisolated: _Optional[bool] = ...) -> None: ...
+    peer_id: str
+    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., idle_ends_at: _Optional[int] = ..., idle_criterion: _Optional[str] = ..., unisolated: _Optional[bool] = ..., peer_id: _Optional[str] = ...) -> None: ...
 
 class AccessTokenGrant(_message.Message):
     __slots__ = ("sha256", "session_id", "app", "expires_at")
@@ -199,7 +203,7 @@ class AccessTokenGrant(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., session_id: _Optional[str] = ..., app: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class RouteTable(_message.Message):
-    __slots__ = ("generation", "models", "keys", "apps", "access_tokens", "unchanged", "base", "removed_models", "removed_keys", "removed_apps", "removed_access_tokens", "projects", "removed_projects")
+    __slots__ = ("generation", "models", "keys", "apps", "access_tokens", "unchanged", "base", "removed_models", "removed_keys", "removed_apps", "removed_access_tokens", "projects", "removed_projects", "revoked_agents", "removed_revoked_agents")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +217,8 @@ class RouteTable(_message.Message):
     REMOVED_ACCESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROJECTS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_PROJECTS_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_AGENTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_REVOKED_AGENTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     models: _containers.RepeatedCompositeFieldContainer[ModelRoute]
     keys: _containers.RepeatedCompositeFieldContainer[KeyGrant]
@@ -226,7 +232,9 @@ class RouteTable(_message.Message):
     removed_access_tokens: _containers.RepeatedScalarFieldContainer[str]
     projects: _containers.RepeatedCompositeFieldContainer[ProjectGrant]
     removed_projects: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ..., base: _Optional[int] = ..., removed_models: _Optional[_Iterable[str]] = ..., removed_keys: _Optional[_Iterable[str]] = ..., removed_apps: _Optional[_Iterable[str]] = ..., removed_access_tokens: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[_Union[ProjectGrant, _Mapping]]] = ..., removed_projects: _Optional[_Iterable[str]] = ...) -> None: ...
+    revoked_agents: _containers.RepeatedScalarFieldContainer[str]
+    removed_revoked_agents: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ..., base: _Optional[int] = ..., removed_models: _Optional[_Iterable[str]] = ..., removed_keys: _Optional[_Iterable[str]] = ..., removed_apps: _Optional[_Iterable[str]] = ..., removed_access_tokens: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[_Union[ProjectGrant, _Mapping]]] = ..., removed_projects: _Optional[_Iterable[str]] = ..., revoked_agents: _Optional[_Iterable[str]] = ..., removed_revoked_agents: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
     __slots__ = ("session_id", "in_flight", "failing_s", "answers")

@@ -13,7 +13,7 @@ WITH
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
        r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.ready_at, r.max_model_len,
-       r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary, r.suspended_until
+       r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary, r.peer_id, r.suspended_until
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
            e.replicas > 0 OR coalesce(as_integer(e.serving -> 'autoscale' -> 'min') = 0, false) AS holds, x.is_starting, y.expected_s, z.ready_at,
@@ -48,14 +48,15 @@ FROM names n LEFT JOIN LATERAL (
     LEFT JOIN LATERAL (
         SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
                s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args, l.max_model_len,
-               coalesce(e.canary_of IS NOT NULL AND s.endpoint_revision = e.target_revision, false) AS is_canary
+               coalesce(e.canary_of IS NOT NULL AND s.endpoint_revision = e.target_revision, false) AS is_canary,
+               coalesce(a.id::text, '') AS peer_id
         FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
         LEFT JOIN engine_loads l ON l.kernel_id = k.id
+        LEFT JOIN link_peers a ON a.kind = 'agent' AND a.name = k.agent_id AND a.revoked_at IS NULL
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1'
           -- Whoever has a revoked agent would read what clients ask.
-          AND (EXISTS (SELECT FROM link_peers p WHERE p.kind = 'agent' AND p.name = k.agent_id AND p.revoked_at IS NULL)
-               OR NOT EXISTS (SELECT FROM link_peers p WHERE p.kind = 'agent' AND p.name = k.agent_id))
+          AND (a.id IS NOT NULL OR NOT EXISTS (SELECT FROM link_peers r WHERE r.kind = 'agent' AND r.name = k.agent_id))
           -- The proxies tell of requests at those that they know: one that drains stops when it has none.
           AND (k.unhealthy_since IS NULL OR s.draining_since IS NOT NULL
                -- The last ones stay: they may answer others than the probe. One that cannot be reached cannot.
@@ -66,11 +67,11 @@ FROM names n LEFT JOIN LATERAL (
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
-           l.max_model_len, false, s.project, '{}', 1, false, true, NULL::interval, NULL::timestamptz, 0, NULL, NULL, NULL, NULL, NULL
+           l.max_model_len, false, coalesce(a.id::text, ''), s.project, '{}', 1, false, true, NULL::interval, NULL::timestamptz, 0, NULL, NULL, NULL, NULL, NULL
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
+    LEFT JOIN link_peers a ON a.kind = 'agent' AND a.revoked_at IS NULL AND a.name = k.agent_id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
       AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1'
-      AND (EXISTS (SELECT FROM link_peers p WHERE p.revoked_at IS NULL AND p.kind = 'agent' AND p.name = k.agent_id)
-               OR NOT EXISTS (SELECT FROM link_peers p WHERE p.kind = 'agent' AND p.name = k.agent_id))) r ON true
+      AND (a.id IS NOT NULL OR NOT EXISTS (SELECT FROM link_peers r WHERE r.name = k.agent_id AND r.kind = 'agent'))) r ON true
 ORDER BY 3, 1, 5

@@ -83,12 +83,18 @@ class ClientConnection:
         self._exchange.leave()
         self._transport.abort()
 
-    def check_key(self, table: IndexedTable, unix_now: float) -> None:
-        """End the request that is being served if its key was revoked."""
+    def credentials_changed(self, table: IndexedTable, unix_now: float) -> None:
+        """End the request that is being served if its key has lost its rights, or its replica's agent was
+        revoked."""
         flow = self._exchange.flow
-        if self._mode not in (_RESPONSE, _READING) or flow is None or (key := flow.identity) is None:
+        if flow is None or self._mode not in (_BODY, _READING, _RESPONSE):
             return
-        if table.find_key(key.sha256, unix_now) is None:
+        if flow.may_go_on(table, unix_now):
+            if flow.is_at_revoked(table):
+                self._exchange.lose_agent()
+        elif self._mode == _BODY:
+            self._refuse(error_response.invalid_key(given=True))
+        else:
             self._exchange.revoke()
 
     def late(self) -> None:

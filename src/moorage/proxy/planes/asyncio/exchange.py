@@ -101,7 +101,7 @@ class Exchange:
             upstream.close()
 
     def revoke(self) -> None:
-        """The key of the request was revoked: end it, and the replica's work for it."""
+        """The key of the request has lost its rights: end it, and the replica's work for it."""
         flow, now = self.flow, self._plane.monotonic()
         assert flow is not None
         self._drop_replica()
@@ -109,6 +109,12 @@ class Exchange:
             self._break(flow.key_revoked(self._tail if self._takes_event else None, now))
         else:
             self.do(flow.refuse(invalid_key(given=True), now))
+
+    def lose_agent(self) -> None:
+        """The agent of the replica was revoked: as if the replica were gone."""
+        self._drop_replica()
+        failure = Failure.INTERRUPTED if self._is_started else Failure.CONNECT
+        self.response_failed(failure, "its agent was revoked")
 
     def pause(self) -> None:
         """The client reads slowly."""

@@ -50,7 +50,8 @@ class AsyncioPlane:
         self.router, self.clock, self.timeouts = router, clock, timeouts
         self.monotonic = clock.monotonic
         self.max_body = settings.max_body_bytes
-        self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), connector)
+        self._connector = connector or Connector()
+        self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), self._connector)
         self.heads = KnownHeads()
         self.turns = Turns()
         self.clients: set[ClientConnection] = set()
@@ -59,7 +60,7 @@ class AsyncioPlane:
         )
         self._settings, self._tls = settings, tls
         self._credentials = 0  # revision of those by which all running requests are admitted
-        self._apps = SimplePlane(router, settings, clock, timeouts, tls, connector)
+        self._apps = SimplePlane(router, settings, clock, timeouts, tls, self._connector)
         router.on_table = self._table_changed
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -174,7 +175,8 @@ class AsyncioPlane:
         if self._credentials != self.router.credentials_revision:
             self._credentials, unix_now = self.router.credentials_revision, self.clock.now().timestamp()
             for client in list(self.clients):
-                client.check_key(table, unix_now)
+                client.credentials_changed(table, unix_now)
+            self._connector.revoked(table.revoked_agents)
         resume_held(self.router, self.clock.monotonic())
 
 

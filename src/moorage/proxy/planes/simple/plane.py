@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from functools import partial
 
 import structlog
 from aiohttp import web
@@ -30,10 +31,12 @@ from moorage.proxy.core.commands import Break, Command, Hold, ReadBody, Send, St
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.core.websocket import Farewell
 from moorage.proxy.dialout.connector import Connector
+from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.log_subject import FlowSubject
 from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
@@ -45,6 +48,20 @@ log = structlog.get_logger("moorage.proxy")
 _SERVER = "moorage"
 _MAX_URL = 16_384
 _MAX_HEADER = 32_768
+_REVOKED = "its agent was revoked"
+
+
+class _Admission:
+    """What ends a request that may not go on. ``loses_agent``: the agent of its replica was revoked, not its
+    key."""
+
+    def __init__(self) -> None:
+        self.scope, self.loses_agent, self._has_ended = asyncio.timeout(None), False, False
+
+    def end(self, *, loses_agent: bool = False) -> None:
+        if not self._has_ended:
+            self._has_ended, self.loses_agent = True, loses_agent
+            self.scope.reschedule(0)
 
 
 class SimplePlane:
@@ -60,6 +77,7 @@ class SimplePlane:
         connector: Connector | None = None,
     ) -> None:
         self._router, self._settings, self._clock = router, settings, clock
+        self._connector = connector or Connector()
         self._limits = limits = Limits(
             head_s=timeouts.head_s,
             idle_s=timeouts.idle_s,
@@ -72,13 +90,13 @@ class SimplePlane:
         )
         self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
         self._guard: HeadGuard | None = None
-        self._upstream = UpstreamClient(settings, timeouts, connector)
+        self._upstream = UpstreamClient(settings, timeouts, self._connector)
         self._table_watch = TableWatch(clock, timeouts.table_update_s)
-        self._apps = AppHandler(router, settings, clock, self._table_watch, limits, connector)
+        self._apps = AppHandler(router, settings, clock, self._table_watch, limits, self._connector)
         router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
-        self._admitted: dict[RequestFlow, asyncio.Timeout] = {}  # what ends each request
+        self._admitted: dict[RequestFlow, _Admission] = {}
         self._credentials = 0  # revision of those by which all of these are admitted
         self._aborts = False
         self._turns = Turns()
@@ -146,15 +164,18 @@ class SimplePlane:
         await self._upstream.__aexit__()
 
     def table_changed(self, table: IndexedTable) -> None:
-        """Tell requests about a new table, and end those whose key was revoked."""
+        """Tell requests about a new table, and end those whose key has lost its rights, or whose replica's
+        agent was revoked."""
         self._table_watch.notify()
         self._apps.close_revoked(table)
         if self._credentials != self._router.credentials_revision:
             self._credentials, unix_now = self._router.credentials_revision, self._clock.now().timestamp()
-            for flow, scope in self._admitted.items():
-                key = flow.identity
-                if key is not None and table.find_key(key.sha256, unix_now) is None:
-                    scope.reschedule(0)
+            for flow, admission in self._admitted.items():
+                if not flow.may_go_on(table, unix_now):
+                    admission.end()
+                elif flow.is_at_revoked(table):
+                    admission.end(loses_agent=True)
+            self._connector.revoked(table.revoked_agents)
 
     def _table_changed(self, table: IndexedTable) -> None:
         self.table_changed(table)
@@ -192,21 +213,28 @@ class SimplePlane:
             LOG_SUBJECT.set(None)
 
     async def _respond_while_admitted(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                self._admitted[flow] = scope
-                try:
-                    return await self._respond(context, flow)
-                finally:
-                    del self._admitted[flow]
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        now = self._clock.monotonic()
-        if context.relayed is not None:
-            return await break_off(context, flow.key_revoked(context.tail, now))
-        return await self._follow(context, flow, flow.refuse(invalid_key(given=True), now))
+        command: Command | None = None
+        while True:
+            admission = self._admitted[flow] = _Admission()
+            try:
+                async with admission.scope:
+                    if command is None:
+                        return await self._respond(context, flow)
+                    return await self._follow(context, flow, command)
+            except TimeoutError:
+                if not admission.scope.expired():
+                    raise
+            finally:
+                del self._admitted[flow]
+            now = self._clock.monotonic()
+            if not admission.loses_agent:
+                if context.relayed is not None:
+                    return await break_off(context, flow.key_revoked(context.tail, now))
+                return await self._follow(context, flow, flow.refuse(invalid_key(given=True), now))
+            if context.relayed is not None:
+                return await break_off(context, _lost(context, flow, now))
+            log_failure(flow, Failure.CONNECT, _REVOKED)
+            command = flow.upstream_failed(Failure.CONNECT, now)
 
     async def _respond(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
         request = context.request
@@ -282,12 +310,15 @@ class SimplePlane:
         self, context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow
     ) -> web.StreamResponse:
         if attempt.status == 101:
-            return await join(context, attempt, start, flow, self._clock, self._cancelled)
+            cancelled = partial(self._cancelled, flow)
+            return await join(context, attempt, start, flow, self._clock, cancelled)
         return await relay(context, attempt, start, flow, self._clock)
 
-    def _cancelled(self) -> Farewell:
+    def _cancelled(self, flow: RequestFlow) -> Farewell:
         """Why a WebSocket is cancelled whose client is still there."""
-        return Farewell.DRAIN if self._aborts else Farewell.KEY_REVOKED
+        if self._aborts:
+            return Farewell.DRAIN
+        return Farewell.REPLICA_LOST if self._admitted[flow].loses_agent else Farewell.KEY_REVOKED
 
     async def _hold(self, flow: RequestFlow, hold: Hold) -> Command:
         ended: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
@@ -353,6 +384,14 @@ async def _comment(context: RequestContext, comment: bytes) -> web.StreamRespons
         context.response_started = True
     await stream.write(comment)
     return stream
+
+
+def _lost(context: RequestContext, flow: RequestFlow, now: float) -> Break:
+    """The agent was revoked in the middle of a response."""
+    if flow.target is None:
+        return Break(None)  # a WebSocket, which has got its farewell
+    log_failure(flow, Failure.INTERRUPTED, _REVOKED)
+    return flow.upstream_lost(Failure.INTERRUPTED, context.tail, now)
 
 
 def _malformed(status: int, detail: str) -> web.Response:
