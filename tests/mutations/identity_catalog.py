@@ -296,6 +296,27 @@ MUTATIONS = (
         ("tests/store/test_revoked_agents.py",),
     ),
     Mutation(
+        "an access token outlives the rights of its maker",
+        "manager/store/access_tokens.py",
+        "            if _may_open(row)\n",
+        "",
+        ("tests/store/test_access_tokens.py",),
+    ),
+    Mutation(
+        "an access token outlives the key that made it",
+        "manager/store/sql/access_token_grants.sql",
+        "k.revoked_at IS NULL AND (k.expires_at",
+        "(k.expires_at",
+        ("tests/store/test_access_tokens.py",),
+    ),
+    Mutation(
+        "an access token of a member opens the session of another",
+        "manager/store/access_tokens.py",
+        'or row["user"] == row["user_name"]',
+        "or True",
+        ("tests/store/test_access_tokens.py",),
+    ),
+    Mutation(
         "proxies do not learn which agents were revoked",
         "manager/store/sql/revoked_agents.sql",
         "kind = 'agent' AND revoked_at IS NOT NULL AND greatest",

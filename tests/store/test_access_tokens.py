@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
+from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
 
+from moorage.common.link.messages import AccessTokenGrant
 from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.roles import MemberRole
 from moorage.common.model.service_ports import AppPort
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -17,8 +21,11 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, reconcile_all, schedule, stop
+from .tenancy_harness import CALLERS, ROOT, Api, serve
 
 SYSTEM = Scope.system()
+ANN = next(one for one in CALLERS if one.name == "ann")
+Change = Callable[[Api, Store, str], Awaitable[None]]
 
 SPEC = SessionSpec(
     command=["x"], type="interactive", ports=[{"name": "jupyter"}, {"name": "db", "protocol": "tcp"}]
@@ -163,3 +170,78 @@ async def test_key_grants_contain_user_project_and_role(store: Store) -> None:
     await store.keys.create_first()
     (grant,) = (await store.routes.table()).keys
     assert (grant.user, grant.project, grant.admin) == ("admin", "default", True)
+
+
+async def opened_by(api: Api, store: Store, caller: str, session: str) -> AccessTokenGrant:
+    """A token for the app of a session, made by a caller."""
+    status, text = await api.call(caller, "POST", f"/v1/sessions/{session}/apps/jupyter/access-tokens", {})
+    assert status == 201, text
+    [grant] = await store.access_tokens.grants()
+    return grant
+
+
+async def remove_key(api: Api, store: Store, caller: str) -> None:
+    await api.call("admin", "DELETE", f"/v1/keys/{caller}")
+
+
+async def disable(api: Api, store: Store, caller: str) -> None:
+    await api.call("admin", "PATCH", f"/v1/users/{caller}", {"status": "disabled"})
+
+
+async def remove_member(api: Api, store: Store, caller: str) -> None:
+    await store.projects.remove_member(ROOT, "vision", caller)
+
+
+def lower(role: MemberRole) -> Change:
+    async def change(api: Api, store: Store, caller: str) -> None:
+        await store.projects.set_member(ROOT, "vision", caller, role)
+
+    return change
+
+
+async def disable_project(api: Api, store: Store, caller: str) -> None:
+    await api.call("admin", "PATCH", "/v1/projects/vision", {"status": "disabled"})
+
+
+async def change_other(api: Api, store: Store, caller: str) -> None:
+    await store.projects.remove_member(ROOT, "vision", "mate")
+    await api.call("admin", "DELETE", "/v1/keys/mate")
+
+
+@pytest.mark.parametrize(
+    ("maker", "change", "ends"),
+    [
+        ("ann", remove_key, True),
+        ("ann", disable, True),
+        ("ann", remove_member, True),
+        ("ann", lower("viewer"), True),
+        ("ann", disable_project, True),
+        ("ann", change_other, False),
+        ("lead", lower("member"), True),
+        ("lead", remove_key, True),
+        ("admin", change_other, False),
+    ],
+)
+async def test_access_token_ends_with_the_rights_of_its_maker(
+    store: Store, maker: str, change: Change, ends: bool
+) -> None:
+    async with serve(store) as api:
+        spec = {"type": "interactive", "command": ["x"], "ports": [{"name": "jupyter"}]}
+        status, text = await api.call("ann", "POST", "/v1/sessions", spec)
+        assert status == 201, text
+        grant = await opened_by(api, store, maker, json.loads(text)["id"])
+        await change(api, store, maker)
+        assert list(await store.access_tokens.grants()) == ([] if ends else [grant])
+
+
+async def test_access_token_from_the_console_ends_with_its_user(store: Store) -> None:
+    async with serve(store) as api:
+        spec = {"type": "interactive", "command": ["x"], "ports": [{"name": "jupyter"}]}
+        _, text = await api.call("ann", "POST", "/v1/sessions", spec)
+        path = f"/v1/sessions/{json.loads(text)['id']}/apps/jupyter/access-tokens"
+        status, text = await api.call_from_console(ANN, "POST", path, {}, by_oidc=False)
+        assert status == 201, text
+        await remove_key(api, store, "ann")
+        assert len(await store.access_tokens.grants()) == 1, "a password opened the session, not the key"
+        await disable(api, store, "ann")
+        assert await store.access_tokens.grants() == ()

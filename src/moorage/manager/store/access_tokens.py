@@ -1,7 +1,7 @@
 """Service ports of sessions in Postgres, and access tokens that open them.
 
-An access token opens one service port of one session until it expires or is revoked. Sessions are named by
-their ids.
+An access token opens one service port of one session until it expires or is revoked, and while whoever made
+it may open the port. Sessions are named by their ids.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import AccessTokenGrant
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.roles import Role
+from moorage.common.model.runtimes import runs_as_agent
 from moorage.common.model.service_ports import app_path
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.resources import Page
+from moorage.manager.identity.roles import app_access, effective_role, role_of_user
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database, Purpose
@@ -62,6 +66,8 @@ class AccessTokenStore:
             spec.lifetime_s,
             scope.projects,
             scope.user,
+            None if scope.key is None else scope.owner.user,
+            None if scope.key is None or scope.key.console is not None else scope.key.id,
         )
         if not rows:
             raise Conflict(
@@ -71,6 +77,14 @@ class AccessTokenStore:
         self._notifier.notify([Topic.KEYS])
         shown = {"access_token": access_token, "protocol": view.protocol, "path": view.path}
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
+
+    async def grants(self) -> tuple[AccessTokenGrant, ...]:
+        """Tokens of live sessions whose makers may open the service port now, as proxies check them."""
+        return tuple(
+            AccessTokenGrant(row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp()))
+            for row in await self._db.fetch(SQL["access_token_grants"])
+            if _may_open(row)
+        )
 
     async def valid(
         self, scope: Scope, session_id: str, app: str, paging: Paging = FIRST
@@ -108,6 +122,20 @@ class AccessTokenStore:
         if row is None:
             raise session_not_found(session_id)
         return row
+
+
+def _may_open(row: Mapping[str, Any]) -> bool:
+    """Whether the maker of a token may use the inside of its session."""
+    if row["user_name"] is None:
+        return True  # of a release that did not note it
+    own = role_of_user(row["member_role"], row["platform_role"])
+    granted = Role(row["role"]) if row["role"] is not None else own
+    role = effective_role(granted, row["member_role"], row["platform_role"]) if granted is not None else None
+    if role is None or not app_access(role, row["scopes"]):
+        return False
+    if role is not Role.ADMIN and runs_as_agent(row["runtime"], isolated=row["isolated"]):
+        return False
+    return role in (Role.ADMIN, Role.PROJECT_ADMIN) or row["user"] == row["user_name"]
 
 
 def _ports(row: Mapping[str, Any]) -> list[AppView]:

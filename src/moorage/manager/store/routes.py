@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from moorage.common.link.messages import AccessTokenGrant, AppRoute, ModelRoute, RouteTable
+from moorage.common.link.messages import AppRoute, ModelRoute, RouteTable
 from moorage.common.model.errors import ConfigError, StoreUnavailable
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.secrets.keyring import Keyring, SealedSecret
 from moorage.manager.serving.routes import app_routes, model_routes
+from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.database import Database
 from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.notifier import Notifier
@@ -40,11 +41,13 @@ class RouteStore:
         self,
         db: Database,
         keys: KeyStore,
+        access_tokens: AccessTokenStore,
         keyring: Keyring,
         notifier: Notifier,
         unreadable: UnreadableRows,
     ) -> None:
         self._db, self._keys, self._keyring, self._unreadable = db, keys, keyring, unreadable
+        self._access_tokens = access_tokens
         self._connection = db.dedicated_connection()
         self._models: dict[str, ModelRoute] = {}
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
@@ -85,7 +88,7 @@ class RouteStore:
         """Keys, access tokens, the limits of projects and revoked agents, all of them."""
         keys, projects = await self._keys.grants(), await self._keys.project_grants()
         revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_agents"]))
-        tokens = await self._access_tokens()
+        tokens = await self._access_tokens.grants()
         return RouteTable(0, (), keys, (), tokens, projects=projects, revoked_agents=revoked)
 
     async def table(self) -> RouteTable:
@@ -176,12 +179,6 @@ class RouteStore:
         known, self._known_apps = _split(self._known_apps, self._apps, whole=following is None)
         await self._read_apps({*(SessionId(row["session_id"]) for row in rows), *known})
         self._app_sweep.advance(following)
-
-    async def _access_tokens(self) -> tuple[AccessTokenGrant, ...]:
-        return tuple(
-            AccessTokenGrant(row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp()))
-            for row in await self._db.fetch(SQL["access_token_grants"])
-        )
 
 
 def _split(known: list[_Key], routes: Mapping[_Key, object], *, whole: bool) -> tuple[list[_Key], list[_Key]]:

@@ -111,7 +111,7 @@ class Store:
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.integrity = IntegrityStore(db, notifier)
-        self.routes = RouteStore(db, self.keys, keyring, notifier, newer)
+        self.routes = RouteStore(db, self.keys, self.access_tokens, keyring, notifier, newer)
         self.peers, self.authorities = PeerStore(db, notifier, clock), AuthorityStore(db, notifier)
         self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier, newer)
         self.deadlines, self.session_records = DeadlineStore(db), SessionRecordStore(db, notifier)

@@ -282,6 +282,8 @@ access_tokens = table(
         "expires_at": TIME,
         "revoked_at": [TIME],
         "revoked_by": Text(),
+        "user_name": [Text()],
+        "key_id": [ID],
     },
 )
 
