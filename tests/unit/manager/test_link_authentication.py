@@ -7,15 +7,22 @@ from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from moorage.common.aio.clock import SystemClock
+from moorage.common.link.dial import REVOKED
 from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
 
 
 class SlowPeers:
-    """Peers of a database that knows none, and answers when ``go`` is set."""
+    """Peers of a database that knows none, and answers when ``go`` is set. ``revoked``: those that were
+    revoked."""
 
-    def __init__(self) -> None:
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
+    def __init__(self, *revoked: str) -> None:
+        self.asked, self.go, self.revoked = asyncio.Event(), asyncio.Event(), revoked
+
+    async def is_revoked(self, peer_id: str) -> bool:
+        return peer_id in self.revoked
 
     async def valid(self, _: Collection[str]) -> dict[str, object]:
         self.asked.set()
@@ -24,8 +31,10 @@ class SlowPeers:
 
 
 class Context:
-    async def abort(self, _: object, details: str) -> None:
-        raise ConnectionError(details)
+    async def abort(
+        self, _: object, details: str, trailing_metadata: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        raise ConnectionError(details, trailing_metadata)
 
 
 def call(authenticator: LinkAuthenticator, name: str, begun: asyncio.Event) -> asyncio.Task[None]:
@@ -37,6 +46,23 @@ def call(authenticator: LinkAuthenticator, name: str, begun: asyncio.Event) -> a
             await asyncio.sleep(60)
 
     return asyncio.create_task(run())
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_only_a_peer_that_was_revoked_is_told_so(known: bool) -> None:
+    """A proxy that is just unknown, as after the restore of a backup, serves on by its last table."""
+    peers = SlowPeers("old") if known else SlowPeers()
+    peers.go.set()
+    store = cast(Any, SimpleNamespace(peers=peers, notifier=SimpleNamespace(on=lambda *_: None)))
+    authenticator = LinkAuthenticator(store, "token", SystemClock())
+    begun = asyncio.Event()
+    async with asyncio.timeout(20):
+        ended = call(authenticator, "old", begun)
+        await begun.wait()
+        async with authenticator.loop:
+            with pytest.raises(ConnectionError) as refusal:
+                await ended
+    assert refusal.value.args == ("agent 'old' was revoked", (REVOKED,) if known else ())
 
 
 async def test_a_call_that_begins_during_the_check_is_not_taken_for_revoked() -> None:

@@ -39,10 +39,19 @@ LinkTls = Literal["auto", "on", "off"]
 MAINTENANCE_S = 600.0
 # What a call raises that has ended: InvalidStateError if it had ended before it was used again.
 BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
+REVOKED = ("moorage-revoked", "1")
+"""Trailing metadata of a manager's refusal: the caller was revoked, and is not just unknown."""
 _RENEW_TIMEOUT_S = 10.0
 # Of a busy manager, too: whoever is not admitted has no link.
 _ADMIT_TIMEOUT_S = 30.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+
+def was_revoked(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a manager, which has proved to be one, says that this process was revoked."""
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED and REVOKED in tuple(
+        error.trailing_metadata() or ()
+    )
 
 
 class Dialer:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.link.certificates import key_digest
+from moorage.common.link.dial import REVOKED
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.authorities import Authorities, Trust
@@ -92,7 +93,9 @@ class LinkAuthenticator:
             if peer is not None and key in peer.retired_keys:
                 message = f"this certificate of {kind} {name!r} was replaced by a newer one, which is in use"
             log.warning("certificate refused", peer=context.peer(), kind=kind, name=name)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+            is_revoked = peer is None and bool(peer_id) and await self._store.peers.is_revoked(peer_id)
+            note = (REVOKED,) if is_revoked else ()
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message, note)
             raise AssertionError("aborted")
         if peer.kind not in kinds:
             await context.abort(
@@ -159,7 +162,8 @@ class LinkAuthenticator:
                 await context.abort(
                     grpc.StatusCode.UNAVAILABLE, f"the certificate of {peer} was renewed: connect again"
                 )
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{peer} was revoked")
+            note = (REVOKED,) if call.revoked else ()
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{peer} was revoked", note)
         finally:
             calls.discard(call)
             if not calls:
@@ -175,13 +179,14 @@ class LinkAuthenticator:
         trust = await self._authorities.refresh() if self._authorities is not None else None
         trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
         for peer_id, calls in asked.items():
-            keys = left.get(peer_id)
+            keys, is_revoked = left.get(peer_id), False
             if keys is None:
                 log.warning("peer revoked: closing its links", peer=peer_id)
+                is_revoked = await self._store.peers.is_revoked(peer_id)
             for call in calls:
                 if call not in self._calls.get(peer_id, ()):
                     continue  # it has ended
-                call.renewed = keys is not None
+                call.renewed, call.revoked = keys is not None, is_revoked
                 if keys is None or call.is_outdated(keys, now) or call.issuer not in trusted:
                     call.timeout.reschedule(0.0)  # expires at once
 
@@ -193,6 +198,7 @@ class _Call:
     issuer: str
     since: datetime
     renewed: bool = False
+    revoked: bool = False  # False: the database does not know its peer
 
     def is_outdated(self, keys: PeerKeys, now: datetime) -> bool:
         """It began before its peer's renewal. One with the same key that began later is all that the peer

@@ -152,6 +152,10 @@ class PeerStore:
             frozenset(row["group_aliases"]),
         )
 
+    async def is_revoked(self, peer_id: str) -> bool:
+        """False for a peer that is unknown."""
+        return bool((await self._db.fetchrow(SQL["peer_is_revoked"], peer_id))["revoked"])
+
     async def renew(self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime) -> bool:
         """Record a certificate for the public key of digest ``key``, valid until ``until``, in place of that
         for ``replaced``. False for a peer that is revoked, or a key that is retired."""

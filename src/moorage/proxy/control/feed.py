@@ -15,7 +15,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_SAVE
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.dial import Dialer
+from moorage.common.link.dial import Dialer, was_revoked
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2, routes_pb2_grpc
 from moorage.common.link.proxy_messages import ProxyReply
@@ -137,6 +137,8 @@ class RouteFeedClient:
             except ConfigError as error:
                 self._log_disconnect(str(error))
             except grpc.aio.AioRpcError as error:
+                if was_revoked(error):
+                    await self._forget()
                 explanation = _EXPLANATIONS.get(error.code(), f"{error.code().name}: {error.details()}")
                 self._log_disconnect(self._dialer.explain(error) or explanation)
             finally:
@@ -285,6 +287,27 @@ class RouteFeedClient:
         if self._saving is None or self._saving.done:
             self._saving = SupervisedTask("proxy.save", self._save, finite=True)
         return True
+
+    async def _forget(self) -> None:
+        """This proxy was revoked. Neither it nor the next process here serves by the last table."""
+        if self._router.table is None:
+            return
+        log.error(
+            "this proxy was revoked: it serves nothing any more",
+            manager=self._dialer.target,
+            next_step="`moorage proxy join URL` lets it join again",
+        )
+        self._router.forget()
+        self._unsaved = None
+        if self._saving is not None:
+            await self._saving.wait()
+        if not self._saves:
+            return
+        try:
+            await asyncio.to_thread(self._saved_table.remove)
+        except OSError as error:
+            path = str(self._saved_table.path)
+            log.error("cannot remove the route table; a restart would use it", path=path, error=str(error))
 
     async def _save(self) -> None:
         """Save the newest table, until there is no newer one."""

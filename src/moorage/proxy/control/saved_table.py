@@ -84,6 +84,11 @@ class SavedTable:
             os.fsync(file.fileno())
         temporary.replace(self.path)
 
+    def remove(self) -> None:
+        """Nobody serves by it any more. Raises ``OSError``."""
+        with self._storing:
+            self.path.unlink(missing_ok=True)
+
     def _encode(self, table: RouteTable) -> str:
         """Models that have not changed are not encoded again: they are by far the largest part."""
         known, self._encoded = self._encoded, {}

@@ -112,6 +112,18 @@ class RequestRouter:
             self.on_table(table)
         return table
 
+    def forget(self) -> None:
+        """This proxy was revoked: what is open ends, and nothing is admitted any more."""
+        if (held := self.table) is None:
+            return
+        whole = held.whole()
+        agents = {"", *(app.peer_id for app in whole.apps)}
+        agents.update(target.peer_id for route in whole.models for target in route.targets)
+        # To clients, their replicas are lost. What is left ends with its key.
+        self.update_table(RouteTable(held.generation, (), whole.keys, revoked_agents=tuple(agents)))
+        self.update_table(RouteTable(held.generation, (), ()))
+        self.table = None
+
     def admit_head(
         self,
         method: str,
