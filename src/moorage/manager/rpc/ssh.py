@@ -3,14 +3,14 @@
 A proxy passes on what the client has signed to log in, and it is verified here who holds the key: a proxy
 cannot name one whose holder has not logged in there, nor another session or user than the login was for. What
 the user may do is decided here, too, at the login and again for every channel. A channel whose key was
-removed, or whose user has lost the session, is closed.
+removed, or whose user has lost the session, is closed, and so is a connection that could not log in any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -51,6 +51,8 @@ log = structlog.get_logger("moorage.ssh")
 # Sessions that a project shows by SFTP, the newest ones.
 _LISTED = 500
 _HOST_KEY = "ssh-host-key"
+# Between a change and the next look, since changes come in bursts; and between two looks without a change.
+_PAUSE_S, RECHECK_S = 0.1, 30.0
 _UNKNOWN = "the key is not registered, or its user may not log in"
 _UNPROVED = "the proxy has not shown that the client holds the key"
 _UPGRADE = "log in again; a proxy of an earlier release has to be upgraded"
@@ -85,18 +87,45 @@ class SshBroker:
         if is_login and not _is_proved(login):
             bound.warning("ssh login without a proof", proxy=login.proxy_id)
             return ssh_pb2.SshTarget(refusal=_UNPROVED)
+        target = await self._target(login, user)
+        if target.refusal:
+            bound.info("ssh login refused", reason=target.refusal)
+        elif is_login:
+            bound.info("ssh login", session_id=target.session_id, files=not target.session_id)
+        return target
+
+    async def _target(self, login: ssh_pb2.SshLogin, user: SshUser) -> ssh_pb2.SshTarget:
         if login.login == user.user:
-            if is_login:
-                bound.info("ssh login", files=True)
             return ssh_pb2.SshTarget()
         try:
             session, _ = await self._session(user, login.fingerprint, candidates(login.login), Action.EXEC)
-        except MoorageError as error:
-            bound.info("ssh login refused", reason=error.message)
+        except (Forbidden, NotFound) as error:
             return ssh_pb2.SshTarget(refusal=error.message)
-        if is_login:
-            bound.info("ssh login", session_id=session.id)
         return ssh_pb2.SshTarget(session_id=session.id)
+
+    async def _until_logged_out(self, login: ssh_pb2.SshLogin, context: Any) -> agent_pb2.ExecEnd:
+        """Returns when a login is refused that was accepted."""
+        refusal = ""
+        if not _is_proved(login):
+            raise Forbidden(_UNPROVED, next_step=_UPGRADE)
+
+        async def authorize() -> None:
+            nonlocal refusal
+            user = await self._store.ssh_keys.who(login.fingerprint)
+            refusal = _UNKNOWN if user is None else (await self._target(login, user)).refusal
+            if refusal:
+                raise Forbidden(refusal)
+
+        await context.write(agent_pb2.ExecOutput())
+        changed = asyncio.Event()
+        changed.set()
+        self._channels.add(changed)
+        try:
+            await _refused(changed, authorize)
+        finally:
+            self._channels.discard(changed)
+        log.info("ssh connection ended: its login is refused", login=login.login, reason=refusal)
+        return agent_pb2.ExecEnd(code="forbidden", detail=refusal)
 
     async def list_files(self, folder: ssh_pb2.SshFolder) -> ssh_pb2.SshEntries:
         """The projects of a user, or those of the newest sessions of one whose files the user may reach."""
@@ -166,8 +195,12 @@ class SshBroker:
         self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
     ) -> None:
         """One channel, from its start to its end."""
+        end: agent_pb2.ExecEnd | None
         try:
-            end = await self._run(start, requests, context)
+            if start.watch:
+                end = await self._until_logged_out(start.login, context)
+            else:
+                end = await self._run(start, requests, context)
         except StoreUnavailable:
             raise
         except MoorageError as error:
@@ -264,17 +297,24 @@ async def _put_inputs(command: RunningCommand, requests: AsyncIterator[ssh_pb2.S
 
 async def _until_refused(
     changed: asyncio.Event,
-    authorize: Callable[[], Any],
+    authorize: Callable[[], Awaitable[object]],
     command: RunningCommand,
 ) -> None:
-    """Look again whenever keys, members or projects have changed."""
+    await _refused(changed, authorize)
+    command.close()
+
+
+async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[object]]) -> None:
+    """Look again whenever keys, members or projects have changed. Returns when it is refused."""
     while True:
-        await changed.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECHECK_S):
+                await changed.wait()
+        await asyncio.sleep(_PAUSE_S)
         changed.clear()
         try:
             await authorize()
         except (Forbidden, NotFound):
-            command.close()
             return
         except MoorageError:
             changed.set()  # the database is away: it stays allowed until an answer says otherwise

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import grpc
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.dial import BROKEN, Dialer
+from moorage.common.link.dial import BROKEN, Dialer, was_revoked
 from moorage.common.link.pb import agent_pb2, ssh_pb2, ssh_pb2_grpc
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec
 from moorage.common.model.errors import ConfigError, Forbidden, MoorageError
@@ -21,6 +22,8 @@ _ANSWER_S = 10.0
 # Commands keep the connection that they began with; after this time others open a new one, with the
 # certificate of then.
 _CHANNEL_S = 600.0
+# How soon a manager is asked again about a login, and one that does not understand the question.
+_AGAIN_S, _OLDER_S = 1.0, 60.0
 # Bytes of input in one message.
 PIECE_BYTES = 512 * 1024
 
@@ -95,6 +98,29 @@ class SshAccess:
         if entries.refusal:
             raise Forbidden(entries.refusal)
         return list(entries.names)
+
+    async def until_refused(self, login: Login) -> str:
+        """Returns why, when a login is refused that was accepted."""
+        while True:
+            pause_s = _AGAIN_S
+            try:
+                async with self._stub() as stub:
+                    call = stub.Open(metadata=self._dialer.metadata)
+                    start = ssh_pb2.SshStart(login=self._login(login), watch=True)
+                    try:
+                        await _answer(call.write(ssh_pb2.SshInput(start=start)))
+                        while (message := await _answer(call.read())) is not grpc.aio.EOF:
+                            if message.end.code == "forbidden":
+                                return str(message.end.detail)
+                            if message.HasField("end"):
+                                pause_s = _OLDER_S  # of the release before, which closes channels only
+                    finally:
+                        call.cancel()
+            except ManagerAway as away:
+                cause = away.__cause__
+                if isinstance(cause, grpc.aio.AioRpcError) and was_revoked(cause):
+                    return "the proxy was revoked"
+            await asyncio.sleep(pause_s * self._clock.jitter(0.25))
 
     @asynccontextmanager
     async def open(

@@ -2,7 +2,7 @@
 command in a session, on the path of ``moorage exec``.
 
 Here it is verified who holds a key, and again by the manager, who gets what the client has signed. What its
-user may do the manager decides, at the login and again for every channel.
+user may do the manager decides, at the login and again for every channel, and says when the login is refused.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ MAX_TRIES = 6
 _RETRY_S = 2.0
 # Silence after which a client is asked whether it is there, and how often before it counts as gone.
 _KEEPALIVE_S, _KEEPALIVES = 30, 4
+# How long the channels of a connection have to say why they were closed, before it ends.
+_FAREWELL_S = 0.5
 _BANNER = "Moorage"
 
 
@@ -153,6 +155,9 @@ class SshFrontend:
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
+    async def until_refused(self, login: Login) -> str:
+        return await self._access.until_refused(login)
+
     def count(self, outcome: str) -> None:
         self._metrics.logins.labels(outcome).inc()
 
@@ -174,6 +179,7 @@ class SshConnection(asyncssh.SSHServer):
         self._admitted = self._known = False
         self._login: Login | None = None
         self._target: ssh_pb2.SshTarget | None = None
+        self._watcher: asyncio.Task[None] | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -192,6 +198,8 @@ class SshConnection(asyncssh.SSHServer):
                 self._frontend.identified(self._address)
                 self._frontend.count("failed")
             self._frontend.left(self)
+        if self._watcher is not None:
+            self._watcher.cancel()
         self._channels.abort()
 
     async def close(self) -> None:
@@ -243,6 +251,15 @@ class SshConnection(asyncssh.SSHServer):
             self._frontend.note(self._login)
         self._frontend.identified(self._address)
         self._frontend.count("accepted")
+        if self._login is not None:
+            self._watcher = spawn("ssh.refused", self._end_when_refused(self._login))
+
+    async def _end_when_refused(self, login: Login) -> None:
+        why = await self._frontend.until_refused(login)
+        log.info("ssh connection ended: its login is refused", login=login.name, why=why)
+        await asyncio.sleep(_FAREWELL_S)
+        if self._connection is not None:
+            self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, "the login is refused now")
 
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
         login, target = self._who()
