@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 
 def ssh_string(value: bytes) -> bytes:
@@ -21,6 +21,11 @@ class SshSigner:
         raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.blob = ssh_string(b"ssh-ed25519") + ssh_string(raw)
         self.public_key = f"ssh-ed25519 {base64.b64encode(self.blob).decode()}"
+
+    @property
+    def private_key(self) -> bytes:
+        """The text of its file."""
+        return self._key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
     def sign(self, data: bytes) -> bytes:
         return ssh_string(b"ssh-ed25519") + ssh_string(self._key.sign(data))

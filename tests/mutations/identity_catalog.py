@@ -15,6 +15,7 @@ LONG_REQUESTS, OPEN_STREAMS = (
     "manager/api/long_requests.py",
     ("tests/unit/manager/api/test_api_long_requests.py",),
 )
+REVOCATION = ("tests/wire/test_revocation.py",)
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
 SSH_KEYS = ("tests/store/test_ssh_keys.py",)
 SSH_LOGINS = ("tests/store/test_ssh_logins.py",)
@@ -294,6 +295,48 @@ MUTATIONS = (
         "AND a.name = k.agent_id AND a.revoked_at IS NULL",
         "AND a.name = k.agent_id",
         ("tests/store/test_revoked_agents.py",),
+    ),
+    Mutation(
+        "a revoked proxy serves on",
+        "proxy/control/feed.py",
+        "                    await self._forget()\n",
+        "                    pass\n",
+        REVOCATION,
+    ),
+    Mutation(
+        "a revoked proxy serves again when it is started again",
+        "proxy/control/feed.py",
+        "await asyncio.to_thread(self._saved_table.remove)",
+        "pass",
+        REVOCATION,
+    ),
+    Mutation(
+        "what is open to a revoked proxy ends with its keys only",
+        "proxy/core/request_router.py",
+        "revoked_agents=tuple(agents)))",
+        "))",
+        ("tests/unit/proxy/test_forgetting.py",),
+    ),
+    Mutation(
+        "a proxy that the database does not know takes itself for revoked",
+        "manager/rpc/authentication.py",
+        "note = (REVOKED,) if call.revoked else ()",
+        "note = (REVOKED,)",
+        ("tests/unit/manager/test_link_authentication.py",),
+    ),
+    Mutation(
+        "an SSH connection outlives its login",
+        "manager/rpc/ssh.py",
+        "                raise Forbidden(refusal)\n",
+        "                pass\n",
+        REVOCATION,
+    ),
+    Mutation(
+        "a proxy keeps an SSH connection whose login is refused",
+        "proxy/ssh/server.py",
+        'self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, "the login is refused now")',
+        "pass",
+        REVOCATION,
     ),
     Mutation(
         "an access token outlives the rights of its maker",
