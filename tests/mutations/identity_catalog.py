@@ -325,6 +325,27 @@ MUTATIONS = (
         ("tests/unit/manager/test_link_authentication.py",),
     ),
     Mutation(
+        "agents do not learn which proxies were revoked",
+        "manager/rpc/agent_link.py",
+        "wire.dialout.revoked[:] = proxies[1]",
+        "pass",
+        ("tests/wire/test_dialout_manager.py",),
+    ),
+    Mutation(
+        "what an agent has dialed at a revoked proxy stays open",
+        "agent/dialout/client.py",
+        'self._connection.end("the proxy was revoked")',
+        "pass",
+        ("tests/wire/test_dialout.py", "-k", "revoked"),
+    ),
+    Mutation(
+        "an agent dials a revoked proxy again",
+        "agent/dialout/client.py",
+        "                    if peer_id in self._revoked:",
+        "                    if False:",
+        ("tests/wire/test_dialout.py", "-k", "revoked"),
+    ),
+    Mutation(
         "an SSH connection outlives its login",
         "manager/rpc/ssh.py",
         "                raise Forbidden(refusal)\n",
@@ -361,9 +382,9 @@ MUTATIONS = (
     ),
     Mutation(
         "proxies do not learn which agents were revoked",
-        "manager/store/sql/revoked_agents.sql",
-        "kind = 'agent' AND revoked_at IS NOT NULL AND greatest",
-        "kind = 'agent' AND revoked_at IS NULL AND greatest",
+        "manager/store/sql/revoked_peers.sql",
+        "kind = $1 AND revoked_at IS NOT NULL AND greatest",
+        "kind = $1 AND revoked_at IS NULL AND greatest",
         ("tests/store/test_revoked_agents.py",),
     ),
     Mutation(

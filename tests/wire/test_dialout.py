@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -240,17 +241,42 @@ async def test_revoked_agent_is_cut_off_and_refused(tmp_path: Path) -> None:
     async with site(tmp_path, connected=False) as found:
         await found.listen(identity(ca, "proxy", "proxy-1", "p1"))
         found.connector.revoked({"a0"})
-        port = await found.kernel(reverse)
+        port = await found.kernel(silent)
         found.dial(identity(ca, "agent", "node-1", "a1"))
-        reader, writer = await found.open(port)
-        writer.write(b"abc")
-        await writer.drain()
+        reader, _writer = await found.open(port)
         found.connector.revoked({"a0", "a1"})
         with pytest.raises(ConnectionResetError):
             await reader.read()
         await refused(found, "was revoked")
         found.dial(identity(ca, "agent", "node-1", "a2"))
         await found.open(port)  # it has joined again
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionResetError):
+        await reader.read()
+    writer.close()
+
+
+async def test_revoked_proxy_is_left_at_once_and_not_dialed_again(tmp_path: Path) -> None:
+    """Whoever has it would reach the kernels of the agent, by what the agent has dialed."""
+    ca = authority()
+    async with site(tmp_path, connected=False) as found:
+        await found.listen(identity(ca, "proxy", "proxy-1", "p1"))
+        port = await found.kernel(silent)
+        agent = found.dial(identity(ca, "agent", "node-1", "a1"))
+        streams = []
+        for addresses in ([found.address], []):
+            streams.append(await found.open(port))
+            agent.set_proxies(addresses, ["p0"])
+        # Manager and agent have left it already: the connection stays while it has streams.
+        agent.set_proxies([], ["p0", "p1"])
+        for reader, _ in streams:
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+        await until("no connection", lambda: not found.listener.hosts)
+        agent.set_proxies([found.address], ["p1"])
+        await refused(found, "was revoked")
 
 
 async def test_agent_connects_to_no_other_peer_than_a_proxy(tmp_path: Path) -> None:

@@ -62,8 +62,25 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.1)
         assert list(message.dialout.addresses) == ["edge.example:8802"]
+        assert not message.dialout.revoked
         (agent,) = await site.client.list_agents()
         assert agent.reach_reason == "its link comes from 127.0.0.1, not from agent.address = 192.0.2.7"
         with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
             async with attached(site, "direct"):
                 pass
+
+
+async def test_agent_learns_which_proxies_were_revoked(site: Site) -> None:
+    await site.join("node-1")
+    before, edge = [await site.join(name, kind="proxy") for name in ("before", "edge")]
+    await site.client.revoke_peer("proxy", "before")
+    async with site.dialer("node-1").channel(()) as channel, asyncio.timeout(20):
+        call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
+        report = Report(replace(ELSEWHERE, reach="dial-out"), "1", 0, (), stream=1)
+        await call.write(codec.report_to_wire(report))
+        told: set[str] = set()
+        while told != {before.id}:
+            told = set((await call.read()).dialout.revoked)
+        await site.client.revoke_peer("proxy", "edge")
+        while told != {before.id, edge.id}:
+            told = set((await call.read()).dialout.revoked)

@@ -176,6 +176,7 @@ class Manager:
             load.loop,
             traffic.loop,
             links.loop,
+            links.revoked_loop,
             *feed.loops,
         ):
             await enter(loop)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
+from weakref import WeakSet
 
 import structlog
 
@@ -69,6 +70,8 @@ class DialOut:
         self._links: dict[str, ProxyLink] = {}
         self._reached: dict[str, ProxyLink] = {}  # by process of a proxy
         self._leaving: set[asyncio.Task[None]] = set()
+        self._all: WeakSet[ProxyLink] = WeakSet()  # those that are left, too
+        self._revoked: set[str] = set()
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -88,8 +91,11 @@ class DialOut:
         """Why there is no connection to this proxy; "" if there was no failure yet."""
         return self._links[address].why
 
-    def set_proxies(self, addresses: Collection[str]) -> None:
-        """Keep a connection to each of these, and to no other."""
+    def set_proxies(self, addresses: Collection[str], revoked: Collection[str] = ()) -> None:
+        """Keep a connection to each of these, and to no other. ``revoked``: peer ids of proxies that get
+        nothing any more, at whatever address."""
+        self._revoked.clear()
+        self._revoked.update(revoked)
         for address in self._links.keys() - set(addresses):
             task = spawn("agent.dialout.leave", self._links.pop(address).leave())
             self._leaving.add(task)
@@ -105,7 +111,11 @@ class DialOut:
                     self._clock,
                     self._probe,
                     self._reached,
+                    self._revoked,
                 )
+                self._all.add(self._links[address])
+        for link in self._all:
+            link.check_revoked()
 
     async def close(self) -> None:
         links, self._links = self._links, {}
@@ -131,7 +141,7 @@ def dial_out(
 class ProxyLink:
     """The connection to one proxy, dialed again whenever it ends. ``reached``: the links that are connected,
     by what the proxies say of their processes. A proxy that another link has reached, by another address, is
-    left until that link has lost it."""
+    left until that link has lost it. ``revoked``: peer ids of proxies, which change."""
 
     def __init__(
         self,
@@ -143,7 +153,9 @@ class ProxyLink:
         clock: Clock,
         probe: ProbePort | None = None,
         reached: dict[str, ProxyLink] | None = None,
+        revoked: Collection[str] = (),
     ) -> None:
+        self._revoked, self._peer_id = revoked, ""
         self._probe, self._reached = probe, {} if reached is None else reached
         self._worker, self._is_spare = "", False
         self._lost = asyncio.Event()  # it is not in `reached` any more
@@ -158,6 +170,11 @@ class ProxyLink:
 
     async def close(self) -> None:
         await self._task.close()
+
+    def check_revoked(self) -> None:
+        """End the connection if its proxy was revoked."""
+        if self._peer_id in self._revoked and self._connection is not None:
+            self._connection.end("the proxy was revoked")
 
     async def leave(self) -> None:
         """Close the connection when proxies no longer use it."""
@@ -205,11 +222,15 @@ class ProxyLink:
                 )
                 if identity is not None:
                     certificate = transport.get_extra_info("ssl_object").getpeercert()
-                    if peer_names(certificate)[0] != "proxy":
+                    kind, _, peer_id = peer_names(certificate)
+                    if kind != "proxy":
                         raise ConfigError(
                             f"{self._address} is no proxy of this installation",
                             next_step="check proxy.dialout_address",
                         )
+                    if peer_id in self._revoked:
+                        raise ConfigError(f"the proxy at {self._address} was revoked")
+                    self._peer_id = peer_id
                 connection.peer, self._connection = self._address, connection
                 token = {} if identity else {"token": self._dialer.token}
                 hello = {"version": 1, "agent": self._agent_id, "reached": sorted(self._reached), **token}

@@ -79,7 +79,7 @@ class LinkClient:
     refuses; deltas follow full orders. ``on_connect`` is called when the first orders of a stream have been
     applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for contact, and are renewed by
     it. ``stub``: of the current connection. ``on_proxies``: gets
-    the proxies to dial out to.
+    the proxies to dial out to, and the peer ids of those that were revoked.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LinkClient:
         on_connect: Callable[[], None] = lambda: None,
         on_disconnect: Callable[[], None] = lambda: None,
         leases: KernelLeases | None = None,
-        on_proxies: Callable[[tuple[str, ...]], None] = lambda _: None,
+        on_proxies: Callable[[tuple[str, ...], frozenset[str]], None] = lambda *_: None,
     ) -> None:
         self._on_proxies = on_proxies
         self._dialer, self._clock, self._interval_s = dialer, clock, interval_s
@@ -165,7 +165,7 @@ class LinkClient:
         if wire.managers:
             self._dialer.learn(wire.managers)
         if wire.HasField("dialout"):
-            self._on_proxies(tuple(wire.dialout.addresses))
+            self._on_proxies(tuple(wire.dialout.addresses), frozenset(wire.dialout.revoked))
         if wire.HasField("orders"):
             self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
         if wire.HasField("heartbeat_ms"):

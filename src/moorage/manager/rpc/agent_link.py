@@ -35,7 +35,7 @@ from moorage.manager.rpc.reach_control import ReachControl
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.rpc.usage_sink import NO_USAGE, UsageSink
-from moorage.manager.store import ReportRefused, Store
+from moorage.manager.store import ReportRefused, Store, Topic
 from moorage.manager.store.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.link")
@@ -50,6 +50,8 @@ DETACH_AGAIN_S = 1.0
 # An agent that did not go to another manager when it was asked may have its reason, or be of an earlier
 # release.
 HAND_OVER_AGAIN_S = 600.0
+# Between two looks for revoked proxies, if no notification tells of one.
+_REVOKED_S = 30.0
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
 
@@ -74,6 +76,7 @@ class AgentLinks:
         self._store, self._metrics, self._clock, self._usage = store, metrics, clock, usage
         self._reach = ReachControl(addresses or AgentAddresses(), store, clock)
         self._report_interval, self._managers = ReportInterval(), tuple[str, ...]()
+        self._revoked_proxies: tuple[str, ...] = ()  # by their peer ids
         self._streams: dict[AgentId, AgentStream] = {}
         # Agents whose orders are to be read: for these kernels, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
@@ -89,7 +92,9 @@ class AgentLinks:
         self._polling = OrdersPolling(clock.monotonic())
         interval_s = orders_polling.POLL_S / orders_polling.POLL_PARTS
         self.loop = Loop("orders", self.run_once, interval_s=interval_s, clock=clock, bursts=True)
+        self.revoked_loop = Loop("revoked-proxies", self._read_revoked, interval_s=_REVOKED_S, clock=clock)
         store.notifier.on_orders(self.orders_changed)
+        store.notifier.on(Topic.PEERS, self.revoked_loop.nudge)
 
     def get(self, agent_id: str) -> AgentStream | None:
         return self._streams.get(AgentId(agent_id))
@@ -162,6 +167,13 @@ class AgentLinks:
         ``proxies`` take the connections of those that only dial out."""
         self._managers, self._reach.proxies = managers, proxies
         self._waking.wake(stream.wake for stream in self._streams.values())
+
+    async def _read_revoked(self) -> None:
+        """Tell the agents which proxies were revoked: what they have dialed there ends."""
+        revoked = await self._store.peers.revoked("proxy")
+        if revoked != self._revoked_proxies:
+            self._revoked_proxies = revoked
+            self._waking.wake(stream.wake for stream in self._streams.values())
 
     def look(self, managers: Sequence[ManagerBeat]) -> None:
         """Move agents between the ways in which proxies reach them. ``managers``: all of them."""
@@ -354,7 +366,7 @@ class AgentLinks:
             requests, stream.requests = stream.requests, []
             message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
             told, full = (stream.heartbeat_s, stream.managers, stream.holds_usage), self._usage.is_full
-            proxies = self._reach.proxies if stream.dials_out else ()
+            proxies = self._reach.proxies if stream.dials_out else (), self._revoked_proxies
             if message is not None or (
                 stream.heartbeat_s is not None
                 and (*told, stream.proxies) != (interval.heartbeat_s, self._managers, full, proxies)
@@ -367,7 +379,8 @@ class AgentLinks:
                 if stream.managers != self._managers:
                     wire.managers.extend(self._managers)
                 if stream.proxies != proxies:
-                    wire.dialout.addresses[:] = proxies
+                    wire.dialout.addresses[:] = proxies[0]
+                    wire.dialout.revoked[:] = proxies[1]
                     wire.dialout.SetInParent()
                 stream.heartbeat_s, stream.managers = interval.heartbeat_s, self._managers
                 stream.proxies = proxies

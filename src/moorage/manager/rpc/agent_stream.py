@@ -75,7 +75,8 @@ class AgentStream:
         # The longest pause between reports, and the managers, that it was told last; None: no orders yet.
         self.heartbeat_s: float | None = None
         self.managers: tuple[str, ...] = ()
-        self.proxies: tuple[str, ...] = ()  # that take connections of agents that only dial out
+        # Told: the proxies that take connections of agents that only dial out, and those that were revoked.
+        self.proxies: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
         self.holds_usage = False
         self.asked_at = -inf  # when it was asked to go to another manager, in monotonic seconds
         self.loading_orders = False  # its orders are being read, and their kernels are not known yet

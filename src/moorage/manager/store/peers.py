@@ -156,6 +156,10 @@ class PeerStore:
         """False for a peer that is unknown."""
         return bool((await self._db.fetchrow(SQL["peer_is_revoked"], peer_id))["revoked"])
 
+    async def revoked(self, kind: PeerKind) -> tuple[str, ...]:
+        """The ids of revoked peers whose certificates are valid, or were of late."""
+        return tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], kind))
+
     async def renew(self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime) -> bool:
         """Record a certificate for the public key of digest ``key``, valid until ``until``, in place of that
         for ``replaced``. False for a peer that is revoked, or a key that is retired."""

@@ -87,7 +87,7 @@ class RouteStore:
     async def credentials(self) -> RouteTable:
         """Keys, access tokens, the limits of projects and revoked agents, all of them."""
         keys, projects = await self._keys.grants(), await self._keys.project_grants()
-        revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_agents"]))
+        revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], "agent"))
         tokens = await self._access_tokens.grants()
         return RouteTable(0, (), keys, (), tokens, projects=projects, revoked_agents=revoked)
 

@@ -561,10 +561,12 @@ class ManagerMessage(_message.Message):
     def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., hold_usage: _Optional[bool] = ..., managers: _Optional[_Iterable[str]] = ..., dialout: _Optional[_Union[ProxyAddresses, _Mapping]] = ...) -> None: ...
 
 class ProxyAddresses(_message.Message):
-    __slots__ = ("addresses",)
+    __slots__ = ("addresses", "revoked")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
     addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    revoked: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., revoked: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error", "end", "marks_end", "timed", "offset")

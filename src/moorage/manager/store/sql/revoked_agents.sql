@@ -1,4 +1,0 @@
--- Revoked agents whose certificates are valid, or were of late: a connection may outlast its certificate.
-SELECT id::text FROM link_peers
-WHERE kind = 'agent' AND revoked_at IS NOT NULL AND greatest(certificate_until, revoked_at) > now() - interval '1 day'
-ORDER BY id
