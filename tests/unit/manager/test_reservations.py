@@ -31,6 +31,14 @@ def busy(name: str, ends: int | None, cpu: int = 4, **fields: Any) -> AgentState
     return node(name, cpu, free_cpu=0, running=(running(f"on-{name}", cpu, ends, **fields),))
 
 
+def shared(name: str, ends: int, **fields: Any) -> AgentState:
+    """An agent with one device, which is in use."""
+    device = DeviceId("0")
+    taken = (Allocation("cuda.device", device, 1000),)
+    work = Running(SessionId(f"on-{name}"), KernelId(f"on-{name}"), taken, NOW + ends)
+    return node(name, devices=(DeviceState(device, "cuda.device", 0, **fields),), running=(work,))
+
+
 def reserved(result: Plan) -> dict[str, list[tuple[list[str], int | None]]]:
     """The agents of each reservation, and its start after ``NOW``."""
     found: dict[str, list[tuple[list[str], int | None]]] = {}
@@ -38,6 +46,14 @@ def reserved(result: Plan) -> dict[str, list[tuple[list[str], int | None]]]:
         starts = None if one.starts_at is None else one.starts_at - NOW
         found.setdefault(one.session_id, []).append((list(one.agents), starts))
     return found
+
+
+def incrementally(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
+    """The same plan, by the planner that finds agents by an index where it can."""
+    planner = IncrementalPlanner("g", Policy(**options))
+    planner.update_agents(agents)
+    planner.update_sessions(pending)
+    return planner.plan(NOW)
 
 
 def late(name: str, cpu: int = 4, **fields: Any) -> Pending:
@@ -67,13 +83,33 @@ def late(name: str, cpu: int = 4, **fields: Any) -> Pending:
             [busy("a", 5, cpu=2), busy("b", 3, cpu=4)], cluster("s", 2, 4, mode="multi-node", bypassed=1),
             [(["a", "b"], 5)], id="a cluster whose small kernel must move",
         ),
+        pytest.param(
+            [busy("a", 3, cpu=2), busy("b", 5), busy("c", 5)],
+            cluster("s", 2, 2, mode="single-node", bypassed=1),
+            [(["b"], 5)], id="a cluster that stays on one agent",
+        ),
+        pytest.param([busy("a", 5), busy("b", 5)], late("s"), [(["a"], 5)], id="the first of equal ones"),
+        pytest.param(
+            [busy("a", 3), busy("b", 5)], late("s", designated=frozenset({"b"})), [(["b"], 5)],
+            id="where it may run",
+        ),
+        pytest.param(
+            [busy("a", None), busy("b", None, started_at=5)], late("s", designated=frozenset({"b"})),
+            [(["b"], None)], id="held where it may run",
+        ),
+        pytest.param(
+            [shared("a", 3, quantum=1000), shared("b", 5)], late("s", 0, slots={"cuda.shares": 500}),
+            [(["b"], 5)], id="not on a device that is not split",
+        ),
     ],
 )  # fmt: skip
 def test_reservations_of_an_overdue_session(
     agents: Sequence[AgentState], item: Pending, expected: list[tuple[list[str], int | None]]
 ) -> None:
     options = {"max_bypasses": 1, "max_skip_age": HOUR}
-    assert reserved(make_plan(agents, [item], **options)).get("s", []) == expected
+    for _ in range(2):  # what an agent's work frees when is known from then on
+        assert reserved(make_plan(agents, [item], **options)).get("s", []) == expected
+    assert reserved(incrementally(agents, [item], **options)).get("s", []) == expected
 
 
 def test_far_end_is_no_reason_not_to_hold_another_agent() -> None:
@@ -87,9 +123,31 @@ def test_one_more_agent_is_held_with_each_further_period() -> None:
     found = []
     for waited in (1, 2, 3, 9):
         item = session("s", 4, created=NOW - waited * 1000)
-        ((held, _),) = reserved(make_plan(agents, [item], max_skip_age=1000))["s"]
+        result = reserved(make_plan(agents, [item], max_skip_age=1000))
+        assert reserved(incrementally(agents, [item], max_skip_age=1000)) == result
+        ((held, _),) = result["s"]
         found.append(len(held))
     assert found == [1, 2, 3, 4]
+
+
+def test_not_more_agents_are_held_than_the_bound_says() -> None:
+    agents = [busy(f"{n:02}", None) for n in range(20)]
+    item = session("s", 4, created=NOW - 99_000)
+    ((held, _),) = reserved(make_plan(agents, [item], max_skip_age=1000))["s"]
+    assert len(held) == 1 + 16
+    many = [late(f"s{n:02}", created=n) for n in range(10)]
+    assert list(reserved(make_plan(agents, many, **LATE))) == [f"s{n:02}" for n in range(8)]
+
+
+def test_agents_that_are_held_beyond_those_of_a_cluster_could_take_its_largest_kernel() -> None:
+    agents = [
+        busy("a", None, started_at=1),
+        busy("b", None, cpu=2, started_at=2),
+        busy("c", None, cpu=2, started_at=3),
+        busy("d", None, started_at=4),
+    ]
+    item = cluster("s", 4, 2, mode="multi-node", created=NOW - 2000)
+    assert reserved(make_plan(agents, [item], max_skip_age=1000)) == {"s": [(["a", "b", "d"], None)]}
 
 
 def started(name: str, at: int, **fields: Any) -> AgentState:
@@ -244,6 +302,53 @@ def test_overdue_session_behind_another_one_counts_what_that_takes() -> None:
     result = make_plan(agents, pending, **LATE)
     assert placements(result) == {}
     assert reserved(result) == {"first": [(["a"], None)], "second": [(["a"], None)]}
+
+
+def test_overdue_session_comes_behind_the_first_one_that_starts() -> None:
+    agents = [busy("a", 50), busy("b", 9)]
+    pending = [late("first"), late("second", created=1), late("third", created=2)]
+    result = reserved(make_plan(agents, pending, **LATE))
+    assert result == {"first": [(["b"], 9)], "second": [(["a"], 50)], "third": [(["b"], None)]}
+    assert reserved(incrementally(agents, pending, **LATE)) == result
+
+
+def test_what_ends_there_is_no_room_for_it_as_long_as_the_first_one_has_no_start() -> None:
+    """The first one needs memory that comes free at an unknown time, the second one most of the cores."""
+    takes_memory = replace(running("on-a", 0, None), allocations=MEMORY)
+    ends = running("ends", 4, 50)
+    agents = [node("a", 8, mem=100, free_cpu=4, free_mem=0, running=(takes_memory, ends))]
+    pending = [late("first", 1, mem=50), late("second", 6, created=1), session("third", 1, created=2)]
+    result = make_plan(agents, pending, hol="skip", **LATE)
+    assert reserved(result) == {"first": [(["a"], None)], "second": [(["a"], None)]}
+    assert placements(result) == {}
+
+
+def test_agent_that_is_held_beyond_those_of_a_cluster_is_kept_for_its_largest_kernel() -> None:
+    """The cluster waits for cores and for memory. The last agent lacks memory, which must not become less."""
+    memory = replace(running("m", 0, None, started_at=2), allocations=MEMORY)
+    some = (Allocation("mem", DeviceId(""), 60),)
+    agents = [
+        busy("c", None, started_at=1),
+        node("m1", 0, mem=100, free_mem=0, running=(memory,)),
+        node("m2", 1, mem=100, free_mem=40, running=(replace(memory, allocations=some, started_at=4),)),
+    ]
+    other = KernelRequest(KernelId("k1"), {"mem": 50})
+    item = session("s", 4, sub_kernels=(other,), mode="multi-node", created=NOW - 2000)
+    x = session("x", 0, mem=10, created=NOW, designated=frozenset({"m2"}))
+    result = make_plan(agents, [item, x], max_skip_age=1000, hol="skip")
+    assert reserved(result) == {"s": [(["c", "m1", "m2"], None)]}
+    assert hold(result, "x").reason is Reason.RESERVED
+
+
+def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
+    """Also where the ends of an agent were looked at before."""
+    agents = [busy("a", 9, cpu=8), node("b", 8, free_cpu=4, running=(running("r", 4, 20),))]
+    anywhere: dict[str, Any] = {"designated": frozenset({"a", "b"})}
+    assert reserved(make_plan(agents, [session("s", 8, **anywhere)])) == {"s": [(["a"], 9)]}
+    first, second = session("first", 4, priority=90, time_limit=5), session("second", 4, **anywhere)
+    result = make_plan(agents, [first, second])
+    assert placements(result) == {"first": ["b"]}
+    assert reserved(result) == {"second": [(["b"], 5)]}
 
 
 @pytest.mark.parametrize(("cpu", "starts"), [(2, True), (3, False)])
