@@ -16,6 +16,7 @@ DISK = ("tests/conformance/test_full_state_disk.py",)
 SHIM = "agent/runtimes/process/shim.py"
 STOPS = ("tests/unit/manager/test_stops_by_the_platform.py",)
 REPORTS = ("tests/store/test_reports.py",)
+LEASE_OF_LEADERS = ("tests/store/test_leader.py",)
 MAIN = (
     "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream"
 )
@@ -289,6 +290,27 @@ MUTATIONS = (
         "MAX_HOLDING = 8",
         "MAX_HOLDING = 9",
         RESERVED,
+    ),
+    Mutation(
+        "a lease is anybody's while it lasts",
+        "manager/store/sql/lease_acquire.sql",
+        "WHERE l.holder = excluded.holder OR",
+        "WHERE true OR",
+        LEASE_OF_LEADERS,
+    ),
+    Mutation(
+        "a lease that has ended goes on in its term",
+        "manager/store/sql/lease_acquire.sql",
+        "l.holder = excluded.holder AND l.expires_at > now()",
+        "l.holder = excluded.holder",
+        LEASE_OF_LEADERS,
+    ),
+    Mutation(
+        "a renewal begins a new term",
+        "manager/store/sql/lease_acquire.sql",
+        "CASE WHEN l.holder = excluded.holder AND l.expires_at > now() THEN l.term ELSE l.term + 1 END",
+        "l.term + 1",
+        LEASE_OF_LEADERS,
     ),
     Mutation(
         "what a kernel holds is freed while it runs",

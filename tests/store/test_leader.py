@@ -53,6 +53,19 @@ async def test_a_follower_takes_over_when_the_lease_ends(store: Store, other: St
     assert first.term is None
 
 
+async def test_a_lease_that_lasts_is_its_holders_and_one_that_has_ended_is_a_new_term(store: Store) -> None:
+    """The statement alone: a leader looks at the lease before it tries."""
+    term = await store.leases.acquire("one", 60)
+    assert term is not None
+    assert await store.leases.acquire("two", 60) is None
+    assert await store.leases.acquire("one", 60) == term
+    await set_lease(store, -0.001)
+    assert await store.leases.acquire("one", 60) == term + 1
+    await set_lease(store, -0.001)
+    assert await store.leases.acquire("two", 60) == term + 2
+    assert await store.leases.acquire("one", 60) is None
+
+
 async def test_a_renewed_lease_stays(store: Store, other: Store) -> None:
     clock, first, second = two_leaders(store, other)
     for _ in range(20):
