@@ -492,7 +492,7 @@ MUTATIONS = (
     Mutation(
         "connections to an app outlive the role of their key",
         "proxy/apps/admission.py",
-        "return key is not None and _may_open(key, grant.route)",
+        "return key is not None and may_open(key, grant.route) is Verdict.ALLOWED",
         "return key is not None",
         ("tests/unit/proxy/test_app_admission.py",),
     ),

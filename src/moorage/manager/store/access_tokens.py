@@ -15,12 +15,12 @@ from moorage.common.link.messages import AccessTokenGrant
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
-from moorage.common.model.runtimes import runs_as_agent
 from moorage.common.model.service_ports import app_path
+from moorage.common.model.session_access import Action, Caller, Subject, Verdict, decide, kind_of
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.resources import Page
-from moorage.manager.identity.roles import app_access, effective_role, role_of_user
+from moorage.manager.identity.roles import effective_role, role_of_user
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database, Purpose
@@ -131,11 +131,12 @@ def _may_open(row: Mapping[str, Any]) -> bool:
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own
     role = effective_role(granted, row["member_role"], row["platform_role"]) if granted is not None else None
-    if role is None or not app_access(role, row["scopes"]):
+    if role is None:
         return False
-    if role is not Role.ADMIN and runs_as_agent(row["runtime"], isolated=row["isolated"]):
-        return False
-    return role in (Role.ADMIN, Role.PROJECT_ADMIN) or row["user"] == row["user_name"]
+    # Its role is that in the project of the session, so that it reads this project at least.
+    maker = Caller(role, row["user_name"], None, row["scopes"])
+    kind = kind_of(row["runtime"], isolated=row["isolated"])
+    return decide(maker, Subject(row["user"], "", kind), Action.PORTS) is Verdict.ALLOWED
 
 
 def _ports(row: Mapping[str, Any]) -> list[AppView]:
