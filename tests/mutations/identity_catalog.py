@@ -375,8 +375,8 @@ MUTATIONS = (
     ),
     Mutation(
         "an access token of a member opens the session of another",
-        "manager/store/access_tokens.py",
-        'return decide(maker, Subject(row["user"], "", kind), Action.PORTS) is Verdict.ALLOWED',
+        "manager/identity/session_access.py",
+        "return decide(caller, session, Action.PORTS) is Verdict.ALLOWED",
         "return True",
         ("tests/store/test_access_tokens.py",),
     ),

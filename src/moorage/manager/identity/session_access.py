@@ -5,7 +5,10 @@ What is decided, is decided by ``common/model/session_access.py``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from moorage.common.model.errors import Forbidden, MoorageError, NotFound
+from moorage.common.model.roles import Role
 from moorage.common.model.session_access import (
     NEEDS,
     Action,
@@ -31,6 +34,17 @@ def subject_of(session: SessionView) -> Subject:
 
 def allows(scope: Scope, session: SessionView, action: Action) -> bool:
     return decide(caller_of(scope), subject_of(session), action) is Verdict.ALLOWED
+
+
+def token_opens(
+    maker: Role, maker_name: str, scopes: Collection[str] | None, owner: str, *, runtime: str, isolated: bool
+) -> bool:
+    """Whether an access token opens the session of ``owner``: while whoever made it may open its ports.
+    ``maker``: the role of that user in the project of the session."""
+    # No matter in which other projects the maker reads.
+    caller = Caller(maker, maker_name, None, scopes)
+    session = Subject(owner, "", kind_of(runtime, isolated=isolated))
+    return decide(caller, session, Action.PORTS) is Verdict.ALLOWED
 
 
 def refusal(scope: Scope, session: SessionView, action: Action, what: str = "") -> MoorageError | None:

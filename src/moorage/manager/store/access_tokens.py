@@ -16,12 +16,12 @@ from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
 from moorage.common.model.service_ports import app_path
-from moorage.common.model.session_access import Action, Caller, Subject, Verdict, decide, kind_of
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.resources import Page
 from moorage.manager.identity.roles import effective_role, role_of_user
 from moorage.manager.identity.scope import Scope
+from moorage.manager.identity.session_access import token_opens
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database, Purpose
 from moorage.manager.store.notifier import Notifier, Topic
@@ -67,7 +67,7 @@ class AccessTokenStore:
             scope.projects,
             scope.user,
             None if scope.key is None else scope.owner.user,
-            None if scope.key is None or scope.key.console is not None else scope.key.id,
+            None if scope.key is None or scope.key.console is not None else scope.key.id or None,
         )
         if not rows:
             raise Conflict(
@@ -133,10 +133,14 @@ def _may_open(row: Mapping[str, Any]) -> bool:
     role = effective_role(granted, row["member_role"], row["platform_role"]) if granted is not None else None
     if role is None:
         return False
-    # Its role is that in the project of the session, so that it reads this project at least.
-    maker = Caller(role, row["user_name"], None, row["scopes"])
-    kind = kind_of(row["runtime"], isolated=row["isolated"])
-    return decide(maker, Subject(row["user"], "", kind), Action.PORTS) is Verdict.ALLOWED
+    return token_opens(
+        role,
+        row["user_name"],
+        row["scopes"],
+        row["user"],
+        runtime=row["runtime"],
+        isolated=row["isolated"],
+    )
 
 
 def _ports(row: Mapping[str, Any]) -> list[AppView]:
