@@ -320,9 +320,12 @@ async def test_nothing_of_a_network_remains(node: Node) -> None:
 
 async def test_networks_that_a_killed_agent_left_are_removed(node: Node) -> None:
     killed = await node.start()
+    handle = await killed.create(launch("sleep", "600"))
     async with asyncio.timeout(20):
         while len(namespaces(node)) < 4:
             await asyncio.sleep(0.05)
+    await killed.destroy(handle)
+    assert len(namespaces(node)) >= 3
     after = await node.start()
     after.close()
     assert namespaces(node) == set()

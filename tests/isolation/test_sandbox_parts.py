@@ -21,6 +21,7 @@ from moorage.agent.runtimes.process.networks import KernelNetwork
 from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.service_ports import AppPort
+from tests.addresses import free_port
 
 from .conftest import PATH, UIDS, Node, launch, python, until_exited
 
@@ -60,7 +61,7 @@ async def test_environment_of_a_kernel_does_not_reach_its_supervisors(node: Node
         handle = await runtime.create(launch("sleep", "600"))
         await output_of_command(runtime, handle, ("true",), hostile)
     else:
-        apps = (AppPort("lab", 40_000),) if "ports" in how else ()
+        apps = (AppPort("lab", free_port()),) if "ports" in how else ()
         await until_exited(runtime, await runtime.create(launch("true", env=hostile, apps=apps)))
     assert [path.name for path in trace.iterdir()] == []
 

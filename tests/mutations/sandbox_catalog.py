@@ -309,6 +309,13 @@ MUTATIONS = (
         (NETWORKS, "-k", "published"),
     ),
     Mutation(
+        "others may listen at a published port that may be used again",
+        f"{PROCESS}/shim.py",
+        "_socket.SO_REUSEADDR, 0)",
+        "_socket.SO_REUSEADDR, 1)",
+        (NETWORKS, "-k", "published"),
+    ),
+    Mutation(
         "rules that were removed stay away",
         f"{PROCESS}/networks.py",
         '"forward"):',

@@ -48,7 +48,6 @@ _FILE, _NETWORK_FILE = "sandbox", "network"
 # What other users of the node, its services and the agent leave there is not for kernels. Sockets of services
 # are in /run; that of Docker is one of them.
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-_TRIAL = KernelId("trial")
 # From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely use.
 _ADDRESSES = IPv4Network("100.80.0.0/12")
 _CONTAINERS = "or use containers (runtime docker)"
@@ -167,13 +166,11 @@ class KernelIsolation:
         groups: tuple[str, ...] = ()
         try:
             groups = self._groups.create()
-            self._networks.try_out()
-            network = self._networks.acquire(_TRIAL, _TRIAL).network
-            attempt(self._sandbox(_TRIAL, self._rules.uids[0], trial / "work", (groups, {}), ()), network)
+            network = self._networks.try_out()
+            attempt(self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()), network)
         except OSError as error:
             raise RuntimeFailed(f"the agent cannot create control groups: {error}") from None
         finally:
-            self._networks.release(_TRIAL)
             self._groups.remove(groups)
             shutil.rmtree(trial, ignore_errors=True)
 

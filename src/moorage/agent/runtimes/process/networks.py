@@ -113,8 +113,9 @@ class KernelNetworks:
                 self._load_rules()
             _permit_forwarding(self._interfaces)
 
-    def try_out(self) -> None:
-        """Connect to a published port, through a namespace that stays ready. Raises ``RuntimeFailed``."""
+    def try_out(self) -> KernelNetwork:
+        """Connect to a published port. Returns the namespace, which is ready for a kernel. Raises
+        ``RuntimeFailed``."""
         network = self._make()
         with _listener_in(network) as server, socket.socket() as reserved:
             reserved.bind(("127.0.0.1", 0))
@@ -131,6 +132,7 @@ class KernelNetworks:
                 self._withdraw([port])
         with self._lock:
             self._ready.append(network)
+        return network
 
     def acquire(self, kernel_id: KernelId, group: str) -> Attachment:
         """The namespace of the group, which a kernel enters. Raises ``RuntimeFailed``."""
@@ -172,9 +174,9 @@ class KernelNetworks:
                 _remove(gone.network)
 
     def replenish(self) -> None:
-        """Make namespaces ready, in a thread."""
+        """Make namespaces ready, in a thread: several once kernels use them, which most agents never run."""
         with self._lock:
-            if not self._closed and len(self._ready) < _READY:
+            if self._attached and not self._closed and len(self._ready) < _READY:
                 self._maker.submit(self._replenish)
 
     def _replenish(self) -> None:

@@ -298,8 +298,11 @@ def _take_port(port: int) -> None:
     except OSError:
         holder = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         address = ""
-    # Without SO_REUSEADDR, which would let others with that option listen there.
+    # Lingering connections of an earlier program do not count. Afterwards without the option, which would let
+    # others that have it listen there.
+    holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     holder.bind((address, port))
+    holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 0)
     _held_ports.append(holder)
 
 
