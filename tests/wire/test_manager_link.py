@@ -371,7 +371,8 @@ async def test_disconnected_agent_is_lost_and_its_session_fails(manager: Manager
 async def test_route_feed_follows_the_replicas_of_an_endpoint(manager: Manager, client: Client) -> None:
     async with grpc.aio.insecure_channel(manager.link_address) as channel, attach(manager) as agent:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
-        watch = stub.Watch(routes_pb2.WatchRequest(), metadata=[("authorization", f"Bearer {TOKEN}")])
+        request = routes_pb2.WatchRequest(proxy_id="proxy-1")
+        watch = stub.Watch(request, metadata=[("authorization", f"Bearer {TOKEN}")])
 
         async def table_where(condition: Callable[[Any], bool]) -> Any:
             async with asyncio.timeout(10):
