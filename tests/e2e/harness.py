@@ -26,6 +26,7 @@ from tests.forked_command import run_forked
 from tests.kernel_networks import remove_networks
 
 TIMEOUT_S = 60.0
+_DISK = "MOORAGE_AGENT__PROCESS_DISK"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # What no component may write, whatever happens to it: faults of ours that only a log shows.
 _FAULTS = re.compile(
@@ -55,6 +56,12 @@ def processes() -> dict[int, dict[str, str]]:
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that the loader and Python read before a program begins: too early for a forked one."""
     return {name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))}
+
+
+def known_to_its_release(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what a program of the previous release refuses as an unknown setting."""
+    new = () if is_of_this_tree(environment) else (_DISK,)
+    return {name: value for name, value in environment.items() if name not in new}
 
 
 def is_of_this_tree(environment: Mapping[str, str]) -> bool:
@@ -112,7 +119,7 @@ class Platform:
             "MOORAGE_AGENT__STATS_INTERVAL_S": "1",  # usage, and progress that programs tell
             "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
             # A test that kills everything would leave mounts below its folder; tests/isolation has them.
-            "MOORAGE_AGENT__PROCESS_DISK": "0",
+            _DISK: "0",
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{link}",
@@ -139,7 +146,7 @@ class Platform:
             command = [sys.executable, "-m", "moorage", *arguments]
             return subprocess.run(
                 command,
-                env=self.env,
+                env=known_to_its_release(self.env),
                 capture_output=True,
                 text=True,
                 timeout=timeout,
@@ -169,7 +176,7 @@ class Platform:
             self.forget_addresses()
         log = (self.home / f"{known_as}.out").open("ab")
         command = [*prefix, sys.executable, "-m", "moorage", name, *arguments]
-        environ = self.env | (env or {})
+        environ = known_to_its_release(self.env | (env or {}))
         if name in ("up", "manager") and is_of_this_tree(environ) and "MOORAGE_MANAGER__DSN" not in environ:
             self.copy_prepared_database()
         self._running[known_as] = subprocess.Popen(

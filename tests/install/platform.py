@@ -18,6 +18,7 @@ class InstalledPlatform(Platform):
         self.env = {name: value for name, value in self.env.items() if name in outside()} | {
             name: value for name, value in self.env.items() if name.startswith("MOORAGE_")
         }
+        del self.env["MOORAGE_AGENT__PROCESS_DISK"]  # an installation of the previous release refuses it
         self.installation = installation
 
     def run(
