@@ -160,6 +160,7 @@ class ProxyLink:
         self._worker, self._is_spare = "", False
         self._lost = asyncio.Event()  # it is not in `reached` any more
         self._connection: Connection | None = None
+        self._attempt: Connection | None = None  # whose end says why there is no connection
         self._address, self._agent_id, self._host = address, agent_id, host
         self._may_open, self._dialer, self._clock = may_open, dialer, clock
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -212,6 +213,7 @@ class ProxyLink:
         connection = Connection(
             on_hello=self._on_hello, on_open=self._on_open, on_cancel=self._cancel, on_lost=self._on_lost
         )
+        self._attempt = connection
         try:
             async with asyncio.timeout(_CONNECT_S):
                 context = client_context(identity) if identity else None
@@ -255,7 +257,7 @@ class ProxyLink:
                 except TimeoutError:
                     connection.tick()
         finally:
-            self.is_connected = False
+            self.is_connected, self._attempt = False, None
             self._lose()
             connection.end("the agent ends it")
             await cancel_and_wait(*self._opening.values())
@@ -271,8 +273,9 @@ class ProxyLink:
         self._greeted.set()
 
     def _on_lost(self, connection: Connection, why: str) -> None:
-        self.why = why
-        self._ended.set()
+        if connection is self._attempt:
+            self.why = why
+            self._ended.set()
         self._greeted.set()
 
     def _on_open(self, connection: Connection, number: int, port: int) -> None:
