@@ -130,7 +130,8 @@ class TestCelery(RuntimeConformance):
         last = {"step": 3, "of": 3, "message": "layer"}
 
         async def reported() -> bool:
-            return progress.exists() and json.loads(progress.read_text().splitlines()[-1]) == last
+            lines = progress.read_text().splitlines(keepends=True) if progress.exists() else []
+            return bool(lines) and lines[-1].endswith("\n") and json.loads(lines[-1]) == last
 
         await eventually(reported)
         gate.touch()
