@@ -1,4 +1,6 @@
-"""Program that fetches a model into the hub's cache of this node: ``python -P download.py MODEL REVISION``.
+"""Program that fetches a model into the hub's cache of this node.
+
+Run as ``python -P download.py MODEL REVISION [UMASK]``.
 
 It prints lines of JSON: ``{"done": bytes, "total": bytes}`` while it fetches, at the end ``{"path": ...}`` or
 ``{"error": ..., "reason": ...}`` with exit status 1. It runs in a process of its own, since huggingface-hub
@@ -64,7 +66,9 @@ class RemoteFile:
 
 
 def main() -> int:
-    model, revision = sys.argv[1:3]
+    model, revision, *umasks = sys.argv[1:]
+    if umasks:
+        os.umask(int(umasks[0], 8))
     threading.Thread(target=_exit_with_agent, daemon=True).start()
     hub = HubSettings.from_environment(os.environ)
     try:

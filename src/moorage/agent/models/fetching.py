@@ -110,21 +110,23 @@ def _find_snapshot(cache: Path, model: str, revision: str) -> Path | None:
 
 
 async def _fetch(
-    spec: KernelSpec, env: Mapping[str, str], on_progress: Callable[[str], None], umask: int = -1
+    spec: KernelSpec, env: Mapping[str, str], on_progress: Callable[[str], None], umask: int | None = None
 ) -> str:
+    """``umask``: of the files; None: that of the agent."""
     hub, revision = HubSettings.from_environment(env), _revision(spec)
     found = await asyncio.to_thread(find_complete, hub.cache, spec.model, revision)
     if found is not None:
         return str(found)
     on_progress("downloading")
+    # The program sets it: uvloop starts none with another umask.
+    umasks = () if umask is None else (f"{umask:o}",)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *PROGRAM, spec.model, revision),
+        *(sys.executable, *PROGRAM, spec.model, revision, *umasks),
         env=env,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-        umask=umask,
     )
     errors = spawn(f"download-errors.{spec.kernel_id}", _read_end(process.stderr))
     try:
