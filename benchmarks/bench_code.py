@@ -2,9 +2,9 @@
 
     python benchmarks/bench_code.py [--n 200]
 
-Starts `moorage up` and an interactive session. In turns: `1+1` through the REST API, to the end of the run in
-one call, and the same in a kernel of the same kernelspec by jupyter_client in this process, over sockets of
-the same kind, to its reply and its idle status.
+Starts `moorage up` and an interactive session. In turns: `1+1` through the REST API, to the end of
+the run in one call, and the same in a kernel of the same kernelspec by jupyter_client in this
+process, over sockets of the same kind, to its reply and its idle status.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ CODE = "1+1"
 @asynccontextmanager
 async def jupyter(folder: Path) -> AsyncIterator[AsyncKernelClient]:
     file = str(folder / "connection.json")
-    write_connection_file(file, ip=str(folder / "k"), transport="ipc", key=os.urandom(16).hex().encode())
+    write_connection_file(
+        file, ip=str(folder / "k"), transport="ipc", key=os.urandom(16).hex().encode()
+    )
     kernel = subprocess.Popen(
         [sys.executable, "-m", "ipykernel_launcher", "-f", file],
         stdout=subprocess.DEVNULL,
@@ -49,6 +51,7 @@ async def jupyter(folder: Path) -> AsyncIterator[AsyncKernelClient]:
     client = AsyncKernelClient()
     client.load_connection_file(file)
     client.start_channels(hb=False)
+
     try:
         await wait_until_ready(client)
         yield client
@@ -85,15 +88,19 @@ async def measure(n: int) -> dict[str, Any]:
             await client.create_session(SessionSpec(name="dev", type=SessionType.INTERACTIVE))
             while (await client.get_session("dev")).status is not Status.RUNNING:
                 await asyncio.sleep(0.05)
+
             await client.session("dev").execute("0")
-            ours, theirs = [], []
+            ours = []
+            theirs = []
             for _ in range(n):
                 ours.append(await by_moorage(client))
                 theirs.append(await by_jupyter(kernel))
+
             # Kernels outlive their agent.
             await client.stop_session("dev")
             while (await client.get_session("dev")).status is not Status.TERMINATED:
                 await asyncio.sleep(0.05)
+
     return {"moorage": quantiles_ms(ours[5:]), "jupyter_client": quantiles_ms(theirs[5:])}
 
 
@@ -109,6 +116,7 @@ def main() -> None:
     print(machine_line(found))
     for name, values in result.items():
         print(f"{name:15}", "  ".join(f"{key} {value:.1f} ms" for key, value in values.items()))
+
     added = result["moorage"]["p50"] - result["jupyter_client"]["p50"]
     print(f"added at p50    {added:.1f} ms (goal {GOAL_MS:g})")
     if options.json:

@@ -1,10 +1,12 @@
-"""Time from creating an endpoint to its first token, by stage. Baseline: starting the same server by hand.
+"""Time from creating an endpoint to its first token, by stage. Baseline: starting the same server
+by hand.
 
     python benchmarks/bench_e2e.py [--n 20] [--engines instant,llamacpp]
 
-Starts an all-in-one on free ports with an empty state directory, and stops it afterwards. Each round measures
-the baseline (the same server as a plain subprocess, from start to first token) and then Moorage, so that both
-run under the same conditions. Prints a table and writes ``benchmarks/results/e2e.json``.
+Starts an all-in-one on free ports with an empty state directory, and stops it afterwards. Each
+round measures the baseline (the same server as a plain subprocess, from start to first token) and
+then Moorage, so that both run under the same conditions. Prints a table and writes
+``benchmarks/results/e2e.json``.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ def server_command(fields: dict[str, Any], port: int, vllm: str = "vllm") -> lis
         slots=parse_slots(spec.resources),
     )
     node = NodeInfo(python=sys.executable, vllm_command=vllm, cores=len(os.sched_getaffinity(0)))
-    return list(ENGINES[spec.engine].invocation(kernel, host="127.0.0.1", port=port, node=node).argv)
+
+    return list(
+        ENGINES[spec.engine].invocation(kernel, host="127.0.0.1", port=port, node=node).argv
+    )
 
 
 @asynccontextmanager
@@ -94,12 +99,19 @@ async def all_in_one(
     """``moorage up`` on free ports, with more ``settings`` in its environment. Stops it with
     SIGTERM and checks its exit code."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
-    for setting in ("MANAGER__LISTEN", "MANAGER__LINK_LISTEN", "PROXY__LISTEN", "PROXY__INTERNAL_LISTEN"):
+    for setting in (
+        "MANAGER__LISTEN",
+        "MANAGER__LINK_LISTEN",
+        "PROXY__LISTEN",
+        "PROXY__INTERNAL_LISTEN",
+    ):
         env[f"MOORAGE_{setting}"] = "127.0.0.1:0"
+
     env |= {"MOORAGE_COMMON__LOG_LEVEL": "warning", **settings}
     with (home.parent / "up.log").open("wb") as log:
         command = [sys.executable, "-m", "moorage", "up", "--home", str(home)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+
     try:
         addresses = await _connection(home, process)
         key = (home / "admin-key").read_text().strip()
@@ -113,8 +125,11 @@ async def all_in_one(
         except subprocess.TimeoutExpired:
             process.kill()
             raise
+
     if code != 0:
-        raise SystemExit(f"moorage up exited with {code}:\n{(home.parent / 'up.log').read_text()[-2000:]}")
+        raise SystemExit(
+            f"moorage up exited with {code}:\n{(home.parent / 'up.log').read_text()[-2000:]}"
+        )
 
 
 async def _connection(home: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
@@ -124,9 +139,12 @@ async def _connection(home: Path, process: subprocess.Popen[bytes]) -> dict[str,
             addresses: dict[str, str] = json.loads((home / "connection.json").read_text())
         except (FileNotFoundError, ValueError):
             addresses = {}
+
         if {"url", "openai_url"} <= addresses.keys():
             return addresses
+
         await asyncio.sleep(0.05)
+
     raise SystemExit(f"moorage up did not start:\n{(home.parent / 'up.log').read_text()[-2000:]}")
 
 
@@ -153,6 +171,7 @@ async def first_token(openai_url: str, key: str, model: str) -> float:
                 isinstance(error, ApiError) and error.status not in (404, 503)
             ):
                 raise SystemExit(f"no token from {model}: {error}") from error
+
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
@@ -161,6 +180,7 @@ async def measure_baseline(fields: dict[str, Any], vllm: str = "vllm") -> float:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+
     start = time.time()
     process = subprocess.Popen(
         server_command(fields, port, vllm),
@@ -175,15 +195,20 @@ async def measure_baseline(fields: dict[str, Any], vllm: str = "vllm") -> float:
         process.wait(30)
 
 
-async def measure_endpoint(platform: Platform, fields: dict[str, Any], name: str) -> dict[str, float]:
-    """Seconds of each stage, and their total, from the request to the first token through the proxy."""
+async def measure_endpoint(
+    platform: Platform, fields: dict[str, Any], name: str
+) -> dict[str, float]:
+    """Seconds of each stage, and their total, from the request to the first token through the
+    proxy."""
     start = time.time()
     await platform.client.create_endpoint(EndpointSpec.model_validate({"name": name, **fields}))
     token = await first_token(platform.openai_url, platform.key, name)
     replica = (await platform.client.get_endpoint(name)).sessions[0]
     history = await platform.client.history(replica.session_id)
     changed_at = {entry.to_status: entry.at.timestamp() for entry in history}
-    # Reports are coalesced, so a fast kernel is RUNNING in its first report. CREATING takes no time then.
+
+    # Reports are coalesced, so a fast kernel is RUNNING in its first report. CREATING takes no time
+    # then.
     changed_at.setdefault(Status.CREATING, changed_at[Status.RUNNING])
     order = (Status.PENDING, Status.SCHEDULED, Status.CREATING, Status.RUNNING)
     times = [start, *(changed_at[status] for status in order), token]
@@ -193,11 +218,17 @@ async def measure_endpoint(platform: Platform, fields: dict[str, Any], name: str
         lambda s: s.status in TERMINAL,
         f"the end of {name}",
     )
-    stages = {stage: after - before for stage, before, after in zip(STAGES, times, times[1:], strict=False)}
+    stages = {
+        stage: after - before
+        for stage, before, after in zip(STAGES, times, times[1:], strict=False)
+    }
+
     return stages | {"total": token - start}
 
 
-async def compare(platform: Platform, engine: str, fields: dict[str, Any], n: int) -> dict[str, Any]:
+async def compare(
+    platform: Platform, engine: str, fields: dict[str, Any], n: int
+) -> dict[str, Any]:
     """One warm-up round, then ``n`` measured rounds."""
     baselines: list[float] = []
     runs: list[dict[str, float]] = []
@@ -207,16 +238,23 @@ async def compare(platform: Platform, engine: str, fields: dict[str, Any], n: in
         if number:
             baselines.append(baseline)
             runs.append(run)
+
         print(f"\r{engine}: {number}/{n}", end="", file=sys.stderr, flush=True)
+
     print(file=sys.stderr)
     rows = {name: _summary([run[name] for run in runs]) for name in (*STAGES, "total")}
     rows["baseline"] = _summary(baselines)
     ratios = {q: rows["total"][q] / rows["baseline"][q] for q in ("median", "p90")}
+
     return {"rows": rows, "ratio": ratios, "runs": runs, "baselines": baselines}
 
 
 def _summary(seconds: list[float]) -> dict[str, float]:
-    p90 = statistics.quantiles(seconds, n=10, method="inclusive")[-1] if len(seconds) > 1 else seconds[0]
+    p90 = (
+        statistics.quantiles(seconds, n=10, method="inclusive")[-1]
+        if len(seconds) > 1
+        else seconds[0]
+    )
     return {"median": statistics.median(seconds), "p90": p90}
 
 
@@ -242,9 +280,13 @@ def machine() -> dict[str, Any]:
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Endpoint start-up time, compared with a baseline.")
+    parser = argparse.ArgumentParser(
+        description="Endpoint start-up time, compared with a baseline."
+    )
     parser.add_argument("--n", type=int, default=20, help="measured rounds (20)")
-    parser.add_argument("--engines", default="instant,llamacpp", help="comma-separated: instant, llamacpp")
+    parser.add_argument(
+        "--engines", default="instant,llamacpp", help="comma-separated: instant, llamacpp"
+    )
     parser.add_argument("--json", type=Path, default=HERE / "results" / "e2e.json")
     options = parser.parse_args()
     engines = options.engines.split(",")
@@ -255,9 +297,13 @@ async def main() -> None:
         fields_by_engine = specs(model)
         if options.n < 1 or not set(engines) <= fields_by_engine.keys():
             parser.error(f"--n must be at least 1, --engines any of {', '.join(fields_by_engine)}")
+
         async with all_in_one(Path(directory) / "home") as platform:
             for name in engines:
-                report["engines"][name] = await compare(platform, name, fields_by_engine[name], options.n)
+                report["engines"][name] = await compare(
+                    platform, name, fields_by_engine[name], options.n
+                )
+
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1))
     print("\n\n".join(table(name, result, options.n) for name, result in report["engines"].items()))

@@ -2,9 +2,10 @@
 
     python benchmarks/bench_full_table.py [--finished 100000]
 
-Times the reads of a scheduling pass, of the session controller and of the route feed, and three listings,
-with a hundred live sessions: first in a table without others, then with many ended sessions. Prints the
-medians with their ratio, and the query plans with the full table, which are also written beside the JSON.
+Times the reads of a scheduling pass, of the session controller and of the route feed, and three
+listings, with a hundred live sessions: first in a table without others, then with many ended
+sessions. Prints the medians with their ratio, and the query plans with the full table, which are
+also written beside the JSON.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ async def times(store: Store) -> dict[str, float]:
             start = time.perf_counter()
             await read()
             seconds.append(time.perf_counter() - start)
+
         found[name] = 1000 * median(seconds)
+
     return found
 
 
@@ -107,51 +110,65 @@ async def measure(finished: int) -> tuple[dict[str, Any], str]:
                 "INSERT INTO agents (id, resource_group, status, incarnation, address, version, arch, "
                 "runtimes, engines) VALUES ('old', 'default', 'LOST', 'x', '', '', '', '{}', '{}')"
             )
+
             async with Store(postgres.dsn, SystemClock()) as store:
                 for n in range(LIVE_SESSIONS):
                     await store.sessions.create(
                         Scope.system("bench"), SessionSpec(name=f"live-{n}", command=["x"])
                     )
+
                 empty = await times(store)
                 await plain.execute(
                     FINISHED, finished, SessionSpec(command=["x"]).model_dump_json(), timeout=300
                 )
                 await plain.execute("ANALYZE")
                 full = await times(store)
+
             await plain.execute(
                 "SET enable_seqscan = off; SET random_page_cost = 1.1"
             )  # as on the store's connections
             plans = []
             for name, args in PLANNED.items():
                 plans += [f"-- {name}", *await _plan(plain, SQL[name], args), ""]
+
             plans += ["-- listing: live sessions", *await _plan(plain, LISTING, ())]
             await plain.close()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
     return {"empty_ms": empty, "full_ms": full}, "\n".join(plans)
 
 
 async def _plan(connection: asyncpg.Connection, sql: str, args: tuple[Any, ...]) -> list[str]:
-    rows = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY ON) {sql}", *args)
+    rows = await connection.fetch(
+        f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY ON) {sql}", *args
+    )
     return [row[0] for row in rows]
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Time reads of live sessions beside many ended ones.")
+    parser = argparse.ArgumentParser(
+        description="Time reads of live sessions beside many ended ones."
+    )
     parser.add_argument("--finished", type=int, default=100_000)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "full_table.json")
-    parser.add_argument("--check", action="store_true", help="fail if a read takes three times as long")
+    parser.add_argument(
+        "--check", action="store_true", help="fail if a read takes three times as long"
+    )
     options = parser.parse_args()
     about = machine()
     found, plans = await measure(options.finished)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"machine": about, "finished": options.finished} | found, indent=1))
+    options.json.write_text(
+        json.dumps({"machine": about, "finished": options.finished} | found, indent=1)
+    )
     options.json.with_suffix(".plans.txt").write_text(plans + "\n")
     print(f"| read | ms, {LIVE_SESSIONS} live | ms, with {options.finished} ended | ratio |")
     print("|---|---:|---:|---:|")
     for name, before in found["empty_ms"].items():
         after = found["full_ms"][name]
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
+
     print(f"\n{plans}\n\n{machine_line(about)}")
     slow = [n for n, ms in found["empty_ms"].items() if found["full_ms"][n] > 3 * ms + 1]
     if options.check and slow:

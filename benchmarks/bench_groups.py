@@ -1,10 +1,12 @@
-"""Planner of a leader with many resource groups: what one pass costs by their number, for docs/scale.md.
+"""Planner of a leader with many resource groups: what one pass costs by their number, for
+docs/scale.md.
 
     python benchmarks/bench_groups.py [--groups 10 100 1000] [--agents 100] [--pending 20]
 
-Each group has that many full agents of eight GPUs, and sessions that wait. The first pass is that of a new
-leader; then nothing changes, then one group in a hundred gets a session. CPU time of this process, which does
-what the leader's planner does and nothing else; memory is what the groups and planners keep.
+Each group has that many full agents of eight GPUs, and sessions that wait. The first pass is that
+of a new leader; then nothing changes, then one group in a hundred gets a session. CPU time of this
+process, which does what the leader's planner does and nothing else; memory is what the groups and
+planners keep.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from planner_worlds import NOW, session, world
 
 HERE = Path(__file__).parent
-POLICY, ROUNDS = Policy(), 5
+POLICY = Policy()
+ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,12 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 
 def measure(count: int, agents: int, pending: int) -> Row:
-    before, rng = rss_mb(os.getpid()), random.Random(count)
-    groups = [replace(world("none fits", pending, agents, seed), group=f"g{seed}") for seed in range(count)]
+    before = rss_mb(os.getpid())
+    rng = random.Random(count)
+    groups = [
+        replace(world("none fits", pending, agents, seed), group=f"g{seed}")
+        for seed in range(count)
+    ]
     planners = PlannerCache()
 
     def each(which: Sequence[Snapshot]) -> None:
@@ -64,6 +71,7 @@ def measure(count: int, agents: int, pending: int) -> Row:
         now = [replace(group, pending=(*group.pending, session(pending + turn, rng)))
                for group in groups[:changing]]  # fmt: skip
         took.append(cpu_ms(lambda now=now: each(now)))
+
     memory = rss_mb(os.getpid()) - before
     return Row(count, agents, pending, first, unchanged, changing, statistics.median(took), memory)
 
@@ -79,16 +87,20 @@ def table(rows: Sequence[Row]) -> str:
             f"| {row.groups:,} | {row.groups * row.agents:,} | {row.groups * row.pending:,} "
             f"| {row.first_ms:,.0f} | {row.unchanged_ms:.1f} | {row.changed_ms:.2f} | {row.memory_mb:,.0f} |"
         )
+
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--groups", type=int, nargs="+", default=[10, 100])
     parser.add_argument("--agents", type=int, default=100)
     parser.add_argument("--pending", type=int, default=20)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "groups.json")
-    args, host = parser.parse_args(), machine()
+    args = parser.parse_args()
+    host = machine()
     freeze_startup_objects()
     rows = [measure(count, args.agents, args.pending) for count in args.groups]
     print(machine_line(host))

@@ -1,14 +1,15 @@
-"""CPU time that the ledger costs a manager: usage records of proxies, budgets, metrics, and ends of kernels.
+"""CPU time that the ledger costs a manager: usage records of proxies, budgets, metrics, and ends of
+kernels.
 
-    python benchmarks/bench_ledger.py [--seconds 20] [--sessions 100] [--records 400] [--budgets 100]
-                                      [--projects 100]
+    python benchmarks/bench_ledger.py [--seconds 20] [--sessions 100] [--records 400] [--budgets
+                                      100] [--projects 100]
 
-Starts a durable Postgres, fills the ledger as ``--history`` seconds of the same load do, and then puts each
-second the records that proxies send, asks for the budgets of ``--sessions`` new sessions, and sums all
-budgets up every 10 s. Then its metrics are made for Prometheus once.
-Prints the CPU time of this process, which is what a manager spends on the ledger. The
-records of kernels are written by triggers: what they cost Postgres is the difference of ending kernels with
-and without them.
+Starts a durable Postgres, fills the ledger as ``--history`` seconds of the same load do, and then
+puts each second the records that proxies send, asks for the budgets of ``--sessions`` new sessions,
+and sums all budgets up every 10 s. Then its metrics are made for Prometheus once. Prints the CPU
+time of this process, which is what a manager spends on the ledger. The records of kernels are
+written by triggers: what they cost Postgres is the difference of ending kernels with and without
+them.
 """
 
 from __future__ import annotations
@@ -74,11 +75,17 @@ END = "UPDATE kernels SET status = 'TERMINATED', status_since = now() WHERE id =
 
 async def load(store: Store, options: argparse.Namespace) -> float:
     """CPU seconds of this process for each second of the load."""
-    sequence, spent, now_ms = 0, 0.0, round(time.time() * 1000)
-    callers = [Scope.system("t", Owner(f"u{n % 500}", f"p{n % 100}")) for n in range(options.sessions)]
+    sequence = 0
+    spent = 0.0
+    now_ms = round(time.time() * 1000)
+    callers = [
+        Scope.system("t", Owner(f"u{n % 500}", f"p{n % 100}")) for n in range(options.sessions)
+    ]
     for second in range(options.seconds):
         records = tuple(
-            UsageRecord(sequence + n, now_ms, now_ms, f"p{n % 100}", f"u{n % 500}", f"k{n}", "m", 2, 9, 9, 0)
+            UsageRecord(
+                sequence + n, now_ms, now_ms, f"p{n % 100}", f"u{n % 500}", f"k{n}", "m", 2, 9, 9, 0
+            )
             for n in range(1, options.records + 1)
         )
         sequence += options.records
@@ -86,17 +93,21 @@ async def load(store: Store, options: argparse.Namespace) -> float:
         await store.usage_records.put("proxy", [UsageBatch("e", records)])
         for caller in callers:
             await store.budgets.check(caller)
+
         if second % 10 == 0:
             term = await store.leases.acquire("bench", 60)
             await store.budgets.measure(term or 0)
+
         spent += time.process_time() - began
+
     return spent / options.seconds
 
 
 async def scrape(store: Store) -> tuple[float, float, int]:
     """Wall and CPU seconds of the metrics of the ledger, and the size of all."""
     scrape = Scrape(store, Metrics(), CLOCK)
-    began, spent = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
+    spent = time.process_time()
     page = await scrape.render()
     return time.perf_counter() - began, time.process_time() - spent, len(page)
 
@@ -124,12 +135,14 @@ async def main(options: argparse.Namespace) -> None:
                 for n in range(options.budgets):
                     spec = BudgetSpec(hard=(1 << 50))
                     await store.budgets.put(SYSTEM, "project", f"p{n}", "tokens", "month", spec)
+
                 spent = await load(store, options)
                 began = time.perf_counter()
                 term = await store.leases.acquire("bench", 60)
                 await store.budgets.measure(term or 0)
                 measured = time.perf_counter() - began
                 scraped = await scrape(store)
+
             connection = await asyncpg.connect(postgres.dsn)
             await connection.execute(AGENT)
             await connection.execute(SLOTS)
@@ -137,7 +150,10 @@ async def main(options: argparse.Namespace) -> None:
             await connection.execute("ALTER TABLE kernels DISABLE TRIGGER kernels_charge")
             plain = [await end_kernels(connection, f"b{n}-", BATCH) for n in range(5)]
             await connection.close()
-    print(f"{options.sessions} sessions and {options.records} records a second, {options.budgets} budgets,")
+
+    print(
+        f"{options.sessions} sessions and {options.records} records a second, {options.budgets} budgets,"
+    )
     print(f"  a ledger of {3 * kernels} records")
     print(f"manager: {100 * spent:.2f} % of a core")
     print(
@@ -146,16 +162,22 @@ async def main(options: argparse.Namespace) -> None:
     print(f"  at most every {max(LEDGER_AGE_S, scraped[0] / COST):.0f} s; {scraped[2]} bytes")
     print(f"all budgets summed up in {1000 * measured:.0f} ms of Postgres")
     each = (min(charged) - min(plain)) / BATCH
-    print(f"Postgres: {1e6 * min(charged) / BATCH:.0f} us for each kernel that ends, {1e6 * each:.0f} of it")
+    print(
+        f"Postgres: {1e6 * min(charged) / BATCH:.0f} us for each kernel that ends, {1e6 * each:.0f} of it"
+    )
     print("  for its records")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--sessions", type=int, default=100, help="sessions a second")
     parser.add_argument("--records", type=int, default=400, help="usage records a second")
     parser.add_argument("--budgets", type=int, default=100)
     parser.add_argument("--projects", type=int, default=100)
-    parser.add_argument("--history", type=int, default=600, help="seconds of sessions in the ledger")
+    parser.add_argument(
+        "--history", type=int, default=600, help="seconds of sessions in the ledger"
+    )
     sys.exit(asyncio.run(main(parser.parse_args())))

@@ -1,14 +1,15 @@
-"""Throughput and latency of sessions, from HTTP request to RUNNING to their end, with simulated agents over
-gRPC.
+"""Throughput and latency of sessions, from HTTP request to RUNNING to their end, with simulated
+agents over gRPC.
 
     python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 1000 1100] [--agents 200]
 
-Postgres, a manager, `moorage simulate` and the load generator are processes of their own. First ``--many``
-idle agents, then arrivals at ``--rate`` per second; then the same with ``--agents`` agents, and ``--sustain``
-per second for ``--seconds``. Each session requests a GPU, a CPU and memory, starts in 1 to 5 ms and runs 50
-to 500 ms. Latencies are from sending the request to the response (ack), and to the SCHEDULED and RUNNING rows
-of the history. The last part is the comparison: the same steps as usually implemented, with one transaction
-per session and step through asyncpg on eight connections, without HTTP and gRPC.
+Postgres, a manager, `moorage simulate` and the load generator are processes of their own. First
+``--many`` idle agents, then arrivals at ``--rate`` per second; then the same with ``--agents``
+agents, and ``--sustain`` per second for ``--seconds``. Each session requests a GPU, a CPU and
+memory, starts in 1 to 5 ms and runs 50 to 500 ms. Latencies are from sending the request to the
+response (ack), and to the SCHEDULED and RUNNING rows of the history. The last part is the
+comparison: the same steps as usually implemented, with one transaction per session and step through
+asyncpg on eight connections, without HTTP and gRPC.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from naive import Naive
 HERE = Path(__file__).parent
 RESOURCES = {"cpu": 1, "mem": "64MiB", "cuda.device": 1}
 BODY = json.dumps({"command": ["true"], "resources": RESOURCES, "runtime": "fake"}).encode()
-# Sessions a second of the naive peer, and how many times as many ours are, on the machine of the goals.
-PEER_PER_S, MULTIPLE = 416, 2.6
+# Sessions a second of the naive peer, and how many times as many ours are, on the machine of the
+# goals.
+PEER_PER_S = 416
+MULTIPLE = 2.6
 PROFILE = ("--start-time", "1ms..5ms", "--run-time", "50ms..500ms")
 
 
@@ -51,7 +54,8 @@ class Load:
         self.refused = 0
 
     async def create(self, caller: Caller) -> None:
-        sent, start = time.time(), time.perf_counter()
+        sent = time.time()
+        start = time.perf_counter()
         status, response = await caller.call("POST", "/v1/sessions", BODY)
         self.ack_s.append(time.perf_counter() - start)
         if status == 201:
@@ -72,10 +76,12 @@ class Load:
             await self.create(caller)
             free.put_nowait(caller)
 
-        start, tasks = time.perf_counter(), []
+        start = time.perf_counter()
+        tasks = []
         for n in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, start + n / rate - time.perf_counter()))
             tasks.append(asyncio.create_task(create()))
+
         await asyncio.gather(*tasks)
         for caller in callers:
             caller.close()
@@ -84,16 +90,21 @@ class Load:
 async def measure_rate(
     cluster: Cluster, connection: asyncpg.Connection, rate: float, seconds: float
 ) -> dict[str, Any]:
-    """Arrivals at one rate: latencies, rates until the last session has ended, and CPU per session."""
+    """Arrivals at one rate: latencies, rates until the last session has ended, and CPU per
+    session."""
     load = Load(cluster)
-    before, start, started_at = cluster.cpu() | {"load": cpu_s(os.getpid())}, time.perf_counter(), time.time()
+    before = cluster.cpu() | {"load": cpu_s(os.getpid())}
+    start = time.perf_counter()
+    started_at = time.time()
     await load.create_at_rate(rate, seconds)
     created_s = time.perf_counter() - start
     ids = list(load.sent)
+
     with suppress(TimeoutError):
         async with asyncio.timeout(120):
             while await _unfinished(connection):
                 await asyncio.sleep(0.2)
+
     unfinished = await _unfinished(connection)
     all_s = time.perf_counter() - start
     after = cluster.cpu() | {"load": cpu_s(os.getpid())}
@@ -107,6 +118,7 @@ async def measure_rate(
     for status in ("SCHEDULED", "RUNNING"):
         waited = [at - load.sent[id_] for id_, at in reached[status].items()]
         results[f"{status.lower()}_ms"] = quantiles_ms(waited)
+
     # Sessions that were RUNNING while sessions were being created: the rate that is sustained.
     running = sorted(reached["RUNNING"].values())
     results["running_per_s"] = sum(at < started_at + created_s for at in running) / created_s
@@ -121,7 +133,9 @@ async def _unfinished(connection: asyncpg.Connection) -> int:
     )
 
 
-async def _times_reached(connection: asyncpg.Connection, ids: list[str]) -> dict[str, dict[str, float]]:
+async def _times_reached(
+    connection: asyncpg.Connection, ids: list[str]
+) -> dict[str, dict[str, float]]:
     results: dict[str, dict[str, float]] = {"SCHEDULED": {}, "RUNNING": {}}
     rows = await connection.fetch(
         "SELECT session_id::text AS id, to_status, min(extract(epoch FROM at))::float8 AS at "
@@ -131,6 +145,7 @@ async def _times_reached(connection: asyncpg.Connection, ids: list[str]) -> dict
     )
     for row in rows:
         results[row["to_status"]][row["id"]] = row["at"]
+
     return results
 
 
@@ -139,7 +154,9 @@ async def measure_idle(cluster: Cluster, seconds: float) -> dict[str, float]:
     await asyncio.sleep(3)
     before = cluster.cpu()
     await asyncio.sleep(seconds)
-    used = {name: 100 * (after - before.get(name, 0)) / seconds for name, after in cluster.cpu().items()}
+    used = {
+        name: 100 * (after - before.get(name, 0)) / seconds for name, after in cluster.cpu().items()
+    }
     return used | {"manager_rss_mb": rss_mb(cluster.pids["manager"])}
 
 
@@ -152,7 +169,8 @@ def format_results(results: dict[str, Any]) -> str:
     ]
     for agents, one in results["parts"]:
         times = " | ".join(
-            f"{one[q]['p50']:.1f} / {one[q]['p99']:.0f}" for q in ("ack_ms", "scheduled_ms", "running_ms")
+            f"{one[q]['p50']:.1f} / {one[q]['p99']:.0f}"
+            for q in ("ack_ms", "scheduled_ms", "running_ms")
         )
         cpu = one["cpu_us_per_session"]
         spent = ", ".join(f"{cpu[name]:.0f}" for name in ("manager", "postgres", "agents", "load"))
@@ -160,10 +178,14 @@ def format_results(results: dict[str, Any]) -> str:
             f"| {agents} | {one['rate']:.0f} | {one['sessions']} | {one['running_per_s']:.0f} | {times} "
             f"| {spent} |"
         )
-    plain, rest, last = results["naive"], results["idle"], results["parts"][-1][1]
+
+    plain = results["naive"]
+    rest = results["idle"]
+    last = results["parts"][-1][1]
     cpu = last["cpu_us_per_session"]
     ours = cpu["manager"] + cpu["postgres"]
-    mb, ended = last["manager_rss_mb"], last["ended_per_s"]
+    mb = last["manager_rss_mb"]
+    ended = last["ended_per_s"]
     cpu_ratio = (plain["cpu_us"] + plain["postgres_us"]) / ours
     lines += [
         f"| naive: no HTTP, no gRPC, no agents | maximum | {plain['sessions']} | {plain['per_s']:.0f} "
@@ -175,16 +197,19 @@ def format_results(results: dict[str, Any]) -> str:
         f"{plain['per_s']:.0f}/s = {ended / plain['per_s']:.1f}; CPU of manager and Postgres, naive ÷ "
         f"Moorage: {cpu_ratio:.1f}.",
     ]
+
     return "\n".join(lines)
 
 
 def find_regressions(results: dict[str, Any]) -> list[str]:
     """Results that miss their goal by more than a factor of two (design: performance).
 
-    Where the naive peer is slower in this run than where the goals were set, times may be longer as much;
-    sessions per second are as many as asked for, or half of the goal's multiple of the peer's.
+    Where the naive peer is slower in this run than where the goals were set, times may be longer as
+    much; sessions per second are as many as asked for, or half of the goal's multiple of the
+    peer's.
     """
-    slow, last = results["parts"][1][1], results["parts"][-1][1]
+    slow = results["parts"][1][1]
+    last = results["parts"][-1][1]
     peer = results["naive"]["per_s"]
     slowness = max(1.0, PEER_PER_S / peer)
     keeps_up = last["ended_per_s"] >= 0.5 * MULTIPLE * peer
@@ -200,25 +225,39 @@ def find_regressions(results: dict[str, Any]) -> list[str]:
             100 if keeps_up else 20,
         ),
     }
-    return [f"{name}: {value:.1f} > {limit:.1f}" for name, (value, limit) in limits.items() if value > limit]
+
+    return [
+        f"{name}: {value:.1f} > {limit:.1f}"
+        for name, (value, limit) in limits.items()
+        if value > limit
+    ]
 
 
-async def run_many_agents(results: dict[str, Any], options: argparse.Namespace, steady: float) -> None:
+async def run_many_agents(
+    results: dict[str, Any], options: argparse.Namespace, steady: float
+) -> None:
     async with start_cluster(options.many, *PROFILE) as cluster:
         connection = await asyncpg.connect(cluster.dsn)
         results["idle"] = await measure_idle(cluster, steady)
         await Load(cluster).create_at_rate(options.rate, 2)  # warm
-        results["parts"].append((options.many, await measure_rate(cluster, connection, options.rate, steady)))
+        results["parts"].append(
+            (options.many, await measure_rate(cluster, connection, options.rate, steady))
+        )
         await connection.close()
 
 
-async def run_sustained(results: dict[str, Any], options: argparse.Namespace, steady: float) -> None:
+async def run_sustained(
+    results: dict[str, Any], options: argparse.Namespace, steady: float
+) -> None:
     async with start_cluster(options.agents, *PROFILE) as cluster:
         connection = await asyncpg.connect(cluster.dsn)
         await Load(cluster).create_at_rate(options.rate, 2)  # warm
         load = [(options.rate, steady), *((rate, options.seconds) for rate in options.sustain)]
         for rate, seconds in load:
-            results["parts"].append((options.agents, await measure_rate(cluster, connection, rate, seconds)))
+            results["parts"].append(
+                (options.agents, await measure_rate(cluster, connection, rate, seconds))
+            )
+
         # In a database of its own: the manager would schedule its sessions too.
         await connection.execute("CREATE DATABASE naive")
         await connection.close()
@@ -234,7 +273,9 @@ async def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="length of the last parts; the rest scales"
     )
-    parser.add_argument("--rate", type=float, default=100.0, help="arrivals per second at first (100)")
+    parser.add_argument(
+        "--rate", type=float, default=100.0, help="arrivals per second at first (100)"
+    )
     parser.add_argument(
         "--sustain",
         type=float,
@@ -250,9 +291,11 @@ async def main() -> None:
     regressions = await measure(options)
     for _ in range(2):
         if options.check and regressions:
-            # One pause of a shared machine is the slowest hundredth of 500 sessions. A real regression stays.
+            # One pause of a shared machine is the slowest hundredth of 500 sessions. A real
+            # regression stays.
             print("below half of the goal, measuring again: " + "; ".join(regressions), flush=True)
             regressions = await measure(options)
+
     if options.check and regressions:
         sys.exit("below half of the goal, three times: " + "; ".join(regressions))
 

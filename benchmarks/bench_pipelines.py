@@ -2,9 +2,10 @@
 
     python benchmarks/bench_pipelines.py [--steps 10000] [--rounds 3]
 
-Posts pipelines of one array, and of steps that are spelled out, each after the one before, to a manager with
-one simulated agent and a durable Postgres; then stops them, and runs the stopped steps again, while a client
-lists sessions all the time. Prints the medians of the rounds, each on a manager of its own.
+Posts pipelines of one array, and of steps that are spelled out, each after the one before, to a
+manager with one simulated agent and a durable Postgres; then stops them, and runs the stopped steps
+again, while a client lists sessions all the time. Prints the medians of the rounds, each on a
+manager of its own.
 """
 
 from __future__ import annotations
@@ -40,29 +41,38 @@ SHAPES = {"one array": array, "spelled out": spelled_out}
 
 
 class _Client:
-    """Of one manager. ``ask`` measures a request: ``s`` until the answer is read, CPU seconds meanwhile, and
-    the longest that somebody else waited for a list of sessions (``ps_s``)."""
+    """Of one manager. ``ask`` measures a request: ``s`` until the answer is read, CPU seconds
+    meanwhile, and the longest that somebody else waited for a list of sessions (``ps_s``)."""
 
     def __init__(self, cluster: Cluster, http: aiohttp.ClientSession) -> None:
-        self._cluster, self._http = cluster, http
+        self._cluster = cluster
+        self._http = http
         self._url = f"http://{cluster.host}:{cluster.port}/v1"
 
-    async def ask(self, path: str, body: bytes | None, done: Callable[[Any], bool]) -> dict[str, float]:
+    async def ask(
+        self, path: str, body: bytes | None, done: Callable[[Any], bool]
+    ) -> dict[str, float]:
         """``all_s``: until the pipeline is ``done``."""
-        before, started, longest = self._cluster.cpu(), time.perf_counter(), [0.0]
+        before = self._cluster.cpu()
+        started = time.perf_counter()
+        longest = [0.0]
         lister = asyncio.create_task(self._list(longest))
         async with self._http.post(f"{self._url}{path}", data=body) as response:
             text = await response.text()
+
         assert response.status in (201, 202), text[:1000]
-        took, view = time.perf_counter() - started, json.loads(text)
+        took = time.perf_counter() - started
+        view = json.loads(text)
         while not done(view):
             await asyncio.sleep(0.1)
             async with self._http.get(f"{self._url}/pipelines/{view['id']}") as response:
                 view = await response.json()
+
         finished = time.perf_counter() - started
         lister.cancel()
         after = self._cluster.cpu()
         used = {f"{name}_cpu_s": after[name] - before[name] for name in ("manager", "postgres")}
+
         return {"s": took, "all_s": finished, "ps_s": longest[0]} | used
 
     async def _list(self, longest: list[float]) -> None:
@@ -86,9 +96,13 @@ async def _round(steps: list[dict[str, Any]], count: int) -> dict[str, dict[str,
         async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http:
             client = _Client(cluster, http)
             return {
-                "submit": await client.ask("/pipelines", body, lambda view: len(view["steps"]) == count),
+                "submit": await client.ask(
+                    "/pipelines", body, lambda view: len(view["steps"]) == count
+                ),
                 "stop": await client.ask("/pipelines/large/stop", None, _is_stopped),
-                "retry": await client.ask("/pipelines/large/retry", None, lambda view: not _is_stopped(view)),
+                "retry": await client.ask(
+                    "/pipelines/large/retry", None, lambda view: not _is_stopped(view)
+                ),
             } | {"request": {"mb": len(body) / 1e6}}
 
 
@@ -113,16 +127,20 @@ async def main() -> None:
     about = machine()
     found = await measure(options.steps, options.rounds)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"machine": about, "steps": options.steps, "shapes": found}, indent=1))
+    options.json.write_text(
+        json.dumps({"machine": about, "steps": options.steps, "shapes": found}, indent=1)
+    )
     print(f"Goal: accepted after {GOAL_S:g} s.\n")
     print(f"| {options.steps} steps | answered after, s | done after, s | `ps` at most, s", end="")
     print(" | CPU s, manager | Postgres |")
     print("|---|---:|---:|---:|---:|---:|")
+
     for shape, asked in found.items():
         for what in ("submit", "stop", "retry"):
             one = asked[what]
             cells = f"{one['s']:.2f} | {one['all_s']:.2f} | {one['ps_s']:.2f} | {one['manager_cpu_s']:.2f}"
             print(f"| {shape}, {what} | {cells} | {one['postgres_cpu_s']:.2f} |")
+
     print(f"\n{machine_line(about)}")
 
 

@@ -1,11 +1,13 @@
-"""Benchmark of the planner: a pass over ten thousand sessions and a thousand agents, and one freed slot.
+"""Benchmark of the planner: a pass over ten thousand sessions and a thousand agents, and one freed
+slot.
 
-Two references run in turns with it: a scan over dicts of Decimals, as schedulers are often written, and a
-scan of every agent in C, the limit without an index. All three must choose the same agents. The planner also
-selects devices, enforces quotas and reservations, and explains refusals.
+Two references run in turns with it: a scan over dicts of Decimals, as schedulers are often written,
+and a scan of every agent in C, the limit without an index. All three must choose the same agents.
+The planner also selects devices, enforces quotas and reservations, and explains refusals.
 
-Reports CPU time, the median of the rounds; for a freed slot also elapsed time. The scan over dicts is timed
-on the first sessions of the same snapshot and extrapolated; its cost per session does not decrease later on.
+Reports CPU time, the median of the rounds; for a freed slot also elapsed time. The scan over dicts
+is timed on the first sessions of the same snapshot and extrapolated; its cost per session does not
+decrease later on.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from planner_worlds import FILLED, GIB, NOW, CScan, dict_scan, session, world
 
 POLICY = Policy()  # the default of resource groups: backfill with its bounds
 GOALS_MS = {"all fit": 250, "none fits": 10, "mixed": 150}
-ROUNDS, NAIVE_SESSIONS = 7, 40
+ROUNDS = 7
+NAIVE_SESSIONS = 40
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -60,7 +63,10 @@ def one_shape(shape: str, pending: int, agents: int, c: CScan) -> dict[str, floa
     snapshot = world(shape, pending, agents)
     items = sorted(snapshot.pending, key=lambda item: item.queue_key)
     cold, _ = timed(lambda: plan(snapshot, POLICY, NOW))
-    ours, in_c, naive = [], [], []
+    ours = []
+    in_c = []
+    naive = []
+
     for _ in range(ROUNDS):
         took, answer = timed(lambda: plan(snapshot, POLICY, NOW))
         ours.append(took)
@@ -68,13 +74,16 @@ def one_shape(shape: str, pending: int, agents: int, c: CScan) -> dict[str, floa
             arrays = c.prepare(snapshot.agents, items)
             took, _ = timed(lambda arrays=arrays: c.run(arrays, agents, pending))
             in_c.append(took)
+
     for _ in range(3):
         took, slow = timed(lambda: dict_scan(snapshot.agents, items[:NAIVE_SESSIONS]))
         naive.append(took * pending / NAIVE_SESSIONS)
+
     free = plan(snapshot, Policy("skip", max_bypasses=None, max_skip_age=None), NOW)
     same_choices(snapshot, free, slow, "the scan over dicts")
     if c:
         same_choices(snapshot, free, list(arrays[3]), "the scan in C")
+
     groups = [world(shape, pending // 100, agents // 100, seed) for seed in range(100)]
     hundred = [timed(lambda: [plan(group, POLICY, NOW) for group in groups])[0] for _ in range(3)]
     return {
@@ -88,13 +97,15 @@ def one_shape(shape: str, pending: int, agents: int, c: CScan) -> dict[str, floa
 
 
 def hundred_cached_groups(pending: int, agents: int) -> dict[str, float]:
-    """A hundred groups in which nothing fits, through the planner cache: when nothing has changed, when each
-    group has a new session, and when each has an agent with a little more free capacity."""
+    """A hundred groups in which nothing fits, through the planner cache: when nothing has changed,
+    when each group has a new session, and when each has an agent with a little more free
+    capacity."""
     groups = [
         replace(world("none fits", pending // 100, agents // 100, seed), group=f"g{seed}")
         for seed in range(100)
     ]
-    planners, rng = PlannerCache(), random.Random(1)
+    planners = PlannerCache()
+    rng = random.Random(1)
     changes: dict[str, Callable[[Snapshot, int], Snapshot]] = {
         "nothing": lambda group, turn: group,
         "a session": lambda group, turn: replace(
@@ -110,24 +121,31 @@ def hundred_cached_groups(pending: int, agents: int) -> dict[str, float]:
         took = []
         for turn in range(ROUNDS):
             now = [change(group, turn) for group in groups]
-            spent, plans = timed(lambda now=now: [planners.plan(group, POLICY, NOW) for group in now])
+            spent, plans = timed(
+                lambda now=now: [planners.plan(group, POLICY, NOW) for group in now]
+            )
             took.append(spent)
             if any(made.places for made in plans):
                 sys.exit("something was placed where nothing fits")
+
         found[what] = 1000 * statistics.median(took)
+
     return found
 
 
 def freed(agent: AgentState, cpu: int, mem: int, gpus: int) -> AgentState:
     """The full agent when something of that size has ended on it."""
     free = {"cpu": agent.free["cpu"] + cpu, "mem": agent.free["mem"] + mem}
-    devices = [replace(d, free=1000) if number < gpus else d for number, d in enumerate(agent.devices)]
+    devices = [
+        replace(d, free=1000) if number < gpus else d for number, d in enumerate(agent.devices)
+    ]
     return replace(agent, free=free, devices=tuple(devices))
 
 
 def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> dict[str, float]:
-    """A session ends on one agent with GPUs after the other, and the agent is filled again. ``exact``: the
-    session was as large as the oldest pending one; else 4 cpus, 16 GiB and a GPU, room for several."""
+    """A session ends on one agent with GPUs after the other, and the agent is filled again.
+    ``exact``: the session was as large as the oldest pending one; else 4 cpus, 16 GiB and a GPU,
+    room for several."""
     snapshot = world("none fits", pending, agents)
     planner = IncrementalPlanner("g", POLICY)
     planner.update_agents(snapshot.agents)
@@ -136,26 +154,37 @@ def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> di
     first, _ = timed(lambda: planner.plan(NOW))
     with_gpus = [state for state in snapshot.agents if state.devices]
     waiting = sorted(snapshot.pending, key=lambda item: item.queue_key)
-    took, clock, whole, placed = [], [], [], 0
+    took = []
+    clock = []
+    whole = []
+    placed = 0
     for number in range(events):
         full = with_gpus[number * 7 % len(with_gpus)]
         oldest = next(item for item in waiting if item.session_id in planner.pending).slots
-        sizes = (oldest["cpu"], oldest["mem"], oldest.get("cuda.device", 0)) if exact else (4000, 16 * GIB, 1)
+        sizes = (
+            (oldest["cpu"], oldest["mem"], oldest.get("cuda.device", 0))
+            if exact
+            else (4000, 16 * GIB, 1)
+        )
         changed = freed(full, *sizes)
-        start, since = time.thread_time(), time.perf_counter()
+        start = time.thread_time()
+        since = time.perf_counter()
         planner.update_agents([changed])
         answer = planner.plan(NOW)
         took.append(time.thread_time() - start)
         clock.append(time.perf_counter() - since)
         placed += len(answer.places)
+
         if number % 50 == 0:
             spent, same = timed(lambda: plan(planner.snapshot(), POLICY, NOW))
             whole.append(spent)
             if (same.places, same.reservations) != (answer.places, answer.reservations):
                 sys.exit("the incremental planner and a plan from scratch differ")
+
         planner.update_sessions((), [place.session_id for place in answer.places])
         planner.update_agents([full])
         planner.plan(NOW)
+
     return {
         "events": events,
         "placed": placed,
@@ -182,6 +211,7 @@ def one_owner(pending: int, agents: int) -> dict[str, float]:
     some, placed = timed(lambda: planners.plan(more, POLICY, NOW))
     if len(told.holds) != pending or not placed.places:
         sys.exit("not every session is held for its quota, or none starts after it grew")
+
     return {
         "full_ms": 1000 * statistics.median(full),
         "cached_first_ms": 1000 * first,
@@ -191,9 +221,10 @@ def one_owner(pending: int, agents: int) -> dict[str, float]:
 
 
 def preemption(pending: int, agents: int) -> dict[str, float]:
-    """All agents are full of sessions without a known end: those of lower priority may be stopped, or none
-    may."""
-    snapshot, policy = world("none fits", pending, agents), Policy(preemption=Preemption())
+    """All agents are full of sessions without a known end: those of lower priority may be stopped,
+    or none may."""
+    snapshot = world("none fits", pending, agents)
+    policy = Policy(preemption=Preemption())
     found = {}
     for what, priority in (("ms", 5), ("hopeless_ms", 50)):
         states = tuple(
@@ -210,6 +241,7 @@ def preemption(pending: int, agents: int) -> dict[str, float]:
         rounds = [timed(lambda now=now: plan(now, policy, NOW)) for _ in range(3)]
         found[what] = 1000 * statistics.median(took for took, _ in rounds)
         found[f"victims_{what}"] = len(rounds[0][1].victims)
+
     return found
 
 
@@ -220,6 +252,7 @@ def growth(pending: int, agents: int) -> dict[str, float]:
     answer = plan(snapshot, POLICY, NOW)
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+
     return {
         "placed": len(answer.places),
         "ms": 1000 * took,
@@ -241,12 +274,14 @@ def table(found: dict[str, Any]) -> str:
             f"| {row['dicts_ms']:,.0f} | {row['dicts_ms'] / row['ms']:,.0f} | {row['c_ms']:.1f} "
             f"| {row['ms'] / row['c_ms']:.1f} |"
         )
+
     for name, row in found["freed"].items():
         lines.append(
             f"\n{name}, {found['pending']:,} blocked: p50 {row['p50_us']:.0f} µs, p99 {row['p99_us']:.0f} µs "
             f"(elapsed {row['clock_p50_us']:.0f} and {row['clock_p99_us']:.0f}; {row['placed']} placed "
             f"in {row['events']} events; a full pass {row['full_pass_ms']:.1f} ms)"
         )
+
     row = found["hundred"]
     lines.append(
         f"\n100 groups in which none fits, through the planner cache (goal {GOALS_MS['none fits']}): "
@@ -266,11 +301,13 @@ def table(found: dict[str, Any]) -> str:
         f"\npreemption, {found['pending']:,} blocked: {row['ms']:.0f} ms with {row['victims_ms']} victims, "
         f"{row['hopeless_ms']:.0f} ms where no session may be stopped"
     )
+
     for pending, row in found["growth"].items():
         lines.append(
             f"mixed, {int(pending):>7,} pending: {row['ms']:8.1f} ms, {row['placed']} placed, plan "
             f"{row['plan_mb']:.1f} MB, at most {row['peak_mb']:.1f} MB"
         )
+
     return "\n".join(lines)
 
 
@@ -283,10 +320,12 @@ def main() -> None:
     )
     options.add_argument("--growth", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     args = options.parse_args()
-    about, c = machine(), CScan()
+    about = machine()
+    c = CScan()
     freeze_startup_objects()  # as the manager does when it has started
     if not c:
         print("no C compiler found: the C scan is left out")
+
     found: dict[str, Any] = {
         "machine": about,
         "pending": args.pending,

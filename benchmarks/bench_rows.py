@@ -2,8 +2,9 @@
 
     python benchmarks/bench_rows.py [--sessions 1000] [--rate 50]
 
-A durable Postgres, a manager and simulated agents; each session asks for a GPU, a CPU and memory, and runs
-for 50 to 500 ms. Sizes include indexes, and are those of tables that were vacuumed before and after.
+A durable Postgres, a manager and simulated agents; each session asks for a GPU, a CPU and memory,
+and runs for 50 to 500 ms. Sizes include indexes, and are those of tables that were vacuumed before
+and after.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespac
 
 async def sizes(connection: asyncpg.Connection) -> dict[str, tuple[int, int]]:
     await connection.execute("VACUUM FULL ANALYZE")
-    return {row["name"]: (row["bytes"], max(row["rows"], 0)) for row in await connection.fetch(SIZES)}
+    return {
+        row["name"]: (row["bytes"], max(row["rows"], 0)) for row in await connection.fetch(SIZES)
+    }
 
 
 async def measure(sessions: int, rate: float) -> list[dict[str, Any]]:
@@ -45,6 +48,7 @@ async def measure(sessions: int, rate: float) -> list[dict[str, Any]]:
             after = await sizes(connection)
         finally:
             await connection.close()
+
     grown = [
         {
             "table": name,
@@ -66,11 +70,14 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "rows.json")
-    args, host = parser.parse_args(), machine()
+    args = parser.parse_args()
+    host = machine()
     rows = await measure(args.sessions, args.rate)
     print(machine_line(host))
     print(table(rows))

@@ -2,8 +2,9 @@
 
     python benchmarks/bench_sftp.py [--mib 256] [--rounds 3]
 
-Starts `moorage up` with SSH at its proxy and an interactive session, and beside it a bare SFTP server of
-asyncssh in a process of its own. OpenSSH's `sftp` gets and puts the same file at both, in shuffled turns.
+Starts `moorage up` with SSH at its proxy and an interactive session, and beside it a bare SFTP
+server of asyncssh in a process of its own. OpenSSH's `sftp` gets and puts the same file at both, in
+shuffled turns.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def free_port() -> int:
 @asynccontextmanager
 async def bare_server(folder: Path, key: Path) -> AsyncIterator[tuple[int, int]]:
     """Its port and process."""
-    root, port = folder / "bare", free_port()
+    root = folder / "bare"
+    port = free_port()
     root.mkdir()
     command = [sys.executable, "-c", BARE, str(port), f"{key}.pub", str(root)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -87,7 +89,9 @@ def read(pid: int, name: str) -> str:
 
 def descendants(pid: int) -> list[int]:
     threads = [path.name for path in Path(f"/proc/{pid}/task").glob("*")]
-    children = [int(one) for thread in threads for one in read(pid, f"task/{thread}/children").split()]
+    children = [
+        int(one) for thread in threads for one in read(pid, f"task/{thread}/children").split()
+    ]
     return [pid, *(below for child in children for below in descendants(child))]
 
 
@@ -116,7 +120,9 @@ async def start_session(client: Client, key: Path) -> None:
 async def measure(mib: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="moorage-sftp-", dir="/dev/shm") as name:
         folder = Path(name)
-        source, key, port = folder / "source", folder / "key", free_port()
+        source = folder / "source"
+        key = folder / "key"
+        port = free_port()
         source.write_bytes(os.urandom(1024 * 1024) * mib)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         settings = {"MOORAGE_PROXY__SSH_LISTEN": f"127.0.0.1:{port}"}
@@ -134,21 +140,25 @@ async def measure(mib: int, rounds: int) -> dict[str, Any]:
                     turns = [("asyncssh", bare, "/"), ("moorage", port, "/default/files/")]
                     random.shuffle(turns)
                     for server, at, there in turns:
-                        put, get = f"put {source} {there}file", f"get {there}file {folder}/back"
+                        put = f"put {source} {there}file"
+                        get = f"get {there}file {folder}/back"
                         line = put if way == "put" else get
                         before = await cpu_of(pids[server])
                         took = await asyncio.to_thread(transfer, at, key, "admin", cipher, line)
                         used = await cpu_of(pids[server]) - before
                         seconds.setdefault((cipher, way, server), []).append(took)
                         cpu.setdefault((cipher, way, server), []).append(used)
+
             await platform.client.stop_session("files")
             while (await platform.client.get_session("files")).status is not Status.TERMINATED:
                 await asyncio.sleep(0.05)
+
     result = {}
     for (cipher, way, server), values in seconds.items():
         name = f"{cipher.partition('@')[0]} {way} {server}"
         result[name] = mib / statistics.median(values)
         result[f"{name} cpu"] = statistics.median(cpu[cipher, way, server])
+
     return result
 
 
@@ -166,10 +176,15 @@ def main() -> None:
     print(
         f"{'MiB/s; CPU s of the server':26} asyncssh   moorage   ratio (goal {GOAL:g})   asyncssh   moorage"
     )
+
     for name in dict.fromkeys(" ".join(key.split()[:2]) for key in result):
-        bare, ours = result[f"{name} asyncssh"], result[f"{name} moorage"]
-        used = "".join(f"{result[f'{name} {server} cpu']:11.2f}" for server in ("asyncssh", "moorage"))
+        bare = result[f"{name} asyncssh"]
+        ours = result[f"{name} moorage"]
+        used = "".join(
+            f"{result[f'{name} {server} cpu']:11.2f}" for server in ("asyncssh", "moorage")
+        )
         print(f"{name:26} {bare:8.0f} {ours:9.0f} {ours / bare:7.2f}            {used}")
+
     if options.json:
         options.json.write_text(json.dumps({"machine": found, **result}))
 

@@ -1,8 +1,9 @@
-"""Cost of the fleet simulator: idle agents with their heartbeats, and kernels started and ended in bulk.
+"""Cost of the fleet simulator: idle agents with their heartbeats, and kernels started and ended in
+bulk.
 
-A stub manager in this process gives orders to `moorage simulate` in another over real gRPC, and counts the
-reports. The stub stores nothing, so the simulator is measured. It must not be the bottleneck of a benchmark
-of the manager.
+A stub manager in this process gives orders to `moorage simulate` in another over real gRPC, and
+counts the reports. The stub stores nothing, so the simulator is measured. It must not be the
+bottleneck of a benchmark of the manager.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class ConnectedAgent:
     """The orders of one agent, and when each kernel was ordered."""
 
     def __init__(self, stub: StubManager) -> None:
-        self.stub, self.orders = stub, dict[KernelId, KernelSpec]()
+        self.stub = stub
+        self.orders = dict[KernelId, KernelSpec]()
         self.ordered_at: dict[KernelId, float] = {}
         self.dirty = asyncio.Event()
         self.dirty.set()
@@ -49,11 +51,18 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
 
     def __init__(self) -> None:
         self.agents: list[ConnectedAgent] = []
-        self.reports = self.ready = self.ended = self.bytes = 0
+        self.reports = 0
+        self.ready = 0
+        self.ended = 0
+        self.bytes = 0
         self.ready_s: list[float] = []
-        self._generations, self._ids = itertools.count(1), itertools.count(1)
+        self._generations = itertools.count(1)
+        self._ids = itertools.count(1)
         self._server = grpc.aio.server(
-            options=[("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 1_000)]
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+            ]
         )
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
@@ -76,7 +85,8 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
         agent.dirty.set()
 
     async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
-        agent, incoming = ConnectedAgent(self), ReportReceiver()
+        agent = ConnectedAgent(self)
+        incoming = ReportReceiver()
         writer = asyncio.create_task(self._write(agent, context))
         self.agents.append(agent)
         states: dict[str, str] = {}
@@ -94,12 +104,16 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
             self.agents.remove(agent)
             writer.cancel()
 
-    def _observe(self, agent: ConnectedAgent, states: dict[str, str], kernel_id: str, state: str) -> None:
-        before, states[kernel_id] = states.get(kernel_id), state
+    def _observe(
+        self, agent: ConnectedAgent, states: dict[str, str], kernel_id: str, state: str
+    ) -> None:
+        before = states.get(kernel_id)
+        states[kernel_id] = state
         if state != before and state == ObservedState.RUNNING:
             self.ready += 1
             if (ordered_at := agent.ordered_at.pop(KernelId(kernel_id), None)) is not None:
                 self.ready_s.append(time.perf_counter() - ordered_at)
+
         if state != before and state == ObservedState.EXITED:
             self.ended += 1
             agent.orders.pop(KernelId(kernel_id), None)
@@ -126,11 +140,14 @@ async def wait_until_connected(stub: StubManager, agents: int) -> float:
 
 async def drive(stub: StubManager, per_s: float, seconds: float) -> None:
     """Order kernels at an even rate, round robin over the agents."""
-    turns, started, ordered = itertools.cycle(list(stub.agents)), time.perf_counter(), 0
+    turns = itertools.cycle(list(stub.agents))
+    started = time.perf_counter()
+    ordered = 0
     while (passed := time.perf_counter() - started) < seconds:
         due = int(passed * per_s)
         for _ in range(due - ordered):
             stub.order(next(turns))
+
         ordered = due
         await asyncio.sleep(0.005)
 
@@ -153,12 +170,18 @@ async def fleet(stub: StubManager, agents: int, options: list[str]) -> AsyncIter
 
 def rss_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+    return (
+        next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        / 1024
+    )
 
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {"agents": args.agents}
-    async with StubManager() as stub, fleet(stub, args.agents, ["--run-time", "1s", *args.options]) as pid:
+    async with (
+        StubManager() as stub,
+        fleet(stub, args.agents, ["--run-time", "1s", *args.options]) as pid,
+    ):
         results["connect_s"] = await wait_until_connected(stub, args.agents)
         await asyncio.sleep(3)
         results["rss_mib"] = rss_mib(pid)
@@ -166,14 +189,22 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
             ("idle", 0.0, args.idle_s),
             *((f"{r:g}/s", r, args.s) for r in args.rates),
         ):
-            stub.ready = stub.ended = stub.reports = stub.bytes = 0
+            stub.ready = 0
+            stub.ended = 0
+            stub.reports = 0
+            stub.bytes = 0
             stub.ready_s.clear()
-            cpu, own_cpu, started = cpu_s(pid), cpu_s(os.getpid()), time.perf_counter()
+            cpu = cpu_s(pid)
+            own_cpu = cpu_s(os.getpid())
+            started = time.perf_counter()
+
             if per_s:
                 await drive(stub, per_s, seconds)
             else:
                 await asyncio.sleep(seconds)
-            passed, cpu = time.perf_counter() - started, cpu_s(pid) - cpu
+
+            passed = time.perf_counter() - started
+            cpu = cpu_s(pid) - cpu
             ready_s = sorted(stub.ready_s) or [0.0]
             results[name] = {
                 "starts_per_s": stub.ready / passed,
@@ -188,6 +219,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
                 "rss_mib": rss_mib(pid),
             }
             await asyncio.sleep(2)
+
     return results
 
 
@@ -199,8 +231,12 @@ def main() -> None:
     )
     parser.add_argument("--s", type=float, default=8, help="seconds per rate")
     parser.add_argument("--idle-s", type=float, default=10)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "simulate.json")
-    parser.add_argument("options", nargs="*", help="after --: further options of `moorage simulate`")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parent / "results" / "simulate.json"
+    )
+    parser.add_argument(
+        "options", nargs="*", help="after --: further options of `moorage simulate`"
+    )
     args = parser.parse_args()
     host = machine()
     results = asyncio.run(measure(args))
@@ -212,6 +248,7 @@ def main() -> None:
         "| kernels ordered | started/s | ended/s | reports/s | cores | CPU us per kernel | ready p50/p99 ms |"
     )
     print("|---|---|---|---|---|---|---|")
+
     for name, row in results.items():
         if isinstance(row, dict):
             each = f"{row['cpu_us_per_kernel']:.0f}" if row["cpu_us_per_kernel"] else "-"
@@ -220,6 +257,7 @@ def main() -> None:
                 f"| {row['reports_per_s']:.0f} | {row['cores']:.2f} (stub {row['stub_cores']:.2f}) | {each} "
                 f"| {row['ready_ms_p50']:.1f} / {row['ready_ms_p99']:.1f} |"
             )
+
     args.json.parent.mkdir(exist_ok=True)
     args.json.write_text(json.dumps({"machine": host} | results, indent=2) + "\n")
 

@@ -2,12 +2,13 @@
 
     python benchmarks/bench_store.py [--n 2000] [--rounds 3]
 
-The benchmark starts a durable Postgres. In each round, N sessions pass through five steps: create, place,
-observe (RUNNING), move (a transition), and release (observe their end). Three implementations take turns:
+The benchmark starts a durable Postgres. In each round, N sessions pass through five steps: create,
+place, observe (RUNNING), move (a transition), and release (observe their end). Three
+implementations take turns:
 
 * the store's methods, called by 64 concurrent callers
-* pgbench with prepared single-row statements on 8 connections, for steps that can be repeated on one row
-  (create and move)
+* pgbench with prepared single-row statements on 8 connections, for steps that can be repeated on
+  one row (create and move)
 * ``naive.py``: one transaction per session and step over plain asyncpg, on 8 connections
 
 Prints operations per second and their ratios, as medians of the rounds.
@@ -95,7 +96,8 @@ class StoreWrites:
     """The store's own methods."""
 
     def __init__(self, store: Store, term: int) -> None:
-        self._store, self._term = store, term
+        self._store = store
+        self._term = term
         self._agents = [AgentId(f"bench-{n}") for n in range(AGENTS)]
 
     async def prepare(self) -> None:
@@ -103,13 +105,17 @@ class StoreWrites:
 
     async def _report(self, agent: AgentId, *kernels: Observation) -> int:
         offers = tuple(SlotOffer(slot, 1 << 60) for slot in TAKES)
-        info = AgentInfo(agent, "bench", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), offers)
-        full, observed = AgentUpdate.of(Report(info, "i", 0, ())), {k.kernel_id: k for k in kernels}
+        info = AgentInfo(
+            agent, "bench", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), offers
+        )
+        full = AgentUpdate.of(Report(info, "i", 0, ()))
+        observed = {k.kernel_id: k for k in kernels}
         changes = replace(full, observed=observed, whole=False, info_changed=False)
         return await self._store.reports.apply(changes if kernels else full)
 
     async def round(self, n: int) -> dict[str, float]:
-        store, seconds = self._store, {}
+        store = self._store
+        seconds = {}
         made: list[tuple[SessionId, KernelId]] = []
 
         async def create(_: int) -> None:
@@ -120,11 +126,13 @@ class StoreWrites:
         where = {kernel: self._agents[i % AGENTS] for i, (_, kernel) in enumerate(made)}
         takes = tuple(Allocation(slot, DeviceId(""), amount) for slot, amount in TAKES.items())
         places = [Place(session, kernel, 1, where[kernel], takes) for session, kernel in made]
+
         # As a scheduling pass: many placements in one call.
         passes = [places[i : i + 200] for i in range(0, n, 200)]
         seconds["place"] = await each(passes, lambda p: store.scheduling.place(p, self._term), 1)
         observations = [
-            (where[kernel], Observation(kernel, session, ObservedState.RUNNING)) for session, kernel in made
+            (where[kernel], Observation(kernel, session, ObservedState.RUNNING))
+            for session, kernel in made
         ]
         seconds["observe"] = await each(observations, lambda seen: self._report(*seen), CALLERS)
         moves = [Transition(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
@@ -134,12 +142,14 @@ class StoreWrites:
             for a, o in observations
         ]
         seconds["release"] = await each(ends, lambda end: self._report(*end), CALLERS)
+
         return seconds
 
 
 async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
     """The same five steps, with one transaction per session and step."""
-    naive, seconds = Naive(dsn, postgres), {}
+    naive = Naive(dsn, postgres)
+    seconds = {}
     pool = [await asyncpg.connect(dsn) for _ in range(8)]
     await naive.prepare(pool[0])
     free = list(pool)
@@ -168,6 +178,7 @@ async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
         seconds[step] = await each(statements, using, len(pool))
     for connection in pool:
         await connection.close()
+
     return seconds
 
 
@@ -178,8 +189,10 @@ def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> fl
     )
     if program is None:
         return 0.0
+
     script = PGBENCH[step].replace("@ROWS@", str(rows)).replace("@SPEC@", SPEC.model_dump_json())
     file = directory / f"{step}.sql"
+
     # A space after each colon, which pgbench would otherwise read as the start of a variable.
     file.write_text(re.sub(r'":', '": ', script.replace("@SLOTS@", json.dumps(TAKES))))
     command = [
@@ -201,11 +214,13 @@ def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> fl
     found = re.search(r"tps = ([\d.]+)", result.stdout)
     if found is None:
         raise SystemExit(f"pgbench failed:\n{result.stderr[-2000:]}")
+
     return float(found[1])
 
 
 async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Operations per second by implementation and step, one value per round. The first round warms up."""
+    """Operations per second by implementation and step, one value per round. The first round warms
+    up."""
     directory = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     directory.chmod(0o711)
     found: dict[str, dict[str, list[float]]] = {
@@ -218,6 +233,7 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
                 term = await store.leases.acquire("bench", 3600)
                 ours = StoreWrites(store, term or 0)
                 await ours.prepare()
+
                 for number in range(rounds + 1):
                     mine = await ours.round(n)
                     plain = await naive_round(postgres.dsn, postgres.pid or 0, n)
@@ -226,9 +242,13 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
                         "CREATE TABLE pgbench_ids AS SELECT row_number() OVER () AS n, id FROM sessions"
                     )
                     await store.database.fetch("ALTER TABLE pgbench_ids ADD PRIMARY KEY (n)")
-                    rows = (await store.database.fetch("SELECT count(*) AS n FROM pgbench_ids"))[0]["n"]
+                    rows = (await store.database.fetch("SELECT count(*) AS n FROM pgbench_ids"))[0][
+                        "n"
+                    ]
                     tps = {
-                        step: await asyncio.to_thread(pgbench, postgres.dsn, step, rows, 2, directory)
+                        step: await asyncio.to_thread(
+                            pgbench, postgres.dsn, step, rows, 2, directory
+                        )
                         for step in PGBENCH
                     }
                     if number:
@@ -236,10 +256,13 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
                             found["ours"][step].append(n / mine[step])
                             found["naive"][step].append(n / plain[step])
                             found["pgbench"][step].append(tps.get(step, 0.0))
+
                     print(f"\rround {number}/{rounds}", end="", file=sys.stderr, flush=True)
+
         print(file=sys.stderr)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
     return found
 
 
@@ -251,7 +274,10 @@ def table(found: dict[str, dict[str, list[float]]]) -> str:
     for step in STEPS:
         ours, raw, plain = (median(found[way][step]) for way in ("ours", "pgbench", "naive"))
         shown = (f"{raw:.0f}", f"{ours / raw:.2f}") if raw else ("", "")
-        lines.append(f"| {step} | {ours:.0f} | {shown[0]} | {plain:.0f} | {shown[1]} | {ours / plain:.1f} |")
+        lines.append(
+            f"| {step} | {ours:.0f} | {shown[0]} | {plain:.0f} | {shown[1]} | {ours / plain:.1f} |"
+        )
+
     return "\n".join(lines)
 
 
@@ -262,12 +288,16 @@ async def main() -> None:
     parser.add_argument("--n", type=int, default=2000, help="sessions per round (2000)")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds (3)")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "store.json")
-    parser.add_argument("--check", action="store_true", help="fail below a quarter of pgbench (for CI)")
+    parser.add_argument(
+        "--check", action="store_true", help="fail below a quarter of pgbench (for CI)"
+    )
     options = parser.parse_args()
     about = machine()
     found = await measure(options.n, options.rounds)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"machine": about, "n": options.n, "ops_per_s": found}, indent=1))
+    options.json.write_text(
+        json.dumps({"machine": about, "n": options.n, "ops_per_s": found}, indent=1)
+    )
     print(table(found) + "\n\n" + machine_line(about))
     slow = [s for s in PGBENCH if median(found["pgbench"][s]) > 4 * median(found["ours"][s])]
     if options.check and slow:

@@ -2,12 +2,13 @@
 
     python benchmarks/bench_usage.py [--kernels 50] [--agents 1000] [--per-agent 10] [--seconds 12]
 
-Agent: measures real processes under their supervisors repeatedly, with the agent's own code. Prints the CPU
-time of one measurement, its share of a core at one every five seconds, and the resident memory.
+Agent: measures real processes under their supervisors repeatedly, with the agent's own code. Prints
+the CPU time of one measurement, its share of a core at one every five seconds, and the resident
+memory.
 
-Manager: starts a durable Postgres and loads it as a fleet does that measures every five seconds. Each
-second, one statement writes a fifth of the fleet, and another the minutes of a sixtieth of all kernels.
-Prints the duration of the statements and the volume of WAL.
+Manager: starts a durable Postgres and loads it as a fleet does that measures every five seconds.
+Each second, one statement writes a fifth of the fleet, and another the minutes of a sixtieth of all
+kernels. Prints the duration of the statements and the volume of WAL.
 """
 
 from __future__ import annotations
@@ -38,15 +39,22 @@ CLOCK = SystemClock()
 async def agent_side(kernels: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        runtime = ProcessRuntime(home, LogStore(home / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
+        runtime = ProcessRuntime(
+            home, LogStore(home / "logs"), log_max_bytes=1 << 20, log_keep_files=1
+        )
         await runtime.probe()
         handles = {}
         for _ in range(kernels):
             kernel = KernelId(CLOCK.new_id())
-            launch = Launch(kernel, ("/bin/sh", "-c", "sleep 3600 & sleep 3600"), {"PATH": "/bin:/usr/bin"})
+            launch = Launch(
+                kernel, ("/bin/sh", "-c", "sleep 3600 & sleep 3600"), {"PATH": "/bin:/usr/bin"}
+            )
             handles[kernel] = await runtime.create(launch)
+
         try:
-            minutes, before, spent = MinuteAggregator(), await runtime.usage(handles), []
+            minutes = MinuteAggregator()
+            before = await runtime.usage(handles)
+            spent = []
             for number in range(rounds):
                 began = time.process_time()
                 now = await runtime.usage(handles)
@@ -56,15 +64,19 @@ async def agent_side(kernels: int, rounds: int) -> None:
                         EVERY_S * number,
                         usage_between(before[kernel], counters, EVERY_S, (None, None)),
                     )
+
                 before = now
                 spent.append(time.process_time() - began)
         finally:
             for handle in handles.values():
                 await runtime.destroy(handle)
+
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         mean = sum(spent) / len(spent)
         print(f"agent: {kernels} kernels of 3 processes each, {rounds} measurements")
-        print(f"  one measurement   {1000 * mean:.2f} ms of CPU time (longest {1000 * max(spent):.2f})")
+        print(
+            f"  one measurement   {1000 * mean:.2f} ms of CPU time (longest {1000 * max(spent):.2f})"
+        )
         print(f"  every {EVERY_S:g} s         {100 * mean / EVERY_S:.3f} % of a core")
         print(f"  resident          {resident:.0f} MiB, the whole benchmark process")
 
@@ -104,6 +116,7 @@ async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentI
     found: dict[AgentId, list[KernelId]] = {}
     for row in await store.database.fetch("SELECT id, agent_id FROM kernels"):
         found.setdefault(AgentId(row["agent_id"]), []).append(KernelId(row["id"]))
+
     await store.database.fetch("ANALYZE")
     return sorted(found.items())
 
@@ -111,7 +124,8 @@ async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentI
 async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], seconds: int) -> None:
     every = [(agent, kernel) for agent, kernels in fleet for kernel in kernels]
     devices = tuple(DeviceUse(DeviceId(f"GPU-{n}"), n, 420, 55, 70_000) for n in range(8))
-    put_s, minutes_s = [], []
+    put_s = []
+    minutes_s = []
     wal = "SELECT pg_current_wal_lsn() - '0/0' AS bytes"
     before = (await store.database.fetchrow(wal))["bytes"]
     minute = int(CLOCK.now().timestamp()) // 60 * 60
@@ -133,6 +147,7 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
         await store.usage.put_minutes(ended)
         minutes_s.append(time.monotonic() - began)
         await asyncio.sleep(max(0.0, 1.0 - put_s[-1] - minutes_s[-1]))
+
     wrote = (await store.database.fetchrow(wal))["bytes"] - before
     hot = await store.database.fetchrow(
         "SELECT n_tup_hot_upd AS hot, n_tup_upd AS all FROM pg_stat_user_tables"
@@ -144,7 +159,9 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
     began = time.monotonic()
     await store.usage.compact(86_400)
     compact_s = time.monotonic() - began
-    print(f"manager: {len(fleet)} agents, {len(every)} kernels, {seconds} s, measured every {EVERY_S:g} s")
+    print(
+        f"manager: {len(fleet)} agents, {len(every)} kernels, {seconds} s, measured every {EVERY_S:g} s"
+    )
     print(f"  newest values     {len(every) // 5} kernels per statement: {_ms(put_s)}")
     print(f"  minutes           {len(every) // 60} per statement: {_ms(minutes_s)}")
     in_place = f"updates in place (HOT): {hot['hot']}/{hot['all']}"

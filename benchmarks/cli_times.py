@@ -1,8 +1,8 @@
 """Benchmark of short commands: processor and wall time, beside docker and kubectl.
 
-The commands of each round run one after the other, so that other work on the machine is spread over all.
-``ps`` asks a platform that this starts, with two sessions; ``docker ps`` a private engine, where this machine
-can run one. Bytecode is compiled before, as installation does.
+The commands of each round run one after the other, so that other work on the machine is spread over
+all. ``ps`` asks a platform that this starts, with two sessions; ``docker ps`` a private engine,
+where this machine can run one. Bytecode is compiled before, as installation does.
 
     python benchmarks/cli_times.py [--rounds 11]
 """
@@ -55,7 +55,8 @@ class Sample(NamedTuple):
 
 
 def run(case: Case) -> Sample:
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **case.env}
     subprocess.run(case.argv, env=env, check=True, capture_output=True)
     wall_s = time.perf_counter() - began
@@ -81,11 +82,13 @@ def docker_cases(folder: Path) -> Iterator[list[Case]]:
         print("docker is left out: it is not installed (Debian: docker.io)")
         yield []
         return
+
     version = Case("docker --version", [docker, "--version"], {})
     if reason := missing_requirement():
         print(f"docker ps is left out: {reason}")
         yield [version]
         return
+
     engine = PrivateEngine(folder, gpus=False, live_restore=False)
     engine.start()
     try:
@@ -103,10 +106,13 @@ def kubectl_cases() -> list[Case]:
 
 
 def print_table(cases: list[Case], samples: list[list[Sample]]) -> None:
-    print("\n| command | CPU s: min | **median** | max | user | system | wall s: min | median | max |")
+    print(
+        "\n| command | CPU s: min | **median** | max | user | system | wall s: min | median | max |"
+    )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for case, found in zip(cases, samples, strict=True):
-        cpu, wall = [one.cpu_s for one in found], [one.wall_s for one in found]
+        cpu = [one.cpu_s for one in found]
+        wall = [one.wall_s for one in found]
         user, system = (statistics.median(one[column] for one in found) for column in (0, 1))
         print(
             f"| `{case.name}` | {min(cpu):.3f} | **{statistics.median(cpu):.3f}** | {max(cpu):.3f} "
@@ -121,6 +127,7 @@ def main() -> None:
     rounds = options.parse_args().rounds
     about = machine()
     compileall.compile_dir(str(ROOT / "src"), quiet=2)
+
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moorage-bench-")))
         home = folder / "home"
@@ -131,6 +138,7 @@ def main() -> None:
         asyncio.run(platform.wait_until_ready())
         for name in ("one", "two"):
             platform.run("start", "--name", name, "--resources", "cpu=0.1", "--", "sleep", "3600")
+
         cases = own_cases(platform.env)
         cases += stack.enter_context(docker_cases(folder)) + kubectl_cases()
         samples: list[list[Sample]] = [[] for _ in cases]
@@ -139,6 +147,7 @@ def main() -> None:
                 sample = run(case)
                 if number >= WARM_UPS:
                     found.append(sample)
+
     print(machine_line(about), f"load after {os.getloadavg()[0]:.2f}", sep=", ")
     print_table(cases, samples)
 

@@ -29,9 +29,9 @@ STARTUP_S = 120.0
 
 @dataclass
 class Cluster:
-    """``pids``: of the managers (``manager``, ``manager 2``…), of Postgres' parent process, and of the fleet
-    simulator. ``ports``: of the API of each manager; ``port`` is the first. ``start``: starts the
-    manager with this number, from 1, at its ports, again."""
+    """``pids``: of the managers (``manager``, ``manager 2``…), of Postgres' parent process, and of
+    the fleet simulator. ``ports``: of the API of each manager; ``port`` is the first. ``start``:
+    starts the manager with this number, from 1, at its ports, again."""
 
     dsn: str
     host: str
@@ -68,6 +68,7 @@ def process(*command: str, env: dict[str, str], log: Path) -> Iterator[subproces
         running = subprocess.Popen(
             [sys.executable, "-m", "moorage", *command], env=env, stdout=out, stderr=out
         )
+
     try:
         yield running
     finally:
@@ -83,8 +84,8 @@ def process(*command: str, env: dict[str, str], log: Path) -> Iterator[subproces
 async def start_cluster(
     agents: int, *options: str, settings: dict[str, str] | None = None, managers: int = 1
 ) -> AsyncIterator[Cluster]:
-    """Durable Postgres, ``managers`` and ``agents`` simulated agents; everything is stopped and removed at
-    exit."""
+    """Durable Postgres, ``managers`` and ``agents`` simulated agents; everything is stopped and
+    removed at exit."""
     home = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     home.chmod(0o711)
     apis, links = ([free_port() for _ in range(managers)] for _ in range(2))
@@ -94,6 +95,7 @@ async def start_cluster(
         "MOORAGE_COMMON__LINK_TOKEN": "bench",
         "MOORAGE_AGENT__MANAGER": ",".join(f"127.0.0.1:{link}" for link in links),
     }
+
     try:
         async with AsyncExitStack() as stack:
             postgres = await stack.enter_async_context(
@@ -104,7 +106,9 @@ async def start_cluster(
             started = Cluster(postgres.dsn, "127.0.0.1", apis[0], links[0], "", pids, tuple(apis))
 
             def start(number: int) -> subprocess.Popen[bytes]:
-                name, (api, link) = manager_name(number), (apis[number - 1], links[number - 1])
+                name = manager_name(number)
+                api = apis[number - 1]
+                link = links[number - 1]
                 listen = ("--listen", f"127.0.0.1:{api}", "--link-listen", f"127.0.0.1:{link}")
                 command = ("manager", "--home", str(home / name), *listen)
                 running = stack.enter_context(process(*command, env=env, log=home / f"{name}.log"))
@@ -116,11 +120,22 @@ async def start_cluster(
                 manager = start(number)
                 started.key = started.key or await _key(home, manager)
                 await wait_until_ready(started, number - 1)
+
             if agents:
-                arguments = ("simulate", "--agents", str(agents), "--home", str(home / "agents"), *options)
-                simulator = stack.enter_context(process(*arguments, env=env, log=home / "agents.log"))
+                arguments = (
+                    "simulate",
+                    "--agents",
+                    str(agents),
+                    "--home",
+                    str(home / "agents"),
+                    *options,
+                )
+                simulator = stack.enter_context(
+                    process(*arguments, env=env, log=home / "agents.log")
+                )
                 pids["agents"] = simulator.pid
                 await _wait_until_alive(started, agents, home)
+
             yield started
             for text, count in _warnings(home / "manager.log").most_common():
                 print(f"the manager logged {count} times: {text}", file=sys.stderr)
@@ -130,7 +145,9 @@ async def start_cluster(
 
 def _warnings(log: Path) -> Counter[str]:
     """The messages of a log that are more than information, without what they are about."""
-    return Counter(re.findall(r"(?m)\[(?:warning|error|critical) *\] (.*?)(?: +\w+=.*)?$", log.read_text()))
+    return Counter(
+        re.findall(r"(?m)\[(?:warning|error|critical) *\] (.*?)(?: +\w+=.*)?$", log.read_text())
+    )
 
 
 async def _key(home: Path, manager: subprocess.Popen[bytes]) -> str:
@@ -159,7 +176,10 @@ async def _wait_until_alive(cluster: Cluster, agents: int, home: Path) -> None:
     connection = await asyncpg.connect(cluster.dsn)
     try:
         async with asyncio.timeout(STARTUP_S + agents * 0.02):
-            while await connection.fetchval("SELECT count(*) FROM agents WHERE status = 'ALIVE'") < agents:
+            while (
+                await connection.fetchval("SELECT count(*) FROM agents WHERE status = 'ALIVE'")
+                < agents
+            ):
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise SystemExit(

@@ -1,10 +1,12 @@
-"""Benchmark of the web console: first views and interactions in Chromium, and the lists behind them.
+"""Benchmark of the web console: first views and interactions in Chromium, and the lists behind
+them.
 
     python benchmarks/console.py [--runs 5] [--agents 200] [--live 1000] [--past 100000]
 
-Starts a platform with simulated agents of 8 GPUs each, fills it with live and past sessions and a year of
-history, and stops it at the end. Needs Debian's Chromium, and playwright in .venv-browser (`make
-test-browser` installs both). The part in the browser runs there: `console.py --views URL`, key on stdin.
+Starts a platform with simulated agents of 8 GPUs each, fills it with live and past sessions and a
+year of history, and stops it at the end. Needs Debian's Chromium, and playwright in .venv-browser
+(`make test-browser` installs both). The part in the browser runs there: `console.py --views URL`,
+key on stdin.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ LISTS = (
     "/v1/sessions?limit=50&status=PENDING", "/v1/endpoints?limit=50", "/v1/occupancy/history",
     "/v1/audit?limit=50", "/v1/users", "/v1/keys", "/v1/quotas",
 )  # fmt: skip
-FIRST_VIEW_MS, INTERACTION_MS, LIST_P95_MS = 1000, 100, 50
-CONSOLES, WATCHED_S, CONSOLES_CORE = 100, 20.0, 0.1
+FIRST_VIEW_MS = 1000
+INTERACTION_MS = 100
+LIST_P95_MS = 50
+CONSOLES = 100
+WATCHED_S = 20.0
+CONSOLES_CORE = 0.1
 HISTORY = """
 WITH times AS (
     SELECT 60 AS seconds, now() - n * interval '1 minute' AS at FROM generate_series(1, 2880) n UNION ALL
@@ -65,7 +71,8 @@ def p95(values: list[float]) -> float:
 
 async def lists(cluster: Cluster, calls: int) -> dict[str, float]:
     """95th percentile of each list in milliseconds, one call at a time."""
-    caller, found = cluster.caller(), {}
+    caller = cluster.caller()
+    found = {}
     for path in LISTS:
         took = []
         for _ in range(calls + 2):
@@ -73,7 +80,9 @@ async def lists(cluster: Cluster, calls: int) -> dict[str, float]:
             status, body = await caller.call("GET", path)
             took.append((time.perf_counter() - start) * 1000)
             assert status == 200, body
+
         found[path] = p95(took[2:])
+
     return found
 
 
@@ -88,22 +97,26 @@ async def fill(cluster: Cluster, live: int, past: int) -> None:
     agent = await connection.fetchval("SELECT min(id) FROM agents")
     await connection.execute(FINISHED.replace("'old'", f"'{agent}'"), past, json.dumps(spec))
     await connection.execute(HISTORY)
-    waiting, caller = live // 20, cluster.caller()
+    waiting = live // 20
+    caller = cluster.caller()
     for number in range(live):
         gpus = 9 if number < waiting else 1
         body = spec | {"name": f"live-{number}", "resources": {"cpu": 1, "cuda.device": gpus}}
         status, answer = await caller.call("POST", "/v1/sessions", json.dumps(body).encode())
         assert status == 201, answer
+
     running = "SELECT count(*) FROM sessions WHERE status = 'RUNNING'"
     async with asyncio.timeout(300):
         while await connection.fetchval(running) < live - waiting:
             await asyncio.sleep(1)
+
     await connection.execute("VACUUM ANALYZE")
     await connection.close()
 
 
 async def consoles(cluster: Cluster) -> float:
-    """Cores that the manager uses while so many consoles follow its events, beyond those without them."""
+    """Cores that the manager uses while so many consoles follow its events, beyond those without
+    them."""
     import aiohttp
 
     async def used() -> float:
@@ -129,12 +142,15 @@ async def consoles(cluster: Cluster) -> float:
         extra = await used() - idle
         for task in following:
             task.cancel()
+
         await asyncio.gather(*following, return_exceptions=True)
+
     return extra
 
 
 def views(url: str, key: str, runs: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Median first view of each page with a warm cache, and median interactions, in milliseconds."""
+    """Median first view of each page with a warm cache, and median interactions, in
+    milliseconds."""
     from playwright.sync_api import expect, sync_playwright
 
     first: dict[str, list[float]] = {name: [] for name in PAGES}
@@ -146,6 +162,7 @@ def views(url: str, key: str, runs: int) -> tuple[dict[str, float], dict[str, fl
         page.locator("input[type=password]").fill(key)
         page.get_by_role("button", name="Sign in", exact=True).click()
         page.get_by_role("heading", name="Overview", level=1).wait_for()
+
         for number in range(runs + 1):
             for name, path in PAGES.items():
                 start = time.perf_counter()
@@ -155,6 +172,7 @@ def views(url: str, key: str, runs: int) -> tuple[dict[str, float], dict[str, fl
                 expect(page.locator("[aria-busy=true]")).to_have_count(0)
                 if number:
                     first[name].append((time.perf_counter() - start) * 1000)
+
             page.goto(f"{url}/console/groups")
             page.get_by_role("button", name="New resource group").wait_for()
             page.wait_for_timeout(500)
@@ -162,7 +180,9 @@ def views(url: str, key: str, runs: int) -> tuple[dict[str, float], dict[str, fl
             page.keyboard.press("Escape")
             if number:
                 clicks["open a dialog"].append(took)
+
         browser.close()
+
     return (
         {name: statistics.median(took) for name, took in first.items()},
         {name: statistics.median(took) for name, took in clicks.items() if took},
@@ -181,11 +201,17 @@ async def measure(given: argparse.Namespace) -> None:
         cores = await consoles(cluster)
         command = [str(BROWSER), __file__, "--views", f"http://{cluster.host}:{cluster.port}"]
         command += ["--runs", str(given.runs)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as browser:
+
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as browser:
             out, _ = await asyncio.to_thread(browser.communicate, cluster.key)
+
         if browser.returncode:
             raise SystemExit("the part in the browser failed")
+
         first, clicks = json.loads(out)
+
     for title, values, goal in (
         ("first view, median", first, FIRST_VIEW_MS),
         ("interaction, median", clicks, INTERACTION_MS),
@@ -194,9 +220,15 @@ async def measure(given: argparse.Namespace) -> None:
         for name, milliseconds in values.items():
             verdict = "" if milliseconds < goal else f"  above {goal} ms"
             print(f"{title:20} {name:40} {milliseconds:8.0f} ms{verdict}")
+
     verdict = "" if cores < CONSOLES_CORE else f"  above {CONSOLES_CORE}"
     print(f"{CONSOLES} consoles: {cores:.3f} cores of the manager{verdict}")
-    values = {"first_view_ms": first, "interaction_ms": clicks, "list_p95_ms": took, "consoles_cores": cores}
+    values = {
+        "first_view_ms": first,
+        "interaction_ms": clicks,
+        "list_p95_ms": took,
+        "consoles_cores": cores,
+    }
     print(json.dumps({"machine": found, **values}))
 
 

@@ -1,8 +1,8 @@
-"""Benchmark of nodes that only dial out: time to first token and throughput, against the same engine reached
-directly.
+"""Benchmark of nodes that only dial out: time to first token and throughput, against the same
+engine reached directly.
 
-A proxy's data plane, an agent's dial-out client and an engine run as processes of their own, as daemons run.
-Both ways are measured in one run, in shuffled turns.
+A proxy's data plane, an agent's dial-out client and an engine run as processes of their own, as
+daemons run. Both ways are measured in one run, in shuffled turns.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.timeouts import Timeouts
 
-CLOCK, KEY = SystemClock(), "mg-" + "k" * 40
+CLOCK = SystemClock()
+KEY = "mg-" + "k" * 40
 WAYS = ("direct", "dialed")
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"token"}}]}' + b" " * 100 + b"\n\n"
 CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
 
 
 async def engine() -> None:
-    """Answers ``{"bytes": n}`` with so many, ``{"events": n}`` with a stream of so many small events."""
+    """Answers ``{"bytes": n}`` with so many, ``{"events": n}`` with a stream of so many small
+    events."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -58,11 +60,15 @@ async def engine() -> None:
                 length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
                 asked = json.loads(await reader.readexactly(length))
                 if size := asked.get("bytes"):
-                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\n" % size)
+                    writer.write(
+                        b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\n" % size
+                    )
                     for _ in range(size // 65_536):
                         writer.write(bytes(65_536))
                         await writer.drain()
+
                     continue
+
                 close = b"Connection: close\r\n" if asked.get("close") else b""
                 writer.write(
                     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -71,6 +77,7 @@ async def engine() -> None:
                 for _ in range(asked["events"]):
                     writer.write(CHUNK)
                     await writer.drain()
+
                 writer.write(b"0\r\n\r\n")
                 if close:
                     writer.close()
@@ -94,7 +101,9 @@ async def proxy(home: Path, engine_port: int, host: str) -> None:
         )
 
     key = KeyGrant(sha256(KEY.encode()).hexdigest())
-    router.update_table(RouteTable(1, (model("dialed", host), model("direct", "127.0.0.1")), (key,)))
+    router.update_table(
+        RouteTable(1, (model("dialed", host), model("direct", "127.0.0.1")), (key,))
+    )
     dialer = Dialer("127.0.0.1:1", identity=IdentityFile(home / "proxy.json"), clock=CLOCK)
     connector = Connector()
     connector.listener = await DialOutListener("127.0.0.1", 0, dialer, CLOCK).__aenter__()
@@ -151,10 +160,12 @@ class Client:
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError((head + await reader.read(2000)).decode())
+
         size = len(await reader.read(1))
         first = time.perf_counter() - began
         while piece := await reader.read(read):
             size += len(piece)
+
         writer.close()
         return first, time.perf_counter() - began, size
 
@@ -165,25 +176,34 @@ def identities(home: Path) -> str:
     kinds: tuple[tuple[PeerKind, str], ...] = (("proxy", "proxy-1"), ("agent", "node-1"))
     for kind, name in kinds:
         key, csr = new_key(name)
-        now, valid = CLOCK.now(), timedelta(hours=4)
+        now = CLOCK.now()
+        valid = timedelta(hours=4)
         certificate = ca.sign_peer_certificate(read_csr(csr), kind, name, f"id-{kind}", now, valid)
         found = Identity(
             f"id-{kind}", kind, name, None, "", key, certificate, ca.certificate, now, now + valid
         )
         IdentityFile(home / f"{kind}.json").store(found)
+
     return dial_out_host("node-1", "id-agent")
 
 
-async def measure(port: int, rounds: int, megabytes: int, streams: int) -> dict[str, dict[str, list[float]]]:
-    client, rng = Client(port), random.Random(7)
+async def measure(
+    port: int, rounds: int, megabytes: int, streams: int
+) -> dict[str, dict[str, list[float]]]:
+    client = Client(port)
+    rng = random.Random(7)
     found: dict[str, dict[str, list[float]]] = {
         way: {"first_ms": [], "fresh_ms": [], "mib_s": [], "events_s": []} for way in WAYS
     }
     for _ in range(20):
         for way in WAYS:
             await client.ask(way, events=1)
+
     turns = [
-        (way, kind) for way in WAYS for kind in ("first", "fresh", "bulk", "stream") for _ in range(rounds)
+        (way, kind)
+        for way in WAYS
+        for kind in ("first", "fresh", "bulk", "stream")
+        for _ in range(rounds)
     ]
     rng.shuffle(turns)
     for way, kind in turns:
@@ -200,6 +220,7 @@ async def measure(port: int, rounds: int, megabytes: int, streams: int) -> dict[
             began = time.perf_counter()
             await asyncio.gather(*(client.ask(way, events=1000) for _ in range(streams)))
             found[way]["events_s"].append(1000 * streams / (time.perf_counter() - began))
+
     return found
 
 
@@ -210,6 +231,7 @@ def show(found: dict[str, dict[str, list[float]]]) -> None:
         for quantile, of in (("median", 50), ("p99", 99)):
             direct, dialed = (statistics.quantiles(found[way][kind], n=100)[of - 1] for way in WAYS)
             row(f"{name}, {quantile}, ms", direct, dialed, f"{dialed - direct:+.2f} ms")
+
     for name, kind in {"one response, MiB/s": "mib_s", "streams, events/s": "events_s"}.items():
         for what, choose in (("median", statistics.median), ("best", max)):
             direct, dialed = (choose(found[way][kind]) for way in WAYS)
@@ -222,7 +244,8 @@ def row(name: str, direct: float, dialed: float, relation: str) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        home, running = Path(folder), list[Process]()
+        home = Path(folder)
+        running = list[Process]()
         try:
             host = identities(home)
             running.append(Process("engine"))
@@ -230,10 +253,13 @@ def run(arguments: argparse.Namespace) -> None:
             running.append(Process("proxy", home, engine_port, host))
             port, dialout = running[-1].numbers
             running.append(Process("node", home, engine_port, dialout))
-            found = uvloop.run(measure(port, arguments.rounds, arguments.megabytes, arguments.streams))
+            found = uvloop.run(
+                measure(port, arguments.rounds, arguments.megabytes, arguments.streams)
+            )
         finally:
             for process in running:
                 process.stop()
+
     show(found)
     if arguments.json:
         arguments.json.write_text(json.dumps(found))
@@ -248,6 +274,7 @@ def main() -> None:
     parser.add_argument("--role", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
     match arguments.role:
         case ["engine"]:
             uvloop.run(engine())

@@ -1,4 +1,5 @@
-"""Recording proxy between the agent and its Docker Engine, with the response time of each request."""
+"""Recording proxy between the agent and its Docker Engine, with the response time of each
+request."""
 
 from __future__ import annotations
 
@@ -17,28 +18,33 @@ _NAME = re.compile(r"/(moorage-[0-9a-f-]+|[0-9a-f]{64})")
 
 @dataclass
 class EngineRecorder:
-    """``requests``: method and path, time of the request (unix seconds), and seconds until the response
-    began."""
+    """``requests``: method and path, time of the request (unix seconds), and seconds until the
+    response began."""
 
     requests: list[tuple[str, float, float]] = field(default_factory=list)
 
     def between(self, start: float, end: float) -> list[tuple[str, float]]:
         return [(request, took) for request, at, took in self.requests if start <= at <= end]
 
-    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Path) -> None:
+    async def relay(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Path
+    ) -> None:
         """Relay one connection."""
         try:
             engine_reader, engine_writer = await asyncio.open_unix_connection(str(engine))
         except OSError:
             writer.close()
             return
+
         pending: list[tuple[str, float, float]] = []
 
         async def forward_requests() -> None:
             while data := await reader.read(1 << 16):
                 if match := _REQUEST.match(data):
                     path = _NAME.sub("/ID", match[2].decode().partition("?")[0])
-                    pending.append((f"{match[1].decode()} {path}", time.time(), time.perf_counter()))
+                    pending.append(
+                        (f"{match[1].decode()} {path}", time.time(), time.perf_counter())
+                    )
                 engine_writer.write(data)
                 await engine_writer.drain()
             engine_writer.close()

@@ -1,10 +1,10 @@
-"""Failover benchmark: the time without placement, and the failed chat requests, when a manager, a proxy, an
-agent or Postgres fails.
+"""Failover benchmark: the time without placement, and the failed chat requests, when a manager, a
+proxy, an agent or Postgres fails.
 
-Two managers on one durable Postgres, simulated agents for batch sessions, and an agent with a model behind
-two proxies. Sessions are created 20 times a second through a manager that stays, and chat requests are sent
-as often to a proxy that stays. A round's result is the longest time between two placements after its fault,
-which is 0.05 s and more without one.
+Two managers on one durable Postgres, simulated agents for batch sessions, and an agent with a model
+behind two proxies. Sessions are created 20 times a second through a manager that stays, and chat
+requests are sent as often to a proxy that stays. A round's result is the longest time between two
+placements after its fault, which is 0.05 s and more without one.
 
     python benchmarks/failover.py --rounds 5 --json results/failover.json
 """
@@ -34,7 +34,9 @@ from measuring import Caller, cpu_s, machine, machine_line
 from moorage.common.aio.clock import SystemClock
 from moorage.manager.postgres import EmbeddedPostgres
 
-EVERY_S, WATCH_S, STOPPED_S = 0.05, 8.0, 6.0
+EVERY_S = 0.05
+WATCH_S = 8.0
+STOPPED_S = 6.0
 SESSION = json.dumps({"command": ["true"], "resources": {"cpu": 0.1}, "runtime": "fake"}).encode()
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
 SETTINGS = {"max_connections": "120"}  # 40 for a manager
@@ -48,7 +50,8 @@ class Site:
     """The processes, by name: ``a`` and ``b`` are the managers."""
 
     def __init__(self, home: Path, postgres: EmbeddedPostgres) -> None:
-        self.home, self.postgres = home, postgres
+        self.home = home
+        self.postgres = postgres
         self.ports = {name: (free_port(), free_port()) for name in ("a", "b", "proxy", "proxy 2")}
         self.links = {name: f"127.0.0.1:{self.ports[name][1]}" for name in ("a", "b")}
         env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
@@ -71,7 +74,9 @@ class Site:
 
     async def start_manager(self, name: str) -> None:
         api, _ = self.ports[name]
-        self.start(name, "manager", "--listen", f"127.0.0.1:{api}", "--link-listen", self.links[name])
+        self.start(
+            name, "manager", "--listen", f"127.0.0.1:{api}", "--link-listen", self.links[name]
+        )
         if not self.key:
             await until(lambda: asyncio.sleep(0, (self.home / name / "admin-key").exists()))
             self.key = (self.home / name / "admin-key").read_text().strip()
@@ -89,8 +94,12 @@ class Site:
             await connection.close()
 
     async def leader(self) -> str:
-        rows = await self.sql("SELECT m.link FROM leases l JOIN managers m ON m.id::text = l.holder")
-        return next((name for name, link in self.links.items() if rows and rows[0]["link"] == link), "")
+        rows = await self.sql(
+            "SELECT m.link FROM leases l JOIN managers m ON m.id::text = l.holder"
+        )
+        return next(
+            (name for name, link in self.links.items() if rows and rows[0]["link"] == link), ""
+        )
 
     async def is_settled(self) -> bool:
         """Both managers are there, one leads, and every agent is connected."""
@@ -119,10 +128,13 @@ class Site:
     async def up(self) -> None:
         for name in ("a", "b"):
             await self.start_manager(name)
+
         self.start_agents("agents 1")
         self.start_agents("agents 2")
         first = 23_000 + os.getpid() % 500
-        self.start("node", "agent", "--id", "node", "--set", f"agent.port_range={first}-{first + 9}")
+        self.start(
+            "node", "agent", "--id", "node", "--set", f"agent.port_range={first}-{first + 9}"
+        )
         self.start_proxy("proxy")
         self.start_proxy("proxy 2")
         await until(self.is_settled)
@@ -169,11 +181,13 @@ async def repeat(port: int, key: str, path: str, body: bytes, failures: list[str
         try:
             async with asyncio.timeout(10):
                 status, _ = await caller.call("POST", path, body)
+
             if status not in (200, 201):
                 failures.append(str(status))
         except (OSError, EOFError, TimeoutError) as error:
             failures.append(type(error).__name__)
             caller.close()
+
         await asyncio.sleep(EVERY_S)
 
 
@@ -181,13 +195,16 @@ async def measure_round(site: Site, fault: str) -> dict[str, Any]:
     await until(site.is_settled)
     leader = await site.leader()
     follower = "b" if leader == "a" else "a"
+
     # The process that fails, unless it is Postgres.
     name = {"other manager": follower, "proxy": "proxy 2", "agents": "agents 2"}.get(fault, leader)
     api = leader if name == follower else follower
     chats: list[str] = []
     tasks = [
         asyncio.create_task(repeat(site.ports[api][0], site.key, "/v1/sessions", SESSION, [])),
-        asyncio.create_task(repeat(site.ports["proxy"][0], site.key, "/v1/chat/completions", CHAT, chats)),
+        asyncio.create_task(
+            repeat(site.ports["proxy"][0], site.key, "/v1/chat/completions", CHAT, chats)
+        ),
     ]
     try:
         await asyncio.sleep(2)
@@ -198,6 +215,7 @@ async def measure_round(site: Site, fault: str) -> dict[str, Any]:
         else:
             number = signal.Signals[fault] if fault.startswith("SIG") else signal.SIGKILL
             process.send_signal(number)
+
         await asyncio.sleep(STOPPED_S if fault == "SIGSTOP" else WATCH_S)
         if fault == "SIGSTOP":
             process.send_signal(signal.SIGCONT)
@@ -206,16 +224,20 @@ async def measure_round(site: Site, fault: str) -> dict[str, Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
     if fault not in ("SIGSTOP", "Postgres restart"):
         process.wait(30)
         await site.start_again(name)
+
     rows = await site.sql(
         "SELECT extract(epoch FROM at)::float8 AS at FROM session_history WHERE event = 'placed' "
         "AND at > to_timestamp($1::float8) ORDER BY at", at - 1,
     )  # fmt: skip
     times = [row["at"] for row in rows]
     gaps = [
-        after - before for before, after in zip(times, [*times[1:], at + WATCH_S], strict=True) if after > at
+        after - before
+        for before, after in zip(times, [*times[1:], at + WATCH_S], strict=True)
+        if after > at
     ]
     return {
         "fault": fault,
@@ -228,10 +250,14 @@ async def measure_round(site: Site, fault: str) -> dict[str, Any]:
 async def idle_cost(site: Site) -> dict[str, float]:
     """CPU of an idle leader and an idle follower, in percent of a core."""
     await until(site.is_settled)
-    leader, seconds = await site.leader(), 20.0
+    leader = await site.leader()
+    seconds = 20.0
     before = {name: cpu_s(site.running[name].pid) for name in ("a", "b")}
     await asyncio.sleep(seconds)
-    used = {name: 100 * (cpu_s(site.running[name].pid) - before[name]) / seconds for name in ("a", "b")}
+    used = {
+        name: 100 * (cpu_s(site.running[name].pid) - before[name]) / seconds for name in ("a", "b")
+    }
+
     return {"leader": used[leader], "follower": used["b" if leader == "a" else "a"]}
 
 
@@ -243,7 +269,8 @@ async def main() -> None:
     given = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="moorage-failover-"))
     home.chmod(0o711)
-    conditions, rounds = machine(), []
+    conditions = machine()
+    rounds = []
     try:
         async with EmbeddedPostgres(home / "pg", clock=SystemClock(), extra=SETTINGS) as postgres:
             site = Site(home, postgres)
@@ -258,18 +285,25 @@ async def main() -> None:
                 site.close()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
     print(machine_line(conditions))
     print(f"idle: leader {idle['leader']:.1f} %, follower {idle['follower']:.1f} % of a core\n")
     print("| fault | rounds | without placement, p50 s | max s | goal s | failed chats |")
     print("|---|---:|---:|---:|---:|---:|")
+
     for fault in given.faults.split(","):
         found = [one for one in rounds if one["fault"] == fault]
         gaps = [one["without_placement_s"] for one in found]
         failed = sum(one["failed_chats"] for one in found)
-        row = f"{statistics.median(gaps):.2f} | {max(gaps):.2f} | {GOALS.get(fault, '')} | {failed} |"
+        row = (
+            f"{statistics.median(gaps):.2f} | {max(gaps):.2f} | {GOALS.get(fault, '')} | {failed} |"
+        )
         print(f"| {fault} | {len(found)} | {row}")
+
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps({"machine": conditions, "idle": idle, "rounds": rounds}, indent=2))
+    given.json.write_text(
+        json.dumps({"machine": conditions, "idle": idle, "rounds": rounds}, indent=2)
+    )
 
 
 if __name__ == "__main__":

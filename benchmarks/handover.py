@@ -1,5 +1,5 @@
-"""Handover of a model at the walltime of its job, for ``hpc.py``: a platform of processes, and the test
-server with a cluster that runs programs."""
+"""Handover of a model at the walltime of its job, for ``hpc.py``: a platform of processes, and the
+test server with a cluster that runs programs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ async def _measure(
         load_s = time.monotonic() - began
         await until("the first job is over", is_over, walltime_s + WITHIN_S)
         await asyncio.sleep(3)
+
     first, second = cluster.jobs[:2]
     assert first.ended is not None
     assert second.started is not None

@@ -1,16 +1,17 @@
-"""Benchmark of models on a supercomputer, over the test server: the relay, and the calls of the runtime.
+"""Benchmark of models on a supercomputer, over the test server: the relay, and the calls of the
+runtime.
 
     python benchmarks/hpc.py [--n 200] [--streams 50] [--jobs 500] [--minutes 3] [--check]
     python benchmarks/hpc.py --handover [--walltime 180] [--rate 20] [--check]
 
-Relay: three ways to the same small engine, in turn: directly, through the server's own stream call, and
-through the relay of the agent and the one in the job. Each program has a process of its own.
+Relay: three ways to the same small engine, in turn: directly, through the server's own stream call,
+and through the relay of the agent and the one in the job. Each program has a process of its own.
 
-Sync: one pass of the runtime over all jobs of an account. Calls: HEAppE calls of a runtime with its default
-intervals, with 1 and 50 models whose health an agent checks, in real time.
+Sync: one pass of the runtime over all jobs of an account. Calls: HEAppE calls of a runtime with its
+default intervals, with 1 and 50 models whose health an agent checks, in real time.
 
-Handover: a platform of real processes serves a model at a constant rate until a second job has replaced the
-first at its walltime. Overlap is the time for which both jobs run.
+Handover: a platform of real processes serves a model at a constant rate until a second job has
+replaced the first at its walltime. Overlap is the time for which both jobs run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ IN_JOB = f"{sys.executable} {ROOT}/deploy/heappe/moorage_job.py progress.txt"
 HOST = "127.0.0.1"
 WAYS = ("direct", "server", "relay")
 # Goals: what the relay adds to the server's own time to first token; one sync of all jobs.
-ADDED_MS, SYNC_S, SYNC_CPU_MS = 5.0, 1.0, 100.0
+ADDED_MS = 5.0
+SYNC_S = 1.0
+SYNC_CPU_MS = 100.0
 # How much longer than the new job loads both jobs may run.
 OVERLAP_S = 60.0
 SETTLE_S = 15.0
@@ -86,18 +89,21 @@ async def start_job(
     job = await client.create_job(given)
     if launch is not None:
         await client.upload(job.id, job.task.id, "launch.json", json.dumps(launch).encode())
+
     await client.submit_job(job.id, 2)
     for _ in range(300):
         await asyncio.sleep(0.2)
         seen = await client.job(job.id)
         if seen.state is not JobState.RUNNING:
             continue
+
         task = seen.task.id
         parts = await client.file_parts(job.id, {(task, 1): 0})
         if parts and parts[0].content.strip():
             break
     else:
         raise SystemExit(f"job {name} does not listen within a minute")
+
     told = json.loads(parts[0].content.splitlines()[0])
     port, key = (told, "") if isinstance(told, int) else (told["port"], told["key"])
     return task, Target((await client.node_ips(task))[0], port, key)
@@ -105,7 +111,8 @@ async def start_job(
 
 @dataclass
 class Paths:
-    """``direct`` and ``relayed`` are URLs; ``keeper`` and ``client`` lead through the server alone."""
+    """``direct`` and ``relayed`` are URLs; ``keeper`` and ``client`` lead through the server
+    alone."""
 
     direct: str
     relayed: str
@@ -115,12 +122,16 @@ class Paths:
 
     async def stream(self, way: str, asked: dict[str, Any]) -> tuple[float, int, int]:
         """Seconds to the first piece; pieces; events."""
-        began, first, pieces, text = time.perf_counter(), 0.0, 0, b""
+        began = time.perf_counter()
+        first = 0.0
+        pieces = 0
+        text = b""
         async with self._open(way, asked) as content:
             while data := await content.readany():
                 first = first or time.perf_counter() - began
                 pieces += 1
                 text += data
+
         assert text.endswith(b"data: [DONE]\n\n"), text[-200:]
         return first, pieces, text.count(b"data: ")
 
@@ -132,7 +143,9 @@ class Paths:
             tunnel = (await self.keeper.way()).tunnel
             async with self.client.stream(tunnel, "/v1/chat/completions", kind, payload) as content:
                 yield content
+
             return
+
         url = self.direct if way == "direct" else self.relayed
         async with self.session.post(f"{url}/v1/chat/completions", json=asked) as got:
             assert got.status == 200, await got.text()
@@ -144,7 +157,16 @@ async def paths() -> AsyncIterator[Paths]:
     from tests.addresses import free_port
 
     clock = SystemClock()
-    server_argv = ["-m", "tests.heappe", "--poll-s", "0.5", "--command", IN_JOB, "--command", ENGINE]
+    server_argv = [
+        "-m",
+        "tests.heappe",
+        "--poll-s",
+        "0.5",
+        "--command",
+        IN_JOB,
+        "--command",
+        ENGINE,
+    ]
     async with program(sys.executable, *server_argv) as server:
         assert server.stdout is not None
         url = (await server.stdout.readline()).decode().strip()
@@ -181,16 +203,20 @@ async def measure_relay(options: argparse.Namespace) -> dict[str, Any]:
                 except (AssertionError, aiohttp.ClientError):
                     assert attempt < 99, f"{way} does not answer"
                     await asyncio.sleep(0.2)
+
         for _ in range(options.n):
             for way in WAYS:
                 first[way].append((await found.stream(way, asked))[0] * 1000)
+
         slow = {"messages": [], "max_tokens": 50, "pause_ms": 20, "stream": True}
         walls = {}
         for way in ("relay", "direct"):
             began = time.perf_counter()
             await asyncio.gather(*(found.stream(way, slow) for _ in range(options.streams)))
             walls[way] = time.perf_counter() - began
+
         pieces, events = (await found.stream("relay", slow))[1:]
+
     middle = {way: statistics.median(first[way]) for way in WAYS}
     late = {way: statistics.quantiles(first[way], n=20)[-1] for way in WAYS}
     return {"p50": middle, "p95": late, "walls": walls, "pieces": pieces, "events": events}
@@ -198,7 +224,8 @@ async def measure_relay(options: argparse.Namespace) -> dict[str, Any]:
 
 @asynccontextmanager
 async def runtime(engine: str) -> AsyncIterator[tuple[HeappeRuntime, Counter[str]]]:
-    """A runtime with its default intervals and the calls that it makes, and a server that plays its jobs."""
+    """A runtime with its default intervals and the calls that it makes, and a server that plays its
+    jobs."""
     from tests.addresses import free_port
 
     argv = ["-m", "tests.heappe", "--profile", "6.3.2", "--poll-s", "1", "--engine", engine]
@@ -233,12 +260,15 @@ async def create(made: HeappeRuntime, count: int, *, serves: bool) -> list[Handl
 async def measure_sync(options: argparse.Namespace) -> dict[str, float]:
     async with runtime("none") as (made, _):
         await create(made, options.jobs, serves=False)
-        walls, cpus = [], []
+        walls = []
+        cpus = []
         for _ in range(7):
-            wall, cpu = time.perf_counter(), time.process_time()
+            wall = time.perf_counter()
+            cpu = time.process_time()
             await made.book.sync()
             walls.append(time.perf_counter() - wall)
             cpus.append(time.process_time() - cpu)
+
         return {"wall_s": statistics.median(walls), "cpu_ms": 1000 * statistics.median(cpus)}
 
 
@@ -261,13 +291,19 @@ async def measure_calls(options: argparse.Namespace, jobs: int) -> float:
                         pass
                 await asyncio.sleep(made.capabilities.check_interval_s)
 
-        tasks = [asyncio.ensure_future(work(handle)) for handle in handles for work in (look_after, check)]
+        tasks = [
+            asyncio.ensure_future(work(handle))
+            for handle in handles
+            for work in (look_after, check)
+        ]
         try:
             for _ in range(600):
                 states = {(await made.observe(handle)).state for handle in handles}
                 if states == {ObservedState.RUNNING}:
                     break
+
                 await asyncio.sleep(0.5)
+
             await asyncio.sleep(SETTLE_S)
             before = sum(calls.values())
             await asyncio.sleep(60 * options.minutes)
@@ -289,10 +325,17 @@ async def measure(options: argparse.Namespace) -> int:
         added = relay["p50"][way] - before if before else 0.0
         before = relay["p50"][way]
         print(f"| {way} | {before:.2f} / {relay['p95'][way]:.2f} | {added:.2f} |")
+
     walls = relay["walls"]
-    print(f"\n{options.streams} streams at once through one tunnel: all complete in {walls['relay']:.2f} s")
-    print(f"({walls['direct']:.2f} s directly); one in {relay['pieces']} pieces for {relay['events']} events")
-    print(f"sync of {options.jobs} jobs: {sync['wall_s']:.3f} s of wall, {sync['cpu_ms']:.0f} ms of CPU")
+    print(
+        f"\n{options.streams} streams at once through one tunnel: all complete in {walls['relay']:.2f} s"
+    )
+    print(
+        f"({walls['direct']:.2f} s directly); one in {relay['pieces']} pieces for {relay['events']} events"
+    )
+    print(
+        f"sync of {options.jobs} jobs: {sync['wall_s']:.3f} s of wall, {sync['cpu_ms']:.0f} ms of CPU"
+    )
     late = relay["p50"]["relay"] - relay["p50"]["server"] > ADDED_MS
     slow = sync["wall_s"] > SYNC_S or sync["cpu_ms"] > SYNC_CPU_MS
     many = False
@@ -300,6 +343,7 @@ async def measure(options: argparse.Namespace) -> int:
         calls = await measure_calls(options, jobs)
         many = many or calls > limit
         print(f"HEAppE calls per job and minute with {jobs} running: {calls:.2f} (goal {limit:g})")
+
     return 1 if options.check and (late or slow or many) else 0
 
 
@@ -310,8 +354,11 @@ async def measure_handover(options: argparse.Namespace) -> int:
     found = await hand_over(options.walltime, options.rate)
     print(machine_line(about))
     print(f"\nwalltime {options.walltime} s, {options.rate:g} requests/s: {found.load.summary()}")
-    print(f"overlap {found.overlap_s:.1f} s, load {found.load_s:.1f} s (goal: load + {OVERLAP_S:g} s)")
+    print(
+        f"overlap {found.overlap_s:.1f} s, load {found.load_s:.1f} s (goal: load + {OVERLAP_S:g} s)"
+    )
     late = found.overlap_s > found.load_s + OVERLAP_S
+
     return 1 if options.check and (late or found.load.failed()) else 0
 
 
@@ -320,12 +367,19 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=200, help="requests on each way")
     parser.add_argument("--streams", type=int, default=50, help="streams at once")
     parser.add_argument("--jobs", type=int, default=500, help="jobs of a sync")
-    parser.add_argument("--minutes", type=float, default=3, help="minutes to count calls for; 0: not at all")
+    parser.add_argument(
+        "--minutes", type=float, default=3, help="minutes to count calls for; 0: not at all"
+    )
     parser.add_argument("--check", action="store_true", help="fail beyond the goal")
-    parser.add_argument("--handover", action="store_true", help="measure the handover at a walltime instead")
+    parser.add_argument(
+        "--handover", action="store_true", help="measure the handover at a walltime instead"
+    )
     parser.add_argument("--walltime", type=int, default=180, help="of a job, in seconds")
-    parser.add_argument("--rate", type=float, default=20, help="requests a second during the handover")
+    parser.add_argument(
+        "--rate", type=float, default=20, help="requests a second during the handover"
+    )
     options = parser.parse_args()
+
     return asyncio.run(measure_handover(options) if options.handover else measure(options))
 
 

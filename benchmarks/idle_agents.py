@@ -1,10 +1,11 @@
-"""Cost of idle agents: what their heartbeats and connections cost the manager and Postgres, by their number.
+"""Cost of idle agents: what their heartbeats and connections cost the manager and Postgres, by
+their number.
 
     python benchmarks/idle_agents.py [--agents 1000 10000] [--seconds 30]
 
-A manager with a durable Postgres, and `moorage simulate` with that many agents, each with a connection of its
-own; they take turns, and nothing happens. The interval of the heartbeats adapts to the number of agents, so
-the first half minute after they have connected is left out.
+A manager with a durable Postgres, and `moorage simulate` with that many agents, each with a
+connection of its own; they take turns, and nothing happens. The interval of the heartbeats adapts
+to the number of agents, so the first half minute after they have connected is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from cluster import start_cluster
 from measuring import machine, machine_line, rss_mb
 
 HERE = Path(__file__).parent
-GOAL_AGENTS, GOAL_PERCENT = 10_000, 25.0
+GOAL_AGENTS = 10_000
+GOAL_PERCENT = 25.0
 SETTLED_S = 40.0
 
 
@@ -30,7 +32,9 @@ async def measure(agents: int, seconds: float, settled_s: float) -> dict[str, An
         await asyncio.sleep(settled_s)
         before = cluster.cpu()
         await asyncio.sleep(seconds)
-        used = {name: 100 * (after - before[name]) / seconds for name, after in cluster.cpu().items()}
+        used = {
+            name: 100 * (after - before[name]) / seconds for name, after in cluster.cpu().items()
+        }
         return {"idle_agents": agents, **used, "manager_rss_mb": rss_mb(cluster.pids["manager"])}
 
 
@@ -45,18 +49,24 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"| {row['idle_agents']:,} | {row['manager']:.1f} | {row['postgres']:.1f} | {both:.1f} "
             f"| {row['manager_rss_mb']:.0f} |"
         )
+
     return "\n".join(lines)
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--agents", type=int, nargs="+", default=[1_000, GOAL_AGENTS])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--check", action="store_true", help="short form; fails at twice the goal")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "idle_agents.json")
-    args, host = parser.parse_args(), machine()
+    args = parser.parse_args()
+    host = machine()
     counts, settled_s = ([500], 5.0) if args.check else (args.agents, SETTLED_S)
-    rows = [await measure(count, 10.0 if args.check else args.seconds, settled_s) for count in counts]
+    rows = [
+        await measure(count, 10.0 if args.check else args.seconds, settled_s) for count in counts
+    ]
     print(machine_line(host))
     print(table(rows))
     args.json.parent.mkdir(parents=True, exist_ok=True)

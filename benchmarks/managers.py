@@ -1,11 +1,13 @@
-"""Three managers against one on the same cores: CPU per session, and what idle agents over three cost.
+"""Three managers against one on the same cores: CPU per session, and what idle agents over three
+cost.
 
-    python benchmarks/managers.py [--rate 50] [--seconds 15] [--agents 200] [--rounds 2] [--idle 3000]
+    python benchmarks/managers.py [--rate 50] [--seconds 15] [--agents 200] [--rounds 2] [--idle
+    3000]
 
-A durable Postgres, the managers, `moorage simulate` and the load are processes of their own. One manager and
-three take turns; requests go to the managers in turn. CPU is that of all managers and of Postgres. Then
-``--idle`` agents over three managers, each with a connection of its own; nothing happens. What the loss of a
-process costs is measured by failover.py.
+A durable Postgres, the managers, `moorage simulate` and the load are processes of their own. One
+manager and three take turns; requests go to the managers in turn. CPU is that of all managers and
+of Postgres. Then ``--idle`` agents over three managers, each with a connection of its own; nothing
+happens. What the loss of a process costs is measured by failover.py.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from cluster import Cluster, start_cluster
 from measuring import machine, machine_line
 
 HERE = Path(__file__).parent
-GOAL_RATIO, GOAL_IDLE_AGENTS, GOAL_PERCENT = 1.15, 10_000, 25.0
+GOAL_RATIO = 1.15
+GOAL_IDLE_AGENTS = 10_000
+GOAL_PERCENT = 25.0
 SETTLED_S = 40.0
 POSTGRES = {"max_connections": "300"}
 
@@ -43,6 +47,7 @@ async def sessions(managers: int, agents: int, rate: float, seconds: float) -> d
             found = await measure_rate(cluster, connection, rate, seconds)
         finally:
             await connection.close()
+
     own, postgres = split(found["cpu_us_per_session"])
     return {
         "managers": managers, "manager_us": own, "postgres_us": postgres,
@@ -59,7 +64,13 @@ async def idle(agents: int, seconds: float) -> dict[str, Any]:
         await asyncio.sleep(seconds)
         used = {name: 100 * (now - before[name]) / seconds for name, now in cluster.cpu().items()}
         own, postgres = split(used)
-        return {"agents": agents, "managers": own, "postgres": postgres, "spread": await spread(cluster)}
+
+        return {
+            "agents": agents,
+            "managers": own,
+            "postgres": postgres,
+            "spread": await spread(cluster),
+        }
 
 
 async def spread(cluster: Cluster) -> list[int]:
@@ -88,23 +99,29 @@ def table(rounds: list[dict[str, Any]], rate: float) -> str:
             statistics.median(one[name] for one in found) for name in ("manager_us", "postgres_us")
         )
         base = base or own + postgres
-        p50, p99 = (statistics.median(one["running_ms"][q] for one in found) for q in ("p50", "p99"))
+        p50, p99 = (
+            statistics.median(one["running_ms"][q] for one in found) for q in ("p50", "p99")
+        )
         lines.append(
             f"| {managers} | {len(found)} | {rate:g} | {p50:.0f}, {p99:.0f} | {own:,.0f} | {postgres:,.0f} "
             f"| {own + postgres:,.0f} | {(own + postgres) / base:.2f} |"
         )
+
     return "\n".join(lines)
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--idle", type=int, default=3000, help="0: not measured")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "managers.json")
-    args, host = parser.parse_args(), machine()
+    args = parser.parse_args()
+    host = machine()
     rounds = [
         await sessions(managers, args.agents, args.rate, args.seconds)
         for _ in range(args.rounds)
@@ -120,6 +137,7 @@ async def main() -> None:
             f"managers {quiet['managers']:.1f} %, Postgres {quiet['postgres']:.1f} % of a core "
             f"(goal for {GOAL_IDLE_AGENTS:,}: {GOAL_PERCENT:g} % together)"
         )
+
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps({"machine": host, "rounds": rounds, "idle": quiet}, indent=1))
 

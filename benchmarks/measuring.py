@@ -1,5 +1,5 @@
-"""Measurement tools of the benchmarks: machine description, CPU and memory of processes, quantiles, an HTTP
-client."""
+"""Measurement tools of the benchmarks: machine description, CPU and memory of processes, quantiles,
+an HTTP client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ def machine() -> dict[str, Any]:
     """Conditions of this run: versions, CPU model, cores, and the load before it."""
     try:
         about = Path("/proc/cpuinfo").read_text()
-        model = next(line.partition(":")[2].strip() for line in about.splitlines() if "model name" in line)
+        model = next(
+            line.partition(":")[2].strip() for line in about.splitlines() if "model name" in line
+        )
     except (OSError, StopIteration):
         model = platform.machine()
+
     return {
         "moorage": moorage.__version__,
         "python": platform.python_version(),
@@ -40,8 +43,8 @@ def machine_line(found: dict[str, Any]) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds. 0: it has
-    ended, as connections and maintenance of Postgres do at any time."""
+    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds. 0:
+    it has ended, as connections and maintenance of Postgres do at any time."""
     total = 0
     for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         try:
@@ -80,7 +83,9 @@ def quantiles_ms(seconds: Sequence[float]) -> dict[str, float]:
         return dict.fromkeys(("p50", "p90", "p99", "max"), float("nan"))
     ordered = sorted(seconds)
     at = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    return {name: 1000 * ordered[min(len(ordered) - 1, int(q * len(ordered)))] for name, q in at.items()}
+    return {
+        name: 1000 * ordered[min(len(ordered) - 1, int(q * len(ordered)))] for name, q in at.items()
+    }
 
 
 def median(values: Sequence[float]) -> float:
@@ -88,20 +93,25 @@ def median(values: Sequence[float]) -> float:
 
 
 class Caller:
-    """HTTP/1.1 client with one persistent connection. Cheap, so that it uses less CPU than the server under
-    load."""
+    """HTTP/1.1 client with one persistent connection. Cheap, so that it uses less CPU than the
+    server under load."""
 
     def __init__(self, host: str, port: int, key: str) -> None:
-        self._host, self._port = host, port
+        self._host = host
+        self._port = port
         self._head = (
-            f"Host: {host}:{port}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+            f"Host: {host}:{port}\r\nAuthorization: Bearer {key}\r\nContent-Type: "
+            "application/json\r\n"
         )
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def call(self, method: str, path: str, body: bytes = b"", more: str = "") -> tuple[int, bytes]:
+    async def call(
+        self, method: str, path: str, body: bytes = b"", more: str = ""
+    ) -> tuple[int, bytes]:
         """Returns status and body. ``more``: further header lines, each with its line end."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
+
         reader, writer = self._streams
         head = f"{method} {path} HTTP/1.1\r\n{self._head}{more}Content-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -113,6 +123,7 @@ class Caller:
         content = await reader.readexactly(length)
         if b"connection: close" in lowered:
             self.close()
+
         return status, content
 
     def close(self) -> None:

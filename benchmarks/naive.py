@@ -1,5 +1,5 @@
-"""Naive implementation of the store's writes, for comparison: one transaction per session and step, one
-statement after the other over plain asyncpg, on the same schema."""
+"""Naive implementation of the store's writes, for comparison: one transaction per session and step,
+one statement after the other over plain asyncpg, on the same schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Naive:
     """Uses agents ``naive-N``, whose slots never fill up."""
 
     def __init__(self, dsn: str, postgres: int) -> None:
-        self._dsn, self._postgres, self._clock = dsn, postgres, SystemClock()
+        self._dsn = dsn
+        self._postgres = postgres
+        self._clock = SystemClock()
 
     async def prepare(self, connection: asyncpg.Connection) -> None:
         for n in range(AGENTS):
@@ -44,7 +46,8 @@ class Naive:
                 )
 
     async def create(self, c: asyncpg.Connection) -> tuple[str, str]:
-        session, kernel = self._clock.new_id(), self._clock.new_id()
+        session = self._clock.new_id()
+        kernel = self._clock.new_id()
         async with c.transaction():
             await c.execute(
                 "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, "
@@ -58,13 +61,16 @@ class Naive:
                 kernel, session,
             )  # fmt: skip
             await self._add_history(c, session, 1, "created", None, "PENDING")
+
         return session, kernel
 
     async def place(self, c: asyncpg.Connection, session: str, kernel: str, agent: str) -> None:
         async with c.transaction():
             await self._step(c, session, 2, "placed", "PENDING", "SCHEDULED")
             await c.execute(
-                "UPDATE kernels SET status = 'SCHEDULED', agent_id = $2 WHERE id = $1", kernel, agent
+                "UPDATE kernels SET status = 'SCHEDULED', agent_id = $2 WHERE id = $1",
+                kernel,
+                agent,
             )
             for slot, amount in TAKES.items():
                 await c.execute(
@@ -82,7 +88,9 @@ class Naive:
             await c.fetchrow("SELECT * FROM kernels WHERE id = $1 FOR UPDATE", kernel)
             await c.execute("UPDATE kernels SET status = $2 WHERE id = $1", kernel, status)
 
-    async def move(self, c: asyncpg.Connection, session: str, revision: int, old: str, new: str) -> None:
+    async def move(
+        self, c: asyncpg.Connection, session: str, revision: int, old: str, new: str
+    ) -> None:
         async with c.transaction():
             await self._step(c, session, revision, "moved", old, new)
 
@@ -94,7 +102,8 @@ class Naive:
                 kernel,
             ):
                 await c.execute(
-                    "UPDATE agent_slots SET used = used - $3 WHERE agent_id = $1 AND slot = $2", *row
+                    "UPDATE agent_slots SET used = used - $3 WHERE agent_id = $1 AND slot = $2",
+                    *row,
                 )
 
     async def end(self, c: asyncpg.Connection, kernel: str, agent: str) -> None:
@@ -112,7 +121,13 @@ class Naive:
         await self._add_history(c, session, revision, event, old, new)
 
     async def _add_history(
-        self, c: asyncpg.Connection, session: str, revision: int, event: str, old: str | None, new: str
+        self,
+        c: asyncpg.Connection,
+        session: str,
+        revision: int,
+        event: str,
+        old: str | None,
+        new: str,
     ) -> None:
         await c.execute(
             "INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor) "
@@ -129,11 +144,12 @@ class Naive:
         await self.move(c, session, 4, "RUNNING", "TERMINATED")
 
     async def lives(self, seconds: float, connections: int = 8) -> dict[str, Any]:
-        """Run complete sessions for so many seconds. Returns sessions per second, and CPU µs per session of
-        the client and of Postgres."""
+        """Run complete sessions for so many seconds. Returns sessions per second, and CPU µs per
+        session of the client and of Postgres."""
         pool = [await asyncpg.connect(self._dsn) for _ in range(connections)]
         await self.prepare(pool[0])
-        done, until = 0, time.perf_counter() + seconds
+        done = 0
+        until = time.perf_counter() + seconds
 
         async def one(number: int) -> None:
             nonlocal done
@@ -143,13 +159,16 @@ class Naive:
                 await self.life(pool[number], f"naive-{agent}")
                 done += 1
 
-        start, client = time.perf_counter(), cpu_s(os.getpid())
+        start = time.perf_counter()
+        client = cpu_s(os.getpid())
         server = sum(map(cpu_s, family(self._postgres)))
         await asyncio.gather(*(one(n) for n in range(connections)))
         elapsed = time.perf_counter() - start
-        client, server = cpu_s(os.getpid()) - client, sum(map(cpu_s, family(self._postgres))) - server
+        client = cpu_s(os.getpid()) - client
+        server = sum(map(cpu_s, family(self._postgres))) - server
         for connection in pool:
             await connection.close()
+
         return {
             "sessions": done,
             "per_s": done / elapsed,

@@ -22,7 +22,8 @@ SLOTS = ("cuda.device", "cpu", "mem")
 
 
 def agent(number: int, filled: float, rng: random.Random) -> AgentState:
-    """Eight GPUs on four of five agents. ``filled``: the fraction in use by four kernels with known ends."""
+    """Eight GPUs on four of five agents. ``filled``: the fraction in use by four kernels with known
+    ends."""
     gpus = 8 if number % 5 else 0
     capacity = {"cpu": 64_000, "mem": 512 * GIB}
     free = {slot: round(amount * (1 - filled)) // 1000 * 1000 for slot, amount in capacity.items()}
@@ -37,7 +38,10 @@ def agent(number: int, filled: float, rng: random.Random) -> AgentState:
                     for gpu in range(taken)
                     if gpu % 4 == part
                 ),
-                *(Allocation(slot, DeviceId(""), (capacity[slot] - free[slot]) // 4) for slot in capacity),
+                *(
+                    Allocation(slot, DeviceId(""), (capacity[slot] - free[slot]) // 4)
+                    for slot in capacity
+                ),
             ),
             NOW + rng.randrange(1, 3_600_000_000),
             user=rng.choice(USERS),
@@ -45,10 +49,14 @@ def agent(number: int, filled: float, rng: random.Random) -> AgentState:
         for part in range(4 if filled else 0)
     )
     devices = tuple(
-        DeviceState(DeviceId(f"{gpu}"), "cuda.device", 0 if gpu < taken else 1000) for gpu in range(gpus)
+        DeviceState(DeviceId(f"{gpu}"), "cuda.device", 0 if gpu < taken else 1000)
+        for gpu in range(gpus)
     )
     serves = frozenset({"process"}), frozenset({"custom"})
-    return AgentState(AgentId(f"agent-{number:04}"), *serves, free, capacity, devices, running=running)
+
+    return AgentState(
+        AgentId(f"agent-{number:04}"), *serves, free, capacity, devices, running=running
+    )
 
 
 def session(number: int, rng: random.Random) -> Pending:
@@ -76,10 +84,13 @@ def world(shape: str, pending: int, agents: int, seed: int = 1) -> Snapshot:
     """``pending`` sessions of twenty users with quotas, on ``agents`` agents."""
     rng = random.Random(seed)
     low, high = FILLED[shape]
-    states = tuple(agent(n, rng.uniform(low, high) if low < high else low, rng) for n in range(agents))
+    states = tuple(
+        agent(n, rng.uniform(low, high) if low < high else low, rng) for n in range(agents)
+    )
     waiting = tuple(session(number, rng) for number in range(pending))
     limits = {"cuda.device": 1_000_000, "cpu": 10**9}
     quotas = tuple(Quota("user", user, limits, {"cpu": 4000}, 10**6, 3) for user in USERS)
+
     return Snapshot("g", states, waiting, quotas)
 
 
@@ -93,8 +104,9 @@ def asked(item: Pending) -> tuple[int, int, int]:
 
 
 def dict_scan(states: Sequence[AgentState], items: Sequence[Pending]) -> list[int]:
-    """A common implementation: amounts are Decimals in dicts, and each decision examines every agent, with
-    new dicts for what remains. Returns the index of each session's agent, -1 for none."""
+    """A common implementation: amounts are Decimals in dicts, and each decision examines every
+    agent, with new dicts for what remains. Returns the index of each session's agent, -1 for
+    none."""
     capacity = [dict(zip(SLOTS, map(Decimal, amounts(state)), strict=True)) for state in states]
     occupied = [dict.fromkeys(SLOTS, Decimal(0)) for _ in states]
     chosen = []
@@ -115,7 +127,9 @@ def dict_scan(states: Sequence[AgentState], items: Sequence[Pending]) -> list[in
         if best >= 0:
             for slot in SLOTS:
                 occupied[best][slot] += request[slot]
+
         chosen.append(best)
+
     return chosen
 
 
@@ -151,15 +165,18 @@ void scan(int64_t *free, const int64_t *asked, const int8_t *gpu, int32_t *chose
 
 
 class CScan:
-    """The same in C, compiled on this machine: the limit of examining every agent. False: no compiler."""
+    """The same in C, compiled on this machine: the limit of examining every agent. False: no
+    compiler."""
 
     def __init__(self) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         self._scan = None
         if compiler is None:
             return
+
         with tempfile.TemporaryDirectory() as folder:
-            source, library = Path(folder) / "scan.c", Path(folder) / "scan.so"
+            source = Path(folder) / "scan.c"
+            library = Path(folder) / "scan.so"
             source.write_text(C_SOURCE)
             subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
             self._scan = ctypes.CDLL(str(library)).scan
@@ -167,7 +184,9 @@ class CScan:
     def __bool__(self) -> bool:
         return self._scan is not None
 
-    def prepare(self, states: Sequence[AgentState], items: Sequence[Pending]) -> tuple[ctypes.Array, ...]:
+    def prepare(
+        self, states: Sequence[AgentState], items: Sequence[Pending]
+    ) -> tuple[ctypes.Array, ...]:
         free = [amount for state in states for amount in amounts(state)]
         requested = [amount for item in items for amount in asked(item)]
         return (

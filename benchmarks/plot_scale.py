@@ -35,20 +35,30 @@ def groups(axes: Any, found: dict[str, Any]) -> None:
         ("changed_ms", "a session in 1 % of the groups"),
     ):
         axes.plot(found["groups"], found[name], "o-", label=label)
-    axes.set(xlabel="resource groups of 100 agents", ylabel="CPU of a pass, ms", xscale="log", yscale="log")
+
+    axes.set(
+        xlabel="resource groups of 100 agents",
+        ylabel="CPU of a pass, ms",
+        xscale="log",
+        yscale="log",
+    )
 
 
 def sessions(axes: Any, found: dict[str, Any]) -> None:
     axes.plot(found["arrivals_per_s"], found["manager_us"], "o-", label="manager")
     axes.plot(found["arrivals_per_s"], found["postgres_us"], "s-", label="Postgres")
-    axes.set(xlabel="sessions per second", ylabel="CPU per session, µs", ylim=(0, None), xlim=(0, None))
+    axes.set(
+        xlabel="sessions per second", ylabel="CPU per session, µs", ylim=(0, None), xlim=(0, None)
+    )
 
 
 PLOTS = {"idle_agents": agents, "groups": groups, "sessions": sessions}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--to", type=Path, default=IMAGES)
     to = parser.parse_args().to
     measured = json.loads((IMAGES / "scale.json").read_text())
@@ -59,6 +69,7 @@ def main() -> None:
         axes.legend(frameon=False)
         file = to / f"scale-{name.replace('_', '-')}.svg"
         figure.savefig(file, metadata={"Date": None, "Creator": None})
+
         # matplotlib ends some lines with a space.
         lines = (line.rstrip() for line in file.read_text().splitlines())
         file.write_text("\n".join(lines) + "\n")

@@ -1,16 +1,17 @@
 """The proxy against its peers, all on one core, before one upstream that is no bottleneck.
 
-    python benchmarks/proxy.py [--only json streams latency memory routes] [--peers litellm] [--check]
-    python benchmarks/proxy.py --soak 3600 [--per-s 80]
+    python benchmarks/proxy.py [--only json streams latency memory routes] [--peers litellm]
+    [--check] python benchmarks/proxy.py --soak 3600 [--per-s 80]
 
-Starts Postgres, a manager, an agent with the upstream as its kernel, a proxy with all features on, and the
-peers that are installed: nginx, HAProxy, a relay on aiohttp, and with ``--peers`` those from PyPI
-(``--install`` installs them in environments of their own). They all run; in each round they take turns in a
-shuffled order. Ratios are taken within a round; the table has their medians. Load, upstream and manager are
-on the other cores: with two cores, these share one.
+Starts Postgres, a manager, an agent with the upstream as its kernel, a proxy with all features on,
+and the peers that are installed: nginx, HAProxy, a relay on aiohttp, and with ``--peers`` those
+from PyPI (``--install`` installs them in environments of their own). They all run; in each round
+they take turns in a shuffled order. Ratios are taken within a round; the table has their medians.
+Load, upstream and manager are on the other cores: with two cores, these share one.
 
-CPU per request comes from the scheduler's statistics of the proxy's processes, so that it hardly depends on
-what else the machine does. Requests per second mean something where the proxy's core was full.
+CPU per request comes from the scheduler's statistics of the proxy's processes, so that it hardly
+depends on what else the machine does. Requests per second mean something where the proxy's core was
+full.
 """
 
 from __future__ import annotations
@@ -36,20 +37,26 @@ from scale_routes import Routes
 
 HERE = Path(__file__).parent
 PARTS = ("json", "streams", "latency", "memory", "routes")
-STREAMS, INTERVAL_MS, PER_S = 256, 5, 300.0
+STREAMS = 256
+INTERVAL_MS = 5
+PER_S = 300.0
 _ROUTES = 500  # endpoints with 20 replicas each
 Rounds = dict[str, list[dict[str, float]]]
 
 
-async def measure_json(running: list[Proxy], connections: int, options: argparse.Namespace) -> Rounds:
+async def measure_json(
+    running: list[Proxy], connections: int, options: argparse.Namespace
+) -> Rounds:
     rounds: Rounds = {proxy.name: [] for proxy in running}
     for number in range(options.rounds + 1):
         for proxy in random.sample(running, len(running)):
             loop = asyncio.get_running_loop()
             seconds = options.seconds if number else 1.0
-            before, began = proxy.cpu_s(), loop.time()
+            before = proxy.cpu_s()
+            began = loop.time()
             answered, failed = await flood(proxy.address, CHAT, proxy.key, connections, seconds)
-            took, used = loop.time() - began, proxy.cpu_s() - before
+            took = loop.time() - began
+            used = proxy.cpu_s() - before
             if number and answered:  # the first round warms up
                 rounds[proxy.name].append(
                     {
@@ -59,6 +66,7 @@ async def measure_json(running: list[Proxy], connections: int, options: argparse
                         "failed": failed,
                     }
                 )
+
     return rounds
 
 
@@ -71,10 +79,13 @@ async def measure_streams(running: list[Proxy], options: argparse.Namespace) -> 
             await asyncio.sleep(1)
             loop = asyncio.get_running_loop()
             streams.begin()
-            before, began = proxy.cpu_s(), loop.time()
+            before = proxy.cpu_s()
+            began = loop.time()
             await asyncio.sleep(options.seconds)
-            used, took = proxy.cpu_s() - before, loop.time() - began
-            tokens, lost = streams.tokens, streams.lost
+            used = proxy.cpu_s() - before
+            took = loop.time() - began
+            tokens = streams.tokens
+            lost = streams.lost
             transit = quantiles_ms([ns / 1e9 for ns in streams.transit_ns])
             streams.close()
             await asyncio.sleep(0.3)
@@ -89,6 +100,7 @@ async def measure_streams(running: list[Proxy], options: argparse.Namespace) -> 
                     "failed": lost,
                 }
             )
+
     return rounds
 
 
@@ -108,13 +120,16 @@ async def measure_memory(running: list[Proxy], count: int) -> Rounds:
     for proxy in running:
         if not proxy.pid:
             continue
-        before, streams = own_mb(proxy), Streams()
+
+        before = own_mb(proxy)
+        streams = Streams()
         await streams.open(proxy.address, count, 5000, proxy.key)
         await asyncio.sleep(6)
         grown = own_mb(proxy) - before
         rounds[proxy.name] = [{"kib": 1024 * grown / count, "failed": count - len(streams.started)}]
         streams.close()
         await asyncio.sleep(2)
+
     return rounds
 
 
@@ -152,28 +167,41 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 found[part] = await measure_memory(fit, options.streams)
             else:
                 found[part] = await measure_routes()
+
     print(file=sys.stderr)
     return found
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--proxies", nargs="+", default=[*ALWAYS, *VARIANTS], metavar="PROXY")
     parser.add_argument("--peers", nargs="+", choices=FROM_PYPI, default=[], help="from PyPI, too")
     parser.add_argument("--install", action="store_true", help="install those peers first")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4, help="of each turn (4)")
-    parser.add_argument("--streams", type=int, default=5000, help="open streams of the memory part (5000)")
+    parser.add_argument(
+        "--streams", type=int, default=5000, help="open streams of the memory part (5000)"
+    )
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="churn, and look for leaks")
-    parser.add_argument("--per-s", type=float, default=0, help="requests a second of the soak (0: no limit)")
-    parser.add_argument("--check", action="store_true", help="short form; fails beyond twice the goals")
+    parser.add_argument(
+        "--per-s", type=float, default=0, help="requests a second of the soak (0: no limit)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="short form; fails beyond twice the goals"
+    )
     parser.add_argument("--json", type=Path, default=HERE / "results" / "proxy.json")
     options = parser.parse_args()
     options.proxies += options.peers
+
     if options.check:
-        options.rounds, options.seconds, options.only = 2, 0.7, ["json", "streams", "routes"]
+        options.rounds = 2
+        options.seconds = 0.7
+        options.only = ["json", "streams", "routes"]
         options.proxies = ["direct", "nginx", "aiohttp", "moorage"]
+
     return options
 
 
@@ -183,11 +211,13 @@ async def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for name in options.peers if options.install else ():
         install(name)
+
     about = machine()
     if options.soak:
         result = await soak(options.soak, options.per_s)
     else:
         result = await measure(options)
+
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"machine": about} | result, indent=1))
     if not options.soak:

@@ -1,5 +1,5 @@
-"""Load generators of the proxy benchmark, on asyncio protocols: as many requests as possible, paced streams,
-and requests at fixed times."""
+"""Load generators of the proxy benchmark, on asyncio protocols: as many requests as possible, paced
+streams, and requests at fixed times."""
 
 from __future__ import annotations
 
@@ -68,12 +68,16 @@ async def connect(address: Address) -> Asker:
     return protocol
 
 
-async def flood(address: Address, body: bytes, key: str, connections: int, seconds: float) -> tuple[int, int]:
+async def flood(
+    address: Address, body: bytes, key: str, connections: int, seconds: float
+) -> tuple[int, int]:
     """As many requests as possible: how many were answered with 200, and how many failed."""
     if wrk := shutil.which("wrk"):
         return await asyncio.to_thread(_wrk, wrk, address, body, key, connections, seconds)
+
     answered = failed = 0
-    message, stopping = request(body, key), False
+    message = request(body, key)
+    stopping = False
     askers = [await connect(address) for _ in range(connections)]
 
     def ask(asker: Asker) -> None:
@@ -88,10 +92,12 @@ async def flood(address: Address, body: bytes, key: str, connections: int, secon
 
     for asker in askers:
         ask(asker)
+
     await asyncio.sleep(seconds)
     stopping = True
     for asker in askers:
         asker.transport.abort()
+
     return answered, failed
 
 
@@ -119,8 +125,11 @@ def _wrk(
     script.unlink()
     total = re.search(r"(\d+) requests in", text)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
+    errors = re.search(
+        r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text
+    )
     failed = (int(bad[1]) if bad else 0) + (sum(map(int, errors.groups())) if errors else 0)
+
     return (int(total[1]) if total else 0) - (int(bad[1]) if bad else 0), failed
 
 
@@ -139,8 +148,12 @@ class Streams:
         self.transit_ns.clear()
 
     async def open(self, address: Address, count: int, interval_ms: int, key: str) -> None:
-        body = b'{"model":"bench","stream":true,"messages":[],"metadata":{"interval_ms":%d}}' % interval_ms
-        message, loop = request(body, key), asyncio.get_running_loop()
+        body = (
+            b'{"model":"bench","stream":true,"messages":[],"metadata":{"interval_ms":%d}}'
+            % interval_ms
+        )
+        message = request(body, key)
+        loop = asyncio.get_running_loop()
         for at in range(0, count, 64):
             made = await asyncio.gather(
                 *(
@@ -151,6 +164,7 @@ class Streams:
             for transport, _ in made:
                 transport.write(message)
                 self.streams.append(transport)
+
             await asyncio.sleep(0.005)
 
     def close(self) -> None:
@@ -161,7 +175,9 @@ class Streams:
 
 class _Stream(asyncio.Protocol):
     def __init__(self, streams: Streams, number: int) -> None:
-        self._streams, self._number, self._tail = streams, number, b""
+        self._streams = streams
+        self._number = number
+        self._tail = b""
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._streams.lost += 1
@@ -170,28 +186,35 @@ class _Stream(asyncio.Protocol):
         now = time.monotonic_ns()
         if self._tail:
             data = self._tail + data
-        streams, end = self._streams, 0
+
+        streams = self._streams
+        end = 0
         for match in _TOKEN.finditer(data):
             streams.tokens += 1
             streams.transit_ns.append(now - int(match[1]))
             end = match.end()
+
         if end:
             streams.started.add(self._number)
+
         self._tail = data[end:][-_TOKEN_BYTES:]
 
 
 async def at_fixed_times(
     address: Address, body: bytes, key: str, per_s: float, seconds: float
 ) -> tuple[list[float], int]:
-    """Latencies in seconds of requests sent at fixed times, whether or not earlier ones were answered, and
-    the number of failures."""
-    message, idle = request(body, key), [await connect(address) for _ in range(32)]
+    """Latencies in seconds of requests sent at fixed times, whether or not earlier ones were
+    answered, and the number of failures."""
+    message = request(body, key)
+    idle = [await connect(address) for _ in range(32)]
     latencies: list[float] = []
-    failed, loop = 0, asyncio.get_running_loop()
+    failed = 0
+    loop = asyncio.get_running_loop()
     began = loop.time() + 0.05
     for number in range(round(per_s * seconds)):
         while (pause := began + number / per_s - loop.time()) > 0.0002:
             await asyncio.sleep(pause)
+
         asker = idle.pop() if idle else await connect(address)
 
         def done(status: int, asker: Asker, sent_at: float) -> None:
@@ -202,7 +225,9 @@ async def at_fixed_times(
 
         asker.done = partial(done, asker=asker, sent_at=time.perf_counter())
         asker.send(message)
+
     await asyncio.sleep(0.3)
     for asker in idle:
         asker.transport.abort()
+
     return latencies, failed

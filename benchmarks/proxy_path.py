@@ -1,10 +1,12 @@
-"""The request path of the proxy without sockets: microseconds of CPU a request, by what the request needs.
+"""The request path of the proxy without sockets: microseconds of CPU a request, by what the request
+needs.
 
-    python benchmarks/proxy_path.py [CASE ...]
-    PYTHONPATH=build/compiled/packages python benchmarks/proxy_path.py     # what `tools/compiled` has built
+    python benchmarks/proxy_path.py [CASE ...] PYTHONPATH=build/compiled/packages python
+    benchmarks/proxy_path.py     # what `tools/compiled` has built
 
-The connections of the asyncio plane get the bytes of a chat and of its answer from here, and write into
-nothing. Cases take turns; each has the least of its turns, which other work on the machine hardly changes.
+The connections of the asyncio plane get the bytes of a chat and of its answer from here, and write
+into nothing. Cases take turns; each has the least of its turns, which other work on the machine
+hardly changes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ import uvloop
 from measuring import machine, machine_line
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import Fallback, KeyGrant, ModelRoute, RequestLimits, RouteTable, Target
+from moorage.common.link.messages import (
+    Fallback,
+    KeyGrant,
+    ModelRoute,
+    RequestLimits,
+    RouteTable,
+    Target,
+)
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.telemetry.otlp import SpanQueue
 from moorage.common.telemetry.spans import Sampler
@@ -45,7 +54,14 @@ KEY = "sk-bench"
 TURN = 500  # requests
 LIMITS = RequestLimits(10**9, 10**12, 10**6)
 TARGETS = tuple(
-    Target(SessionId(f"session-{n}"), KernelId(f"kernel-{n}"), "127.0.0.1", 9000 + n, "replica-key", "vllm")
+    Target(
+        SessionId(f"session-{n}"),
+        KernelId(f"kernel-{n}"),
+        "127.0.0.1",
+        9000 + n,
+        "replica-key",
+        "vllm",
+    )
     for n in range(4)
 )
 ONE = ModelRoute("bench", 1, TARGETS[:1], "p")
@@ -58,13 +74,19 @@ CASES: dict[str, tuple[ModelRoute, bytes]] = {
     "one replica": (ONE, CHAT_HEAD),
     "limits of the model": (replace(ONE, limits=LIMITS), CHAT_HEAD),
     "four replicas": (FOUR, CHAT_HEAD),
-    "four, a fallback": (replace(FOUR, fallbacks=(Fallback("other"),), fallback_after_s=5), CHAT_HEAD),
+    "four, a fallback": (
+        replace(FOUR, fallbacks=(Fallback("other"),), fallback_after_s=5),
+        CHAT_HEAD,
+    ),
     "four, prefix affinity": (replace(FOUR, prefix_affinity=True, max_load=1.25), CHAT_HEAD),
     "four, a session": (FOUR, SESSION_HEAD),
     "four, a canary": (CANARY, CHAT_HEAD),
     "one, traced": (ONE, CHAT_HEAD),
     "one, a trace that is not sampled": (ONE, CHAT_HEAD),
-    "one, unknown head": (ONE, CHAT_HEAD.replace(b"\r\n\r\n", b"\r\nTraceparent: 00-1-2-00\r\n\r\n", 1)),
+    "one, unknown head": (
+        ONE,
+        CHAT_HEAD.replace(b"\r\n\r\n", b"\r\nTraceparent: 00-1-2-00\r\n\r\n", 1),
+    ),
 }
 
 SAMPLERS: dict[str, Sampler] = {
@@ -102,35 +124,43 @@ class Path:
 
     def __init__(self, route: ModelRoute, ask: bytes, sampler: Sampler | None = None) -> None:
         """``sampler``: of its traces, which no collector takes; None: it has none."""
-        clock, settings = SystemClock(), ProxySettings()
+        clock = SystemClock()
+        settings = ProxySettings()
         metrics = Metrics()
         self.router = RequestRouter(settings, metrics, randrange=random.Random(1).randrange)
         if sampler is not None:
             queue = SpanQueue("http://127.0.0.1:9/v1/traces", {}, {})
             self.router.tracer = Tracer(queue, clock, sampler=sampler)
+
         self.router.limiter = RequestLimiter(
             SharedMemory().ledger, lambda _: None, UsageBook(), clock.monotonic
         )
         key = KeyGrant(hashlib.sha256(KEY.encode()).hexdigest(), id="k", owner="ann", project="p")
         self.router.update_table(RouteTable(1, (route, replace(ONE, name="other")), (key,)))
         self.plane = AsyncioPlane(self.router, settings, clock, Timeouts())
-        self._ask, self._route = ask, route
+        self._ask = ask
+        self._route = route
 
     async def start(self) -> None:
         await self.plane.start("127.0.0.1", 0)
-        self._client, self._sent = ClientConnection(self.plane), Nowhere()
+        self._client = ClientConnection(self.plane)
+        self._sent = Nowhere()
         self._client.connection_made(cast(Any, self._sent))
         self._replicas: dict[str, tuple[UpstreamConnection, Nowhere]] = {}
         for target in self._route.targets:
-            connection, sent = UpstreamConnection(self.plane.upstreams, (target.host, target.port)), Nowhere()
+            connection = UpstreamConnection(self.plane.upstreams, (target.host, target.port))
+            sent = Nowhere()
             connection.connection_made(cast(Any, sent))
             self.plane.upstreams.put(connection)
             self._replicas[target.kernel_id] = connection, sent
+
         self.turn()
         assert self._sent.write_count == TURN
 
     def turn(self) -> None:
-        in_flight, replicas, ask = self.router.in_flight, self._replicas, self._ask
+        in_flight = self.router.in_flight
+        replicas = self._replicas
+        ask = self._ask
         client = self._client
         for _ in range(TURN):
             client.data_received(ask)
@@ -147,25 +177,34 @@ async def measure(names: list[str], rounds: int) -> dict[str, float]:
     least = dict.fromkeys(names, float("inf"))
     for path in paths.values():
         await path.start()
+
     for _ in range(rounds):
         for name in random.sample(names, len(names)):
             began = time.thread_time()
             paths[name].turn()
             least[name] = min(least[name], 1e6 * (time.thread_time() - began) / TURN)
+
         await asyncio.sleep(0)
+
     for path in paths.values():
         await path.stop()
+
     return least
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
-    parser.add_argument("--rounds", type=int, default=40, help=f"turns of {TURN} requests of each case (40)")
+    parser.add_argument(
+        "--rounds", type=int, default=40, help=f"turns of {TURN} requests of each case (40)"
+    )
     options = parser.parse_args()
     least = uvloop.run(measure(options.cases or list(CASES), options.rounds))
     for name, us in least.items():
         print(f"| {name} | {us:.2f} |")
+
     is_compiled = not str(flow.__file__).endswith(".py")
     print(f"{'compiled' if is_compiled else 'interpreted'}; {machine_line(machine())}")
 

@@ -1,6 +1,8 @@
-"""Proxies of the proxy benchmark: Moorage with its manager, and its peers, all before the same upstream.
+"""Proxies of the proxy benchmark: Moorage with its manager, and its peers, all before the same
+upstream.
 
-Peers that are not installed are skipped. Every proxy runs on one core, everything else on the others.
+Peers that are not installed are skipped. Every proxy runs on one core, everything else on the
+others.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from moorage.common.config.settings import ProxySettings
 
 HERE = Path(__file__).parent
 CHAT = (
-    b'{"model":"bench","messages":[{"role":"user","content":"How deep is the harbour here?"}],"max_tokens":5}'
+    b'{"model":"bench","messages":[{"role":"user","content":"How deep is the harbour '
+    b'here?"}],"max_tokens":5}'
 )
 ALWAYS = ("direct", "nginx", "haproxy", "aiohttp", "moorage")
 VARIANTS = ("moorage-2", "moorage-compiled", "moorage-compiled-2")
@@ -78,7 +81,8 @@ backend b
 
 @dataclass
 class Proxy:
-    """A running proxy. ``pid`` 0: none, the upstream itself. ``internal``: port of Moorage's metrics."""
+    """A running proxy. ``pid`` 0: none, the upstream itself. ``internal``: port of Moorage's
+    metrics."""
 
     name: str
     port: int
@@ -95,11 +99,14 @@ class Proxy:
 
 
 @contextmanager
-def running(log: Path, *command: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    log: Path, *command: str, env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process on the core of the proxies, stopped at the end."""
     with log.open("ab") as out:
         pinned = ["taskset", "--cpu-list", ",".join(map(str, PROXY_CORE)), *command]
         process = subprocess.Popen(pinned, stdout=out, stderr=out, env=env)
+
     try:
         yield process
     finally:
@@ -115,29 +122,48 @@ def command_line(name: str, port: int, upstream: int, home: Path) -> tuple[str, 
     """Command of a peer; if it is not installed, why."""
     if name == "aiohttp":
         return sys.executable, str(HERE / "proxy_relay.py"), str(port), str(upstream)
+
     if name in ("nginx", "haproxy"):
         path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
         if path is None:
             return f"{name} is not installed (apt install {'nginx-light' if name == 'nginx' else name})"
+
         configuration = home / f"{name}.cfg"
         template = NGINX if name == "nginx" else HAPROXY
         configuration.write_text(template.format(port=port, upstream=upstream, home=home))
         return (
-            (path, "-c", str(configuration)) if name == "nginx" else (path, "-db", "-f", str(configuration))
+            (path, "-c", str(configuration))
+            if name == "nginx"
+            else (path, "-db", "-f", str(configuration))
         )
+
     program = VENVS / name / "bin" / name
     if not program.exists():
         return f"{name} is not installed (--install)"
+
     if name == "vllm-router":
         worker = f"http://127.0.0.1:{upstream}"
-        address = ("--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port()))
+        address = (
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--prometheus-port",
+            str(free_port()),
+        )
         return str(program), "--worker-urls", worker, "--policy", "round_robin", *address
+
     configuration = home / "litellm.yaml"
-    engine = {"model": "openai/bench", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "none"}
+    engine = {
+        "model": "openai/bench",
+        "api_base": f"http://127.0.0.1:{upstream}/v1",
+        "api_key": "none",
+    }
     models = [{"model_name": "bench", "litellm_params": engine}]
     general = {"master_key": LITELLM_KEY}  # it does not start without one
     configuration.write_text(json.dumps({"model_list": models, "general_settings": general}))
     address = ("--host", "127.0.0.1", "--port", str(port), "--num_workers", "1")
+
     return str(program), "--config", str(configuration), *address
 
 
@@ -169,11 +195,15 @@ async def until(holds: Callable[[], object], what: str) -> None:
 
 
 class Site:
-    """A manager with an agent, whose kernels are the upstream. ``upstream``: the port of the first one."""
+    """A manager with an agent, whose kernels are the upstream. ``upstream``: the port of the first
+    one."""
 
     def __init__(self, cluster: Cluster, home: Path, env: dict[str, str]) -> None:
-        self.cluster, self.home, self.env = cluster, home, env
-        self.engines, self.upstream = home / "engines", 0
+        self.cluster = cluster
+        self.home = home
+        self.env = env
+        self.engines = home / "engines"
+        self.upstream = 0
 
     async def serve(self, replicas: int) -> None:
         self.engines.mkdir()
@@ -187,29 +217,37 @@ class Site:
         )
         if status != 201:
             raise SystemExit(f"the endpoint was refused: {answer.decode()}")
+
         await until(lambda: self.kernels(), "the first replica")
         self.upstream = next(iter(self.kernels().values()))
 
     def kernels(self) -> dict[int, int]:
         """Ports of the replicas that live, by process id."""
-        pairs = (path.read_text().split() for path in self.engines.glob("[0-9]*") if not path.suffix)
+        pairs = (
+            path.read_text().split() for path in self.engines.glob("[0-9]*") if not path.suffix
+        )
         found = {int(pid): int(port) for pid, port in pairs}
         return {pid: port for pid, port in found.items() if Path(f"/proc/{pid}").exists()}
 
     @asynccontextmanager
     async def proxy(self, name: str, **settings: str) -> AsyncIterator[Proxy]:
-        port, internal = free_port(), free_port()
+        port = free_port()
+        internal = free_port()
         env = self.env | {
-            f"MOORAGE_PROXY__{key.upper()}": value for key, value in (settings | {"id": name}).items()
+            f"MOORAGE_PROXY__{key.upper()}": value
+            for key, value in (settings | {"id": name}).items()
         }
         if "compiled" in name.split("-"):
             env["PYTHONPATH"] = str(COMPILED)
+
         listen = ("--listen", f"127.0.0.1:{port}", "--internal-listen", f"127.0.0.1:{internal}")
         home = str(self.home / name)
         command = (sys.executable, "-m", "moorage", "proxy", "--home", home, *listen)
         with running(self.home / f"{name}.log", *command, env=env) as process:
             started = Proxy(name, port, process.pid, self.cluster.key, internal)
-            await until(lambda: answers(started), f"an answer through {name}; see {self.home / name}.log")
+            await until(
+                lambda: answers(started), f"an answer through {name}; see {self.home / name}.log"
+            )
             yield started
 
 
@@ -228,8 +266,22 @@ async def site(replicas: int = 1) -> AsyncIterator[Site]:
             "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{cluster.link}",
         }
-        command = [sys.executable, "-m", "moorage", "agent", "--id", "node", "--home", str(home / "node")]
-        command += ["--set", f"agent.port_range={first}-{first + 99}", "--set", 'agent.runtimes=["process"]']
+        command = [
+            sys.executable,
+            "-m",
+            "moorage",
+            "agent",
+            "--id",
+            "node",
+            "--home",
+            str(home / "node"),
+        ]
+        command += [
+            "--set",
+            f"agent.port_range={first}-{first + 99}",
+            "--set",
+            'agent.runtimes=["process"]',
+        ]
         log = stack.enter_context((home / "agent.log").open("wb"))
         agent = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         stack.callback(agent.wait, 60)
@@ -248,9 +300,11 @@ async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy
             if name == "direct":
                 found[name] = Proxy(name, site.upstream, 0)
             elif name.startswith("moorage"):
-                if isinstance(settings := _variant(name), str):
+                settings = _variant(name)
+                if isinstance(settings, str):
                     print(f"skipped: {name}: {settings}", file=sys.stderr)
                     continue
+
                 found[name] = await stack.enter_async_context(site.proxy(name, **settings))
             else:
                 port = free_port()
@@ -258,15 +312,20 @@ async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy
                 if isinstance(command, str):
                     print(f"skipped: {command}", file=sys.stderr)
                     continue
+
                 process = stack.enter_context(running(site.home / f"{name}.log", *command))
-                found[name] = Proxy(name, port, process.pid, LITELLM_KEY if name == "litellm" else "none")
+                found[name] = Proxy(
+                    name, port, process.pid, LITELLM_KEY if name == "litellm" else "none"
+                )
                 await until(lambda name=name: answers(found[name]), f"an answer through {name}")
+
         yield found
 
 
 def _variant(name: str) -> dict[str, str] | str:
-    """Settings of ``moorage`` and its variants: ``-simple`` is the other plane, ``-2`` has two workers,
-    ``-compiled`` runs what ``tools/compiled`` has built. If there is no such variant, why."""
+    """Settings of ``moorage`` and its variants: ``-simple`` is the other plane, ``-2`` has two
+    workers, ``-compiled`` runs what ``tools/compiled`` has built. If there is no such variant,
+    why."""
     found: dict[str, str] = {}
     for variant in name.split("-")[1:]:
         if variant == "compiled":
@@ -276,5 +335,6 @@ def _variant(name: str) -> dict[str, str] | str:
             found["workers"] = variant
         else:
             found["plane"] = variant
+
     unknown = found.keys() - ProxySettings.model_fields.keys()
     return f"this release has no setting {unknown.pop()}" if unknown else found

@@ -1,4 +1,5 @@
-"""Peer of the proxy benchmark: a relay on aiohttp as fast as aiohttp goes, without any feature of a proxy.
+"""Peer of the proxy benchmark: a relay on aiohttp as fast as aiohttp goes, without any feature of a
+proxy.
 
 proxy_relay.py LISTEN_PORT UPSTREAM_PORT
 """
@@ -27,18 +28,24 @@ async def main(port: int, upstream: int) -> None:
 
     async def relay(request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
-        kept = CIMultiDict((k, v) for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP)
+        kept = CIMultiDict(
+            (k, v) for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP
+        )
         url = f"http://127.0.0.1:{upstream}{request.path_qs}"
         async with session.request(request.method, url, headers=kept, data=body) as answer:
-            headers = CIMultiDict((k, v) for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP)
+            headers = CIMultiDict(
+                (k, v) for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP
+            )
             first = await answer.content.readany()
             if answer.content.at_eof():
                 return web.Response(status=answer.status, headers=headers, body=first)
+
             response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(request)
             while first:
                 await response.write(first)
                 first = await answer.content.readany()
+
             await response.write_eof()
             return response
 

@@ -1,5 +1,5 @@
-"""Soak of the proxy: clients that come, ask, stream and leave at any time, and replicas that fail and are
-killed, for as long as wanted. Memory, descriptors and in-flight counts must stay flat."""
+"""Soak of the proxy: clients that come, ask, stream and leave at any time, and replicas that fail
+and are killed, for as long as wanted. Memory, descriptors and in-flight counts must stay flat."""
 
 from __future__ import annotations
 
@@ -20,13 +20,22 @@ STREAM = b'{"model":"bench","stream":true,"messages":[],"metadata":{"interval_ms
 DIES = b'{"model":"bench","stream":true,"messages":[],"metadata":{"fault":"die"}}'
 DROPS = b'{"model":"bench","messages":[],"metadata":{"fault":"drop"}}'
 BAD = b'{"model":"bench","messages":[]'
-CLIENTS, REPLICAS, KILL_EVERY_S, SAMPLE_S = 64, 3, 20.0, 5.0
-# Growth of the proxy's memory from the second fifth to the last, and descriptors beside those of the start.
-MAX_GROWTH, MAX_GROWN_MB, MAX_DESCRIPTORS = 0.10, 16.0, 30
+CLIENTS = 64
+REPLICAS = 3
+KILL_EVERY_S = 20.0
+SAMPLE_S = 5.0
+# Growth of the proxy's memory from the second fifth to the last, and descriptors beside those of
+# the start.
+MAX_GROWTH = 0.10
+MAX_GROWN_MB = 16.0
+MAX_DESCRIPTORS = 30
 
 
-async def client(proxy: Proxy, counts: dict[str, int], per_s: float, stopping: asyncio.Event) -> None:
-    """Asks on one connection after the other, and leaves as it likes. ``per_s``: 0, as often as it can."""
+async def client(
+    proxy: Proxy, counts: dict[str, int], per_s: float, stopping: asyncio.Event
+) -> None:
+    """Asks on one connection after the other, and leaves as it likes. ``per_s``: 0, as often as it
+    can."""
     while not stopping.is_set():
         try:
             async with asyncio.timeout(30):
@@ -50,17 +59,23 @@ async def ask(
         writer.write(message[: random.randrange(len(message))])  # and leaves
         await asyncio.sleep(0.02)
         raise EOFError
+
     writer.write(message)
     if random.random() < 0.05:
         raise EOFError  # leaves without waiting
+
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     status = head[9:12].decode()
     counts[status] = counts.get(status, 0) + 1
     if body is STREAM and status == "200":
         left = random.randrange(1, 5000)
-        while left > 0 and (data := await reader.read(left)) and not data.endswith(b"\r\n0\r\n\r\n"):
+        while (
+            left > 0 and (data := await reader.read(left)) and not data.endswith(b"\r\n0\r\n\r\n")
+        ):
             left -= len(data)
+
         raise EOFError  # leaves in the middle
+
     if found := re.search(rb"content-length: (\d+)", head):
         await reader.readexactly(int(found[1]))
     else:
@@ -76,7 +91,9 @@ async def kill_replicas(site: Site, stopping: asyncio.Event) -> int:
             return killed
         except TimeoutError:
             pass
-        if len(kernels := site.kernels()) > 1:
+
+        kernels = site.kernels()
+        if len(kernels) > 1:
             os.kill(random.choice(list(kernels)), signal.SIGKILL)
             killed += 1
 
@@ -85,7 +102,9 @@ async def in_flight(proxy: Proxy) -> float:
     caller = Caller("127.0.0.1", proxy.internal, proxy.key)
     _, body = await caller.call("GET", "/metrics")
     caller.close()
-    return sum(float(line.split()[-1]) for line in body.decode().splitlines() if _counts_requests(line))
+    return sum(
+        float(line.split()[-1]) for line in body.decode().splitlines() if _counts_requests(line)
+    )
 
 
 def _counts_requests(line: str) -> bool:
@@ -95,17 +114,21 @@ def _counts_requests(line: str) -> bool:
 async def soak(seconds: float, per_s: float) -> dict[str, Any]:
     """``per_s``: requests of all clients; 0: as many as they can."""
     async with site(REPLICAS) as started, proxies(started, ["moorage"]) as running:
-        proxy, counts, stopping = running["moorage"], dict[str, int](), asyncio.Event()
+        proxy = running["moorage"]
+        counts = dict[str, int]()
+        stopping = asyncio.Event()
         await asyncio.sleep(2)
         before = descriptors(proxy.pid)
         clients = [
-            asyncio.create_task(client(proxy, counts, per_s / CLIENTS, stopping)) for _ in range(CLIENTS)
+            asyncio.create_task(client(proxy, counts, per_s / CLIENTS, stopping))
+            for _ in range(CLIENTS)
         ]
         killing = asyncio.create_task(kill_replicas(started, stopping))
         memory: list[float] = []
         for _ in range(round(seconds / SAMPLE_S)):
             await asyncio.sleep(SAMPLE_S)
             memory.append(rss_mb(proxy.pid, "RssAnon"))
+
         stopping.set()
         await asyncio.gather(*clients)
         killed = await killing
@@ -118,10 +141,14 @@ async def soak(seconds: float, per_s: float) -> dict[str, Any]:
             "descriptors": (before, descriptors(proxy.pid)),
             "memory_mb": memory,
         }
+
     fifth = max(1, len(memory) // 5)
-    early, late = median(memory[fifth : 2 * fifth] or memory), median(memory[-fifth:])
+    early = median(memory[fifth : 2 * fifth] or memory)
+    late = median(memory[-fifth:])
     total = sum(counts.values())
-    print(f"{total} requests in {seconds:g} s, {killed} replicas killed: {dict(sorted(counts.items()))}")
+    print(
+        f"{total} requests in {seconds:g} s, {killed} replicas killed: {dict(sorted(counts.items()))}"
+    )
     print(
         f"memory {early:.1f} MB early, {late:.1f} MB late; descriptors {found['descriptors']}; in flight ",
         end="",
@@ -132,6 +159,7 @@ async def soak(seconds: float, per_s: float) -> dict[str, Any]:
         sys.exit("the proxy leaks")
     if (descriptors_grown := found["descriptors"][1] - before) > MAX_DESCRIPTORS:
         sys.exit(f"the proxy leaks descriptors: {descriptors_grown}")
+
     return found
 
 

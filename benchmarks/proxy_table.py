@@ -8,8 +8,17 @@ from measuring import median
 
 NGINX = "nginx"
 # Ratios to nginx, and shares, that the proxy is to reach (docs: benchmarks/RESULTS.md).
-GOALS = {"json": 1.5, "per_s": 0.6, "streams": 1.15, "share": 0.98, "transit_ms": 5.0, "latency": 2.0}
-KIB, ROUTES_MS, WORKERS = 64.0, 1.0, 1.05
+GOALS = {
+    "json": 1.5,
+    "per_s": 0.6,
+    "streams": 1.15,
+    "share": 0.98,
+    "transit_ms": 5.0,
+    "latency": 2.0,
+}
+KIB = 64.0
+ROUTES_MS = 1.0
+WORKERS = 1.05
 
 
 def values(rounds: list[dict[str, float]], key: str) -> list[float]:
@@ -42,7 +51,10 @@ def table(result: dict[str, Any]) -> str:
             parts.append("\n".join(["| memory | KiB per open stream |", "|---|---:|", *lines]))
         elif name == "routes":
             lines = [f"| {step} | {ms:.3f} |" for step, ms in part.items()]
-            parts.append("\n".join(["| one changed replica of 10,000 | ms |", "|---|---:|", *lines]))
+            parts.append(
+                "\n".join(["| one changed replica of 10,000 | ms |", "|---|---:|", *lines])
+            )
+
     return "\n\n".join(parts)
 
 
@@ -55,10 +67,14 @@ def _json(name: str, part: dict[str, Any]) -> str:
     for peer, rounds in part.items():
         if not rounds:
             continue
+
         us, per_s, core = (median(values(rounds, key)) for key in ("us", "per_s", "core"))
         cpu = f"{us:.0f} | {ratio(part, peer, 'us'):.2f}" if us else " | "
         rate = f"{per_s:.0f} | {ratio(part, peer, 'per_s'):.2f}"
-        lines.append(f"| {peer} | {cpu} | {rate} | {core:.0%} | {sum(values(rounds, 'failed')):.0f} |")
+        lines.append(
+            f"| {peer} | {cpu} | {rate} | {core:.0%} | {sum(values(rounds, 'failed')):.0f} |"
+        )
+
     return "\n".join(lines)
 
 
@@ -73,6 +89,7 @@ def _streams(part: dict[str, Any]) -> str:
         cpu = f"{us:.1f} | {ratio(part, peer, 'us'):.2f}" if us else " | "
         lost = sum(values(rounds, "failed"))
         lines.append(f"| {peer} | {share:.1%} | {cpu} | {p50:.1f} | {p99:.1f} | {lost:.0f} |")
+
     return "\n".join(lines)
 
 
@@ -82,16 +99,21 @@ def _latency(part: dict[str, Any]) -> str:
         "|---|---:|---:|---:|---:|---:|",
     ]
     for peer, rounds in part.items():
-        p50, p99 = median(values(rounds, "p50")), median(values(rounds, "p99"))
-        added, base = added_ms(part, peer), added_ms(part, NGINX) if NGINX in part else float("nan")
+        p50 = median(values(rounds, "p50"))
+        p99 = median(values(rounds, "p99"))
+        added = added_ms(part, peer)
+        base = added_ms(part, NGINX) if NGINX in part else float("nan")
         more = f"{added:.2f} | {added / base:.2f}" if peer != "direct" else " | "
-        lines.append(f"| {peer} | {p50:.2f} | {p99:.2f} | {more} | {sum(values(rounds, 'failed')):.0f} |")
+        lines.append(
+            f"| {peer} | {p50:.2f} | {p99:.2f} | {more} | {sum(values(rounds, 'failed')):.0f} |"
+        )
+
     return "\n".join(lines)
 
 
 def check(result: dict[str, Any]) -> list[str]:
-    """What misses its goal by more than twice. Where nginx is not installed, aiohttp stands for it: a bare
-    relay on it costs twelve to fourteen nginxes."""
+    """What misses its goal by more than twice. Where nginx is not installed, aiohttp stands for it:
+    a bare relay on it costs twelve to fourteen nginxes."""
     found: list[str] = []
 
     def expect(what: str, value: float, limit: float) -> None:
@@ -117,4 +139,5 @@ def check(result: dict[str, Any]) -> list[str]:
             for step, ms in part.items():
                 if "save" not in step:
                     expect(f"{step}, ms", ms, 2 * ROUTES_MS)
+
     return found

@@ -2,10 +2,11 @@
 
     proxy_upstream.py PORT FILE [HOST]
 
-Writes its process id and port into FILE (a directory: into a file of its own there). Answers a chat with a
-short completion, or with a token each ``interval_ms`` until the client leaves, if its body has
-``"stream":true``. A token carries the time at which it was made, in nanoseconds of the monotonic clock. A
-body with ``"fault":"die"`` ends its stream in the middle, one with ``"fault":"drop"`` gets no response.
+Writes its process id and port into FILE (a directory: into a file of its own there). Answers a chat
+with a short completion, or with a token each ``interval_ms`` until the client leaves, if its body
+has ``"stream":true``. A token carries the time at which it was made, in nanoseconds of the
+monotonic clock. A body with ``"fault":"die"`` ends its stream in the middle, one with
+``"fault":"drop"`` gets no response.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ COMPLETION = json.dumps(
 ).encode()
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 JSON = OK + b"Content-Length: %d\r\n\r\n" % len(COMPLETION) + COMPLETION
-MODELS = b'{"object":"list","data":[{"id":"bench","object":"model","created":1,"owned_by":"bench"}]}'
+MODELS = (
+    b'{"object":"list","data":[{"id":"bench","object":"model","created":1,"owned_by":"bench"}]}'
+)
 LIST = OK + b"Content-Length: %d\r\n\r\n" % len(MODELS) + MODELS
 STREAM = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Accel-Buffering: no\r\n"
@@ -48,7 +51,8 @@ BEFORE = (
 )
 AFTER = b'"}\n\n'
 TOKEN_BYTES = len(BEFORE) + 20 + len(AFTER)
-BEFORE, AFTER = b"%x\r\n" % TOKEN_BYTES + BEFORE, AFTER + b"\r\n"
+BEFORE = b"%x\r\n" % TOKEN_BYTES + BEFORE
+AFTER = AFTER + b"\r\n"
 INTERVAL = re.compile(rb'"interval_ms": ?(\d+)')
 # What a client has not taken by then is not made: it could not arrive in time anyway.
 _HELD_BYTES = 65_536
@@ -60,7 +64,8 @@ class Pacer:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._buckets: dict[int, list[set[asyncio.Transport]]] = {}
-        self._next = self._tick = 0
+        self._next = 0
+        self._tick = 0
         self._is_running = False
         self._began = self._loop.time()
 
@@ -69,15 +74,20 @@ class Pacer:
         self._next += 1
         bucket = buckets[self._next % interval_ms]
         bucket.add(transport)
+
         if not self._is_running:
-            self._is_running, self._began, self._tick = True, self._loop.time(), 0
+            self._began = self._loop.time()
+            self._is_running = True
+            self._tick = 0
             self._loop.call_soon(self._run)
+
         return lambda: bucket.discard(transport)
 
     def _run(self) -> None:
         if not any(any(buckets) for buckets in self._buckets.values()):
             self._is_running = False
             return
+
         due = int((self._loop.time() - self._began) * 1000)
         while self._tick < due:
             self._tick += 1
@@ -85,12 +95,14 @@ class Pacer:
                 for transport in buckets[self._tick % interval]:
                     if transport.get_write_buffer_size() < _HELD_BYTES:
                         transport.write(BEFORE + b"%020d" % time.monotonic_ns() + AFTER)
+
         self._loop.call_at(self._began + (self._tick + 1) / 1000, self._run)
 
 
 class Connection(asyncio.Protocol):
     def __init__(self, pacer: Pacer) -> None:
-        self._pacer, self._rest = pacer, b""
+        self._pacer = pacer
+        self._rest = b""
         self._forget: Callable[[], None] = lambda: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -144,6 +156,7 @@ async def main(port: int, file: Path, host: str = "127.0.0.1") -> None:
     bound = server.sockets[0].getsockname()[1]
     if file.is_dir():
         file /= str(os.getpid())
+
     partial = file.with_suffix(".new")
     partial.write_text(f"{os.getpid()} {bound}")
     partial.rename(file)

@@ -1,13 +1,14 @@
-"""Cost of the manager by the size of what it manages: it must grow with what changes, not with what exists.
+"""Cost of the manager by the size of what it manages: it must grow with what changes, not with what
+exists.
 
     python benchmarks/scale.py [--only sessions endpoints] [--sessions 30000 300000] [--check]
 
-Each case builds databases that differ tenfold in one dimension, on a Postgres of its own, and does the same
-in all of them by turns: an iteration of every loop while nothing changes, a scheduling pass that starts
-nothing, a change of the routes, a report of one change. Costs are CPU time of this process and of Postgres,
-so that they hardly depend on what else the machine does. Prints a table with the ratios of the two largest
-sizes, and writes JSON. The smallest size shows where a cost ends to grow: loops look at chunks of constant
-size, which a small database does not fill.
+Each case builds databases that differ tenfold in one dimension, on a Postgres of its own, and does
+the same in all of them by turns: an iteration of every loop while nothing changes, a scheduling
+pass that starts nothing, a change of the routes, a report of one change. Costs are CPU time of this
+process and of Postgres, so that they hardly depend on what else the machine does. Prints a table
+with the ratios of the two largest sizes, and writes JSON. The smallest size shows where a cost ends
+to grow: loops look at chunks of constant size, which a small database does not fill.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ from moorage.manager.store import migrate
 from scale_meter import Case, Meter
 
 HERE = Path(__file__).parent
-GOAL_RATIO, CHECKED_RATIO = 1.5, 3.0
+GOAL_RATIO = 1.5
+CHECKED_RATIO = 3.0
 # What costs less than this at the larger size is noise beside the fixed costs of a loop.
-NOISE_MS, CHECKED_NOISE_MS = 0.5, 5.0
-BLOCKED_MS, CHECKED_BLOCKED_MS = 50.0, 250.0
+NOISE_MS = 0.5
+CHECKED_NOISE_MS = 5.0
+BLOCKED_MS = 50.0
+CHECKED_BLOCKED_MS = 250.0
 # Without them a background worker would add its cost to whichever step it met.
 SETTINGS = {
     "autovacuum": "off",
@@ -64,8 +68,8 @@ CASES: dict[str, Case] = {
 
 @dataclass(frozen=True)
 class Row:
-    """Medians over the rounds: milliseconds of CPU by size (``unit``: per step, or per second of idleness),
-    and for how long the event loop was blocked at most."""
+    """Medians over the rounds: milliseconds of CPU by size (``unit``: per step, or per second of
+    idleness), and for how long the event loop was blocked at most."""
 
     case: str
     step: str
@@ -80,7 +84,9 @@ class Row:
         return large / small if small else float("inf")
 
     def meets(self, ratio: float, noise_ms: float, blocked_ms: float) -> bool:
-        return (self.ratio <= ratio or self.by_size_ms[-1] <= noise_ms) and self.blocked_ms <= blocked_ms
+        return (
+            self.ratio <= ratio or self.by_size_ms[-1] <= noise_ms
+        ) and self.blocked_ms <= blocked_ms
 
 
 @asynccontextmanager
@@ -100,23 +106,37 @@ async def database(postgres: EmbeddedPostgres, name: str) -> AsyncIterator[str]:
 async def measure(
     postgres: EmbeddedPostgres, name: str, sizes: Sequence[int], rounds: int, *, managers: bool
 ) -> tuple[list[Row], list[scale_leader.Share]]:
-    case, meters = CASES[name], [Meter(postgres.pid or 0) for _ in sizes]
+    case = CASES[name]
+    meters = [Meter(postgres.pid or 0) for _ in sizes]
     async with AsyncExitStack() as stack:
-        dsns = [await stack.enter_async_context(database(postgres, f"{name}_{size}")) for size in sizes]
+        dsns = [
+            await stack.enter_async_context(database(postgres, f"{name}_{size}")) for size in sizes
+        ]
         shares = []
         async with AsyncExitStack() as subjects:
             made = [case.subject(dsn, size) for dsn, size in zip(dsns, sizes, strict=True)]
             for subject in made:
                 await subjects.enter_async_context(subject)
+
             for number in range(rounds + 1):
                 for subject, meter in zip(made, meters, strict=True):
-                    async with meter.round(kept=number > 0):  # the first one warms caches and prepares
+                    # the first one warms caches and prepares
+                    async with meter.round(kept=number > 0):
                         await subject.round(meter)
+
         if case.has_leader and managers:
             shares = await scale_leader.shares(dsns[-1], name)
-    medians, blocked_ms = [meter.medians_ms() for meter in meters], meters[-1].blocked_ms
+
+    medians = [meter.medians_ms() for meter in meters]
+    blocked_ms = meters[-1].blocked_ms
     rows = [
-        Row(name, step, case.unit(step), tuple(one[step] for one in medians), blocked_ms.get(step, 0.0))
+        Row(
+            name,
+            step,
+            case.unit(step),
+            tuple(one[step] for one in medians),
+            blocked_ms.get(step, 0.0),
+        )
         for step in medians[-1]
     ]
     return rows, shares
@@ -136,14 +156,20 @@ def table(rows: Sequence[Row], sizes: dict[str, Sequence[int]]) -> str:
         lines.append(
             f"| {by} | {row.step} | {row.unit} | {costs} | {row.ratio:.2f}{mark} | {row.blocked_ms:.0f} |"
         )
+
     return "\n".join(lines)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     for name, case in CASES.items():
-        parser.add_argument(f"--{name}", type=int, nargs="+", metavar="N", help=f"default: {case.sizes}")
+        parser.add_argument(
+            f"--{name}", type=int, nargs="+", metavar="N", help=f"default: {case.sizes}"
+        )
+
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help="short form; fails on gross loss only")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "scale.json")
@@ -152,7 +178,9 @@ def arguments() -> argparse.Namespace:
 
 async def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    args, host, directory = arguments(), machine(), Path(tempfile.mkdtemp(prefix="moorage-scale-"))
+    args = arguments()
+    host = machine()
+    directory = Path(tempfile.mkdtemp(prefix="moorage-scale-"))
     directory.chmod(0o711)
     sizes = {
         name: getattr(args, name) or (CASES[name].short if args.check else CASES[name].sizes)
@@ -161,21 +189,31 @@ async def main() -> None:
     rows: list[Row] = []
     shares: list[scale_leader.Share] = []
     gc.freeze_startup_objects()  # as every daemon does
+
     try:
-        async with EmbeddedPostgres(directory / "pg", clock=SystemClock(), extra=SETTINGS) as postgres:
+        async with EmbeddedPostgres(
+            directory / "pg", clock=SystemClock(), extra=SETTINGS
+        ) as postgres:
             for name, of_case in sizes.items():
                 found = await measure(
-                    postgres, name, of_case, 2 if args.check else args.rounds, managers=not args.check
+                    postgres,
+                    name,
+                    of_case,
+                    2 if args.check else args.rounds,
+                    managers=not args.check,
                 )
-                rows, shares = rows + found[0], shares + found[1]
+                rows = rows + found[0]
+                shares = shares + found[1]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
     print(machine_line(host))
     print(table(rows, sizes))
     print(scale_leader.table(shares))
     args.json.parent.mkdir(exist_ok=True)
     written = {"machine": host, "sizes": sizes, "rows": list(map(asdict, rows))}
     args.json.write_text(json.dumps(written | {"shares": list(map(asdict, shares))}, indent=1))
+
     if args.check:
         lost = [r for r in rows if not r.meets(CHECKED_RATIO, CHECKED_NOISE_MS, CHECKED_BLOCKED_MS)]
         if lost:

@@ -1,7 +1,8 @@
-"""An agent in the scale benchmark: what one change and an idle tick cost, by the number of its kernels.
+"""An agent in the scale benchmark: what one change and an idle tick cost, by the number of its
+kernels.
 
-A real kernel manager with its checkpoint on disk, a usage sampler and the agent's end of the link. The
-kernels are those of the fake runtime, so that only the agent itself is measured.
+A real kernel manager with its checkpoint on disk, a usage sampler and the agent's end of the link.
+The kernels are those of the fake runtime, so that only the agent itself is measured.
 """
 
 from __future__ import annotations
@@ -33,14 +34,19 @@ from moorage.common.model.status import ObservedState, SessionType
 from moorage.common.model.usage import UsageReport
 from scale_meter import Case, Meter
 
-CHANGES, SAMPLES = 5, 5  # per round
+# per round
+CHANGES = 5
+SAMPLES = 5
 FULL_LOOK_S = 60.0
 CLOCK = SystemClock()
-INFO = AgentInfo(AgentId("agent"), "default", "127.0.0.1", "0", "x86_64", ("fake",), ("custom",), ())
+INFO = AgentInfo(
+    AgentId("agent"), "default", "127.0.0.1", "0", "x86_64", ("fake",), ("custom",), ()
+)
 
 
 def kernel() -> KernelSpec:
-    kernel_id, session_id = KernelId(CLOCK.new_id()), SessionId(CLOCK.new_id())
+    kernel_id = KernelId(CLOCK.new_id())
+    session_id = SessionId(CLOCK.new_id())
     env = {"FAKE_RUN_S": "1e6"}
     return KernelSpec(
         kernel_id, session_id, "s", SessionType.BATCH, "fake", "custom", "s", env=env, lease_s=6e3
@@ -56,14 +62,18 @@ class Agent:
     """``size`` kernels that run."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        self._size, self._generations = size, itertools.count(2)
+        self._size = size
+        self._generations = itertools.count(2)
         self._generation = 1
         self._stack = AsyncExitStack()
         self._sender = ReportSender(deltas=True)
 
     async def __aenter__(self) -> Agent:
-        state = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="moorage-scale-")))
-        logs, leases = LogStore(state / "logs"), KernelLeases(state, CLOCK)
+        state = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="moorage-scale-"))
+        )
+        logs = LogStore(state / "logs")
+        leases = KernelLeases(state, CLOCK)
         leases.renew(int(CLOCK.boottime() * 1000))
         runtime = FakeRuntime(logs)
         self.kernels = KernelManager(
@@ -85,8 +95,12 @@ class Agent:
         await self.kernels.recover()
         self._specs = {spec.kernel_id: spec for spec in (kernel() for _ in range(self._size))}
         self.kernels.apply_orders(Orders(1, tuple(self._specs.values())))
-        while any(state is not ObservedState.RUNNING for _, state in self.kernels.states().values()):
+
+        while any(
+            state is not ObservedState.RUNNING for _, state in self.kernels.states().values()
+        ):
             await asyncio.sleep(0.1)
+
         self._sampler = UsageSampler(
             INFO.agent_id,
             "1",
@@ -100,6 +114,7 @@ class Agent:
         self._stack.push_async_callback(self._sampler.close)
         self._sender.next_message(Report(INFO, "1", 1, self.kernels.observations(), stream=1))
         self.kernels.take_changes()
+
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -113,28 +128,35 @@ class Agent:
         for _ in range(CHANGES):
             with meter.step("agent: a kernel is replaced"):
                 await self._replace()
+
             with meter.step("agent: report it"):
                 changed, removed = self.kernels.take_changes()
                 delta = ReportDelta("1", self._generation, changed, removed, INFO)
                 message = self._sender.next_message(delta).SerializeToString()
+
             assert 100 < len(message) < 2000, "two kernels have changed"
+
         for _ in range(SAMPLES):
             with meter.step("agent: a usage sample"):
                 await self._sampler.tick()
                 await asyncio.sleep(0)
+
         with meter.step("agent: its full look", of_s=FULL_LOOK_S):
             await self.kernels.scan()
 
     async def _replace(self) -> None:
         """Orders withdraw one kernel and add another."""
-        gone, new = next(iter(self._specs)), kernel()
+        gone = next(iter(self._specs))
+        new = kernel()
         del self._specs[gone]
         self._specs[new.kernel_id] = new
-        base, self._generation = self._generation, next(self._generations)
+        base = self._generation
+        self._generation = next(self._generations)
         self.kernels.apply_orders(OrdersDelta(self._generation, base, (new,), frozenset({gone}), 0))
         active = self.kernels.active_kernels()
         while gone in active or new.kernel_id not in active:
             await asyncio.sleep(0.002)
+
         await asyncio.sleep(0.03)  # until what remains of the other is removed
 
 

@@ -19,7 +19,9 @@ from cluster import free_port, process
 from measuring import cpu_s, family
 
 STARTUP_S = 120.0
-SETTLE_S, MEASURE_S = 45.0, 70.0  # the garbage collector's checks run once a minute
+# the garbage collector's checks run once a minute
+SETTLE_S = 45.0
+MEASURE_S = 70.0
 GOAL = {"leader": 0.10, "another manager": 0.02}
 
 
@@ -69,13 +71,16 @@ async def shares(dsn: str, case: str) -> list[Share]:
                 await _wait_until_serving(listen[0], log)
                 await asyncio.sleep(5)  # until it has opened all connections that it keeps
                 backends[role] = await _backends(admin) - before
+
             await asyncio.sleep(SETTLE_S)
             before_s = {role: (_cpu(family(pids[role])), _cpu(backends[role])) for role in GOAL}
             await asyncio.sleep(MEASURE_S)
             found = []
             for role, (own, theirs) in before_s.items():
-                own, theirs = _cpu(family(pids[role])) - own, _cpu(backends[role]) - theirs
+                own = _cpu(family(pids[role])) - own
+                theirs = _cpu(backends[role]) - theirs
                 found.append(Share(case, role, own / MEASURE_S, theirs / MEASURE_S))
+
             return found
     finally:
         await admin.close()
@@ -109,11 +114,16 @@ async def _wait_until_serving(address: str, log: Path) -> None:
 def table(found: Sequence[Share]) -> str:
     if not found:
         return ""
-    lines = ["", "| larger size of | idle | manager, % of a core | its backends, % | both, % | goal, % |"]
+
+    lines = [
+        "",
+        "| larger size of | idle | manager, % of a core | its backends, % | both, % | goal, % |",
+    ]
     lines.append("|---|---|---:|---:|---:|---:|")
     for share in found:
         goal = GOAL[share.role]
         mark = "" if share.total <= goal else " **"
         parts = f"{share.manager:.1%} | {share.backends:.1%} | {share.total:.1%}{mark} | {goal:.0%}"
         lines.append(f"| {share.case} | {share.role} | {parts.replace('%', '')} |")
+
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 """Loops of a manager in the scale benchmark: all iterations of an idle minute, and those after one
 change.
 
-The loops run in this process, by a clock that skips the time between two iterations. A minute of idleness
-therefore takes as long as the work in it, and what is done once a minute is part of it.
+The loops run in this process, by a clock that skips the time between two iterations. A minute of
+idleness therefore takes as long as the work in it, and what is done once a minute is part of it.
 """
 
 from __future__ import annotations
@@ -64,15 +64,21 @@ class Loops:
     """All loops of a leader on one database."""
 
     def __init__(self, dsn: str, world: World, *, vacuum: bool = True) -> None:
-        self.dsn, self._world, self._vacuum = dsn, world, vacuum
+        self.dsn = dsn
+        self._world = world
+        self._vacuum = vacuum
         self.clock = SkippingClock()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Loops:
         await fill(self.dsn, self._world, vacuum=self._vacuum)
-        clock, metrics, grace_s = self.clock, Metrics(), 90.0
-        self.store = store = await self._stack.enter_async_context(Store(self.dsn, clock))
-        self.leader = leader = Leader(store, clock)
+        clock = self.clock
+        metrics = Metrics()
+        grace_s = 90.0
+        store = await self._stack.enter_async_context(Store(self.dsn, clock))
+        self.store = store
+        leader = Leader(store, clock)
+        self.leader = leader
         self.terminator = SessionTerminator(store, grace_s)
         recorder = DecisionRecorder(store, metrics, clock)
         self.feed = RouteFeed(store, clock)
@@ -102,17 +108,21 @@ class Loops:
             *self.feed.loops,
         ]
         await self._end_election()
+
         return self
 
     async def _end_election(self) -> None:
-        """Look at everything once, as a new leader does at once. The lease may have expired while other sizes
-        were measured, and what follows is no idleness."""
-        world, term = self._world, self.leader.term
+        """Look at everything once, as a new leader does at once. The lease may have expired while
+        other sizes were measured, and what follows is no idleness."""
+        world = self._world
+        term = self.leader.term
         await self.leader.run_once()
         if self.leader.term == term:
             return
+
         for loop in self._loops:
             await loop.tick()
+
         live = world.running + world.endpoints * world.replicas + world.pending
         for _ in range(live // session_controller.SWEPT + 2):
             await self.leader.run_once()
@@ -128,13 +138,17 @@ class Loops:
     async def idle(self, meter: Steps, seconds: float) -> None:
         """So many seconds of idleness, each loop at its interval."""
         start = self.clock.monotonic()
-        due: list[tuple[float, int, Loop]] = [(start, n, loop) for n, loop in enumerate(self._loops)]
+        due: list[tuple[float, int, Loop]] = [
+            (start, n, loop) for n, loop in enumerate(self._loops)
+        ]
         heapify(due)
+
         while due[0][0] < start + seconds:
             at, number, loop = due[0]
             self.clock.skip_to(at)
             with meter.step(f"{loop.name}: idle", of_s=seconds):
                 await loop.tick()
+
             heapreplace(due, (at + loop.interval_s, number, loop))
 
     async def change(
@@ -159,7 +173,9 @@ class Sessions(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "sessions: a kernel ends", self._end_kernel, self.sessions.loop)
+            await self.change(
+                meter, "sessions: a kernel ends", self._end_kernel, self.sessions.loop
+            )
 
     async def _end_kernel(self) -> None:
         self._next += 1
@@ -176,7 +192,8 @@ class Sessions(Loops):
 
 
 class Endpoints(Loops):
-    """By the number of endpoints with 20 ready replicas each, ten on an agent, all of them autoscaled."""
+    """By the number of endpoints with 20 ready replicas each, ten on an agent, all of them
+    autoscaled."""
 
     def __init__(self, dsn: str, size: int) -> None:
         super().__init__(dsn, World(agents=2 * size, endpoints=size))
@@ -185,9 +202,15 @@ class Endpoints(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "feed: a replica stops", self._stop_replica, self.feed.routes.loop)
-            await self.change(meter, "replicas: a replica stops", self._stop_replica, self.replicas.loop)
-            await self.change(meter, "scheduler: a replica starts", self._notice, self.scheduler.loop)
+            await self.change(
+                meter, "feed: a replica stops", self._stop_replica, self.feed.routes.loop
+            )
+            await self.change(
+                meter, "replicas: a replica stops", self._stop_replica, self.replicas.loop
+            )
+            await self.change(
+                meter, "scheduler: a replica starts", self._notice, self.scheduler.loop
+            )
 
     async def _notice(self) -> None:
         """The replica controller has created it."""
@@ -208,14 +231,17 @@ class Waiting(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+            await self.change(
+                meter, "scheduler: too little is freed", self._free, self.scheduler.loop
+            )
 
     async def _free(self) -> None:
         self.store.notifier.notify_capacity([AgentId("node-1")])
 
 
 class Pending(Loops):
-    """By the number of sessions that wait, on agents without free capacity. A few of them name theirs."""
+    """By the number of sessions that wait, on agents without free capacity. A few of them name
+    theirs."""
 
     def __init__(self, dsn: str, size: int) -> None:
         super().__init__(dsn, World(pending=size, running=2_000, full=True, named=3))
@@ -223,8 +249,12 @@ class Pending(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "scheduler: one more session", self._create, self.scheduler.loop)
-            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+            await self.change(
+                meter, "scheduler: one more session", self._create, self.scheduler.loop
+            )
+            await self.change(
+                meter, "scheduler: too little is freed", self._free, self.scheduler.loop
+            )
 
     async def _create(self) -> None:
         spec = SessionSpec(name=f"new-{self.clock.new_id()}", command=["true"])
@@ -244,7 +274,9 @@ class Quotas(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+            await self.change(
+                meter, "scheduler: too little is freed", self._free, self.scheduler.loop
+            )
 
     async def _free(self) -> None:
         self.store.notifier.notify_capacity([AgentId("node-1")])
@@ -259,7 +291,9 @@ class Agents(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+            await self.change(
+                meter, "scheduler: too little is freed", self._free, self.scheduler.loop
+            )
 
     async def _free(self) -> None:
         self.store.notifier.notify_capacity([AgentId("node-1")])

@@ -34,8 +34,8 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """``subject``: from a DSN and a size. ``short``: the sizes of the short form. ``has_leader``: also
-    measure whole managers on the largest database."""
+    """``subject``: from a DSN and a size. ``short``: the sizes of the short form. ``has_leader``:
+    also measure whole managers on the largest database."""
 
     subject: Callable[[str, int], Subject]
     sizes: tuple[int, ...]
@@ -45,20 +45,22 @@ class Case:
 
 
 class Meter:
-    """``postgres``: process id of the server. ``blocked_ms``: the longest time for which a step kept the
-    event loop, in CPU time."""
+    """``postgres``: process id of the server. ``blocked_ms``: the longest time for which a step
+    kept the event loop, in CPU time."""
 
     def __init__(self, postgres: int) -> None:
         self._postgres = postgres
         self._rounds: defaultdict[str, list[float]] = defaultdict(list)
         self._current: defaultdict[str, list[float]] = defaultdict(list)
         self._per: dict[str, float] = {}
-        self._step, self._overhead_s = "", 0.0
+        self._step = ""
+        self._overhead_s = 0.0
         self._statistics: dict[int, int] = {}
         self.blocked_ms: dict[str, float] = {}
 
     def _find_backends(self) -> None:
-        """Postgres' processes, each of one thread. Those that start later are found at the next round."""
+        """Postgres' processes, each of one thread. Those that start later are found at the next
+        round."""
         found = set(family(self._postgres))
         for pid in self._statistics.keys() - found:
             os.close(self._statistics.pop(pid))
@@ -67,7 +69,8 @@ class Meter:
                 self._statistics[pid] = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)
 
     def _postgres_s(self) -> float:
-        began, total = time.thread_time(), 0
+        began = time.thread_time()
+        total = 0
         for descriptor in self._statistics.values():
             with suppress(ProcessLookupError):
                 total += int(os.pread(descriptor, 64, 0).split()[0])
@@ -76,11 +79,13 @@ class Meter:
 
     @contextmanager
     def step(self, name: str, *, of_s: float | None = None) -> Iterator[None]:
-        """Add the CPU time of what is done within to step ``name``. ``of_s``: the result is the sum of the
-        round per so many seconds; otherwise it is the median per call."""
+        """Add the CPU time of what is done within to step ``name``. ``of_s``: the result is the sum
+        of the round per so many seconds; otherwise it is the median per call."""
         if of_s is not None:
             self._per[name] = of_s
-        postgres, self._step = self._postgres_s(), name
+
+        postgres = self._postgres_s()
+        self._step = name
         own = time.process_time()
         try:
             yield
@@ -98,15 +103,18 @@ class Meter:
             yield
         finally:
             watch.cancel()
+
         if kept:
             for name, values in self._current.items():
                 per = self._per.get(name)
                 self._rounds[name].append(median(values) if per is None else sum(values) / per)
+
         self._current.clear()
 
     async def _watch(self, kept: bool) -> None:
         while True:
-            step, before = self._step, time.thread_time() - self._overhead_s
+            step = self._step
+            before = time.thread_time() - self._overhead_s
             await asyncio.sleep(_WATCH_S)
             blocked_ms = 1000 * (time.thread_time() - self._overhead_s - before)
             if kept and step:

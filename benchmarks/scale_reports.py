@@ -1,7 +1,8 @@
-"""Reports in the scale benchmark: the cost of a report of one change, by the number of kernels of its agent.
+"""Reports in the scale benchmark: the cost of a report of one change, by the number of kernels of
+its agent.
 
-The manager's end of the agent link, from the message to the commit in Postgres; the agent's end is measured
-in ``scale_agent``.
+The manager's end of the agent link, from the message to the commit in Postgres; the agent's end is
+measured in ``scale_agent``.
 """
 
 from __future__ import annotations
@@ -45,12 +46,23 @@ class ReportingAgent:
     """An agent with ``count`` kernels, attached to a manager's links."""
 
     def __init__(self, store: Store, links: AgentLinks, count: int) -> None:
-        self.name, self._store, self._links, self.count = f"scale-{count}", store, links, count
+        self.name = f"scale-{count}"
+        self._store = store
+        self._links = links
+        self.count = count
         offers = tuple(SlotOffer(slot, 1 << 40) for slot in ("cpu", "mem"))
         info = AgentInfo(
-            AgentId(self.name), "default", "127.0.0.1", "0", "x86_64", ("docker",), ("custom",), offers
+            AgentId(self.name),
+            "default",
+            "127.0.0.1",
+            "0",
+            "x86_64",
+            ("docker",),
+            ("custom",),
+            offers,
         )
-        self._report, self._sender = Report(info, "1", 0, (), stream=1), ReportSender(deltas=True)
+        self._report = Report(info, "1", 0, (), stream=1)
+        self._sender = ReportSender(deltas=True)
         self._kernels: list[Observation] = []
 
     async def attach(self) -> None:
@@ -59,8 +71,11 @@ class ReportingAgent:
         rows: list[Any] = []
         for sql in INSERT:
             rows = await self._store.database.fetch(sql, self.name, self.count)
+
         preparing = ObservedState.PREPARING
-        self._kernels = [Observation(KernelId(row["id"]), SessionId("s"), preparing) for row in rows]
+        self._kernels = [
+            Observation(KernelId(row["id"]), SessionId("s"), preparing) for row in rows
+        ]
         self._report = replace(self._report, stream=2)
         self._stream = AgentStream(self._sender.next_message(self._full()), Caller())
         await self._links.apply_report(self._stream, self._stream.first)
@@ -74,7 +89,9 @@ class ReportingAgent:
         self._kernels[index] = replace(self._kernels[index], detail=f"pulling: {number} MB")
         report = self._report
         changed = (self._kernels[index],)
-        delta = ReportDelta(report.incarnation, report.orders_generation, changed, frozenset(), report.info)
+        delta = ReportDelta(
+            report.incarnation, report.orders_generation, changed, frozenset(), report.info
+        )
         wire = self._sender.next_message(delta)
         await asyncio.sleep(0.03)  # the ends of a real link do not share a process
         message = self._stream.receive(wire, time.monotonic())
@@ -87,7 +104,9 @@ class Reports:
     """One agent with ``size`` kernels."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        self._dsn, self._size, self._number = dsn, size, 0
+        self._dsn = dsn
+        self._size = size
+        self._number = 0
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Reports:

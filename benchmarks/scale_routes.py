@@ -1,5 +1,6 @@
-"""The proxy's end of the route feed in the scale benchmark: what one changed replica costs, by the number of
-endpoints with 20 replicas each. The manager's end is among the loops (``scale_loops``)."""
+"""The proxy's end of the route feed in the scale benchmark: what one changed replica costs, by the
+number of endpoints with 20 replicas each. The manager's end is among the loops
+(``scale_loops``)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.metrics import Metrics
 from scale_meter import Case, Meter
 
-REPLICAS, CHANGES = 20, 20
+REPLICAS = 20
+CHANGES = 20
 
 
 class Routes:
@@ -28,15 +30,20 @@ class Routes:
 
     def __init__(self, dsn: str, size: int) -> None:
         self._models = [
-            ModelRoute(f"model-{n}", 1, tuple(self._target(n, replica) for replica in range(REPLICAS)))
+            ModelRoute(
+                f"model-{n}", 1, tuple(self._target(n, replica) for replica in range(REPLICAS))
+            )
             for n in range(size)
         ]
-        self._generation, self._number = 1, 0
+        self._generation = 1
+        self._number = 0
         self._parts = RouteParts()
 
     def _target(self, endpoint: int, replica: int) -> Target:
         name = f"{endpoint:08d}-0000-7000-8000-{replica:012d}"
-        return Target(SessionId(name), KernelId(name), "127.0.0.1", 20_000 + replica, "k" * 32, "vllm")
+        return Target(
+            SessionId(name), KernelId(name), "127.0.0.1", 20_000 + replica, "k" * 32, "vllm"
+        )
 
     async def __aenter__(self) -> Routes:
         self._directory = tempfile.TemporaryDirectory(prefix="moorage-scale-")
@@ -50,7 +57,9 @@ class Routes:
         self._directory.cleanup()
 
     def _receive(self, message: bytes) -> None:
-        table = self._router.update_table(routes_from_wire(routes_pb2.RouteTable.FromString(message)))
+        table = self._router.update_table(
+            routes_from_wire(routes_pb2.RouteTable.FromString(message))
+        )
         assert isinstance(table, IndexedTable)
 
     async def round(self, meter: Meter) -> None:
@@ -63,9 +72,11 @@ class Routes:
             with meter.step("manager: encode one replica's change"):
                 changes = self._parts.apply(RouteTable(0, (model,), ()))
                 message = changes.message(self._generation + 1, self._generation)
+
             self._generation += 1
             with meter.step("proxy: apply it"):
                 self._receive(message)
+
         table = self._router.table
         assert table is not None
         with meter.step("proxy: save the table (in a thread, with pauses)"):

@@ -1,4 +1,5 @@
-"""Databases of the scale benchmark: agents, sessions, endpoints and a queue, filled by SQL in bulk."""
+"""Databases of the scale benchmark: agents, sessions, endpoints and a queue, filled by SQL in
+bulk."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
 
 @dataclass(frozen=True)
 class World:
-    """``full``: the agents have no capacity left, so that nothing that is pending can start. ``quotas``:
-    those of all users are used up. ``named``: so many of the pending sessions name their agent. ``waiting``:
-    so many replicas have no place yet."""
+    """``full``: the agents have no capacity left, so that nothing that is pending can start.
+    ``quotas``: those of all users are used up. ``named``: so many of the pending sessions name
+    their agent. ``waiting``: so many replicas have no place yet."""
 
     agents: int = 100
     running: int = 0
@@ -146,30 +147,45 @@ async def fill(dsn: str, world: World, *, vacuum: bool = True) -> None:
     connection = await asyncpg.connect(dsn, command_timeout=3600)
     try:
         # Foreign keys hold by construction; checking each would take most of the time.
-        await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
+        await connection.execute(
+            "SET session_replication_role = replica; SET synchronous_commit = off"
+        )
         await connection.execute(SCALE_ID)
         await connection.execute(AGENTS, world.agents)
-        await _running(connection, "r", world.running, "batch", _SPEC.model_dump_json(), world.agents)
+        await _running(
+            connection, "r", world.running, "batch", _SPEC.model_dump_json(), world.agents
+        )
+
         if world.endpoints:
             scale = Autoscale(min=world.replicas, max=2 * world.replicas, running=8)
             spec = EndpointSpec(
-                name="model", model="scale/model", engine="vllm", replicas=world.replicas, autoscale=scale
+                name="model",
+                model="scale/model",
+                engine="vllm",
+                replicas=world.replicas,
+                autoscale=scale,
             )
             stored, serving = map(json.dumps, spec_columns(spec))
             await connection.execute(ENDPOINTS, world.endpoints, stored, world.replicas, serving)
             for statement in (REVISIONS, PROXY, MODEL_LOADS):
                 await connection.execute(statement)
+
             count = world.endpoints * world.replicas
             one = json.dumps(spec.session("replica").model_dump(mode="json"))
             await _running(connection, "s", count, "inference", one, world.agents, world.replicas)
             await connection.execute(WAITING, "s", world.waiting)
             await connection.execute(ENGINE_LOADS)
+
         if world.pending:
-            await connection.execute(PENDING, world.pending, _SPEC.model_dump_json(), _SHAPES, world.named)
+            await connection.execute(
+                PENDING, world.pending, _SPEC.model_dump_json(), _SHAPES, world.named
+            )
             await connection.execute(PENDING_KERNELS, world.pending)
             await connection.execute(EXPECTED, world.pending)
+
         if world.quotas:
             await connection.execute(QUOTAS, _USERS)
+
         await connection.execute(SLOTS, world.agents, world.full)
         await connection.execute(ALLOCATIONS)
         await connection.execute(USAGE)

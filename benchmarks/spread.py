@@ -2,10 +2,10 @@
 
     python benchmarks/spread.py [--agents 10000] [--managers 3] [--rate 5]
 
-A durable Postgres, the managers and `moorage simulate`, each a process of its own. The last manager, which
-does not lead, is killed (SIGKILL): how long until all of its agents are connected to the others. Then it
-starts again: how long until it has its share. Sessions are created at the leader all the while; new terms
-of the lease are counted.
+A durable Postgres, the managers and `moorage simulate`, each a process of its own. The last
+manager, which does not lead, is killed (SIGKILL): how long until all of its agents are connected to
+the others. Then it starts again: how long until it has its share. Sessions are created at the
+leader all the while; new terms of the lease are counted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ async def until(
         counts = await by_manager(connection)
         if is_done(counts):
             return passed
+
         await asyncio.sleep(0.25)
+
     return limit_s
 
 
@@ -59,21 +61,26 @@ class Probe:
     """Creates sessions at the first manager, ``rate`` a second."""
 
     def __init__(self, cluster: Cluster, rate: float) -> None:
-        self._caller, self._pause_s = cluster.caller(0), 1 / rate
+        self._caller = cluster.caller(0)
+        self._pause_s = 1 / rate
         self.took: list[float] = []
         self.refused = 0
 
     async def run(self) -> None:
         while True:
             began = time.monotonic()
-            status, _ = await self._caller.call("POST", "/v1/sessions", json.dumps(SESSION).encode())
+            status, _ = await self._caller.call(
+                "POST", "/v1/sessions", json.dumps(SESSION).encode()
+            )
             self.took.append(time.monotonic() - began)
             self.refused += status != 201
             await asyncio.sleep(max(0.0, self._pause_s - self.took[-1]))
 
     def take(self) -> dict[str, Any]:
-        took, self.took = self.took, []
-        refused, self.refused = self.refused, 0
+        took = self.took
+        self.took = []
+        refused = self.refused
+        self.refused = 0
         return {"creates": len(took), "refused": refused, "create_ms": quantiles_ms(took)}
 
 
@@ -88,7 +95,8 @@ async def measure(agents: int, managers: int, rate: float) -> list[dict[str, Any
         probe = Probe(cluster, rate)
 
         async def step(name: str, is_done: Callable[[Mapping[str, int]], bool]) -> None:
-            cpu, before = cluster.cpu(), await term(connection)
+            cpu = cluster.cpu()
+            before = await term(connection)
             took = await until(connection, is_done)
             used = {who: now - cpu.get(who, 0.0) for who, now in cluster.cpu().items()}
             counts = sorted((await by_manager(connection)).values())
@@ -97,7 +105,9 @@ async def measure(agents: int, managers: int, rate: float) -> list[dict[str, Any
             print(json.dumps(rows[-1]), flush=True)
 
         def is_even(counts: Mapping[str, int]) -> bool:
-            return len(counts) == managers and sum(counts.values()) == agents and not is_uneven(counts)
+            return (
+                len(counts) == managers and sum(counts.values()) == agents and not is_uneven(counts)
+            )
 
         def has_all(counts: Mapping[str, int]) -> bool:
             return len(counts) == managers - 1 and sum(counts.values()) == agents
@@ -118,6 +128,7 @@ async def measure(agents: int, managers: int, rate: float) -> list[dict[str, Any
         finally:
             probing.cancel()
             await connection.close()
+
     return rows
 
 
@@ -133,16 +144,20 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{ms['max']:.0f} | {row['refused']} | {row.get('new_terms', 0)} "
             f"| {', '.join(map(str, row.get('counts', ())))} |"
         )
+
     return "\n".join(lines)
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=10_000)
     parser.add_argument("--managers", type=int, default=3)
     parser.add_argument("--rate", type=float, default=5.0)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "spread.json")
-    args, host = parser.parse_args(), machine()
+    args = parser.parse_args()
+    host = machine()
     rows = await measure(args.agents, args.managers, args.rate)
     print(machine_line(host))
     print(table(rows))

@@ -1,19 +1,23 @@
-"""Start latency of kernels: from create to RUNNING, compared with a baseline measured in the same rounds.
+"""Start latency of kernels: from create to RUNNING, compared with a baseline measured in the same
+rounds.
 
     python benchmarks/start.py [--rounds 20] [--kernels 50] [--runtimes process docker]
 
-Postgres (durable), a manager and an agent run as separate processes. The Docker Engine is the private engine
-of tests/containers (root on Linux). The baseline for ``docker`` is create and start of the same image with
-the same options through Docker's SDK, over an open connection; for ``process`` it is ``posix_spawn`` of the
-same program. Each round measures the baseline and Moorage in alternating order. Latencies of Moorage are from
-the request to the row RUNNING in the session history.
+Postgres (durable), a manager and an agent run as separate processes. The Docker Engine is the
+private engine of tests/containers (root on Linux). The baseline for ``docker`` is create and start
+of the same image with the same options through Docker's SDK, over an open connection; for
+``process`` it is ``posix_spawn`` of the same program. Each round measures the baseline and Moorage
+in alternating order. Latencies of Moorage are from the request to the row RUNNING in the session
+history.
 
-An engine takes about a second per container, with a variance larger than the overhead of Moorage. So both use
-a recording proxy that measures the engine's own time for create and start. The overhead is the difference of
-the remaining times; the times of the engine, which must be equal for both, are printed as well.
+An engine takes about a second per container, with a variance larger than the overhead of Moorage.
+So both use a recording proxy that measures the engine's own time for create and start. The overhead
+is the difference of the remaining times; the times of the engine, which must be equal for both, are
+printed as well.
 
-Then 16 concurrent starts, compared with 16 threads of the SDK, and the memory and CPU of the agent while
-``--kernels`` kernels are idle. All measurements are stored in ``benchmarks/results/start.json``.
+Then 16 concurrent starts, compared with 16 threads of the SDK, and the memory and CPU of the agent
+while ``--kernels`` kernels are idle. All measurements are stored in
+``benchmarks/results/start.json``.
 """
 
 from __future__ import annotations
@@ -61,13 +65,14 @@ COMMANDS = {
 }
 _STARTING = ("POST /containers/create", "POST /containers/ID/start")
 Baseline = Callable[[int], Awaitable[tuple[float, float]]]
-"""Starts a number of kernels without Moorage. Returns the time of the start (unix seconds) and the duration
-in seconds."""
+"""Starts a number of kernels without Moorage. Returns the time of the start (unix seconds) and the
+duration in seconds."""
 
 
 @dataclass
 class Node:
-    """An agent, its manager and its engine. ``socket``: of the recording proxy before the engine."""
+    """An agent, its manager and its engine. ``socket``: of the recording proxy before the
+    engine."""
 
     cluster: Cluster
     db: asyncpg.Connection
@@ -79,7 +84,8 @@ class Node:
     async def create(
         self, runtime: str, count: int, result: StartResult | None = None
     ) -> tuple[list[str], float]:
-        """Create sessions concurrently. Returns their ids and the seconds until the last one is RUNNING."""
+        """Create sessions concurrently. Returns their ids and the seconds until the last one is
+        RUNNING."""
         from tests.containers.images import PYTHON_IMAGE
 
         body = json.dumps(
@@ -94,22 +100,27 @@ class Node:
         callers = [self.cluster.caller() for _ in range(count)]
         for caller in callers:
             await caller.call("GET", "/version")  # connect before the measurement
+
         sent = time.time()
         responses = await asyncio.gather(*(c.call("POST", "/v1/sessions", body) for c in callers))
         ack = time.time() - sent
         for caller in callers:
             caller.close()
+
         ids = [json.loads(response)["id"] for status, response in responses if status == 201]
         if len(ids) != count:
             raise SystemExit(f"cannot create sessions: {responses[0]}")
+
         reached = await self._reached(ids, "RUNNING")
         if result is not None:
             result.ack.append(ack)
             for name, at in reached.items():
                 result.stages[name].append(at - sent)
+
             requests = self.recorder.between(sent, reached["RUNNING"])
             result.requests.append([request for request, _ in requests])
             result.engine.append(sum(took for request, took in requests if request in _STARTING))
+
         return ids, reached["RUNNING"] - sent
 
     async def stop(self, ids: list[str]) -> None:
@@ -129,8 +140,8 @@ class Node:
         await asyncio.sleep(SETTLE_S)
 
     async def _reached(self, ids: list[str], status: str) -> dict[str, float]:
-        """Wait for ``status``. Returns when the last session reached each status (unix seconds, database
-        clock)."""
+        """Wait for ``status``. Returns when the last session reached each status (unix seconds,
+        database clock)."""
         async with asyncio.timeout(120):
             while True:
                 rows = await self.db.fetch(
@@ -143,6 +154,7 @@ class Node:
                     return {name: latest[name]["at"] for name in STAGES if name in latest}
                 if "ERROR" in latest:
                     raise SystemExit(f"a session failed: {await self._failure(ids)}")
+
                 await asyncio.sleep(0.02)
 
     async def _failure(self, ids: list[str]) -> str:
@@ -176,9 +188,15 @@ async def run_node() -> AsyncIterator[Node]:
     try:
         engine.start()
         import_python(engine.socket, folder)
+
         # The requests of the agent pass through this process, which adds about 0.3 ms to each.
-        async with start_cluster(0) as at, recording(engine.socket, folder / "proxy.sock") as recorder:
-            env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
+        async with (
+            start_cluster(0) as at,
+            recording(engine.socket, folder / "proxy.sock") as recorder,
+        ):
+            env = {
+                name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")
+            }
             env |= {
                 "MOORAGE_COMMON__LOG_LEVEL": "warning",
                 "MOORAGE_COMMON__LINK_TOKEN": "bench",
@@ -196,8 +214,12 @@ async def run_node() -> AsyncIterator[Node]:
                     yield Node(at, db, agent.pid, engine, folder / "proxy.sock", recorder)
                 finally:
                     await db.close()
+
             if output := (folder / "agent.log").read_text().strip():
-                print(f"last line of the agent's log: {output.splitlines()[-1][:300]}", file=sys.stderr)
+                print(
+                    f"last line of the agent's log: {output.splitlines()[-1][:300]}",
+                    file=sys.stderr,
+                )
     finally:
         engine.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -211,7 +233,9 @@ async def _until_attached(db: asyncpg.Connection, folder: Path) -> None:
             ):
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise SystemExit(f"the agent did not attach:\n{(folder / 'agent.log').read_text()[-2000:]}") from None
+        raise SystemExit(
+            f"the agent did not attach:\n{(folder / 'agent.log').read_text()[-2000:]}"
+        ) from None
 
 
 @contextmanager
@@ -221,13 +245,19 @@ def baselines(node: Node) -> Iterator[dict[str, Baseline]]:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sdk_process:
 
         async def start_processes(count: int) -> tuple[float, float]:
-            started_at, start, pids = time.time(), time.perf_counter(), []
+            started_at = time.time()
+            start = time.perf_counter()
+            pids = []
             for _ in range(count):
-                pids.append(os.posix_spawnp(COMMANDS["process"][0], COMMANDS["process"], os.environ))
+                pids.append(
+                    os.posix_spawnp(COMMANDS["process"][0], COMMANDS["process"], os.environ)
+                )
+
             took = time.perf_counter() - start
             for pid in pids:
                 os.kill(pid, 9)
                 os.waitpid(pid, 0)
+
             return started_at, took
 
         async def start_containers(count: int) -> tuple[float, float]:
@@ -251,21 +281,28 @@ def _start_containers(socket: Path, count: int) -> tuple[float, float]:
         )
         host = api.create_host_config(**host_config(launch, ContainerRules(), "127.0.0.1", SHARED))
         container = api.create_container(
-            **container_config(launch, ContainerRules(), {"baseline": "1"}, SHARED), host_config=host
+            **container_config(launch, ContainerRules(), {"baseline": "1"}, SHARED),
+            host_config=host,
         )["Id"]
         api.start(container)
+
         return str(container)
 
     with client(socket) as api, ThreadPoolExecutor(count) as pool:
-        list(pool.map(lambda _: api.ping(), range(count)))  # start the threads and open the connections
-        started_at, start = time.time(), time.perf_counter()
+        # start the threads and open the connections
+        list(pool.map(lambda _: api.ping(), range(count)))
+        started_at = time.time()
+        start = time.perf_counter()
         containers = list(pool.map(lambda _: start_one(api), range(count)))
         took = time.perf_counter() - start
         list(pool.map(lambda container: api.remove_container(container, force=True), containers))
+
     return started_at, took
 
 
-async def measure(node: Node, runtime: str, baseline: Baseline, options: argparse.Namespace) -> StartResult:
+async def measure(
+    node: Node, runtime: str, baseline: Baseline, options: argparse.Namespace
+) -> StartResult:
     result = StartResult()
 
     async def start_with_moorage(count: int, into: StartResult | None) -> float:
@@ -278,22 +315,28 @@ async def measure(node: Node, runtime: str, baseline: Baseline, options: argpars
         await node.settle()
         requests = node.recorder.between(started_at, started_at + took)
         result.baseline.append(took)
-        result.baseline_engine.append(sum(took for request, took in requests if request in _STARTING))
+        result.baseline_engine.append(
+            sum(took for request, took in requests if request in _STARTING)
+        )
 
     await start_with_moorage(1, None)  # warm up, and create the network that the baseline uses, too
     await baseline(1)
     for number in range(options.rounds):
         if number % 2:
             await start_baseline()
+
         result.moorage.append(await start_with_moorage(1, result))
         if number % 2 == 0:
             await start_baseline()
+
     for number in range(options.at_once):
         if number % 2:
             result.baseline_16.append((await baseline(CONCURRENCY))[1])
+
         result.moorage_16.append(await start_with_moorage(CONCURRENCY, None))
         if number % 2 == 0:
             result.baseline_16.append((await baseline(CONCURRENCY))[1])
+
     result.idle = await measure_idle(node, runtime, options)
     return result
 
@@ -303,6 +346,7 @@ async def measure_idle(node: Node, runtime: str, options: argparse.Namespace) ->
     while len(ids) < options.kernels:
         batch, _ = await node.create(runtime, min(CONCURRENCY, options.kernels - len(ids)))
         ids += batch
+
     await asyncio.sleep(2)
     before = cpu_s(node.pid)
     await asyncio.sleep(options.seconds)
@@ -310,29 +354,39 @@ async def measure_idle(node: Node, runtime: str, options: argparse.Namespace) ->
     found = {"kernels": len(ids), "cpu_percent": used, "rss_mb": rss_mb(node.pid)}
     found |= {"own_mb": rss_mb(node.pid, "RssAnon"), "share_mb": pss_mb(node.pid)}
     await node.stop(ids)
+
     return found
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="Start latency of kernels, compared with a baseline.")
+    parser = argparse.ArgumentParser(
+        description="Start latency of kernels, compared with a baseline."
+    )
     parser.add_argument("--rounds", type=int, default=20, help="single starts (20)")
     parser.add_argument(
         "--at-once", type=int, default=5, help=f"rounds of {CONCURRENCY} concurrent starts (5)"
     )
     parser.add_argument("--kernels", type=int, default=50, help="idle kernels (50)")
-    parser.add_argument("--seconds", type=float, default=15, help="duration of the idle measurement (15)")
-    parser.add_argument("--runtimes", nargs="+", choices=sorted(COMMANDS), default=["process", "docker"])
+    parser.add_argument(
+        "--seconds", type=float, default=15, help="duration of the idle measurement (15)"
+    )
+    parser.add_argument(
+        "--runtimes", nargs="+", choices=sorted(COMMANDS), default=["process", "docker"]
+    )
     parser.add_argument("--json", type=Path, default=HERE / "results" / "start.json")
     options = parser.parse_args()
     from tests.containers.engine import missing_requirement
 
     if missing := missing_requirement():
         raise SystemExit(f"this benchmark needs a private Docker Engine: {missing}")
-    about, results = machine(), {}
+
+    about = machine()
+    results = {}
     async with run_node() as node:
         with baselines(node) as baseline:
             for runtime in options.runtimes:
                 results[runtime] = await measure(node, runtime, baseline[runtime], options)
+
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(
         json.dumps({"machine": about} | {k: vars(v) for k, v in results.items()}, indent=1)

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from measuring import median, quantiles_ms
 
 CONCURRENCY = 16
-GOAL_MS, GOAL_RATE, GOAL_MB, GOAL_CPU = 20.0, 0.9, 60.0, 1.0
+GOAL_MS = 20.0
+GOAL_RATE = 0.9
+GOAL_MB = 60.0
+GOAL_CPU = 1.0
 STAGES = ("SCHEDULED", "PREPARING", "CREATING", "RUNNING")
 
 
 @dataclass
 class StartResult:
-    """Seconds per round. ``engine`` and ``baseline_engine``: the part spent in the Docker Engine for create
-    and start. ``stages``: time from the request to each status."""
+    """Seconds per round. ``engine`` and ``baseline_engine``: the part spent in the Docker Engine
+    for create and start. ``stages``: time from the request to each status."""
 
     baseline: list[float] = field(default_factory=list)
     baseline_engine: list[float] = field(default_factory=list)
@@ -31,7 +34,9 @@ class StartResult:
     def overhead(self) -> float:
         """Difference of the medians, without the time spent in the engine."""
         moorage = [took - engine for took, engine in zip(self.moorage, self.engine, strict=True)]
-        baseline = [took - engine for took, engine in zip(self.baseline, self.baseline_engine, strict=True)]
+        baseline = [
+            took - engine for took, engine in zip(self.baseline, self.baseline_engine, strict=True)
+        ]
         return median(moorage) - median(baseline)
 
 
@@ -43,7 +48,8 @@ def tables(results: dict[str, StartResult]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for runtime, result in results.items():
-        baseline, ours = quantiles_ms(result.baseline), quantiles_ms(result.moorage)
+        baseline = quantiles_ms(result.baseline)
+        ours = quantiles_ms(result.moorage)
         baseline_rate = CONCURRENCY / median(result.baseline_16)
         rate = CONCURRENCY / median(result.moorage_16)
         lines.append(
@@ -51,11 +57,18 @@ def tables(results: dict[str, StartResult]) -> str:
             f"| {ours['p50']:.1f} / {ours['p90']:.1f} | {1000 * result.overhead:.1f} "
             f"| {baseline_rate:.1f} | {rate:.1f} | {rate / baseline_rate:.2f} |"
         )
-    lines += ["", "| runtime | ack p50 ms | " + " | ".join(f"{name} p50 ms" for name in STAGES) + " |"]
+
+    lines += [
+        "",
+        "| runtime | ack p50 ms | " + " | ".join(f"{name} p50 ms" for name in STAGES) + " |",
+    ]
     lines += ["|---|" + "---:|" * (len(STAGES) + 1)]
     for runtime, result in results.items():
         stages = (f"{1000 * median(result.stages[name]):.1f}" for name in STAGES)
-        lines.append(f"| {runtime} | {1000 * median(result.ack):.1f} | " + " | ".join(stages) + " |")
+        lines.append(
+            f"| {runtime} | {1000 * median(result.ack):.1f} | " + " | ".join(stages) + " |"
+        )
+
     lines.append("")
     if (docker := results.get("docker")) is not None:
         counts = [len(requests) for requests in docker.requests]
@@ -65,6 +78,7 @@ def tables(results: dict[str, StartResult]) -> str:
             f"{median(counts):.0f} requests per start, such as {', '.join(docker.requests[-1])}.",
             "",
         ]
+
     for runtime, result in results.items():
         idle = result.idle
         lines.append(
@@ -73,4 +87,5 @@ def tables(results: dict[str, StartResult]) -> str:
             f"{idle['share_mb']:.0f} MB with shared program files divided among their users (PSS); "
             f"{idle['cpu_percent']:.2f} % of a core (goal < {GOAL_CPU:g})."
         )
+
     return "\n".join(lines)

@@ -1,9 +1,11 @@
-"""Benchmark of waits: how long after a session runs its creator sees it, and how many requests that takes.
+"""Benchmark of waits: how long after a session runs its creator sees it, and how many requests that
+takes.
 
     python benchmarks/waits.py [--rounds 30] [--start 5s..5s] [--waiters 1]
 
-Starts a platform with a simulated agent, whose kernels start in so much time, and stops it at the end. "poll"
-reads the session and its history every 200 ms, as the command line once did; "events" is what it does now.
+Starts a platform with a simulated agent, whose kernels start in so much time, and stops it at the
+end. "poll" reads the session and its history every 200 ms, as the command line once did; "events"
+is what it does now.
 """
 
 from __future__ import annotations
@@ -73,8 +75,11 @@ async def events(client: CountingClient, made: SessionView) -> SessionView:
 
 
 async def one(cluster: Cluster, name: str, wait: Wait) -> tuple[float, int]:
-    """Milliseconds from the status in Postgres to the return of the wait, and requests of the wait."""
-    spec = SessionSpec(name=name, type="batch", command=["x"], runtime="fake", resources={"cpu": 0.001})
+    """Milliseconds from the status in Postgres to the return of the wait, and requests of the
+    wait."""
+    spec = SessionSpec(
+        name=name, type="batch", command=["x"], runtime="fake", resources={"cpu": 0.001}
+    )
     async with CountingClient(f"http://{cluster.host}:{cluster.port}", cluster.key) as client:
         made = await client.create_session(spec)
         before = client.requests
@@ -82,6 +87,7 @@ async def one(cluster: Cluster, name: str, wait: Wait) -> tuple[float, int]:
         seen_at = time.time()
         took = (seen_at - view.status_since.timestamp()) * 1000, client.requests - before
         await client.stop_session(made.id)
+
     return took
 
 
@@ -98,22 +104,30 @@ async def measure(given: argparse.Namespace) -> None:
                     *(one(cluster, f"{name}-{number}-{n}", wait) for n in range(given.waiters))
                 )
                 await asyncio.sleep(0.1)
-            delays, requests = [delay for delay, _ in took], [count for _, count in took]
+
+            delays = [delay for delay, _ in took]
+            requests = [count for _, count in took]
             values[name] = {
                 "delay_ms_p50": statistics.median(delays), "delay_ms_max": max(delays),
                 "requests": statistics.mean(requests),
                 "manager_cpu_ms": (cluster.cpu()["manager"] - cpu) / len(took) * 1000,
             }  # fmt: skip
+
     for name, found_values in values.items():
         print(name, *(f"{key} {value:.1f}" for key, value in found_values.items()), sep="  ")
+
     print(json.dumps({"machine": found, "start": given.start, "waiters": given.waiters, **values}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--start", default="5s..5s", help="time until a kernel runs, as of moorage simulate")
-    parser.add_argument("--waiters", type=int, default=1, help="sessions that start and are awaited at once")
+    parser.add_argument(
+        "--start", default="5s..5s", help="time until a kernel runs, as of moorage simulate"
+    )
+    parser.add_argument(
+        "--waiters", type=int, default=1, help="sessions that start and are awaited at once"
+    )
     asyncio.run(measure(parser.parse_args()))
 
 

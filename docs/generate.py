@@ -1,4 +1,5 @@
-"""Generator of what others are made from: ``python docs/generate.py openapi`` or ``skill`` prints it."""
+"""Generator of what others are made from: ``python docs/generate.py openapi`` or ``skill`` prints
+it."""
 
 from __future__ import annotations
 

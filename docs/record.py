@@ -36,7 +36,8 @@ COMMANDS = (
     "moorage ps",
     "moorage stop big dev tiny",
 )
-READY_S, COMMAND_S = 180.0, 120.0
+READY_S = 180.0
+COMMAND_S = 120.0
 # Without the web font of rich's own template: pictures in a README load nothing.
 SVG = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -63,16 +64,20 @@ SVG = """\
 
 
 def output_of(command: str, folder: Path, env: dict[str, str]) -> str:
-    """What ``command`` prints on a terminal that shows no progress. Raises ``SystemExit`` if it fails."""
+    """What ``command`` prints on a terminal that shows no progress. Raises ``SystemExit`` if it
+    fails."""
     parent, child = pty.openpty()
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(["sh", "-c", command], cwd=folder, env=env, stdout=child, stderr=errors)
+        process = subprocess.Popen(
+            ["sh", "-c", command], cwd=folder, env=env, stdout=child, stderr=errors
+        )
         os.close(child)
         output = _read_to_the_end(parent)
         os.close(parent)
         if process.wait(COMMAND_S) != 0:
             errors.seek(0)
             sys.exit(f"{command!r} failed with {process.returncode}: {errors.read().decode()}")
+
     return output.decode().replace("\r\n", "\n")
 
 
@@ -94,11 +99,15 @@ def platform(folder: Path, env: dict[str, str]) -> Iterator[float]:
     began = time.monotonic()
     with (folder / "up.log").open("wb") as log:
         up = subprocess.Popen(["moorage", "up"], cwd=folder, env=env, stdout=log, stderr=log)
+
     try:
-        while subprocess.run(["moorage", "agents"], env=env, capture_output=True, check=False).returncode:
+        while subprocess.run(
+            ["moorage", "agents"], env=env, capture_output=True, check=False
+        ).returncode:
             if up.poll() is not None or time.monotonic() - began > READY_S:
                 sys.exit(f"moorage up is not ready: {(folder / 'up.log').read_text()}")
             time.sleep(0.2)
+
         yield time.monotonic() - began
     finally:
         up.terminate()
@@ -129,6 +138,7 @@ def _record(target: Path, folder: Path) -> None:
             began = time.monotonic()
             output = output_of(command, folder, env)
             show(command, time.monotonic() - began, output)
+
     target.write_text(
         console.export_svg(title="moorage", theme=MONOKAI, code_format=SVG, unique_id="moorage")
     )

@@ -68,6 +68,7 @@ def rest() -> Iterator[str]:
     """Every route of the OpenAPI document."""
     yield "# REST API\n"
     yield "From the OpenAPI document, which a manager serves at `/openapi.json`, with every schema.\n"
+
     for path, operations in describe(ROUTES, moorage.__version__)["paths"].items():
         yield f"## {path.replace('{', '&#123;')}\n"
         for method in filter(operations.__contains__, _HTTP):
@@ -75,9 +76,11 @@ def rest() -> Iterator[str]:
             yield f"### {method.upper()} {path.replace('{', '&#123;')}\n\n{operation.get('summary', '')}\n"
             if text := operation.get("description"):
                 yield f"{text}\n"
+
             yield from _parameters(operation)
             for status, answer in operation["responses"].items():
                 yield f"* `{status}` {cell(answer.get('description', ''))}{_schema(answer)}"
+
             yield ""
 
 
@@ -101,15 +104,18 @@ def settings() -> Iterator[str]:
     yield "# Settings\n"
     yield "From flags, `MOORAGE_SECTION__NAME` in the environment, `moorage.toml`, etcd, defaults, "
     yield "in this order.\n\n*In etcd*: whether a daemon takes it from there.\n"
+
     for section in Settings.model_fields:
         kind = type(getattr(Settings(), section))
         texts = docstrings(kind)
         yield f"## {section}\n\n| setting | default | in etcd | meaning |\n|---|---|---|---|"
+
         for name, field in kind.model_fields.items():
             setting = f"{section}.{name}"
             default = cell(repr(field.get_default(call_default_factory=True)))
             meaning = described(setting, texts.get(name, ""))
             yield f"| `{setting}` | `{default}` | {'–' if why_local(setting) else 'yes'} | {meaning} |"
+
         yield ""
 
 
@@ -123,6 +129,7 @@ def docstrings(kind: type) -> dict[str, str]:
         if base not in (BaseModel, object)
         for name, text in docstrings(base).items()
     }
+
     return inherited | {
         field.target.id: inspect.cleandoc(text.value.value)
         for field, text in pairwise(definition.body)
@@ -139,7 +146,9 @@ def metrics() -> Iterator[str]:
 
 def metric_texts() -> dict[str, str]:
     """The help of every metric of a manager, an agent and a proxy, by its name."""
-    usage: Any = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
+    usage: Any = SimpleNamespace(
+        latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0
+    )
     agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
     found: dict[str, str] = {}
     manager = ManagerMetrics()
@@ -152,6 +161,7 @@ def metric_texts() -> dict[str, str]:
     )
     for text in texts:
         found |= re.findall(r"^# HELP ((?:moorage|process)_\S+) (.*)$", text.decode(), re.MULTILINE)
+
     # The client library adds the creation time of every counter and histogram.
     return {name: meaning for name, meaning in found.items() if not name.endswith("_created")}
 
@@ -168,8 +178,8 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def write(folder: Path) -> None:
-    """Write every page into ``folder``. Raises ``ValueError`` for a setting, metric or command that is not
-    described."""
+    """Write every page into ``folder``. Raises ``ValueError`` for a setting, metric or command that
+    is not described."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in PAGES.items():
         (folder / f"{name}.md").write_text("\n".join(lines()) + "\n")

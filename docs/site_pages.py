@@ -1,8 +1,9 @@
-"""Pages of the site of the documents: ``python docs/site_pages.py BUILD``, before MkDocs in ``make docs``.
+"""Pages of the site of the documents: ``python docs/site_pages.py BUILD``, before MkDocs in ``make
+docs``.
 
-Below ``BUILD/pages`` it lays what the documents link to as it lies in the repository, so that their links are
-links of the site, and the pages of ``reference.py``. ``BUILD/mkdocs.yml`` is ``docs/mkdocs.yml``
-with the decisions and all further pages in its navigation.
+Below ``BUILD/pages`` it lays what the documents link to as it lies in the repository, so that their
+links are links of the site, and the pages of ``reference.py``. ``BUILD/mkdocs.yml`` is
+``docs/mkdocs.yml`` with the decisions and all further pages in its navigation.
 """
 
 from __future__ import annotations
@@ -22,17 +23,21 @@ SOURCES = (
     *("console/README.md", "src/moorage/manager/console/bundle/licenses.md"),
 )
 _LINK = re.compile(r"(\[[^\]\n]*\]\()([^)#\s]+)(#[^)\s]*)?\)")
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "results", "*.pyc", "node_modules", "requirements.lock")
+_LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", "results", "*.pyc", "node_modules", "requirements.lock"
+)
 
 
 def copy_sources(pages: Path) -> None:
     for name in (*SOURCES, *(path.name for path in ROOT.glob("*.md")), "LICENSE"):
-        source, target = ROOT / name, pages / name
+        source = ROOT / name
+        target = pages / name
         if source.is_dir():
             shutil.copytree(source, target, ignore=_LEFT_OUT)
         elif source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+
     for page in pages.rglob("*.md"):
         page.write_text(with_links_of_the_site(page))
 
@@ -79,9 +84,12 @@ def configuration(pages: Path) -> str:
     ]
     text = (ROOT / "docs" / "mkdocs.yml").read_text().replace("../build/site/", "")
     listed = set(re.findall(r"(\S+\.md)$", text, re.MULTILINE))
-    found = {str(page.relative_to(pages)) for page in (*pages.glob("*.md"), *pages.glob("docs/*.md"))}
+    found = {
+        str(page.relative_to(pages)) for page in (*pages.glob("*.md"), *pages.glob("docs/*.md"))
+    }
     if further := sorted(found - listed):
         text += "  - Further pages:\n" + "".join(f"      - {page}\n" for page in further)
+
     return text.replace("- Decisions: []", "- Decisions:\n" + "\n".join(lines))
 
 

@@ -24,12 +24,18 @@ MODEL = EndpointSpec(
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
         made = await client.create_endpoint(MODEL)
-        show("served", await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60))
+        show(
+            "served",
+            await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60),
+        )
         budget = "project", made.project, "requests", "year"
         await client.set_budget(*budget, BudgetSpec(hard=0, policy="stop"))
         show("exhausted", await client.wait_endpoint("counted", is_stopped, timeout_s=60))
         await client.set_budget(*budget, BudgetSpec(hard=1000, policy="stop"))
-        show("raised", await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60))
+        show(
+            "raised",
+            await client.wait_endpoint("counted", lambda view: view.ready == 1, timeout_s=60),
+        )
         await client.delete_budget(*budget)
         await client.delete_endpoint("counted")
 
@@ -39,7 +45,9 @@ def is_stopped(view: EndpointView) -> bool:
 
 
 def show(when: str, view: EndpointView) -> None:
-    print(f"{when}: {view.status}, {view.ready} of {view.replicas} ready, {view.reason or 'no reason'}")
+    print(
+        f"{when}: {view.status}, {view.ready} of {view.replicas} ready, {view.reason or 'no reason'}"
+    )
 
 
 asyncio.run(main(*sys.argv[1:3]))

@@ -1,7 +1,7 @@
 """Sessions that call tasks of a Celery application: ``python examples/celery_sessions.py URL KEY``.
 
-An agent must offer the runtime celery with the application of ``examples/celery_app``. The command of a
-session is that of ``celery call``: the name of a task, then --args, --kwargs and --queue.
+An agent must offer the runtime celery with the application of ``examples/celery_app``. The command
+of a session is that of ``celery call``: the name of a task, then --args, --kwargs and --queue.
 """
 
 import asyncio
@@ -23,8 +23,11 @@ async def main(url: str, key: str) -> None:
             fields = {"name": name, "runtime": "celery", "command": command}
             fields |= {"resources": {"cpu": 0.1, "mem": "64MiB"}}
             await client.create_session(SessionSpec.model_validate(fields))
+
         for name in calls:
-            view = await client.wait_session(name, lambda view: view.status in TERMINAL, timeout_s=120)
+            view = await client.wait_session(
+                name, lambda view: view.status in TERMINAL, timeout_s=120
+            )
             lines = b"".join([piece async for piece in client.logs(name)]).decode().splitlines()
             print(name, view.result, lines[-1])
 

@@ -1,7 +1,7 @@
 """A session over several nodes: ``python examples/clusters.py URL KEY``.
 
-Each kernel runs the same program and learns its rank from its variables, as with torchrun. Rank 0 listens for
-the others and adds up what they send.
+Each kernel runs the same program and learns its rank from its variables, as with torchrun. Rank 0
+listens for the others and adds up what they send.
 """
 
 import asyncio
@@ -45,9 +45,12 @@ async def main(url: str, key: str) -> None:
     }
     async with Client(url, key) as client:
         await client.create_session(SessionSpec.model_validate(spec))
-        ended = await client.wait_session("ring", lambda view: view.status in TERMINAL, timeout_s=60)
+        ended = await client.wait_session(
+            "ring", lambda view: view.status in TERMINAL, timeout_s=60
+        )
         for kernel in ended.kernels:
             print(kernel.hostname, "ran on", kernel.agent_id)
+
         log = b"".join([piece async for piece in client.logs("ring")])
         print(log.decode().strip())
         print(ended.result, "names resolve:", ended.hostnames_resolve)

@@ -16,7 +16,9 @@ async def main(url: str, key: str, name: str) -> None:
         shown = await session.execute("from IPython.display import HTML; HTML('<b>bold</b>')")
         print("html", shown.results[0]["text/html"])
 
-        asked = await session.execute("print('hello', input('name? '))", on_input=lambda prompt, _: "Ada")
+        asked = await session.execute(
+            "print('hello', input('name? '))", on_input=lambda prompt, _: "Ada"
+        )
         print(asked.stdout, end="")
 
         failed = await session.execute("1 / 0")

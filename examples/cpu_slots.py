@@ -25,13 +25,18 @@ async def main(url: str, key: str) -> None:
     }
     async with Client(url, key) as client:
         await client.create_session(SessionSpec.model_validate(spec))
-        ended = await client.wait_session("gpu-job", lambda view: view.status in TERMINAL, timeout_s=60)
+        ended = await client.wait_session(
+            "gpu-job", lambda view: view.status in TERMINAL, timeout_s=60
+        )
         [kernel] = ended.kernels
         agent = await client.get_agent(kernel.agent_id or "")
-        models = {offer.device_id: offer.model for offer in agent.offers if offer.slot == "cuda.device"}
+        models = {
+            offer.device_id: offer.model for offer in agent.offers if offer.slot == "cuda.device"
+        }
         for device in kernel.devices:
             if device.slot == "cuda.device":
                 print("got", device.device_id, "of model", models[device.device_id])
+
         log = b"".join([piece async for piece in client.logs("gpu-job")])
         print(log.decode().strip())
 

@@ -1,7 +1,8 @@
 """A node that only dials out serves a program: ``python examples/dial_out.py URL KEY OPENAI_URL``.
 
-Set `proxy.dialout_listen = "0.0.0.0:8802"` at each proxy. Behind NAT or a firewall the agent needs no setting
-itself; with `agent.reach = "dial-out"` it dials out in any case. Nothing connects to the node.
+Set `proxy.dialout_listen = "0.0.0.0:8802"` at each proxy. Behind NAT or a firewall the agent needs
+no setting itself; with `agent.reach = "dial-out"` it dials out in any case. Nothing connects to the
+node.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ async def main(url: str, key: str, openai_url: str) -> None:
         away = [agent for agent in await client.list_agents() if agent.reach == "dial-out"]
         for agent in away:
             print(agent.id, "is reached over its own connections:", agent.reach_reason)
+
         spec = SMALL | {
             "name": "away",
             "type": "interactive",
@@ -59,11 +61,13 @@ async def main(url: str, key: str, openai_url: str) -> None:
                 break
             except urllib.error.HTTPError:  # it does not listen yet
                 await asyncio.sleep(0.2)
+
         # Kernels on several nodes would have to reach each other.
         cluster = SMALL | {"command": ["true"], "cluster": {"size": 2, "mode": "multi-node"}}
         planned = await client.plan_session(SessionSpec.model_validate(cluster))
         for line in planned.refusals:
             print("a cluster over two nodes:", line)
+
         await client.stop_session("away")
 
 

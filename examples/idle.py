@@ -20,16 +20,26 @@ async def main(url: str, key: str) -> None:
         group = await client.get_group("default")
         options = group.options.model_copy(update={"idle": IdlePolicy(warning_s=1)})
         await client.update_group("default", options, version=group.version)
+
         for name in ("unused", "used"):
-            fields = {"name": name, "type": "interactive", "resources": SMALL, "idle": {"traffic_s": 6}}
+            fields = {
+                "name": name,
+                "type": "interactive",
+                "resources": SMALL,
+                "idle": {"traffic_s": 6},
+            }
             await client.create_session(SessionSpec.model_validate(fields))
             await client.wait_session(name, lambda view: view.status is Status.RUNNING)
+
         async with client.exec("used", ExecSpec(command=["sleep", "300"])):
-            ended = await client.wait_session("unused", lambda view: view.status is Status.TERMINATED)
+            ended = await client.wait_session(
+                "unused", lambda view: view.status is Status.TERMINATED
+            )
             print("unused ended:", ended.reason, ended.detail)
             print("used is", (await client.get_session("used")).status)
             view = await client.extend_session("used", 60)
             print("extended", view.extensions, "of", view.max_extensions)
+
         await client.stop_session("used")
 
 

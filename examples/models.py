@@ -1,4 +1,5 @@
-"""A GGUF model by its id on a hub, downloaded and served: ``python examples/models.py URL KEY MODEL``."""
+"""A GGUF model by its id on a hub, downloaded and served: ``python examples/models.py URL KEY
+MODEL``."""
 
 import asyncio
 import sys

@@ -15,10 +15,12 @@ async def main(url: str, key: str) -> None:
             part = p.run("sh", "-c", "echo part", name="part", after=load, array="0-3%2", **small)
             p.run("sh", "-c", "exit 3", name="judge", after=part, **small)
             p.run("sh", "-c", "echo alarm", name="alarm", after=p.when(part, "failure"), **small)
+
         view = await client.get_pipeline("train")
         while not has_ended(view):
             await asyncio.sleep(0.2)
             view = await client.get_pipeline("train")
+
     print("train", view.state)
     for step in view.steps:
         print(step.name if step.index is None else f"{step.name}[{step.index}]", step.state)

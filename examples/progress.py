@@ -1,7 +1,7 @@
 """A program that reports its progress: ``python examples/progress.py URL KEY``.
 
-The program needs no client: it appends a line of JSON to the file that ``MOORAGE_PROGRESS`` names. In Python,
-``moorage.progress(step=120, of=300)`` does that.
+The program needs no client: it appends a line of JSON to the file that ``MOORAGE_PROGRESS`` names.
+In Python, ``moorage.progress(step=120, of=300)`` does that.
 """
 
 import asyncio
@@ -26,14 +26,21 @@ def has_progress(view: SessionView) -> bool:
 
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
-        for name, program, env in (("file", PROGRAM, {}), ("bar", BAR, {"MOORAGE_PROGRESS_FROM": "log"})):
+        for name, program, env in (
+            ("file", PROGRAM, {}),
+            ("bar", BAR, {"MOORAGE_PROGRESS_FROM": "log"}),
+        ):
             fields = {"name": name, "command": ["sh", "-c", program], "env": env}
             fields |= {"resources": {"cpu": 0.1, "mem": "16MiB"}}
             await client.create_session(SessionSpec.model_validate(fields))
             view = await client.wait_session(name, has_progress)
             progress = view.kernels[0].progress
             assert progress is not None
-            print(f"{name}: {progress.fraction:.0%}, step {progress.step} of {progress.of}", progress.message)
+            print(
+                f"{name}: {progress.fraction:.0%}, step {progress.step} of {progress.of}",
+                progress.message,
+            )
+
         for name in ("file", "bar"):
             await client.stop_session(name)
             await client.wait_session(name, lambda view: view.status is Status.TERMINATED)

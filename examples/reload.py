@@ -1,7 +1,9 @@
-"""Programs that read their settings again, without a restart: ``python examples/reload.py URL KEY``.
+"""Programs that read their settings again, without a restart: ``python examples/reload.py URL
+KEY``.
 
-``gateway`` is a cluster whose programs have a handler for SIGHUP and acknowledge by their progress. ``web``
-has a path for it at a service port. The settings are a file that the node of the programs can read.
+``gateway`` is a cluster whose programs have a handler for SIGHUP and acknowledge by their progress.
+``web`` has a path for it at a service port. The settings are a file that the node of the programs
+can read.
 """
 
 import asyncio
@@ -78,6 +80,7 @@ async def main(url: str, key: str) -> None:
                 await client.create_session(SessionSpec.model_validate(small | spec))
             for name in ("gateway", "web"):
                 await client.wait_session(name, is_serving, timeout_s=60)
+
             for text in ('{"workers": 2}', '{"workers"'):
                 settings.write_text(text)
                 for name in ("gateway", "web"):
@@ -86,6 +89,7 @@ async def main(url: str, key: str) -> None:
                     for kernel in view.kernels:
                         if kernel.reload is not None:
                             print(name, kernel.hostname, kernel.reload.state, kernel.reload.detail)
+
             for name in ("gateway", "web"):
                 await client.stop_session(name)
 

@@ -19,9 +19,12 @@ async def main(url: str, key: str) -> None:
         made = [await client.create_session(PREPARE) for _ in range(3)]
         print("runs:", sum(session.adopted_from is None for session in made))
         for session in made:
-            ended = await client.wait_session(session.id, lambda view: view.status in TERMINAL, timeout_s=60)
+            ended = await client.wait_session(
+                session.id, lambda view: view.status in TERMINAL, timeout_s=60
+            )
             log = b"".join([piece async for piece in client.logs(session.id)]).decode().strip()
             print(ended.status, ended.result, log)
+
         again = await client.create_session(PREPARE)
         print("at once:", again.status, again.result)
 

@@ -10,12 +10,16 @@ from moorage.sdk import Client
 
 
 async def main(url: str, key: str) -> None:
-    template = TemplateSpec.model_validate(tomllib.loads(Path(__file__).with_name("train.toml").read_text()))
+    template = TemplateSpec.model_validate(
+        tomllib.loads(Path(__file__).with_name("train.toml").read_text())
+    )
     async with Client(url, key) as client:
         version = await client.put_template("train", template)
         print("stored", version.ref)
         session = await client.start_template("train", {"epochs": 5}, {"env": {"SEED": "1"}})
-        print("started", session.name, "from", session.template, "with", session.spec.size, "kernels")
+        print(
+            "started", session.name, "from", session.template, "with", session.spec.size, "kernels"
+        )
         async for piece in client.logs(session.id, follow=True):
             sys.stdout.buffer.write(piece)
 

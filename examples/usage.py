@@ -17,23 +17,34 @@ WORK = SessionSpec(
 
 async def main(url: str, key: str) -> None:
     async with Client(url, key) as client:
-        await client.set_price(PriceSpec(unit="cpu", price=36_000_000))  # 0.01 for a second of a CPU
+        # 0.01 for a second of a CPU
+        await client.set_price(PriceSpec(unit="cpu", price=36_000_000))
         made = await client.create_session(WORK)
         await client.wait_session(made.id, lambda view: view.status in TERMINAL, timeout_s=60)
-        [used] = [one for one in (await client.usage(by=["session"])).items if one.session_id == made.id]
+        [used] = [
+            one for one in (await client.usage(by=["session"])).items if one.session_id == made.id
+        ]
         seconds = used.cpu_ms // 500
         print("ran for about 3 seconds:", 2 <= seconds <= 10)
-        print("memory and cost follow:", used.memory_mib_s == 64 * seconds, used.cost == 5000 * seconds)
+        print(
+            "memory and cost follow:",
+            used.memory_mib_s == 64 * seconds,
+            used.cost == 5000 * seconds,
+        )
         await client.set_budget("project", made.project, "cpu", "day", BudgetSpec(hard=1))
+
         for _ in range(60):  # the manager sums up every ten seconds
             [budget] = await client.list_budgets()
             if budget.level == "hard":
                 break
+
             await asyncio.sleep(0.5)
+
         try:
             await client.create_session(WORK)
         except ApiError as error:
             print("refused:", error.status, error.problem.code)
+
         await client.delete_budget("project", made.project, "cpu", "day")
 
 

@@ -1,8 +1,8 @@
 """Addresses that no other test process of the machine uses: ports, networks, and numbers for names.
 
-Test runs at the same time have different lanes, and the workers of a run different numbers. Each room of
-addresses is divided among the lanes, and a lane's part among its workers. ``MOORAGE_TEST_LANE`` gives the
-lane; without it, a run takes the first that no other run has.
+Test runs at the same time have different lanes, and the workers of a run different numbers. Each
+room of addresses is divided among the lanes, and a lane's part among its workers.
+``MOORAGE_TEST_LANE`` gives the lane; without it, a run takes the first that no other run has.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LANE, LANES = "MOORAGE_TEST_LANE", 8
-# Below those that systems give to outgoing connections (32768 and up on Linux): one of these was taken by a
-# connection of somebody else, between being found free and being listened on.
+LANE = "MOORAGE_TEST_LANE"
+LANES = 8
+# Below those that systems give to outgoing connections (32768 and up on Linux): one of these was
+# taken by a connection of somebody else, between being found free and being listened on.
 PORTS = range(10_000, 32_768)
 # Numbers of private Docker Engines, and of networks between namespaces.
 ENGINES = range(64)
@@ -30,8 +31,8 @@ AGENT_PORTS = 40
 
 @dataclass(frozen=True)
 class Place:
-    """``worker``: of the ``workers`` of this run. One that replaces a crashed worker has a higher number, and
-    the addresses of another one."""
+    """``worker``: of the ``workers`` of this run. One that replaces a crashed worker has a higher
+    number, and the addresses of another one."""
 
     lane: int
     worker: int
@@ -51,7 +52,9 @@ class Place:
         of_lane = len(room) // LANES
         width = of_lane // self.workers
         if width == 0:
-            raise ValueError(f"{of_lane} addresses for {self.workers} workers: use fewer (pytest -n)")
+            raise ValueError(
+                f"{of_lane} addresses for {self.workers} workers: use fewer (pytest -n)"
+            )
         first = self.lane * of_lane + self.worker * width
         return room[first : first + width]
 
@@ -69,8 +72,8 @@ class Place:
 
 
 def claim_lane(environ: MutableMapping[str, str], folder: str = tempfile.gettempdir()) -> None:
-    """Hold the lane that is given, or else the first that nobody holds, until this process ends. Processes
-    that this one starts have it, too."""
+    """Hold the lane that is given, or else the first that nobody holds, until this process ends.
+    Processes that this one starts have it, too."""
     given = environ.get(LANE)
     for lane in [given] if given else map(str, range(LANES)):
         file = Path(folder, f"moorage-test-lane-{lane}")
@@ -79,12 +82,14 @@ def claim_lane(environ: MutableMapping[str, str], folder: str = tempfile.gettemp
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(os.open(file, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
+
     environ.setdefault(LANE, lane)
 
 
 claim_lane(os.environ)
 OWN = Place.of(os.environ)
-# One is given a second time after all others: two components of a test had found the same port free.
+# One is given a second time after all others: two components of a test had found the same port
+# free.
 _ports = itertools.cycle(random.SystemRandom().sample(OWN.single_ports(), len(OWN.single_ports())))
 _agent_ranges = OWN.agent_ranges(AGENT_PORTS)
 _numbers: dict[range, Iterator[int]] = {}
@@ -103,8 +108,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def agent_ports() -> range:
-    """Ports for the kernels of one agent. Agents with one name try the ports of a range in the same order, so
-    two that run at the same time need two ranges."""
+    """Ports for the kernels of one agent. Agents with one name try the ports of a range in the same
+    order, so two that run at the same time need two ranges."""
     return next(_agent_ranges)
 
 
@@ -114,8 +119,8 @@ def port_range(ports: range) -> str:
 
 
 def number(room: range, used: Collection[int] = ()) -> int:
-    """One of this process's numbers in ``ENGINES`` or ``NETWORKS``, and none of ``used``; the first comes
-    again after the last."""
+    """One of this process's numbers in ``ENGINES`` or ``NETWORKS``, and none of ``used``; the first
+    comes again after the last."""
     share = OWN.share(room)
     if set(share) <= set(used):
         raise ValueError(f"all {len(share)} numbers of this process are in use")

@@ -11,9 +11,9 @@ _UPTIME_S = 3600.0
 
 
 class StoreClock(ManualClock):
-    """Durations pass on request only: no cache, sweep or lease ends because a machine is busy. The wall
-    clock, identifiers and secrets are the system's, for timestamps are compared with those of Postgres, and
-    the rows of several stores must not collide.
+    """Durations pass on request only: no cache, sweep or lease ends because a machine is busy. The
+    wall clock, identifiers and secrets are the system's, for timestamps are compared with those of
+    Postgres, and the rows of several stores must not collide.
 
     A test that ages a row does so in Postgres.
     """

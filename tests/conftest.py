@@ -31,24 +31,31 @@ if TYPE_CHECKING:
 
 gc.disable()  # until the cases are collected, none of which is garbage
 load_profile()  # before the tests are imported: their settings begin with it
-# Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event loop for
-# seconds where several loops fail at once, and with it the manager that a test has in its own process.
+# Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event
+# loop for seconds where several loops fail at once, and with it the manager that a test has in its
+# own process.
 structlog.configure(
     processors=[
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=True),
-        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
     ]
 )
 # The machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("moorage", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moorage")
-# nohup and `&` of a shell without job control ignore them, and every program of a test would inherit that.
-for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+# nohup and `&` of a shell without job control ignore them, and every program of a test would
+# inherit that.
+for number, handler in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
-# What a test loses in a power cut it does not miss. Autovacuum visits the databases when it likes, and what a
-# statement reads depends on whether it has been there.
+# What a test loses in a power cut it does not miss. Autovacuum visits the databases when it likes,
+# and what a statement reads depends on whether it has been there.
 FORGETFUL = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -61,17 +68,22 @@ DATABASES_BYTES = 4 * 1024**3
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is looked for among what the cases make: not, each time, in all modules and all cases."""
+    """Garbage is looked for among what the cases make: not, each time, in all modules and all
+    cases."""
     gc.enable()
     freeze_startup_objects()
 
 
 @pytest.fixture(autouse=True)
 def keep_logging() -> Iterator[None]:
-    """Restores the logging setup: a test may run a command, which changes it, in its own process."""
-    config, root = structlog.get_config(), logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    """Restores the logging setup: a test may run a command, which changes it, in its own
+    process."""
+    config = structlog.get_config()
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    level = root.level
     yield
+
     if structlog.get_config() != config:
         structlog.configure(**config)
         root.handlers[:] = handlers
@@ -81,7 +93,8 @@ def keep_logging() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def reachable_dir() -> Iterator[Path]:
-    """A directory that any user can pass through: pytest's own are private, and Postgres is not root."""
+    """A directory that any user can pass through: pytest's own are private, and Postgres is not
+    root."""
     path = Path(tempfile.mkdtemp(prefix="moorage-test-"))
     path.chmod(0o711)
     yield path
@@ -105,8 +118,8 @@ def slurm_cluster(reachable_dir: Path) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def home(reachable_dir: Path) -> Iterator[Path]:
-    """A state directory for a whole Moorage, removed after the test with the database in it: in a private
-    one, and started by root, the database would be put (and left) below /var/lib."""
+    """A state directory for a whole Moorage, removed after the test with the database in it: in a
+    private one, and started by root, the database would be put (and left) below /var/lib."""
     path = reachable_dir / f"home-{SystemClock().new_id()}"
     path.mkdir(mode=0o711)
     yield path
@@ -124,19 +137,22 @@ def shared_platform(reachable_dir: Path) -> Iterator[SharedPlatform]:
 
 @pytest_asyncio.fixture
 async def one_node(shared_platform: SharedPlatform) -> AsyncIterator[Platform]:
-    """A running ``moorage up``: all tests of a worker share it that kill no daemon and need no settings."""
+    """A running ``moorage up``: all tests of a worker share it that kill no daemon and need no
+    settings."""
     async with shared_platform.lend() as platform:
         yield platform
 
 
 @pytest.fixture(scope="session")
 def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
-    """A Docker Engine of our own, with ``images.PYTHON_IMAGE``, which believes that it can give GPUs."""
+    """A Docker Engine of our own, with ``images.PYTHON_IMAGE``, which believes that it can give
+    GPUs."""
     from tests.containers.engine import PrivateEngine, missing_requirement
     from tests.containers.images import import_python
 
     if reason := missing_requirement():
         pytest.skip(reason)
+
     engine = PrivateEngine(reachable_dir, gpus=True, live_restore=True)
     try:
         engine.start()
@@ -148,11 +164,13 @@ def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
 
 @pytest.fixture(scope="session")
 def database_dir(reachable_dir: Path) -> Iterator[Path]:
-    """In memory where it has room: making and dropping a database takes a quarter of the CPU there."""
+    """In memory where it has room: making and dropping a database takes a quarter of the CPU
+    there."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < DATABASES_BYTES:
         yield reachable_dir
         return
+
     path = Path(tempfile.mkdtemp(prefix="moorage-test-", dir=memory))
     path.chmod(0o711)
     yield path
@@ -161,11 +179,14 @@ def database_dir(reachable_dir: Path) -> Iterator[Path]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def postgres_dsn(database_dir: Path) -> AsyncIterator[str]:
-    """A real Postgres for the whole test run, without durability. Databases in it: see ``empty_database``."""
+    """A real Postgres for the whole test run, without durability. Databases in it: see
+    ``empty_database``."""
     # Here and not above: tests of the other components do not import the manager.
     from moorage.manager.postgres import EmbeddedPostgres
 
-    async with EmbeddedPostgres(database_dir / "pg", clock=SystemClock(), extra=FORGETFUL) as postgres:
+    async with EmbeddedPostgres(
+        database_dir / "pg", clock=SystemClock(), extra=FORGETFUL
+    ) as postgres:
         await trust_local_connections(postgres.dsn)
         yield postgres.dsn
 
@@ -191,7 +212,8 @@ async def database_server(postgres_dsn: str) -> AsyncIterator[DatabaseServer]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def migrated_template(postgres_dsn: str) -> str:
-    """Name of a migrated database that ``migrated_database`` copies: a copy takes a tenth of a migration."""
+    """Name of a migrated database that ``migrated_database`` copies: a copy takes a tenth of a
+    migration."""
     from moorage.manager.store import migrate
 
     await execute(postgres_dsn, "CREATE DATABASE migrated")
@@ -207,7 +229,9 @@ async def empty_database(database_server: DatabaseServer) -> AsyncIterator[str]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def migrated_database(database_server: DatabaseServer, migrated_template: str) -> AsyncIterator[str]:
+async def migrated_database(
+    database_server: DatabaseServer, migrated_template: str
+) -> AsyncIterator[str]:
     """The DSN of a fresh, migrated database, dropped after the test."""
     async with database_server.new_database(migrated_template) as dsn:
         yield dsn

@@ -26,8 +26,8 @@ UNKNOWN_ROLE = "nobody"
 
 
 async def trust_local_connections(dsn: str) -> None:
-    """Ask no other role for a password: to check one takes both ends 2 ms of CPU, and a case opens six
-    connections."""
+    """Ask no other role for a password: to check one takes both ends 2 ms of CPU, and a case opens
+    six connections."""
     connection = await asyncpg.connect(dsn)
     try:
         rules = Path(await connection.fetchval("SHOW hba_file"))
@@ -45,15 +45,16 @@ def database_at(server_dsn: str, name: str) -> str:
 
 
 def copied_postgres(stopped: Path, copy: Path) -> Path:
-    """``copy``: the directory of a server that is not to be initialized again, which takes seconds of CPU."""
+    """``copy``: the directory of a server that is not to be initialized again, which takes seconds
+    of CPU."""
     # shutil would not keep the owner.
     subprocess.run(["cp", "-a", "--", stopped, copy], check=True)
     return copy
 
 
 class DatabaseServer:
-    """A running Postgres and one connection to it, over which databases are made and dropped: to connect for
-    each statement costs as much CPU as the database."""
+    """A running Postgres and one connection to it, over which databases are made and dropped: to
+    connect for each statement costs as much CPU as the database."""
 
     def __init__(self, dsn: str, connection: asyncpg.Connection) -> None:
         self.dsn = dsn
@@ -64,11 +65,13 @@ class DatabaseServer:
     async def new_database(self, template: str = "template1") -> AsyncIterator[str]:
         """The DSN of a copy of ``template``, which is dropped some time after the end.
 
-        Connections to it are closing at the end of a test, and Postgres waits 100 ms before it looks again
-        whether they have.
+        Connections to it are closing at the end of a test, and Postgres waits 100 ms before it
+        looks again whether they have.
         """
         name = f"test_{SystemClock().new_id().replace('-', '')}"
-        await self._connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        await self._connection.execute(
+            f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
+        )
         await self.drop_unused()
         yield database_at(self.dsn, name)
         self._unused.append(name)

@@ -1,7 +1,7 @@
 """Code blocks and code spans of the documents, and the command lines in them.
 
-An indented block, and a fenced one of ``sh`` or ``bash``, is typed into a shell. Other fences name what they
-hold (``toml``, ``yaml``, ``python``, ``console``, ``text``).
+An indented block, and a fenced one of ``sh`` or ``bash``, is typed into a shell. Other fences name
+what they hold (``toml``, ``yaml``, ``python``, ``console``, ``text``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All documents of the repository but the changelog and the decisions, which tell what was true then."""
+    """All documents of the repository but the changelog and the decisions, which tell what was true
+    then."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/skill/*/*.md")]
     found += [*ROOT.glob("examples/*.md"), *ROOT.glob("deploy/**/*.md")]
     return sorted(page for page in found if page.name != "CHANGELOG.md")
@@ -55,28 +56,38 @@ def _parts(page: Path) -> Iterator[Block | tuple[int, str]]:
     """Blocks, and lines of prose with their numbers."""
     name = str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page.name)
     held: list[str] = []
-    start, language, fence, after_blank = 0, "", "", True
+    start = 0
+    language = ""
+    fence = ""
+    after_blank = True
     for number, line in enumerate([*page.read_text().splitlines(), "."], 1):
         match = _FENCE.fullmatch(line)
         if fence:
             if match and match[1] == fence:
                 yield Block(name, start, language, "\n".join(held))
-                held, fence = [], ""
+                held = []
+                fence = ""
             else:
                 held.append(line)
+
             continue
+
         # Inside a list, text that is indented less than a block is prose.
         is_code = line.startswith("    ") and (after_blank or held)
         if held and not is_code and line.strip():
             yield Block(name, start, "", "\n".join(held).rstrip())
             held = []
+
         if is_code or (held and not line.strip()):
             start = start if held else number
             held.append(line[4:])
         elif match:
-            start, language, fence = number + 1, match[2], match[1]
+            start = number + 1
+            language = match[2]
+            fence = match[1]
         else:
             yield number, line
+
         after_blank = not line.strip()
 
 
@@ -84,7 +95,9 @@ def commands(text: str) -> Iterator[list[str]]:
     """The simple commands of a shell text, without comments, variables and redirections."""
     lines = (_COMMENT.sub("", line) for line in text.replace("\\\n", " ").splitlines())
     lexer = shlex.shlex("\n".join(lines), posix=True, punctuation_chars=";|&<>()\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     words: list[str] = []
     tokens = iter(lexer)
     for token in tokens:
@@ -95,6 +108,7 @@ def commands(text: str) -> Iterator[list[str]]:
             words = []
         elif words or not re.match(r"\w+=", token):
             words.append(token)
+
     yield from [words] if words else []
 
 

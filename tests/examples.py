@@ -1,8 +1,9 @@
 """Number of hypothesis examples per property.
 
-Everywhere, CI included, a property runs a number of examples that finds the mutations of ``tests/mutations``,
-the same ones each time: a change fails because of what it changed. ``make soak`` multiplies the number by
-``MOORAGE_EXAMPLES`` and draws new examples; what it finds becomes a test of its own.
+Everywhere, CI included, a property runs a number of examples that finds the mutations of
+``tests/mutations``, the same ones each time: a change fails because of what it changed. ``make
+soak`` multiplies the number by ``MOORAGE_EXAMPLES`` and draws new examples; what it finds becomes a
+test of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import os
 from hypothesis import Phase, settings
 
 FACTOR = int(os.environ.get("MOORAGE_EXAMPLES", "1"))
-# A mutation is found by any failing example; ``tests.mutations`` does not wait for the smallest one.
-PHASES = (Phase.explicit, Phase.generate) if os.environ.get("MOORAGE_SHRINK") == "0" else tuple(Phase)
+# A mutation is found by any failing example; ``tests.mutations`` does not wait for the smallest
+# one.
+PHASES = (
+    (Phase.explicit, Phase.generate) if os.environ.get("MOORAGE_SHRINK") == "0" else tuple(Phase)
+)
 
 
 def load_profile() -> None:

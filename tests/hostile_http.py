@@ -1,8 +1,10 @@
-"""Hostile HTTP: requests that servers read differently, that cost more than they should, or never end.
+"""Hostile HTTP: requests that servers read differently, that cost more than they should, or never
+end.
 
-One table for every HTTP server of Moorage. ``PATH`` and ``KEY`` stand for a path that accepts a JSON body
-with POST, and for a valid key. Behind each request in one burst stands another one (``CANARY``): where the
-first is refused, nothing that follows it may be answered, because it may be a body.
+One table for every HTTP server of Moorage. ``PATH`` and ``KEY`` stand for a path that accepts a
+JSON body with POST, and for a valid key. Behind each request in one burst stands another one
+(``CANARY``): where the first is refused, nothing that follows it may be answered, because it may be
+a body.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ PAUSE_S = 0.1
 
 
 class Patience(Enum):
-    """How long a server under test lets a client be slow and idle. One that soon gives up would hide what
-    it makes of the rest, and a busy machine would look like a slow client."""
+    """How long a server under test lets a client be slow and idle. One that soon gives up would
+    hide what it makes of the rest, and a busy machine would look like a slow client."""
 
     PATIENT = (30.0, 75.0)
     SHORT = (0.3, 75.0)
@@ -39,9 +41,9 @@ class Patience(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """``send``: in pieces, with pauses between them. ``statuses``: of the responses, any of which may come;
-    0: the connection closes without one. ``responses``: their greatest number. The connection must close;
-    ``idle``: because nothing happens after a response."""
+    """``send``: in pieces, with pauses between them. ``statuses``: of the responses, any of which
+    may come; 0: the connection closes without one. ``responses``: their greatest number. The
+    connection must close; ``idle``: because nothing happens after a response."""
 
     name: str
     send: tuple[bytes, ...]
@@ -79,7 +81,12 @@ REFUSED = frozenset({400, 0})  # before the time for the body is over
 
 
 def _head(*lines: bytes, request: bytes = b"POST PATH HTTP/1.1") -> bytes:
-    fixed = (request, b"Host: localhost", b"Authorization: Bearer KEY", b"Content-Type: application/json")
+    fixed = (
+        request,
+        b"Host: localhost",
+        b"Authorization: Bearer KEY",
+        b"Content-Type: application/json",
+    )
     return b"\r\n".join((*fixed, *lines)) + b"\r\n\r\n"
 
 
@@ -103,6 +110,7 @@ def _lengths() -> Iterator[Case]:
         b"\xd9\xa2",
     ):
         yield _bad(f"Content-Length {value!r}", _head(b"Content-Length: " + value) + b"{}")
+
     yield _bad("two lengths", _head(b"Content-Length: 2", b"Content-Length: 3") + b"{}")
     yield _bad("the same length twice", _head(b"Content-Length: 2", b"Content-Length: 2") + b"{}")
     yield _bad("underscore twin of the length", _head(b"Content_Length: 2") + b"{}")
@@ -121,13 +129,31 @@ def _encodings() -> Iterator[Case]:
         b"chunked, chunked",
         b'"chunked"',
     ):
-        yield _bad(f"Transfer-Encoding {value!r}", _head(b"Transfer-Encoding: " + value) + chunked, 501, 411)
-    yield _bad("chunked and a length", _head(b"Content-Length: 12", b"Transfer-Encoding: chunked") + chunked)
-    yield _bad("a length and chunked", _head(b"Transfer-Encoding: chunked", b"Content-Length: 12") + chunked)
-    yield _bad("chunked twice", _head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked") + chunked)
-    yield _bad("chunked with a space before the colon", _head(b"Transfer-Encoding : chunked") + chunked)
+        yield _bad(
+            f"Transfer-Encoding {value!r}",
+            _head(b"Transfer-Encoding: " + value) + chunked,
+            501,
+            411,
+        )
+
     yield _bad(
-        "chunked in HTTP/1.0", _head(b"Transfer-Encoding: chunked", request=b"POST PATH HTTP/1.0") + chunked
+        "chunked and a length",
+        _head(b"Content-Length: 12", b"Transfer-Encoding: chunked") + chunked,
+    )
+    yield _bad(
+        "a length and chunked",
+        _head(b"Transfer-Encoding: chunked", b"Content-Length: 12") + chunked,
+    )
+    yield _bad(
+        "chunked twice",
+        _head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked") + chunked,
+    )
+    yield _bad(
+        "chunked with a space before the colon", _head(b"Transfer-Encoding : chunked") + chunked
+    )
+    yield _bad(
+        "chunked in HTTP/1.0",
+        _head(b"Transfer-Encoding: chunked", request=b"POST PATH HTTP/1.0") + chunked,
     )
     yield _bad("underscore twin of chunked", _head(b"Transfer_Encoding: chunked") + chunked)
 
@@ -147,14 +173,21 @@ def _chunks() -> Iterator[Case]:
         "malformed trailer": b"2\r\n{}\r\n0\r\nno colon\r\n\r\n",
     }.items():
         yield _bad(f"chunk: {name}", _head(b"Transfer-Encoding: chunked") + body)
+
     long = b"x" * 65_536
     head = _head(b"Transfer-Encoding: chunked")
     yield Case(
-        "chunk: extension of megabytes", (head + b"2;", *(long,) * 48, b"\r\n{}\r\n0\r\n\r\n" + CANARY), SLOW
+        "chunk: extension of megabytes",
+        (head + b"2;", *(long,) * 48, b"\r\n{}\r\n0\r\n\r\n" + CANARY),
+        SLOW,
     )
-    yield Case("chunk: many long extensions", (head, *((b"1;" + long + b"\r\n \r\n"),) * 48), REFUSED)
+    yield Case(
+        "chunk: many long extensions", (head, *((b"1;" + long + b"\r\n \r\n"),) * 48), REFUSED
+    )
     trailer = b"X: " + b"y" * 4096 + b"\r\n"
-    yield Case("chunk: endless trailers", (head + b"2\r\n{}\r\n0\r\n", *(trailer * 16,) * 48), SLOW | {431})
+    yield Case(
+        "chunk: endless trailers", (head + b"2\r\n{}\r\n0\r\n", *(trailer * 16,) * 48), SLOW | {431}
+    )
 
 
 def _request_lines() -> Iterator[Case]:
@@ -180,10 +213,14 @@ def _request_lines() -> Iterator[Case]:
         b"GETTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTTT PATH HTTP/1.1": set(),
     }.items():
         yield _bad(f"request line {line.decode('latin-1')!r}", line + tail, *statuses)
+
     yield Case(
-        "request line without an end", (b"GET PATH?" + b"x" * 200_000 + b" HTTP/1.1" + tail,), BAD | {414}
+        "request line without an end",
+        (b"GET PATH?" + b"x" * 200_000 + b" HTTP/1.1" + tail,),
+        BAD | {414},
     )
-    # Read alike by everybody: the first is lenient (RFC 9112 §3), the second no tunnel without a 2xx.
+    # Read alike by everybody: the first is lenient (RFC 9112 §3), the second no tunnel without a
+    # 2xx.
     for line in (b"GET  PATH HTTP/1.1", b"CONNECT localhost:22 HTTP/1.1"):
         yield Case(
             f"request line {line.decode()!r}",
@@ -191,7 +228,12 @@ def _request_lines() -> Iterator[Case]:
             BAD | {200, 401, 404, 405},
             responses=2,
         )
-    yield Case("TLS on a plain port", (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,), BAD)
+
+    yield Case(
+        "TLS on a plain port",
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,),
+        BAD,
+    )
 
 
 def _headers() -> Iterator[Case]:
@@ -214,14 +256,17 @@ def _headers() -> Iterator[Case]:
         "underscore twin of a forwarded header": b"X_Forwarded_For: 127.0.0.1",
     }.items():
         yield _bad(f"header: {name}", _head(line, b"Content-Length: 2") + b"{}")
+
     yield _bad("header: too long", _head(b"X-A: " + b"y" * 200_000), 431)
     yield _bad("header: too many", _head(*[b"X-%d: 1" % n for n in range(2000)]), 431)
     yield _bad(
-        "header: first line continued", _head(b"X: 1", request=b"POST PATH HTTP/1.1\r\n Host: evil.example")
+        "header: first line continued",
+        _head(b"X: 1", request=b"POST PATH HTTP/1.1\r\n Host: evil.example"),
     )
     for host in (b"evil.example", b"localhost.evil.example:8800", b"127.0.0.1@evil.example"):
         head = b"GET PATH HTTP/1.1\r\nHost: " + host + b"\r\nAuthorization: Bearer KEY\r\n\r\n"
         yield Case(f"host {host.decode()!r}", (head + CANARY,), frozenset({400, 421}))
+
     yield _bad("no host", b"GET PATH HTTP/1.1\r\nAuthorization: Bearer KEY\r\n\r\n")
     upgrade = _head(
         b"Connection: Upgrade",
@@ -229,9 +274,14 @@ def _headers() -> Iterator[Case]:
         b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
         b"Content-Length: 3",
     )
+
     # Ignored, as RFC 9110 allows: the request is answered as HTTP/1.1, and so is what follows it.
     yield Case(
-        "upgrade to HTTP/2", (upgrade + b"{x}" + CANARY,), frozenset({400, 404, 401}), responses=2, idle=True
+        "upgrade to HTTP/2",
+        (upgrade + b"{x}" + CANARY,),
+        frozenset({400, 404, 401}),
+        responses=2,
+        idle=True,
     )
 
 
@@ -243,12 +293,18 @@ def _slow() -> Iterator[Case]:
     yield Case("slow: head by drips", tuple(bytes([letter]) for letter in drips), SLOW)
     yield Case("slow: half a body", (_head(b"Content-Length: 100") + b"{",), SLOW)
     yield Case("slow: body by drips", (_head(b"Content-Length: 100"), *(b" ",) * 120), SLOW)
-    yield Case("slow: chunks by drips", (_head(b"Transfer-Encoding: chunked"), *(b"1\r\n \r\n",) * 120), SLOW)
+    yield Case(
+        "slow: chunks by drips",
+        (_head(b"Transfer-Encoding: chunked"), *(b"1\r\n \r\n",) * 120),
+        SLOW,
+    )
     yield Case("slow: half a chunk size", (_head(b"Transfer-Encoding: chunked") + b"1",), SLOW)
     first = b"GET /canary HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answered = SLOW | {401, 404}
     yield Case("slow: half a second head", (first, b"GET /can"), answered, responses=2)
-    yield Case("slow: half a second head at once", (first + b"GET /can",), answered, responses=2, idle=True)
+    yield Case(
+        "slow: half a second head at once", (first + b"GET /can",), answered, responses=2, idle=True
+    )
     yield Case("slow: nothing after a response", (first,), frozenset({401, 404}), idle=True)
 
 
@@ -276,8 +332,10 @@ async def exchange(address: tuple[str, int], case: Case, *, path: str, key: str)
                     break
                 if number and len(piece) < 1000:
                     await asyncio.sleep(PAUSE_S)
+
                 writer.write(piece.replace(b"PATH", path.encode()).replace(b"KEY", key.encode()))
                 await writer.drain()
+
             await reading
             closed = True
     except TimeoutError:
@@ -288,5 +346,6 @@ async def exchange(address: tuple[str, int], case: Case, *, path: str, key: str)
     finally:
         reading.cancel()
         writer.transport.abort()
+
     statuses = re.findall(rb"(?:^|\n|\})HTTP/\d\.\d (\d{1,3}) ", bytes(received))
     return Outcome(tuple(int(status) for status in statuses), closed)

@@ -1,4 +1,5 @@
-"""Interruption of coroutines: exceptions thrown into them at chosen awaits, as if those had failed."""
+"""Interruption of coroutines: exceptions thrown into them at chosen awaits, as if those had
+failed."""
 
 from __future__ import annotations
 
@@ -18,16 +19,19 @@ Fault = Callable[[], BaseException | None]
 
 @types.coroutine
 def interrupt(work: Coroutine[Any, Any, Any], fault: Fault) -> Generator[Any, Any, Any]:
-    """Run ``work``, and throw into it what ``fault`` returns at each of its awaits, however deep."""
+    """Run ``work``, and throw into it what ``fault`` returns at each of its awaits, however
+    deep."""
     step: Callable[[], Any] = partial(work.send, None)
     while True:
         try:
             awaited = step()
         except StopIteration as result:
             return result.value
+
         if (error := fault()) is not None:
             step = partial(work.throw, error)
             continue
+
         try:
             sent = yield awaited
         except BaseException as thrown:  # noqa: BLE001  passed on
@@ -49,7 +53,8 @@ def at(number: int, error: BaseException) -> Fault:
 
 
 class TaskFaults:
-    """Faults of supervised tasks. ``install`` replaces ``SupervisedTask`` in a module that starts some."""
+    """Faults of supervised tasks. ``install`` replaces ``SupervisedTask`` in a module that starts
+    some."""
 
     def __init__(self) -> None:
         self._armed: dict[str, list[Fault]] = {}
@@ -59,14 +64,16 @@ class TaskFaults:
         patch.setattr(module, "SupervisedTask", self._start)
 
     def install_spawn(self, patch: pytest.MonkeyPatch, module: types.ModuleType) -> None:
-        """Also interrupt the tasks that tasks of ``module`` spawn: ``NAME.x`` at the faults of ``NAME``."""
+        """Also interrupt the tasks that tasks of ``module`` spawn: ``NAME.x`` at the faults of
+        ``NAME``."""
 
         def start(name: str, work: Coroutine[Any, Any, Any]) -> Any:
             async def faulty() -> Any:
                 return await interrupt(work, lambda: self._fault(name.rpartition(".")[0]))
 
             task = spawn(name, faulty())
-            task.add_done_callback(lambda _: work.close())  # a task that never ran has not begun its work
+            # a task that never ran has not begun its work
+            task.add_done_callback(lambda _: work.close())
             return task
 
         patch.setattr(module, "spawn", start)

@@ -27,10 +27,12 @@ class Lines:
 @contextmanager
 def json_lines(component: setup.Component) -> Iterator[Lines]:
     """What this process logs meanwhile, with the libraries' lines."""
-    root, file = logging.getLogger(), io.StringIO()
+    root = logging.getLogger()
+    file = io.StringIO()
     before = root.handlers[:], root.level
     with redirect_stderr(file):
         setup.setup("json", "info", component)
+
     root.handlers.remove(root.handlers[-1]) if len(root.handlers) > 1 else None
     try:
         with redirect_stderr(file):

@@ -1,4 +1,5 @@
-"""Networks of sandboxed kernels that an agent of a test has left: an agent that is killed removes none."""
+"""Networks of sandboxed kernels that an agent of a test has left: an agent that is killed removes
+none."""
 
 from __future__ import annotations
 
@@ -14,11 +15,15 @@ def remove_networks(home: Path) -> None:
     """Those of all agents with a state directory in ``home``. Their kernels have ended."""
     if os.geteuid() != 0:
         return
+
     for state in home.glob("agent-*"):
         name = f"{crc32(os.fsencode(state.resolve())):08x}"
         left = sorted(_NAMESPACES.glob(f"moorage-{name}-*"))
         for namespace in left:
-            subprocess.run(["ip", "netns", "delete", namespace.name], check=False, capture_output=True)
+            subprocess.run(
+                ["ip", "netns", "delete", namespace.name], check=False, capture_output=True
+            )
+
         if left:
             table = ["nft", "delete", "table", "inet", f"moorage_net_{name}"]
             subprocess.run(table, check=False, capture_output=True)

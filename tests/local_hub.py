@@ -23,11 +23,14 @@ TINY_CONFIG: dict[str, Any] = {
 
 
 class LocalHub:
-    """``models``: files by path, by id. ``tokens``: ids that need one. ``cut``: paths whose next download
-    ends after so many bytes; ``held``: paths whose downloads stop there, and wait."""
+    """``models``: files by path, by id. ``tokens``: ids that need one. ``cut``: paths whose next
+    download ends after so many bytes; ``held``: paths whose downloads stop there, and wait."""
 
-    def __init__(self, models: Mapping[str, Mapping[str, bytes]], tokens: Mapping[str, str] = {}) -> None:
-        self.models, self.tokens = models, tokens
+    def __init__(
+        self, models: Mapping[str, Mapping[str, bytes]], tokens: Mapping[str, str] = {}
+    ) -> None:
+        self.models = models
+        self.tokens = tokens
         self.cut: dict[str, int] = {}
         self.held: dict[str, int] = {}
         self.requests: list[tuple[str, str, str]] = []
@@ -52,11 +55,14 @@ class LocalHub:
         app.router.add_get("/api/models/{owner}/{name}", self._info)
         app.router.add_get("/api/models/{owner}/{name}/tree/{revision}", self._tree)
         app.router.add_get("/{owner}/{name}/resolve/{revision}/{path:.+}", self._file)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+        )
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+
         return runner
 
     def _files(self, request: web.Request) -> Mapping[str, bytes]:
@@ -90,9 +96,11 @@ class LocalHub:
         )
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        files, path = self._files(request), request.match_info["path"]
+        files = self._files(request)
+        path = request.match_info["path"]
         if path not in files:
             raise web.HTTPNotFound(headers={"X-Error-Code": "EntryNotFound"})
+
         data = files[path]
         given = request.headers.get("Range", "")
         start = int(given.removeprefix("bytes=").partition("-")[0]) if given else 0
@@ -112,14 +120,17 @@ class LocalHub:
         if (held := self.held.get(path)) is not None:
             await response.write(data[start : max(start, held)])
             await asyncio.sleep(600)
+
         cut = self.cut.pop(path, None)
         if cut is None:
             await response.write(data[start:])
             return response
+
         await response.write(data[start : start + cut])
         transport = request.transport
         assert transport is not None
         transport.close()
+
         return response
 
 
@@ -129,8 +140,12 @@ def _etag(data: bytes) -> str:
 
 def _sibling(path: str, data: bytes) -> dict[str, Any]:
     """Large files have a checksum, as those in Git LFS have."""
-    lfs = {"sha256": _etag(data), "size": len(data), "pointerSize": 134} if len(data) > 4096 else None
-    return {"rfilename": path, "size": len(data), "blobId": _etag(data)} | ({"lfs": lfs} if lfs else {})
+    lfs = (
+        {"sha256": _etag(data), "size": len(data), "pointerSize": 134} if len(data) > 4096 else None
+    )
+    return {"rfilename": path, "size": len(data), "blobId": _etag(data)} | (
+        {"lfs": lfs} if lfs else {}
+    )
 
 
 def tiny_model(weights: bytes = b"\0" * 1000) -> dict[str, bytes]:

@@ -34,17 +34,21 @@ def vllm_wheel(version: str = "0.33.0") -> tuple[str, bytes]:
     with zipfile.ZipFile(packed, "w") as wheel:
         for name, text in (files | {f"{info}/RECORD": record}).items():
             wheel.writestr(name, text)
+
     return f"vllm-{version}-py3-none-any.whl", packed.getvalue()
 
 
 class PackageIndex:
-    """An index in the layout of PEP 503. ``released``: wheels are sent only while it is set. ``asked`` is set
-    by the first request for one. ``downloads``: how often one was sent."""
+    """An index in the layout of PEP 503. ``released``: wheels are sent only while it is set.
+    ``asked`` is set by the first request for one. ``downloads``: how often one was sent."""
 
     def __init__(self) -> None:
-        self.released, self.asked, self.downloads = threading.Event(), threading.Event(), 0
+        self.released = threading.Event()
+        self.asked = threading.Event()
+        self.downloads = 0
         self.released.set()
-        index, (name, wheel) = self, vllm_wheel()
+        index = self
+        (name, wheel) = vllm_wheel()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:

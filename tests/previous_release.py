@@ -1,5 +1,5 @@
-"""Sources of the previous release: the commit in ``tests/PREVIOUS_RELEASE``, from this repository's history.
-They run with the installed dependencies."""
+"""Sources of the previous release: the commit in ``tests/PREVIOUS_RELEASE``, from this repository's
+history. They run with the installed dependencies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ def unpack_previous_release(directory: Path) -> Path:
 
 def unpack_release(directory: Path, commit: str) -> Path:
     """As ``unpack_previous_release``, of another commit."""
-    archived = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
+    archived = subprocess.run(
+        ["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False
+    )
     if archived.returncode:
         pytest.skip(
             f"NOT TESTED: compatibility with the release at {commit}, which is not in this clone: "
             f"git fetch --unshallow ({archived.stderr.decode().strip()})"
         )
+
     with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
         files.extractall(directory, filter="data")
+
     return directory / "src"

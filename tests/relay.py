@@ -1,5 +1,5 @@
-"""Relay of TCP connections that can be interrupted, as a network that is unplugged: nothing is closed, and
-nothing arrives."""
+"""Relay of TCP connections that can be interrupted, as a network that is unplugged: nothing is
+closed, and nothing arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Relay:
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
-        self.address, self.delay_s = "", 0.0
+        self.address = ""
+        self.delay_s = 0.0
         self.passing = asyncio.Event()
         self.passing.set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -36,6 +37,7 @@ class Relay:
         except OSError:
             writer.transport.abort()
             return
+
         try:
             async with asyncio.TaskGroup() as copies:
                 copies.create_task(self._copy(reader, back))
@@ -50,6 +52,7 @@ class Relay:
                 await self.passing.wait()
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
+
                 writer.write(data)
                 await writer.drain()
         except OSError:

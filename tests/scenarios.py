@@ -1,19 +1,23 @@
 """Scenarios of templates, idle criteria, pipelines and reuse, each with the tests that show it.
 
-Letters and numbers are those of a catalogue of what has mattered on other platforms: E, F and H of the
-scheduler, J of idle sessions, S of equal requests. T of templates and P of pipelines follow their rules.
-``differs``: what is done otherwise on purpose, and why. ``tests/tidy/test_scenarios.py`` checks that the
-tests exist.
+Letters and numbers are those of a catalogue of what has mattered on other platforms: E, F and H of
+the scheduler, J of idle sessions, S of equal requests. T of templates and P of pipelines follow
+their rules. ``differs``: what is done otherwise on purpose, and why.
+``tests/tidy/test_scenarios.py`` checks that the tests exist.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-IDLE, IDLE_STORED = "tests/unit/manager/test_idle.py", "tests/store/test_idle.py"
-SHARED, REUSE = "tests/store/test_shared_results.py", "tests/store/test_reuse.py"
-TEMPLATES, TEMPLATES_STORED = "tests/unit/manager/test_templates.py", "tests/store/test_templates.py"
-PIPELINES, GRAPHS = "tests/store/test_pipelines.py", "tests/unit/manager/test_pipelines.py"
+IDLE = "tests/unit/manager/test_idle.py"
+IDLE_STORED = "tests/store/test_idle.py"
+SHARED = "tests/store/test_shared_results.py"
+REUSE = "tests/store/test_reuse.py"
+TEMPLATES = "tests/unit/manager/test_templates.py"
+TEMPLATES_STORED = "tests/store/test_templates.py"
+PIPELINES = "tests/store/test_pipelines.py"
+GRAPHS = "tests/unit/manager/test_pipelines.py"
 RACE = "tests/store/test_pipeline_retry_race.py"
 PREDICATES = "tests/unit/manager/test_scheduling_predicates.py::test_predicates"
 QUEUE = "tests/unit/manager/test_scheduling_queue.py"
@@ -52,7 +56,10 @@ SCENARIOS = {
     ),
     "J6": Scenario(
         "grace of 100 s: no decision before a full window; then it ends below the threshold of use",
-        (f"{IDLE}::test_utilization", f"{IDLE_STORED}::test_utilization_counts_once_its_window_is_measured"),
+        (
+            f"{IDLE}::test_utilization",
+            f"{IDLE_STORED}::test_utilization_counts_once_its_window_is_measured",
+        ),
         "a window has 60 s at least: usage is known by the minute",
     ),
     "J7": Scenario(
@@ -76,7 +83,10 @@ SCENARIOS = {
     ),
     "F13": Scenario(
         "dependencies that succeeded let a session begin",
-        (PREDICATES, "tests/store/test_dependencies.py::test_chain_of_dependencies_starts_in_order"),
+        (
+            PREDICATES,
+            "tests/store/test_dependencies.py::test_chain_of_dependencies_starts_in_order",
+        ),
     ),
     "F14": Scenario(
         "one that runs holds it, by name",
@@ -92,7 +102,10 @@ SCENARIOS = {
     ),
     "F17": Scenario(
         "a batch session begins at its time, not before",
-        (PREDICATES, "tests/store/test_dependencies.py::test_session_does_not_start_before_its_begin_time"),
+        (
+            PREDICATES,
+            "tests/store/test_dependencies.py::test_session_does_not_start_before_its_begin_time",
+        ),
         "`starts_at` of an interactive session is refused instead of ignored",
     ),
     "E7, E8": Scenario(
@@ -194,7 +207,9 @@ SCENARIOS = {
     ),
     "S7": Scenario(
         "two GPUs: two sessions get one each, a third waits, and no processor is taken instead",
-        (f"{SHARED}::test_a_third_session_waits_for_one_of_two_gpus_and_gets_no_processor_instead",),
+        (
+            f"{SHARED}::test_a_third_session_waits_for_one_of_two_gpus_and_gets_no_processor_instead",
+        ),
     ),
     "reuse: tenants": Scenario(
         "equal requests of two projects share nothing",

@@ -12,15 +12,46 @@ from moorage.common.sftp.wire import Kind
 
 PATHS = st.sampled_from(
     [
-        *(b"", b"/", b".", b"..", b"a", b"b", b"a/b", b"/a/../b", b"//a", b"d", b"d/x", b"link", b"out"),
-        *(b"../outside", b"/../outside", b"/etc/passwd", b"a\0b", b"\xff\xfe", b"x" * 4097, b"d/" * 2000),
-        *(b"/vision", b"/vision/one", b"/vision/one/a", b"/vision/theirs/a", b"/vision/../speech", b"/%2F"),
+        *(
+            b"",
+            b"/",
+            b".",
+            b"..",
+            b"a",
+            b"b",
+            b"a/b",
+            b"/a/../b",
+            b"//a",
+            b"d",
+            b"d/x",
+            b"link",
+            b"out",
+        ),
+        *(
+            b"../outside",
+            b"/../outside",
+            b"/etc/passwd",
+            b"a\0b",
+            b"\xff\xfe",
+            b"x" * 4097,
+            b"d/" * 2000,
+        ),
+        *(
+            b"/vision",
+            b"/vision/one",
+            b"/vision/one/a",
+            b"/vision/theirs/a",
+            b"/vision/../speech",
+            b"/%2F",
+        ),
     ]
 )
 NUMBERS = st.sampled_from([0, 1, 2, 3, 8, 26, 63, 100, 1 << 16, 1 << 31, (1 << 32) - 1])
 LONGS = st.sampled_from([0, 1, 5, 1 << 20, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 ATTRIBUTES = st.builds(
-    lambda flags, size, numbers: wire.number(flags) + size.to_bytes(8) + b"".join(map(wire.number, numbers)),
+    lambda flags, size, numbers: (
+        wire.number(flags) + size.to_bytes(8) + b"".join(map(wire.number, numbers))
+    ),
     st.sampled_from([0, 1, 4, 5, 8, 13, 15, 0x80000000, 0xFFFFFFFF]),
     # No large sizes: the disk of whoever runs this is not the session's.
     st.sampled_from([0, 1, 4096, 1 << 63, (1 << 64) - 1]),
@@ -28,7 +59,12 @@ ATTRIBUTES = st.builds(
 )
 EXTENSIONS = st.sampled_from(
     [
-        *(b"posix-rename@openssh.com", b"hardlink@openssh.com", b"fsync@openssh.com", b"statvfs@openssh.com"),
+        *(
+            b"posix-rename@openssh.com",
+            b"hardlink@openssh.com",
+            b"fsync@openssh.com",
+            b"statvfs@openssh.com",
+        ),
         *(b"limits@openssh.com", b"copy-data", b""),
     ]
 )
@@ -36,7 +72,8 @@ EXTENSIONS = st.sampled_from(
 
 @dataclass(frozen=True)
 class Handle:
-    """In place of the handle that was given for the request of this number, counted from the first one."""
+    """In place of the handle that was given for the request of this number, counted from the first
+    one."""
 
     number: int
 
@@ -45,7 +82,8 @@ Part = bytes | Handle
 _TEXTS = st.builds(wire.text, PATHS)
 _HANDLES = st.builds(Handle, st.integers(0, 3)) | st.builds(wire.text, st.binary(max_size=8))
 _FIELDS = st.lists(
-    _TEXTS | _HANDLES | st.builds(wire.number, NUMBERS) | ATTRIBUTES | st.binary(max_size=9), max_size=4
+    _TEXTS | _HANDLES | st.builds(wire.number, NUMBERS) | ATTRIBUTES | st.binary(max_size=9),
+    max_size=4,
 )
 
 
@@ -87,7 +125,9 @@ _OPENED: list[tuple[int, list[Part]]] = [
     (Kind.EXTENDED, [wire.text(b"limits@openssh.com")]),
 ]
 SESSIONS = st.builds(
-    lambda first, rest: [*first, *rest], st.sampled_from([[], _OPENED]), st.lists(REQUESTS, max_size=10)
+    lambda first, rest: [*first, *rest],
+    st.sampled_from([[], _OPENED]),
+    st.lists(REQUESTS, max_size=10),
 )
 
 
@@ -96,9 +136,11 @@ def packet_of(number: int, kind: int, parts: Sequence[Part], handles: Sequence[b
     body = bytearray([kind])
     if kind != Kind.INIT:
         body += wire.number(number)
+
     for part in parts:
         if isinstance(part, Handle):
             body += wire.text(handles[part.number % len(handles)] if handles else b"none")
         else:
             body += part
+
     return bytes(body)

@@ -6,7 +6,12 @@ import base64
 import hashlib
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 
 def ssh_string(value: bytes) -> bytes:
@@ -37,7 +42,9 @@ class SshSigner:
         blob = b"SSHSIG" + (1).to_bytes(4) + ssh_string(self.blob) + head + ssh_string(signature)
         text = base64.b64encode(blob).decode()
         lines = [text[at : at + 70] for at in range(0, len(text), 70)]
-        return "\n".join(["-----BEGIN SSH SIGNATURE-----", *lines, "-----END SSH SIGNATURE-----", ""])
+        return "\n".join(
+            ["-----BEGIN SSH SIGNATURE-----", *lines, "-----END SSH SIGNATURE-----", ""]
+        )
 
     def signed_login(self, login: str, session: bytes = b"s" * 32) -> bytes:
         """What an SSH client signs to log in."""

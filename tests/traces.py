@@ -1,4 +1,5 @@
-"""Traces in tests: a sink that keeps spans, and a collector that takes OTLP over HTTP and parses it."""
+"""Traces in tests: a sink that keeps spans, and a collector that takes OTLP over HTTP and parses
+it."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ SESSION = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
 class Kept:
     """A ``TraceSink`` that keeps what it gets. Ids count up."""
 
-    def __init__(self, sampler: Sampler = "parentbased_always_on", *, accepts_parents: bool = True) -> None:
+    def __init__(
+        self, sampler: Sampler = "parentbased_always_on", *, accepts_parents: bool = True
+    ) -> None:
         self.spans: list[Span] = []
-        self.accepts_parents, self._sampler = accepts_parents, sampler
+        self.accepts_parents = accepts_parents
+        self._sampler = sampler
         self._last = 0
 
     def begin(self, parent: SpanContext | None) -> SpanContext:
@@ -40,8 +44,8 @@ class Kept:
 
 
 class Collector:
-    """A collector of OpenTelemetry on loopback. A context manager. ``url``: its endpoint. It responds while
-    ``goes_on`` is set."""
+    """A collector of OpenTelemetry on loopback. A context manager. ``url``: its endpoint. It
+    responds while ``goes_on`` is set."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
@@ -54,12 +58,18 @@ class Collector:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.goes_on.wait(60)
-                if self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf":
-                    collector.headers.append({name.lower(): value for name, value in self.headers.items()})
+                if (
+                    self.path == "/v1/traces"
+                    and self.headers["Content-Type"] == "application/x-protobuf"
+                ):
+                    collector.headers.append(
+                        {name.lower(): value for name, value in self.headers.items()}
+                    )
                     collector.requests.append(ExportTraceServiceRequest.FromString(body))
                     self.send_response(200)
                 else:
                     self.send_response(404)
+
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -75,7 +85,10 @@ class Collector:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self.goes_on.set()
         self._server.shutdown()
@@ -93,6 +106,7 @@ class Collector:
                     for scope in group.scope_spans
                     for span in scope.spans
                 ]
+
         return found
 
 

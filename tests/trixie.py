@@ -1,7 +1,7 @@
 """Programs of Debian trixie for the tests of an older Debian, unpacked below ``build/trixie``.
 
-The packages come from the mirror that apt uses here. Nothing is installed: apt gets directories of its own,
-and dpkg only unpacks.
+The packages come from the mirror that apt uses here. Nothing is installed: apt gets directories of
+its own, and dpkg only unpacks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,21 @@ def mirror() -> str:
     """The first repository of Debian that apt knows; "" without apt."""
     if not shutil.which("apt-get"):
         return ""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", "Created-By: Packages"]
+
+    command = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(ORIGIN)",
+        "Created-By: Packages",
+    ]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return next((line.split()[0] for line in listed.splitlines() if line.endswith(" Debian")), "")
 
 
 def fetch(programs: dict[str, Path]) -> str:
-    """Unpack the packages whose program is missing. ``programs``: the program of each package. Returns the
-    reason for a failure, "" on success."""
+    """Unpack the packages whose program is missing. ``programs``: the program of each package.
+    Returns the reason for a failure, "" on success."""
     missing = [package for package, program in programs.items() if not program.exists()]
     if not missing:
         return ""
@@ -38,9 +45,11 @@ def fetch(programs: dict[str, Path]) -> str:
         return "apt knows no repository of Debian here"
     if not _KEYS.exists():
         return f"{_KEYS} is missing: apt install debian-archive-keyring"
+
     apt = FOLDER / "apt"
     for folder in ("lists/partial", "cache/archives/partial"):
         (apt / folder).mkdir(parents=True, exist_ok=True)
+
     (apt / "sources.list").write_text(f"deb [signed-by={_KEYS}] {where} trixie main\n")
     # The status of this machine would hide packages that it has from elsewhere.
     own = {
@@ -49,13 +58,18 @@ def fetch(programs: dict[str, Path]) -> str:
         "Dir::State::lists": apt / "lists", "Dir::Cache": apt / "cache", "APT::Sandbox::User": "root",
     }  # fmt: skip
     options = [f"-o{name}={value}" for name, value in own.items()]
-    commands = [["apt-get", "-qq", *options, "update"], ["apt-get", "-qq", *options, "download", *missing]]
+    commands = [
+        ["apt-get", "-qq", *options, "update"],
+        ["apt-get", "-qq", *options, "download", *missing],
+    ]
     for command in commands:
         done = subprocess.run(command, cwd=apt, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"apt-get failed: {done.stderr.strip()[-300:]}"
+
     for package in missing:
         [archive] = apt.glob(f"{package}_*.deb")
         subprocess.run(["dpkg", "-x", str(archive), str(FOLDER)], check=True)
         os.unlink(archive)
+
     return ""

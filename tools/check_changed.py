@@ -1,9 +1,9 @@
 """Check of a change: what imports what changed (``python -m tools.check_changed``).
 
-Runs ruff on the changed files, mypy on everything (its cache makes that seconds), and the test files whose
-imports lead to a changed file, as the gate runs them: without slow cases, and without those that need a
-package of Debian. A changed file that is no Python, such as a statement of SQL, counts as a change of the
-Python files that name it. Exits with 1 if anything fails.
+Runs ruff on the changed files, mypy on everything (its cache makes that seconds), and the test
+files whose imports lead to a changed file, as the gate runs them: without slow cases, and without
+those that need a package of Debian. A changed file that is no Python, such as a statement of SQL,
+counts as a change of the Python files that name it. Exits with 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ Graph = Mapping[str, Collection[str]]
 
 
 def module_names(path: str) -> list[str]:
-    """The names under which a file can be imported: ``moorage.a.b``, ``tests.a.b``. A test also imports the
-    modules beside it by their bare names."""
+    """The names under which a file can be imported: ``moorage.a.b``, ``tests.a.b``. A test also
+    imports the modules beside it by their bare names."""
     parts = list(Path(path).with_suffix("").parts)
     if parts[0] == "src":
         parts = parts[1:]
     if parts[-1] == "__init__":
         parts = parts[:-1]
+
     names = [".".join(parts)]
     if path.startswith(("tests/", "benchmarks/", "docs/")):
         names.append(parts[-1])
+
     return names
 
 
 def imported_names(source: str, package: str) -> set[str]:
-    """The names of modules, and of what is taken from them, that the source imports. ``package`` is the one
-    of the file, for relative imports. Imports inside functions count, those for types only do not."""
+    """The names of modules, and of what is taken from them, that the source imports. ``package`` is
+    the one of the file, for relative imports. Imports inside functions count, those for types only
+    do not."""
     return _imported(ast.parse(source).body, package)
 
 
@@ -60,19 +63,21 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> set[str]:
                 parents = package.split(".")
                 above = parents[: len(parents) - node.level + 1]
                 base = ".".join([*above, base] if base else above)
+
             names.add(base)
             names.update(f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             waiting += node.orelse
         elif not isinstance(node, ast.expr):
             waiting += ast.iter_child_nodes(node)
+
     return names
 
 
 @dataclass(frozen=True)
 class Fixture:
-    """A fixture of a ``conftest.py``: what it imports when it is made, and the words of its source, among
-    them the fixtures that it takes. ``always``: every test below has it."""
+    """A fixture of a ``conftest.py``: what it imports when it is made, and the words of its source,
+    among them the fixtures that it takes. ``always``: every test below has it."""
 
     imports: frozenset[str]
     words: frozenset[str]
@@ -80,7 +85,8 @@ class Fixture:
 
 
 def fixtures_of(source: str, package: str) -> tuple[set[str], dict[str, Fixture]]:
-    """What a ``conftest.py`` imports itself, and its functions, which import more for those who ask."""
+    """What a ``conftest.py`` imports itself, and its functions, which import more for those who
+    ask."""
     own: list[ast.AST] = []
     found = {}
     for node in ast.parse(source).body:
@@ -90,6 +96,7 @@ def fixtures_of(source: str, package: str) -> tuple[set[str], dict[str, Fixture]
             found[node.name] = Fixture(frozenset(_imported([node], package)), _words(text), always)
         else:
             own.append(node)
+
     return _imported(own, package), found
 
 
@@ -98,12 +105,13 @@ def _words(source: str) -> frozenset[str]:
 
 
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """The import graph of these files. A test imports the ``conftest.py`` of its folder and of those above,
-    and what the fixtures import that it names."""
+    """The import graph of these files. A test imports the ``conftest.py`` of its folder and of
+    those above, and what the fixtures import that it names."""
     files: dict[str, set[str]] = {}
     for path in sources:
         for name in module_names(path):
             files.setdefault(name, set()).add(path)
+
     graph: dict[str, set[str]] = {}
     fixtures: dict[str, dict[str, Fixture]] = {}
     for path, source in sources.items():
@@ -113,18 +121,23 @@ def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
             names, fixtures[path] = fixtures_of(source, package)
         else:
             names = imported_names(source, package)
+
         graph[path] = {found for name in names for found in _files_of(name, path, files)}
+
     for path, source in sources.items():
         if not path.startswith("tests/"):
             continue
+
         above = [str(folder / "conftest.py") for folder in Path(path).parents]
         above = [conftest for conftest in above if conftest in fixtures]
         graph[path].update(above)
+
         if Path(path).name.startswith("test_"):
             offered = [(conftest, name) for conftest in above for name in fixtures[conftest]]
             for conftest, name in _asked_for(offered, fixtures, _words(source)):
                 for imported in fixtures[conftest][name].imports:
                     graph[path] |= _files_of(imported, conftest, files)
+
     return {path: imports - {path} for path, imports in graph.items()}
 
 
@@ -134,12 +147,14 @@ def _asked_for(
     words: Collection[str],
 ) -> list[tuple[str, str]]:
     """The fixtures that a test names, those that every test has, and those that these name."""
-    left, words = list(offered), set(words)
+    left = list(offered)
+    words = set(words)
     asked: list[tuple[str, str]] = []
     while True:
         more = [(path, name) for path, name in left if name in words or fixtures[path][name].always]
         if not more:
             return asked
+
         asked += more
         left = [fixture for fixture in left if fixture not in more]
         for path, name in more:
@@ -161,6 +176,7 @@ def reached(graph: Graph, changed: Collection[str]) -> set[str]:
     for path, imports in graph.items():
         for imported in imports:
             importers.setdefault(imported, set()).add(path)
+
     found = set(changed)
     waiting = list(changed)
     while waiting:
@@ -168,6 +184,7 @@ def reached(graph: Graph, changed: Collection[str]) -> set[str]:
             if path not in found:
                 found.add(path)
                 waiting.append(path)
+
     return found
 
 
@@ -196,20 +213,28 @@ def commands(picked: Iterable[str], steps: Iterable[Step]) -> list[list[str]]:
     for step in steps:
         if step.kind not in (Kind.CHECK, Kind.TEST, Kind.TURN) or not step.tests:
             continue
-        own = [path for path in left if path.startswith(tuple(f"{folder}/" for folder in step.tests))]
+
+        own = [
+            path for path in left if path.startswith(tuple(f"{folder}/" for folder in step.tests))
+        ]
         if not own:
             continue
+
         left = [path for path in left if path not in own]
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         if step.workers and len(own) > 1:
             words += ["-n", str(step.workers), "--dist", step.distribution]
+
         result.append([*words, "-m", step.expression(Extent.GATE), *own])
+
     return result
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.check_changed", description=__doc__)
-    parser.add_argument("--base", default="", help="commit since which changes count (default: origin/main)")
+    parser.add_argument(
+        "--base", default="", help="commit since which changes count (default: origin/main)"
+    )
     parser.add_argument("--list", action="store_true", help="print the test files, and run nothing")
     arguments = parser.parse_args()
     changed = [path for path in changed_paths(Git(ROOT), arguments.base) if (ROOT / path).exists()]
@@ -218,14 +243,17 @@ def main() -> int:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if "node_modules" not in path.parts:
                 sources[str(path.relative_to(ROOT))] = path.read_text()
+
     picked, tests = picked_tests(changed, sources, import_graph(sources))
     share = 100 * len(picked) / max(1, len(tests))
     print(
-        f"{len(changed)} changed files: {len(picked)} of {len(tests)} test files ({share:.0f} %)", flush=True
+        f"{len(changed)} changed files: {len(picked)} of {len(tests)} test files ({share:.0f} %)",
+        flush=True,
     )
     if arguments.list:
         print("\n".join(picked))
         return 0
+
     python = [path for path in changed if path.endswith(".py")]
     ruff = str(Path(sys.executable).with_name("ruff"))
     lines = [[ruff, "format", "--check", *python], [ruff, "check", *python]] if python else []
@@ -237,8 +265,10 @@ def main() -> int:
         # 5: every case of these files is slow, or needs what is not here.
         if subprocess.run(words, cwd=ROOT, check=False).returncode not in (0, 5):
             failed.append(words)
+
     for words in failed:
         print("FAILED " + shlex.join(words)[:200])
+
     return 1 if failed else 0
 
 

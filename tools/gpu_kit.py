@@ -1,8 +1,8 @@
 """Makes ``build/gpu-kit``: all that ``tests/gpu/run.sh`` needs on a machine without a network.
 
-``make gpu-kit`` runs it. The folder has the tree of HEAD, the wheels of the platform and of its tests for
-CPython 3.12 on x86-64 Linux in the versions of requirements.lock, and run.sh. The wheels are stored
-uncompressed in one archive, which takes a third less room than as they come.
+``make gpu-kit`` runs it. The folder has the tree of HEAD, the wheels of the platform and of its
+tests for CPython 3.12 on x86-64 Linux in the versions of requirements.lock, and run.sh. The wheels
+are stored uncompressed in one archive, which takes a third less room than as they come.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def main() -> None:
         ours = work / "ours"
         run(uv(), "build", "--wheel", "--quiet", "--out-dir", ours, tree)
         pack_tree(tree, ours)
+
     shutil.copy2(ROOT / "tests" / "gpu" / "run.sh", KIT / "run.sh")
     (KIT / "README").write_text(README)
     size = sum(file.stat().st_size for file in KIT.iterdir())
@@ -96,7 +97,9 @@ def run(*command: str | Path) -> None:
 
 def git_tree(folder: Path) -> Path:
     folder.mkdir()
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    archive = subprocess.run(
+        ["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         packed.extractall(folder, filter="data")
     return folder
@@ -107,7 +110,9 @@ def download(tree: Path, wheels: Path, work: Path) -> None:
     extras = [one for extra in EXTRAS for one in project["optional-dependencies"][extra]]
     wanted = work / "wanted.txt"
     wanted.write_text("\n".join([*project["dependencies"], *extras, *TEST_PACKAGES]) + "\n")
-    locked = re.findall(r"^(\S+==.*?)(?: \\)?$", (tree / "requirements.lock").read_text(), re.MULTILINE)
+    locked = re.findall(
+        r"^(\S+==.*?)(?: \\)?$", (tree / "requirements.lock").read_text(), re.MULTILINE
+    )
     constraints = work / "constraints.txt"
     constraints.write_text("\n".join(locked) + "\n")
     pip_download(wheels, "--requirement", wanted, "--constraint", constraints)
@@ -135,10 +140,14 @@ def check_hashes(wheels: Path, lock: Path) -> None:
 def pack_wheels(wheels: Path) -> None:
     """Packing takes two minutes: only when a wheel has changed."""
     found = sorted(wheels.glob("*.whl"))
-    listed = "".join(f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel.name}\n" for wheel in found)
-    archive, contents = KIT / "wheels.tar.xz", KIT / "wheels.txt"
+    listed = "".join(
+        f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel.name}\n" for wheel in found
+    )
+    archive = KIT / "wheels.tar.xz"
+    contents = KIT / "wheels.txt"
     if archive.exists() and contents.exists() and contents.read_text() == listed:
         return
+
     contents.unlink(missing_ok=True)
     pack(archive, [(wheel.name, stored(wheel)) for wheel in found])
     contents.write_text(listed)
@@ -164,11 +173,16 @@ def pack_tree(tree: Path, ours: Path) -> None:
 
 def pack(archive: Path, files: list[tuple[str, bytes]]) -> None:
     partial = archive.with_suffix(".partial")
-    with lzma.open(partial, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+    with (
+        lzma.open(partial, "wb", filters=FILTERS) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for name, data in files:
             member = tarfile.TarInfo(name)
-            member.size, member.mode = len(data), 0o755 if data[:2] == b"#!" else 0o644
+            member.size = len(data)
+            member.mode = 0o755 if data[:2] == b"#!" else 0o644
             tar.addfile(member, io.BytesIO(data))
+
     partial.rename(archive)
 
 

@@ -1,10 +1,10 @@
 """Soak: chaos and fuzz from a seed, for hours (``python -m tools.soak --hours 8``).
 
 Each round runs with the next seed: faults of real processes for half an hour, faults of a whole
-installation (as root), churn at the proxy, simulations, and properties with many more and other examples. A
-part that fails is recorded with the command that repeats it, and the next one begins. The state is in
-build/soak.json: a soak that was interrupted repeats that part and continues. Exits with 1 if a part has
-failed since the state was made.
+installation (as root), churn at the proxy, simulations, and properties with many more and other
+examples. A part that fails is recorded with the command that repeats it, and the next one begins.
+The state is in build/soak.json: a soak that was interrupted repeats that part and continues. Exits
+with 1 if a part has failed since the state was made.
 """
 
 from __future__ import annotations
@@ -54,7 +54,18 @@ class State:
 def round_parts(seed: int) -> list[Part]:
     """The parts of the round with this seed."""
     python = sys.executable
-    pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600", "-n", "3"]
+    pytest = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--timeout",
+        "3600",
+        "-n",
+        "3",
+    ]
     fuzzed = [
         "tests/model",
         "tests/unit",
@@ -62,15 +73,23 @@ def round_parts(seed: int) -> list[Part]:
         "tests/wire/test_link_fuzz.py",
         "tests/conformance/planes/test_fuzz.py",
     ]
-    simulated = {"MOORAGE_SEEDS": str(SEEDS_PER_ROUND), "MOORAGE_FIRST_SEED": str(seed * SEEDS_PER_ROUND)}
+    simulated = {
+        "MOORAGE_SEEDS": str(SEEDS_PER_ROUND),
+        "MOORAGE_FIRST_SEED": str(seed * SEEDS_PER_ROUND),
+    }
     faults = ["--seed", str(seed), "--seconds"]
     parts = [Part("faults", [python, "-m", "tests.faults.run", *faults, str(FAULT_SECONDS)])]
     if os.geteuid() == 0:
         cluster = [python, "-m", "tests.cluster.run", *faults, str(CLUSTER_FAULT_SECONDS)]
         parts.append(Part("cluster-faults", cluster))
+
     parts += [
         Part("proxy", [python, "benchmarks/proxy.py", "--soak", "180"]),
-        Part("simulation", [python, "-m", "pytest", "-q", "-s", "tests/sim", "-k", "seeds"], simulated),
+        Part(
+            "simulation",
+            [python, "-m", "pytest", "-q", "-s", "tests/sim", "-k", "seeds"],
+            simulated,
+        ),
         Part(
             "properties",
             [*pytest, f"--hypothesis-seed={seed}", *fuzzed],
@@ -105,33 +124,47 @@ def write_state(state: State) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.soak", description=__doc__)
-    parser.add_argument("--hours", type=float, default=1.0, help="no part begins after them (default: 1)")
+    parser.add_argument(
+        "--hours", type=float, default=1.0, help="no part begins after them (default: 1)"
+    )
     parser.add_argument("--seed", type=int, help="begin anew with this seed, and forget the state")
-    parser.add_argument("--list", action="store_true", help="print the parts of a round, and run nothing")
+    parser.add_argument(
+        "--list", action="store_true", help="print the parts of a round, and run nothing"
+    )
     arguments = parser.parse_args()
     state = read_state(arguments.seed)
     if arguments.list:
         for part in round_parts(state.seed):
             print(f"{part.name:15} {part.shown()}")
         return 0
+
     if os.geteuid() == 0:
         subprocess.run([sys.executable, "-m", "tests.packages", "cluster"], cwd=ROOT, check=True)
+
     end = time.monotonic() + arguments.hours * 3600
     for seed, part in parts_from(state):
         if time.monotonic() >= end:
             break
+
         start = time.monotonic()
         print(f"seed {seed}: {part.name}: {part.shown()}", flush=True)
-        done = subprocess.run(part.command, cwd=ROOT, env=os.environ | part.environment, check=False)
+        done = subprocess.run(
+            part.command, cwd=ROOT, env=os.environ | part.environment, check=False
+        )
         result = "passed" if done.returncode == 0 else "FAILED"
-        print(f"seed {seed}: {part.name}: {result} after {time.monotonic() - start:.0f} s", flush=True)
+        print(
+            f"seed {seed}: {part.name}: {result} after {time.monotonic() - start:.0f} s", flush=True
+        )
         if done.returncode != 0:
             state.failures.append(part.shown())
+
         state.part += 1
         write_state(state)
+
     print(f"{state.part} parts since seed {state.seed}; {len(state.failures)} failed", flush=True)
     for line in state.failures:
         print(f"FAILED {line}")
+
     return 1 if state.failures else 0
 
 

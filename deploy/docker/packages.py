@@ -3,11 +3,11 @@
     python3 deploy/docker/packages.py build/image
     docker build -t moorage -f deploy/docker/Dockerfile build/image
 
-Run it from a checkout, with a Python of the version that the base image has. Two runs for the same commit
-write the same files: their times are those of the commit (or SOURCE_DATE_EPOCH), bytecode does not depend on
-the times of its sources, and nothing names a path of this machine. So the layer of the image has the same
-digest wherever it is built. Bytecode matters: a new container, or one that cannot write it, would compile
-everything at its start, which takes longer than the rest of it.
+Run it from a checkout, with a Python of the version that the base image has. Two runs for the same
+commit write the same files: their times are those of the commit (or SOURCE_DATE_EPOCH), bytecode
+does not depend on the times of its sources, and nothing names a path of this machine. So the layer
+of the image has the same digest wherever it is built. Bytecode matters: a new container, or one
+that cannot write it, would compile everything at its start, which takes longer than the rest of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ def main(context: Path) -> None:
     site = context / PLACE
     shutil.rmtree(context / PLACE.parts[0], ignore_errors=True)
     epoch = commit_time()
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]
     pip += ["--no-compile", "--target", str(site)]
     env = os.environ | {"SOURCE_DATE_EPOCH": str(epoch)}
     locked = CHECKOUT / "deploy" / "docker" / "requirements.lock"
@@ -40,27 +48,32 @@ def main(context: Path) -> None:
 
 
 def commit_time() -> int:
-    """Seconds since 1970. Exits with an error if there is neither SOURCE_DATE_EPOCH nor a commit."""
+    """Seconds since 1970. Exits with an error if there is neither SOURCE_DATE_EPOCH nor a
+    commit."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(given)
+
     command = ["git", "-C", str(CHECKOUT), "log", "-1", "--format=%ct"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(
             f"{CHECKOUT} is not a checkout with git: set SOURCE_DATE_EPOCH to the seconds of the release"
         )
+
     return int(done.stdout)
 
 
 def finish(context: Path, epoch: int) -> None:
     """Make the packages below ``context`` independent of where and when they were installed."""
     site = context / PLACE
+
     # Programs name the interpreter of this machine; the image starts `python3 -m moorage`.
     shutil.rmtree(site / "bin", ignore_errors=True)
     for record in site.glob("*.dist-info/RECORD"):
         _forget_origin(record)
     for cache in list(site.rglob("__pycache__")):
         shutil.rmtree(cache)
+
     compileall.compile_dir(
         site, maxlevels=100, quiet=2, stripdir=site, prependdir="/opt/moorage",
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
@@ -88,5 +101,7 @@ def _everything(root: Path) -> Iterator[Path]:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: python3 deploy/docker/packages.py CONTEXT    (a directory such as build/image)")
+        sys.exit(
+            "usage: python3 deploy/docker/packages.py CONTEXT    (a directory such as build/image)"
+        )
     main(Path(sys.argv[1]))

@@ -1,13 +1,15 @@
-"""Program of a HEAppE job: starts the engine, relays requests to it, and ends itself when nobody asks for it.
+"""Program of a HEAppE job: starts the engine, relays requests to it, and ends itself when nobody
+asks for it.
 
-It needs Python 3.6 or newer on the compute node and nothing else. In the directory of the job it reads
-``launch.json`` (or the argument: the same as base64url of zlib), and appends lines of JSON to the progress
-file: where it listens, that it got SIGTERM, and the exit code. The key for its port is made here and read
-from that file, so neither the parameters of the job nor the scheduler ever see it.
+It needs Python 3.6 or newer on the compute node and nothing else. In the directory of the job it
+reads ``launch.json`` (or the argument: the same as base64url of zlib), and appends lines of JSON to
+the progress file: where it listens, that it got SIGTERM, and the exit code. The key for its port is
+made here and read from that file, so neither the parameters of the job nor the scheduler ever see
+it.
 
-HEAppE answers 200 whatever the engine says. So the relay carries the status and the headers in the body:
-``MG1 {"status": ..., "headers": [...]}``, then the pieces of the body, each after a line with its length in
-hexadecimal digits, then a line with 0. A body without that line was cut off.
+HEAppE answers 200 whatever the engine says. So the relay carries the status and the headers in the
+body: ``MG1 {"status": ..., "headers": [...]}``, then the pieces of the body, each after a line with
+its length in hexadecimal digits, then a line with 0. A body without that line was cut off.
 """
 
 import base64
@@ -32,11 +34,22 @@ import zlib
 LIBC = ctypes.CDLL(None)
 TOKEN = "@MOORAGE_PORT@"
 MAGIC = "MG1 "
-RELAY, HEALTH = "/moorage/relay", "/moorage/health"
+RELAY = "/moorage/relay"
+HEALTH = "/moorage/health"
 # Of one connection or hop, and not of the message.
-HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"}
+HOP = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "proxy-connection",
+}
 OWN = HOP | {"host", "content-length", "accept-encoding"}
-CLAIM, WATCH_S, MISSED = "moorage-job-", 5.0, 2
+CLAIM = "moorage-job-"
+WATCH_S = 5.0
+MISSED = 2
 MAX_BODY = 64 * 1024 * 1024
 
 
@@ -44,12 +57,15 @@ class Job:
     """``launch``: argv, env, files, serves, heartbeat_s, grace_s."""
 
     def __init__(self, launch, progress):
-        self.launch, self.progress, self.directory = launch, progress, os.getcwd()
+        self.launch = launch
+        self.progress = progress
+        self.directory = os.getcwd()
         self.key = secrets.token_hex(24)
         self.port = free_port() if launch.get("serves") else 0
         self.asked_at = time.monotonic()
         self.program = None
-        self.is_ending = self.is_superseded = False
+        self.is_ending = False
+        self.is_superseded = False
 
     def write(self, **values):
         if self.is_superseded:
@@ -65,11 +81,15 @@ class Job:
         port = str(self.port)
         argv = [word.replace(TOKEN, port) for word in self.launch["argv"]]
         env = dict(os.environ)
-        env.update({name: value.replace(TOKEN, port) for name, value in self.launch.get("env", {}).items()})
+        env.update(
+            {name: value.replace(TOKEN, port) for name, value in self.launch.get("env", {}).items()}
+        )
+
         for path, text, mode in self.launch.get("files", []):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
                 file.write(text)
+
         # A group of its own: its children end with it. Both outputs in one order.
         self.program = subprocess.Popen(
             argv,
@@ -96,15 +116,18 @@ class Job:
         timer.start()
 
     def watch_directory(self, claims):
-        """Until a later job runs there, or it was deleted: its agent has given this job up, which the site
-        takes for ended."""
+        """Until a later job runs there, or it was deleted: its agent has given this job up, which
+        the site takes for ended."""
         missed = 0
         while missed < MISSED and not claims.is_superseded():
             time.sleep(WATCH_S)
             missed = missed + 1 if is_deleted(self.directory) else 0
+
         why = "the directory of the job was deleted"
         if missed < MISSED:
-            self.is_superseded, why = True, "a later job runs in this directory"
+            self.is_superseded = True
+            why = "a later job runs in this directory"
+
         self.end(why, self.launch.get("grace_s", 10))
 
     def on_term(self, number, frame):
@@ -125,8 +148,8 @@ class Job:
 class Claims:
     """Jobs that have run in this directory, by their numbers: an empty file for each.
 
-    A site that repeats a submission has two jobs in one directory. HEAppE knows the later one only, so that
-    one runs the program, unless it has ended before.
+    A site that repeats a submission has two jobs in one directory. HEAppE knows the later one only,
+    so that one runs the program, unless it has ended before.
     """
 
     def __init__(self):
@@ -149,17 +172,21 @@ class Claims:
             return False  # the file system is away
 
     def take_over(self, progress):
-        """The exit code of an earlier job that ran to its end; else None, and what it wrote is gone."""
+        """The exit code of an earlier job that ran to its end; else None, and what it wrote is
+        gone."""
         if not self.others() or not os.path.exists(progress):
             return None
+
         with open(progress) as file:
             for line in file:
                 try:
                     told = json.loads(line)
                 except ValueError:
                     continue
+
                 if "exit" in told:
                     return told["exit"]
+
         os.truncate(progress, 0)
         return None
 
@@ -184,19 +211,24 @@ class Relay(http.server.BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         if self.path != RELAY or length > MAX_BODY:
             return self.answer(404, b"moorage: no such page\n")
+
         head, _, body = self.rfile.read(length).partition(b"\n")
         try:
             request = json.loads(head[len(MAGIC) :].decode())
             allowed = secrets.compare_digest(str(request["key"]).encode(), self.job.key.encode())
         except (ValueError, KeyError, TypeError):
             return self.answer(400, b"moorage: malformed request\n")
+
         if not allowed:
             return self.answer(403, b"moorage: wrong key\n")
+
         if request.get("end"):
-            # The site takes this job for ended, and cancels it no more. Answered first: this ends with it.
+            # The site takes this job for ended, and cancels it no more. Answered first: this ends
+            # with it.
             self.answer(200, b"{}")
             self.job.write(terminated=True)
             return self.job.end("it was asked to end", self.job.launch.get("grace_s", 10))
+
         self.job.asked_at = time.monotonic()
         return self.relay(request, body)
 
@@ -206,6 +238,7 @@ class Relay(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+
         try:
             try:
                 engine.connect()
@@ -217,7 +250,12 @@ class Relay(http.server.BaseHTTPRequestHandler):
                     self.pass_on(engine.getresponse())
             except (OSError, http.client.HTTPException) as error:
                 # Status 0: the engine did not answer, or not to its end.
-                self.send(MAGIC.encode() + json.dumps({"status": 0, "error": repr(error)}).encode() + b"\n")
+                self.send(
+                    MAGIC.encode()
+                    + json.dumps({"status": 0, "error": repr(error)}).encode()
+                    + b"\n"
+                )
+
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True  # the client has gone
@@ -228,14 +266,18 @@ class Relay(http.server.BaseHTTPRequestHandler):
         headers = [[n.lower(), v] for n, v in response.getheaders() if n.lower() not in OWN]
         head = {"status": response.status, "headers": headers}
         self.send(MAGIC.encode() + json.dumps(head).encode() + b"\n")
+
         while True:
             piece = response.read1(65536)
             if not piece:
                 break
+
             self.job.asked_at = time.monotonic()
             self.send(b"%x\n%s" % (len(piece), piece))
+
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
+
         self.send(b"0\n")
 
     def send(self, data):
@@ -254,7 +296,9 @@ class Hangup:
     """Cancels the request at the engine when the client hangs up before the answer is complete."""
 
     def __init__(self, client, engine):
-        self.client, self.engine, self.done = client, engine, False
+        self.client = client
+        self.engine = engine
+        self.done = False
 
     def __enter__(self):
         thread = threading.Thread(target=self.watch, daemon=True)
@@ -273,6 +317,7 @@ class Hangup:
                     time.sleep(0.25)  # the next request of the same connection waits
             except (OSError, ValueError):
                 break
+
         if not self.done:
             try:
                 self.engine.shutdown(socket.SHUT_RDWR)
@@ -298,7 +343,8 @@ def is_deleted(directory):
 
 
 def end_with_parent():
-    """Linux kills the program when this one is killed, whatever the scheduler does about its children."""
+    """Linux kills the program when this one is killed, whatever the scheduler does about its
+    children."""
     LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -309,13 +355,17 @@ def free_port():
 
 
 def read_launch(arguments):
-    """From ``launch.json`` in the directory of the job, else from the arguments: one blob in pieces."""
+    """From ``launch.json`` in the directory of the job, else from the arguments: one blob in
+    pieces."""
     if os.path.exists("launch.json"):
         with open("launch.json") as file:
             return json.load(file)
+
     blob = "".join(arguments)
     try:
-        return json.loads(zlib.decompress(base64.urlsafe_b64decode(blob + "=" * (-len(blob) % 4))).decode())
+        return json.loads(
+            zlib.decompress(base64.urlsafe_b64decode(blob + "=" * (-len(blob) % 4))).decode()
+        )
     except (ValueError, binascii.Error, zlib.error) as error:
         sys.exit(f"moorage: neither launch.json nor a valid argument: {error}")
 
@@ -326,10 +376,12 @@ def main(arguments):
     if claims.is_superseded():
         print("moorage: a later job runs in this directory", file=sys.stderr)
         return 0
+
     code = claims.take_over(arguments[0])
     if code is not None:
         print("moorage: an earlier job has run in this directory", file=sys.stderr)
         return exit_status(code)
+
     job = Job(read_launch(arguments[1:]), arguments[0])
     signal.signal(signal.SIGTERM, job.on_term)
     try:
@@ -338,9 +390,11 @@ def main(arguments):
         print("moorage: cannot start the program:", error, flush=True)
         job.write(exit=127 if isinstance(error, FileNotFoundError) else 126)
         return 127
+
     threading.Thread(target=job.watch_directory, args=(claims,), daemon=True).start()
     if job.is_ending:  # the signal came before there was a program
         job.signal(signal.SIGTERM)
+
     if job.port:
         Relay.job = job
         server = Server(("", 0), Relay)
@@ -349,10 +403,12 @@ def main(arguments):
         job.write(moorage=1, port=server.server_address[1], host=socket.gethostname(), key=job.key)
     else:
         job.write(moorage=1)
+
     code = job.program.wait()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the program has ended by itself
     job.signal(signal.SIGKILL)  # what it left behind
     job.write(exit=code)
+
     return exit_status(code)
 
 

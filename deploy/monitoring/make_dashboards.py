@@ -11,7 +11,12 @@ from typing import Any
 
 import yaml
 from grafana_foundation_sdk.builders.common import VizLegendOptions
-from grafana_foundation_sdk.builders.dashboard import Dashboard, DatasourceVariable, QueryVariable, Row
+from grafana_foundation_sdk.builders.dashboard import (
+    Dashboard,
+    DatasourceVariable,
+    QueryVariable,
+    Row,
+)
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.builders.stat import Panel as Stat
 from grafana_foundation_sdk.builders.timeseries import Panel as TimeSeries
@@ -27,18 +32,25 @@ _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 def dashboard(name: str) -> str:
     """JSON of a dashboard, as Grafana imports it."""
     described = DASHBOARDS[name]
-    label, metric = described["choice"]["label"], described["choice"]["metric"]
+    label = described["choice"]["label"]
+    metric = described["choice"]["metric"]
     choice = QueryVariable(label).query(f"label_values({metric}, {label})").datasource(_SOURCE)
     choice = (
-        choice.multi(True).include_all(True).all_value(".*").refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        choice.multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
     )
     made = Dashboard(described["title"]).uid(f"moorage-{name}").tags(["moorage"]).readonly()
     made = made.refresh("30s").time("now-6h", "now")
-    made = made.with_variable(DatasourceVariable("datasource").type("prometheus")).with_variable(choice)
+    made = made.with_variable(DatasourceVariable("datasource").type("prometheus")).with_variable(
+        choice
+    )
     for row, panels in described["rows"].items():
         made = made.with_row(Row(row))
         for panel in panels:
             made = made.with_panel(_panel(panel))
+
     return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
 
 
@@ -50,9 +62,15 @@ def _panel(described: dict[str, Any]) -> Stat | TimeSeries:
         legend = VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.LIST)
         panel = TimeSeries().height(8).span(8).fill_opacity(8).min(0)
         panel = panel.legend(legend.placement(LegendPlacement.BOTTOM))
+
     panel = panel.title(described["title"]).unit(described["unit"]).datasource(_SOURCE)
-    for letter, (legend_text, expression) in zip("ABCDEF", described["queries"].items(), strict=False):
-        panel = panel.with_target(Dataquery().expr(expression).legend_format(legend_text).ref_id(letter))
+    for letter, (legend_text, expression) in zip(
+        "ABCDEF", described["queries"].items(), strict=False
+    ):
+        panel = panel.with_target(
+            Dataquery().expr(expression).legend_format(legend_text).ref_id(letter)
+        )
+
     return panel
 
 

@@ -14,7 +14,8 @@ app.config_from_object("celeryconfig")
 
 @app.task(bind=True)
 def train(self, epochs, rate=0.1):
-    """Its state is the progress of the session, its return value the last line of the session's log."""
+    """Its state is the progress of the session, its return value the last line of the session's
+    log."""
     loss = 1.0
     for epoch in range(1, epochs + 1):
         time.sleep(0.2)

@@ -21,8 +21,8 @@ class NiceSettings(BaseModel, extra="forbid"):
 
 
 class NiceRuntime(ProcessRuntime):
-    """Starts what the process runtime starts, through nice(1). It has a directory of its own, so that neither
-    runtime takes the kernels of the other for its own."""
+    """Starts what the process runtime starts, through nice(1). It has a directory of its own, so
+    that neither runtime takes the kernels of the other for its own."""
 
     name = "custom:nice"
 
@@ -42,7 +42,9 @@ class NiceRuntime(ProcessRuntime):
         return self._own(await super().create(replace(launch, argv=argv)))
 
     async def find(self) -> dict[KernelId, Handle]:
-        return {kernel_id: self._own(handle) for kernel_id, handle in (await super().find()).items()}
+        return {
+            kernel_id: self._own(handle) for kernel_id, handle in (await super().find()).items()
+        }
 
     def _own(self, handle: Handle) -> Handle:
         return replace(handle, runtime=self.name)

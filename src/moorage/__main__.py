@@ -7,7 +7,8 @@ import gc
 from moorage.cli import add_commands, app
 from moorage.common.aio.gc import YOUNG_THRESHOLD
 
-# The line in `moorage --help`, and the modules. A test compares the lines with the help of the commands.
+# The line in `moorage --help`, and the modules. A test compares the lines with the help of the
+# commands.
 COMMANDS = {
     "agent": (
         "Run an agent on this node.",
@@ -21,12 +22,19 @@ COMMANDS = {
         "moorage.server.commands.configuration",
     ),
     "db": ("Back up, restore, upgrade and check the database.", "moorage.server.commands.database"),
-    "demo": ("Start every component, serve a tiny model, and ask it a question.", "moorage.demo.command"),
+    "demo": (
+        "Start every component, serve a tiny model, and ask it a question.",
+        "moorage.demo.command",
+    ),
     "doctor": (
-        "Check which parts of Moorage can run on this machine, and how to install the missing ones.",
+        "Check which parts of Moorage can run on this machine, and how to install the missing "
+        "ones.",
         "moorage.server.commands.doctor",
     ),
-    "manager": ("Run a manager: sessions, scheduling and the REST API.", "moorage.server.commands.daemons"),
+    "manager": (
+        "Run a manager: sessions, scheduling and the REST API.",
+        "moorage.server.commands.daemons",
+    ),
     "proxy": (
         "Run a proxy: the OpenAI-compatible address.",
         "moorage.server.commands.daemons",
@@ -37,14 +45,18 @@ COMMANDS = {
         "moorage.server.commands.scheduler",
     ),
     "simulate": (
-        "Run simulated agents with real links to the manager and scripted kernels, for tests and benchmarks.",
+        "Run simulated agents with real links to the manager and scripted kernels, for tests and "
+        "benchmarks.",
         "moorage.server.commands.simulate",
     ),
     "up": (
         "Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.",
         "moorage.server.commands.daemons",
     ),
-    "upgrade": ("Upgrade an installation, one part after the other.", "moorage.server.commands.upgrade"),
+    "upgrade": (
+        "Upgrade an installation, one part after the other.",
+        "moorage.server.commands.upgrade",
+    ),
 }
 add_commands(COMMANDS)
 

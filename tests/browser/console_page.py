@@ -1,4 +1,5 @@
-"""The web console in a real Chromium, for the scripts that drive it: signing in, and what went wrong."""
+"""The web console in a real Chromium, for the scripts that drive it: signing in, and what went
+wrong."""
 
 from pathlib import Path
 
@@ -19,20 +20,26 @@ class Console:
     """A signed-in browser, and what went wrong in it."""
 
     def __init__(self, browser: Browser, url: str, key: str, pictures: Path) -> None:
-        self.browser, self.url, self.key, self.pictures = browser, url, key, pictures
+        self.browser = browser
+        self.url = url
+        self.key = key
+        self.pictures = pictures
         self.complaints: list[str] = []
         self.axe: list[str] = []
 
     def open(self, scheme: str = "light", width: str = "wide") -> Page:
         size = WIDTHS[width]
         context = self.browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=scheme,
+            reduced_motion="reduce",
         )
         context.add_init_script(WATCH)
         page = context.new_page()
         page.set_default_timeout(LIMIT)
         page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
         return page
 
     def sign_in(self, page: Page) -> None:

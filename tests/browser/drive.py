@@ -1,6 +1,7 @@
 """Operates JupyterLab in a real Chromium as a user would: ``python drive.py URL PICTURES``.
 
-Runs in the environment with playwright. Saves screenshots in PICTURES and prints its observations as JSON.
+Runs in the environment with playwright. Saves screenshots in PICTURES and prints its observations
+as JSON.
 """
 
 import json
@@ -33,9 +34,12 @@ def main(url: str, pictures: Path) -> None:
             socket.on("framereceived", lambda _: sockets.__setitem__(path, sockets[path] + 1))
 
         page.on("websocket", on_websocket)
-        page.on("response", lambda r: failed.append(f"{r.status} {r.url}") if r.status >= 500 else None)
+        page.on(
+            "response", lambda r: failed.append(f"{r.status} {r.url}") if r.status >= 500 else None
+        )
         page.goto(url)
         address = page.url
+
         try:
             page.locator(".Toastify >> text='No'").click()  # JupyterLab asks whether to fetch news
             output = notebook(page)
@@ -45,9 +49,11 @@ def main(url: str, pictures: Path) -> None:
         except PlaywrightError:
             page.screenshot(path=pictures / "failed.png")
             raise
+
         cookies = [c for c in page.context.cookies() if c["name"] == "moorage-access-token"]
         script_cookies = page.evaluate("document.cookie")
         browser.close()
+
     print(
         json.dumps(
             {
@@ -62,32 +68,37 @@ def main(url: str, pictures: Path) -> None:
 def notebook(page: Page) -> str:
     """Run a cell in a new notebook, and return its output.
 
-    A notebook shows its kernel as idle before it has connected to it. Until then, Shift+Enter only selects
-    the next cell. So repeat it until the brackets of the cell show a number or an asterisk.
+    A notebook shows its kernel as idle before it has connected to it. Until then, Shift+Enter only
+    selects the next cell. So repeat it until the brackets of the cell show a number or an asterisk.
     """
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator('.jp-NotebookPanel [data-status="idle"]').first.wait_for()
     cell = page.locator(".jp-NotebookPanel .jp-CodeCell").first
     cell.locator(".cm-content").click()
     page.keyboard.insert_text(CODE)
+
     for _ in range(40):
         cell.locator(".cm-content").click()
         page.keyboard.press("Shift+Enter")
         page.wait_for_timeout(1 * SECONDS)
         if cell.locator(".jp-InputPrompt").inner_text() != "[ ]:":
             break
+
     page.locator(".jp-NotebookPanel .jp-OutputArea-executeResult").first.wait_for()
     return page.locator(".jp-NotebookPanel .jp-OutputArea").first.inner_text()
 
 
 def terminal(page: Page) -> None:
-    """Type into a terminal. It is drawn on a canvas, so the test reads the file that the command writes."""
+    """Type into a terminal. It is drawn on a canvas, so the test reads the file that the command
+    writes."""
     page.locator("#jp-MainMenu >> text=File").click()
     page.locator(".lm-Menu-itemLabel >> text=New").first.hover()
     page.locator(".lm-Menu-item[data-command='terminal:create-new']").click()
     page.locator(".jp-Terminal .xterm-screen").wait_for()
     page.locator(".jp-Terminal .xterm-screen").click()
-    page.keyboard.type("PS1='$ '; clear; uname -sm; echo six times seven is $((6*7)) | tee proof.txt\n")
+    page.keyboard.type(
+        "PS1='$ '; clear; uname -sm; echo six times seven is $((6*7)) | tee proof.txt\n"
+    )
     page.wait_for_function(
         """async () => {
             const base = JSON.parse(document.getElementById('jupyter-config-data').textContent).baseUrl;

@@ -1,9 +1,10 @@
-"""Operates the web console where something changes under it: ``python drive_changes.py URL KEY PICTURES``.
+"""Operates the web console where something changes under it: ``python drive_changes.py URL KEY
+PICTURES``.
 
-Two administrators edit one group, groups are retired, a shell runs in a session, a pipeline is stopped and
-resumed, programs are reloaded, the clock of the browser is wrong, and the manager restarts. Prints a line for
-each moment at which the test has to act, waits for a line from it, and prints what it has seen as JSON at the
-end.
+Two administrators edit one group, groups are retired, a shell runs in a session, a pipeline is
+stopped and resumed, programs are reloaded, the clock of the browser is wrong, and the manager
+restarts. Prints a line for each moment at which the test has to act, waits for a line from it, and
+prints what it has seen as JSON at the end.
 """
 
 import json
@@ -75,6 +76,7 @@ def two_administrators(console: Console, page: Page) -> str:
     assert options["description"] == "mine", options
     assert (options["projects"], options["max_bypasses"]) == (["vision"], 100), options
     console.complaints.clear()  # the refusals are 412
+
     return text
 
 
@@ -93,7 +95,13 @@ def priorities(console: Console, page: Page) -> None:
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_have_count(0)
     options = call(console, "GET", "/v1/groups/lab")["options"]
-    given = {"how": "end", "order": "smallest", "min_runtime_s": 0, "among": "same-user", "max_grace_s": 120}
+    given = {
+        "how": "end",
+        "order": "smallest",
+        "min_runtime_s": 0,
+        "among": "same-user",
+        "max_grace_s": 120,
+    }
     assert options["preemption"] == given, options
     assert options["max_priority"] == {"member": 50, "project_admin": 100}, options
     expect(page.get_by_text("end, smallest first, among: same-user")).to_be_visible()
@@ -103,6 +111,7 @@ def priorities(console: Console, page: Page) -> None:
     dialog.get_by_label("Sessions of lower priority").select_option("never")
     for role in ("members", "project administrators"):
         dialog.get_by_label(f"Highest priority for {role}").fill("")
+
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_have_count(0)
     options = call(console, "GET", "/v1/groups/lab")["options"]
@@ -124,6 +133,7 @@ def newer_row(console: Console, page: Page) -> str:
     ask("known row")
     call(console, "POST", "/v1/sessions", another)
     expect(banner).to_have_count(0)
+
     return text
 
 
@@ -181,6 +191,7 @@ def retire(console: Console, page: Page) -> str:
     page.get_by_role("button", name="Bring back").click()
     expect(page.get_by_text("Retired: nothing new")).to_have_count(0)
     console.complaints.clear()  # the refusal is a 409
+
     return refusal
 
 
@@ -189,6 +200,7 @@ def shell(console: Console, page: Page) -> None:
     page.get_by_role("tab", name="Terminal").click()
     terminal = page.locator(".terminal")
     expect(terminal.locator(".xterm-rows")).to_be_visible()
+
     # A key that is typed before the shell listens is lost.
     expect(terminal.locator(".xterm-rows")).to_contain_text(re.compile("[#$] *$"))
     page.keyboard.type("echo six-$((3+4)); stty size\n")
@@ -212,9 +224,11 @@ def no_shell(console: Console, page: Page) -> str:
 def own_password(console: Console) -> None:
     for project in ("vision", "speech"):
         call(console, "POST", "/v1/projects", {"name": project})
+
     call(console, "POST", "/v1/users", {"name": "ann"})
     for project in ("vision", "speech"):
         call(console, "PUT", f"/v1/projects/{project}/members/ann", {"role": "member"})
+
     call(console, "PUT", "/v1/users/ann/password", {"password": "first-secret"})
     page = console.open()
     for password in ("first-secret", "second-secret"):
@@ -227,6 +241,7 @@ def own_password(console: Console) -> None:
         expect(who).to_contain_text("ann")
         if password == "second-secret":
             break
+
         other = "speech" if "vision" in who.inner_text() else "vision"
         who.click()
         dialog = page.get_by_role("dialog")
@@ -239,6 +254,7 @@ def own_password(console: Console) -> None:
         dialog.get_by_role("button", name="Change password").click()
         expect(dialog).to_have_count(0)
         page.get_by_role("button", name="Sign out").click()
+
     page.context.close()
     console.complaints.clear()  # "Who am I?" is answered with 401 before
 
@@ -298,7 +314,9 @@ def main(url: str, key: str, pictures: Path) -> None:
         except Exception:
             page.screenshot(path=pictures / "failed.png")
             raise
+
         browser.close()
+
     print(json.dumps(seen | {"complaints": console.complaints, "axe": console.axe}))
 
 

@@ -1,7 +1,7 @@
 """Operates the web console in a real Chromium: ``python drive_console.py URL KEY PICTURES``.
 
-Runs in the environment with playwright and axe. Saves screenshots in PICTURES, and prints as JSON what axe,
-the security policy and the browser's console complained about.
+Runs in the environment with playwright and axe. Saves screenshots in PICTURES, and prints as JSON
+what axe, the security policy and the browser's console complained about.
 """
 
 import json
@@ -25,7 +25,8 @@ def make_group(console: Console, page: Page) -> None:
 
 
 def add_agent(console: Console, page: Page) -> str:
-    """The page's refusal of a join token: the links of this platform have no TLS, so they need none."""
+    """The page's refusal of a join token: the links of this platform have no TLS, so they need
+    none."""
     console.go(page, "agents", "Agents")
     page.get_by_role("button", name="Add an agent").click()
     page.get_by_role("dialog").get_by_role("button", name="Make a join token").click()
@@ -74,6 +75,7 @@ def see_it_wait(console: Console, page: Page) -> str:
     page.get_by_role("tab", name="Timeline").click()
     page.locator(".timeline li").first.wait_for()
     page.screenshot(path=console.pictures / "session.png")
+
     return reason
 
 
@@ -122,12 +124,16 @@ def revoke_key(console: Console, page: Page) -> None:
 def register_ssh_key(console: Console, page: Page) -> None:
     """With what the shown command prints, on the machine that has the private key."""
     file = console.pictures / "id"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pc", "-f", str(file)], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "pc", "-f", str(file)], check=True
+    )
     console.go(page, "keys", "API keys")
     page.get_by_role("button", name="Add a public key").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Public key").fill(file.with_suffix(".pub").read_text())
-    line = dialog.locator(".command-line").inner_text().replace("~/.ssh/id_ed25519.pub", f"{file}.pub")
+    line = (
+        dialog.locator(".command-line").inner_text().replace("~/.ssh/id_ed25519.pub", f"{file}.pub")
+    )
     signed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
     dialog.get_by_label("Signature").fill(signed)
     console.check(page, "ssh-key")
@@ -140,7 +146,8 @@ def register_ssh_key(console: Console, page: Page) -> None:
 
 
 def take_pictures(console: Console) -> None:
-    """Every page, in both themes and widths, is looked at by axe; two of them by people, in docs/console."""
+    """Every page, in both themes and widths, is looked at by axe; two of them by people, in
+    docs/console."""
     pages = {
         "overview": ("", "Overview"),
         "group": ("groups/default", "default"),
@@ -170,6 +177,7 @@ def take_pictures(console: Console) -> None:
                 expect(page.locator("[aria-busy=true]")).to_have_count(0)
                 console.check(page, f"{name} {scheme} {width}")
                 page.screenshot(path=console.pictures / f"{name}-{scheme}-{width}.png")
+
             page.context.close()
 
 
@@ -199,7 +207,9 @@ def main(url: str, key: str, pictures: Path) -> None:
         except Exception:
             page.screenshot(path=pictures / "failed.png")
             raise
+
         browser.close()
+
     seen = {
         "joining": joining,
         "reason": reason,

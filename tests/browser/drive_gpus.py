@@ -1,4 +1,5 @@
-"""Looks at a node whose GPU fails in the web console: ``python drive_gpus.py URL KEY PICTURES AGENT DEVICE``.
+"""Looks at a node whose GPU fails in the web console: ``python drive_gpus.py URL KEY PICTURES AGENT
+DEVICE``.
 
 Prints as JSON what the row of the device says of its health, and what went wrong.
 """
@@ -24,6 +25,7 @@ def main(url: str, key: str, pictures: str, agent: str, device: str) -> None:
         page.screenshot(path=Path(pictures) / "failing-gpu.png")
         seen = {"row": row.inner_text(), "axe": console.axe, "complaints": console.complaints}
         browser.close()
+
     print(json.dumps(seen))
 
 

@@ -1,4 +1,5 @@
-"""Single sign-on in a real Chromium, in and out: ``python drive_sign_on.py URL PICTURE`` prints JSON."""
+"""Single sign-on in a real Chromium, in and out: ``python drive_sign_on.py URL PICTURE`` prints
+JSON."""
 
 import json
 import re

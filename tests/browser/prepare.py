@@ -19,7 +19,11 @@ _PACKAGES = {
 
 def missing() -> str:
     """The first missing requirement of the browser tests; "" if there is none."""
-    return "" if os.access(CHROMIUM, os.X_OK) else f"{CHROMIUM} not found: install Debian's package chromium"
+    return (
+        ""
+        if os.access(CHROMIUM, os.X_OK)
+        else f"{CHROMIUM} not found: install Debian's package chromium"
+    )
 
 
 if __name__ == "__main__":

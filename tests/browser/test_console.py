@@ -1,4 +1,5 @@
-"""The web console in a real browser: a day of an administrator, every page in both themes and widths, axe."""
+"""The web console in a real browser: a day of an administrator, every page in both themes and
+widths, axe."""
 
 from __future__ import annotations
 
@@ -35,9 +36,11 @@ def platform(home: Path) -> Iterator[Platform]:
 
 
 async def furnish(platform: Platform) -> None:
-    """Three nodes with eight GPUs each, sessions that hold most of them, one that waits, an endpoint."""
+    """Three nodes with eight GPUs each, sessions that hold most of them, one that waits, an
+    endpoint."""
     platform.start("proxy")
     platform.start("simulate", "--agents", "3", "--gpus", "8", "--forever", "--serve")
+
     async with platform.client() as client:
 
         async def connected() -> bool:
@@ -46,22 +49,32 @@ async def furnish(platform: Platform) -> None:
         await until("the agents are there", connected)
         await client.create_key(KeySpec(name="spare"))
         endpoint = EndpointSpec(
-            name="tiny", engine="vllm", model="tiny", replicas=2, resources={"cpu": 1, "cuda.device": 1}
+            name="tiny",
+            engine="vllm",
+            model="tiny",
+            replicas=2,
+            resources={"cpu": 1, "cuda.device": 1},
         )
         await client.create_endpoint(endpoint)
+
         for number in range(16):
-            resources = {"cpu": 2, "mem": "4GiB", "cuda.shares": 0.5} if number % 2 else {"cuda.device": 2}
+            resources = (
+                {"cpu": 2, "mem": "4GiB", "cuda.shares": 0.5} if number % 2 else {"cuda.device": 2}
+            )
             spec = SessionSpec(
                 name=f"train-{number}", command=["sleep", "1d"], runtime="fake", resources=resources
             )
             await client.create_session(spec)
+
         train = SessionSpec(command=["sleep", "1d"], runtime="fake", resources={"cuda.shares": 0.5})
         steps = [
             Step(name="train", array="0-2", spec=train),
             Step(name="report", after=["train"], spec=train),
         ]
         await client.submit_pipeline(PipelineSpec(name="digits", steps=steps))
-        waits = SessionSpec(name="waits", command=["true"], runtime="fake", resources={"cuda.device": 8})
+        waits = SessionSpec(
+            name="waits", command=["true"], runtime="fake", resources={"cuda.device": 8}
+        )
         await client.create_session(waits)
 
         async def ready() -> bool:
@@ -76,11 +89,15 @@ async def test_day_of_an_administrator(platform: Platform, tmp_path: Path) -> No
     await furnish(platform)
     script = Path(__file__).with_name("drive_console.py")
     command = [str(TOOLS / "python"), str(script), platform.url, platform.key, str(tmp_path)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=900)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=900
+    )
+
     if os.environ.get("MOORAGE_KEEP_PICTURES"):
         for file in tmp_path.glob("*.png"):
             if file.name.partition("-")[0] in PUBLISHED or file.name == "failed.png":
                 shutil.copy(file, ROOT / "docs" / "console" / file.name)
+
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["axe"] == []

@@ -1,4 +1,5 @@
-"""The web console where something changes under it: another administrator, a restart, a shell that ends."""
+"""The web console where something changes under it: another administrator, a restart, a shell that
+ends."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ async def furnish(platform: Platform) -> None:
 
 async def create(platform: Platform, name: str) -> None:
     async with platform.client() as client:
-        await client.create_session(SessionSpec(name=name, command=["sleep", "1d"], resources={"cpu": 1}))
+        await client.create_session(
+            SessionSpec(name=name, command=["sleep", "1d"], resources={"cpu": 1})
+        )
 
 
 async def store(platform: Platform, spec: str) -> None:
@@ -74,6 +77,7 @@ def answer(process: subprocess.Popen[str], platform: Platform) -> str:
     """Do what the script asks for, until it has printed what it has seen."""
     assert process.stdin is not None
     assert process.stdout is not None
+
     for line in process.stdout:
         match line.strip():
             case "stop":
@@ -88,8 +92,10 @@ def answer(process: subprocess.Popen[str], platform: Platform) -> str:
                 asyncio.run(store(platform, "spec - 'tomorrow'"))
             case _:
                 return line
+
         process.stdin.write("\n")
         process.stdin.flush()
+
     return ""
 
 
@@ -107,14 +113,21 @@ async def test_what_changes_under_a_page(platform: Platform, tmp_path: Path) -> 
             assert await asyncio.to_thread(process.wait) == 0, failure
         finally:
             process.kill()
+
     seen = json.loads(line)
     assert seen["axe"] == []
     assert seen["complaints"] == []
     assert "while you were editing" in seen["conflict"]
     assert "Nothing was saved" in seen["conflict"]
-    assert "1 item needs a newer manager" in seen["newer"], "one row that this release does not know"
+    assert "1 item needs a newer manager" in seen["newer"], (
+        "one row that this release does not know"
+    )
     assert "shell" in seen["newer"], "and its name"
-    assert "sessions" in seen["refusal"], "a group in use is not retired, and the page says what it has"
-    assert "cannot run commands" in seen["no shell"], "where nothing runs commands, the page says so"
+    assert "sessions" in seen["refusal"], (
+        "a group in use is not retired, and the page says what it has"
+    )
+    assert "cannot run commands" in seen["no shell"], (
+        "where nothing runs commands, the page says so"
+    )
     assert "hr" not in seen["age"], "ages are by the manager's clock"
     assert "Traceback" not in platform.output("manager")

@@ -22,7 +22,9 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.timeout(300),
     pytest.mark.skipif(bool(missing()), reason=missing()),
-    pytest.mark.skipif(compiler() is None, reason="the scripted NVML needs a C compiler: apt install gcc"),
+    pytest.mark.skipif(
+        compiler() is None, reason="the scripted NVML needs a C compiler: apt install gcc"
+    ),
 ]
 
 
@@ -57,7 +59,9 @@ async def test_reason_of_a_gpu_that_fails(platform: Platform, home: Path, tmp_pa
         "node-1",
         device,
     ]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=200)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert "the driver cannot reach it: GPU is lost: it fell off the bus" in seen["row"]

@@ -57,16 +57,21 @@ async def answers(url: str, headers: dict[str, str] | None = None) -> bool:
 async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
     await platform.wait_until_ready()
     serve = ("python3", "-m", "http.server", "--bind", "127.0.0.1", "{port:web}")
-    started = await asyncio.to_thread(platform.run, "start", "--name", "web", "--port", "web", "--", *serve)
+    started = await asyncio.to_thread(
+        platform.run, "start", "--name", "web", "--port", "web", "--", *serve
+    )
     assert started.returncode == 0, started.stderr
     url = (await asyncio.to_thread(platform.run, "open", "web")).stdout.strip()
     bearer = {"Authorization": f"Bearer {url.partition('access_token=')[2]}"}
     await until("it answers", lambda: answers(url.partition("?")[0], bearer))
     command = [str(TOOLS / "python"), str(Path(__file__).with_name("open_page.py")), url]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=300)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     page = json.loads(done.stdout)
-    session, port = url.split("/")[4], url.split("/")[2].partition(":")[2]
+    session = url.split("/")[4]
+    port = url.split("/")[2].partition(":")[2]
     host = f"web--{session}.localhost"
     assert page["address"] == f"http://{host}:{port}/"
     assert page["title"] == "Directory listing for /"
@@ -74,7 +79,9 @@ async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
 
 
 @pytest.mark.timeout(400)
-async def test_notebook_cell_and_terminal_through_the_proxy(platform: Platform, tmp_path: Path) -> None:
+async def test_notebook_cell_and_terminal_through_the_proxy(
+    platform: Platform, tmp_path: Path
+) -> None:
     await platform.wait_until_ready()
     started = await asyncio.to_thread(platform.run, *example())
     assert started.returncode == 0, started.stderr
@@ -82,7 +89,9 @@ async def test_notebook_cell_and_terminal_through_the_proxy(platform: Platform, 
     url = opened.stdout.strip()
     await until("Jupyter answers", lambda: answers(url))
     command = [str(TOOLS / "python"), str(Path(__file__).with_name("drive.py")), url, str(tmp_path)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=300)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=300
+    )
     log = platform.run("logs", "notebook", "--tail", "50").stdout
     assert done.returncode == 0, f"{done.stderr}\n{log}"
     page = json.loads(done.stdout)

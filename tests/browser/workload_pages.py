@@ -99,6 +99,7 @@ def reloads(console: Console, page: Page, call: Call) -> None:
             "reload": {"signal": signal},
         }
         call(console, "POST", "/v1/sessions", spec)
+
     for name, answer in (("daemon", "Reloaded"), ("deaf", "no handler for SIGUSR1")):
         console.go(page, f"sessions/{name}", name)
         expect(page.get_by_text("serving")).to_be_visible()
@@ -107,4 +108,5 @@ def reloads(console: Console, page: Page, call: Call) -> None:
         acknowledgement = page.get_by_role("region", name="Reload")
         expect(acknowledgement.get_by_text(answer)).to_be_visible()
         console.check(page, f"reload of {name}")
+
     page.screenshot(path=console.pictures / "reload.png")

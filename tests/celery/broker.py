@@ -87,7 +87,8 @@ def wrong():
 
 class Broker:
     def __init__(self, folder: Path) -> None:
-        self.port, self._folder = free_port(), folder
+        self.port = free_port()
+        self._folder = folder
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -100,12 +101,14 @@ class Broker:
                 ],
                 stdout=log, stderr=log,
             )  # fmt: skip
+
         for _ in range(200):
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
                 time.sleep(0.05)
+
         raise AssertionError((self._folder / "redis.out").read_text())
 
     def kill(self) -> None:

@@ -23,7 +23,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 async def test_sessions_call_the_tasks_of_the_example(home: Path, tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.start()
-    application, platform = tmp_path / "app", Platform(home)
+    application = tmp_path / "app"
+    platform = Platform(home)
     shutil.copytree(EXAMPLES / "celery_app", application)
     config = application / "celeryconfig.py"
     config.write_text(config.read_text().replace("redis://127.0.0.1:6379/0", broker.url))
@@ -32,6 +33,7 @@ async def test_sessions_call_the_tasks_of_the_example(home: Path, tmp_path: Path
         "MOORAGE_AGENT__CELERY_APP": "tasks",
         "MOORAGE_AGENT__CELERY_WORKDIR": str(application),
     }
+
     try:
         platform.start("up")
         await platform.wait_until_ready()
@@ -47,4 +49,5 @@ async def test_sessions_call_the_tasks_of_the_example(home: Path, tmp_path: Path
     finally:
         platform.close()
         broker.kill()
+
     assert kernels_below(home) == {}

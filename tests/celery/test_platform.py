@@ -43,12 +43,22 @@ def platform(home: Path, broker: Broker) -> Iterator[Platform]:
 async def test_tasks_are_sessions(platform: Platform, tmp_path: Path) -> None:
     await platform.wait_until_ready()
     added = platform.run(
-        "run", "--runtime", "celery", "--", "conform_tasks.add", "--args", "[2]", "--kwargs", '{"b": 40}'
+        "run",
+        "--runtime",
+        "celery",
+        "--",
+        "conform_tasks.add",
+        "--args",
+        "[2]",
+        "--kwargs",
+        '{"b": 40}',
     )
     assert (added.returncode, "result: 42" in added.stdout) == (0, True), added.stderr
     wrong = platform.run("run", "--runtime", "celery", "--", "conform_tasks.wrong")
     assert (wrong.returncode, "no such layer" in wrong.stdout) == (1, True), wrong.stderr
-    devices = platform.run("run", "--runtime", "celery", "--gpus", "1", "--", "conform_tasks.devices")
+    devices = platform.run(
+        "run", "--runtime", "celery", "--gpus", "1", "--", "conform_tasks.devices"
+    )
     assert '["GPU-fake-node-1-' in devices.stdout, devices.stdout + devices.stderr
 
     gate = tmp_path / "gate"
@@ -57,6 +67,7 @@ async def test_tasks_are_sessions(platform: Platform, tmp_path: Path) -> None:
         "conform_tasks.steps", "--args", json.dumps([str(gate)]),
     )  # fmt: skip
     assert long.returncode == 0, long.stderr
+
     async with platform.client() as client:
 
         async def reports() -> bool:

@@ -35,7 +35,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 class CeleryHarness:
     def __init__(self, folder: Path, broker: Broker) -> None:
-        self.folder, self.broker = folder, broker
+        self.folder = folder
+        self.broker = broker
         self._runtimes: list[CeleryRuntime] = []
 
     def runtime(self, app: str = "conform_tasks") -> CeleryRuntime:
@@ -56,7 +57,9 @@ class CeleryHarness:
     def launch(
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
-        return self.task("conform_tasks.conform", "--args", json.dumps([run_s, code, stubborn, output]))
+        return self.task(
+            "conform_tasks.conform", "--args", json.dumps([run_s, code, stubborn, output])
+        )
 
     async def close(self) -> None:
         for runtime in self._runtimes:
@@ -78,7 +81,9 @@ class TestCelery(RuntimeConformance):
     async def test_result_is_fetched_and_forgotten(self, harness: CeleryHarness) -> None:
         runtime = harness.runtime()
         await runtime.probe()
-        launch = harness.task("conform_tasks.add", "--args=[2]", "--kwargs", '{"b": 3}', "--queue", "gpu")
+        launch = harness.task(
+            "conform_tasks.add", "--args=[2]", "--kwargs", '{"b": 3}', "--queue", "gpu"
+        )
         handle = await runtime.create(launch)
         code, log = await ended(runtime, handle)
         assert (code, "result: 5" in log) == (0, True), log
@@ -112,17 +117,24 @@ class TestCelery(RuntimeConformance):
         assert len(before) >= 3, "the program, the worker, and the process of its pool"
         await eventually(none_left)
 
-    async def test_stopped_task_has_its_grace_period(self, harness: CeleryHarness, tmp_path: Path) -> None:
-        runtime, saved = harness.runtime(), tmp_path / "saved"
+    async def test_stopped_task_has_its_grace_period(
+        self, harness: CeleryHarness, tmp_path: Path
+    ) -> None:
+        runtime = harness.runtime()
+        saved = tmp_path / "saved"
         await runtime.probe()
-        handle = await runtime.create(harness.task("conform_tasks.saves", "--args", json.dumps([str(saved)])))
+        handle = await runtime.create(
+            harness.task("conform_tasks.saves", "--args", json.dumps([str(saved)]))
+        )
         await eventually(lambda: _logged(runtime, handle, "on\n"))
         await runtime.stop(handle, 20)
         code, log = await ended(runtime, handle)
         assert (code, saved.read_text()) == (-signal.SIGTERM, "checkpoint"), log
 
     async def test_progress_is_passed_on(self, harness: CeleryHarness, tmp_path: Path) -> None:
-        runtime, progress, gate = harness.runtime(), tmp_path / "progress", tmp_path / "gate"
+        runtime = harness.runtime()
+        progress = tmp_path / "progress"
+        gate = tmp_path / "gate"
         await runtime.probe()
         env = {"MOORAGE_PROGRESS": str(progress)}
         launch = harness.task("conform_tasks.steps", "--args", json.dumps([str(gate)]), env=env)
@@ -137,10 +149,15 @@ class TestCelery(RuntimeConformance):
         gate.touch()
         assert (await ended(runtime, handle))[0] == 0
 
-    async def test_retries_of_celery_are_one_run(self, harness: CeleryHarness, tmp_path: Path) -> None:
-        runtime, marks = harness.runtime(), tmp_path / "marks"
+    async def test_retries_of_celery_are_one_run(
+        self, harness: CeleryHarness, tmp_path: Path
+    ) -> None:
+        runtime = harness.runtime()
+        marks = tmp_path / "marks"
         await runtime.probe()
-        handle = await runtime.create(harness.task("conform_tasks.flaky", "--args", json.dumps([str(marks)])))
+        handle = await runtime.create(
+            harness.task("conform_tasks.flaky", "--args", json.dumps([str(marks)]))
+        )
         code, log = await ended(runtime, handle)
         assert (code, marks.read_text()) == (0, "xxx"), log
 
@@ -148,15 +165,22 @@ class TestCelery(RuntimeConformance):
         ("task", "cause"),
         [("conform_tasks.wrong", "no such layer"), ("conform_tasks.missing", "never registered")],
     )
-    async def test_failures_name_their_cause(self, harness: CeleryHarness, task: str, cause: str) -> None:
+    async def test_failures_name_their_cause(
+        self, harness: CeleryHarness, task: str, cause: str
+    ) -> None:
         runtime = harness.runtime()
         await runtime.probe()
         code, log = await ended(runtime, await runtime.create(harness.task(task)))
         assert (code, cause in log.splitlines()[-1]) == (1, True), log
 
-    async def test_loss_of_the_broker_loses_no_result(self, harness: CeleryHarness, tmp_path: Path) -> None:
-        """The broker, with the result back end, is gone when the task ends, and comes back empty."""
-        runtime, progress, gate = harness.runtime(), tmp_path / "progress", tmp_path / "gate"
+    async def test_loss_of_the_broker_loses_no_result(
+        self, harness: CeleryHarness, tmp_path: Path
+    ) -> None:
+        """The broker, with the result back end, is gone when the task ends, and comes back
+        empty."""
+        runtime = harness.runtime()
+        progress = tmp_path / "progress"
+        gate = tmp_path / "gate"
         await runtime.probe()
         env = {"MOORAGE_PROGRESS": str(progress)}
         launch = harness.task("conform_tasks.steps", "--args", json.dumps([str(gate)]), env=env)
@@ -169,13 +193,16 @@ class TestCelery(RuntimeConformance):
         harness.broker.kill()
         with pytest.raises(RuntimeFailed, match="broker of the Celery application conform_tasks"):
             await runtime.probe()
+
         gate.touch()
         await asyncio.sleep(2)
         harness.broker.start()
         code, log = await ended(runtime, handle)
         assert (code, 'result: "trained"' in log) == (0, True), log
 
-    async def test_loss_of_the_worker_is_a_failure(self, harness: CeleryHarness, tmp_path: Path) -> None:
+    async def test_loss_of_the_worker_is_a_failure(
+        self, harness: CeleryHarness, tmp_path: Path
+    ) -> None:
         runtime = harness.runtime()
         await runtime.probe()
         launch = harness.task("conform_tasks.conform", "--args", '[null, 0, false, "on\\n"]')
@@ -206,6 +233,7 @@ class TestCelery(RuntimeConformance):
             with pytest.raises(CreateFailed, match="command of a Celery task") as caught:
                 await runtime.create(harness.task(*command))
             assert caught.value.clean
+
         assert await runtime.find() == {}
 
     async def test_application_that_cannot_be_loaded(self, harness: CeleryHarness) -> None:
@@ -217,5 +245,7 @@ async def _logged(runtime: CeleryRuntime, handle: Handle, text: str) -> bool:
     return text in await runtime.log_tail(handle)
 
 
-async def _processes(runtime: CeleryRuntime, kernel_id: KernelId, handle: Handle) -> tuple[int, ...]:
+async def _processes(
+    runtime: CeleryRuntime, kernel_id: KernelId, handle: Handle
+) -> tuple[int, ...]:
     return (await runtime.usage({kernel_id: handle}))[kernel_id].pids

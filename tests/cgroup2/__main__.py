@@ -1,9 +1,9 @@
 """Tests of isolation on cgroup v2, in a virtual machine: ``python -m tests.cgroup2``.
 
-Machines with cgroup v1, among them those of CI, cannot run them otherwise. QEMU emulates the processor, so no
-virtualization is needed. The machine runs Debian's kernel for clouds, and of the files of this machine it
-has those that the tests use. Installs QEMU on Debian, and downloads the kernel. Exits with 1 if the tests
-fail, and says why if they could not run.
+Machines with cgroup v1, among them those of CI, cannot run them otherwise. QEMU emulates the
+processor, so no virtualization is needed. The machine runs Debian's kernel for clouds, and of the
+files of this machine it has those that the tests use. Installs QEMU on Debian, and downloads the
+kernel. Exits with 1 if the tests fail, and says why if they could not run.
 """
 
 from __future__ import annotations
@@ -42,10 +42,27 @@ _PROGRAMS = (
 )
 _FILES = ("passwd", "group", "shadow", "nsswitch.conf", "resolv.conf", "hosts", "ld.so.cache")
 _MODULES = (
-    *("nf_tables", "nf_conntrack", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_reject_inet"),
+    *(
+        "nf_tables",
+        "nf_conntrack",
+        "nft_ct",
+        "nft_chain_nat",
+        "nft_nat",
+        "nft_masq",
+        "nft_reject_inet",
+    ),
     *("nft_fib_ipv4", "nft_fib_ipv6", "nft_fib_inet", "veth", "bridge", "loop", "quota_v2"),
 )
-_UNUSED = ("test", "tests", "idlelib", "lib2to3", "ensurepip", "tkinter", "site-packages", "__pycache__")
+_UNUSED = (
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "ensurepip",
+    "tkinter",
+    "site-packages",
+    "__pycache__",
+)
 _TIMEOUT_S = 900
 _FILES_OF_MODULES = (
     "import json, pytest, sys\n"
@@ -68,7 +85,9 @@ def _environment() -> dict[str, str]:
 def _imported() -> list[str]:
     """The files of the Python modules that the tests import."""
     argv = [sys.executable, "-c", _FILES_OF_MODULES, *_OPTIONS, *TESTS]
-    done = subprocess.run(argv, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        argv, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=True
+    )
     *output, last = done.stdout.splitlines()
     code, files = json.loads(last)
     assert code == 0, "\n".join(output)
@@ -88,24 +107,31 @@ def _archive(kernel: Path) -> Archive:
         archive.add(package)
         archive.add_tree(package, ("__pycache__",))
         libraries += [str(path) for path in Path(package).rglob("*.so")]
+
     for folder in Path(site).glob("*.dist-info"):
         archive.add_tree(str(folder))
+
     stdlib = sysconfig.get_path("stdlib")
     archive.add_tree(stdlib, _UNUSED)
     libraries += map(str, Path(stdlib, "lib-dynload").glob("*.so"))
     for folder in (ROOT / "src", ROOT / "tests"):
         archive.add_tree(str(folder))
+
     archive.add(str(ROOT / "pyproject.toml"))
     archive.add(str(Path(sys.prefix) / "pyvenv.cfg"))
-    programs = [path for name in _PROGRAMS if (path := shutil.which(name, path=_environment()["PATH"]))]
+    programs = [
+        path for name in _PROGRAMS if (path := shutil.which(name, path=_environment()["PATH"]))
+    ]
     archive.add_programs([sys.executable, *programs, *libraries])
     for name in _FILES:
         if os.path.exists(f"/etc/{name}"):
             archive.add(f"/etc/{name}")
+
     archive.make_console()
     modules = _with_needed(kernel)
     for path in modules:
         archive.write(f"/{path.name}", path.read_bytes())
+
     task = {
         "modules": [f"/{path.name}" for path in modules],
         "argv": [sys.executable, "-m", "pytest", *_OPTIONS, *sys.argv[1:], *TESTS],
@@ -115,6 +141,7 @@ def _archive(kernel: Path) -> Archive:
     archive.write("/tests.json", json.dumps(task).encode())
     script = f"#!{sys.executable}\n{Path(__file__).with_name('guest.py').read_text()}"
     archive.write("/init", script.encode())
+
     return archive
 
 
@@ -134,6 +161,7 @@ def _with_needed(kernel: Path) -> list[Path]:
 
     for name in _MODULES:
         add(name)
+
     return found
 
 
@@ -148,6 +176,7 @@ def _download_kernel(folder: Path) -> Path:
     [archive] = folder.glob("*.deb")
     subprocess.run(["dpkg-deb", "-x", archive, folder / "kernel"], check=True)
     archive.unlink()
+
     return folder / "kernel"
 
 
@@ -156,11 +185,25 @@ def _run(folder: Path) -> int:
     _archive(kernel).save(folder / "archive")
     [image] = (kernel / "boot").glob("vmlinuz-*")
     argv = [
-        *(_QEMU, "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "3072", "-nographic", "-no-reboot"),
+        *(
+            _QEMU,
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            "3072",
+            "-nographic",
+            "-no-reboot",
+        ),
         *("-nic", "none", "-kernel", image, "-initrd", folder / "archive"),
         *("-append", "console=ttyS0 quiet panic=-1 rdinit=/init"),
     ]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as machine:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    ) as machine:
         try:
             assert machine.stdout is not None
             for line in machine.stdout:
@@ -169,6 +212,7 @@ def _run(folder: Path) -> int:
                     return int(line.split()[-1] != "0")
         finally:
             machine.kill()
+
     return 1
 
 
@@ -178,12 +222,14 @@ def main() -> int:
         why = f"this machine is no x86-64, but {platform.machine()}"
     elif not why and os.geteuid() != 0:
         why = "they need root"
+
     if not why:
         with tempfile.TemporaryDirectory(prefix="moorage-cgroup2-") as folder:
             try:
                 return _run(Path(folder))
             except subprocess.CalledProcessError as error:
                 why = str(error)
+
     print(f"\n*** THE TESTS ON CGROUP V2 DID NOT RUN: {why}\n", file=sys.stderr)
     return 0
 

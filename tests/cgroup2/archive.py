@@ -13,23 +13,27 @@ class Archive:
     """An archive in cpio's format ``newc``. Every path keeps its place, its owner and its mode."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[int, int, int, bytes, int]] = {}  # mode, uid, gid, content, device
+        # mode, uid, gid, content, device
+        self._files: dict[str, tuple[int, int, int, bytes, int]] = {}
 
     def add(self, path: str) -> None:
         """Add a file or a link, with what leads to it and what it leads to."""
         parent = os.path.dirname(path)
         if path in self._files or path == "/":
             return
+
         self.add(parent)
         if os.path.realpath(parent) != parent:
             self.add(os.path.join(os.path.realpath(parent), os.path.basename(path)))
             return
+
         found = os.lstat(path)
         content = b""
         if stat.S_ISLNK(found.st_mode):
             content = os.fsencode(os.readlink(path))
         elif stat.S_ISREG(found.st_mode):
             content = Path(path).read_bytes()
+
         self._files[path] = found.st_mode, found.st_uid, found.st_gid, content, 0
         if stat.S_ISLNK(found.st_mode) and os.path.exists(path):
             self.add(os.path.normpath(os.path.join(parent, os.readlink(path))))
@@ -70,5 +74,10 @@ class Archive:
                 fields += [os.major(device), os.minor(device), len(encoded), 0]
                 head = b"070701" + b"".join(b"%08X" % field for field in fields) + encoded
                 file.write(head + bytes(-len(head) % 4) + content + bytes(-len(content) % 4))
-            end = b"070701" + b"%08X" * 13 % (0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 11, 0) + b"TRAILER!!!\0"
+
+            end = (
+                b"070701"
+                + b"%08X" * 13 % (0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 11, 0)
+                + b"TRAILER!!!\0"
+            )
             file.write(end + bytes(-len(end) % 4))

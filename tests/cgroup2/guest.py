@@ -1,4 +1,5 @@
-"""Process 1 of the virtual machine: makes it a node with cgroup v2 only, runs the tests, and turns it off.
+"""Process 1 of the virtual machine: makes it a node with cgroup v2 only, runs the tests, and turns
+it off.
 
 ``/tests.json`` says what to load and to run. The standard library only.
 """
@@ -25,7 +26,8 @@ _MOUNTS = (
     ("cgroup2", "/sys/fs/cgroup", ""),
 )
 _FINIT_MODULE = 313
-_SIOCSIFFLAGS, _UP = 0x8914, 1
+_SIOCSIFFLAGS = 0x8914
+_UP = 1
 _POWER_OFF = 0x4321FEDC
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,16 +40,21 @@ def _check(result: int, what: str) -> None:
 def _set_up(modules: list[str]) -> None:
     for kind, target, options in _MOUNTS:
         os.makedirs(target, exist_ok=True)
-        _check(_libc.mount(kind.encode(), target.encode(), kind.encode(), 0, options.encode()), target)
+        _check(
+            _libc.mount(kind.encode(), target.encode(), kind.encode(), 0, options.encode()), target
+        )
+
     for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         os.symlink(f"/proc/self/{target}", f"/dev/{name}")
     for folder in ("/tmp", "/var/tmp"):
         os.makedirs(folder, exist_ok=True)
         os.chmod(folder, 0o1777)
+
     for module in modules:
         fd = os.open(module, os.O_RDONLY | os.O_CLOEXEC)
         _check(_libc.syscall(_FINIT_MODULE, fd, b"", 0), module)
         os.close(fd)
+
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _UP))
 
@@ -57,10 +64,12 @@ def main() -> None:
     try:
         with open("/tests.json") as file:
             task = json.load(file)
+
         _set_up(task["modules"])
         status = subprocess.run(task["argv"], env=task["env"], cwd=task["cwd"]).returncode
     except (OSError, ValueError, KeyError) as error:
         status = repr(error)
+
     print(f"\n{RESULT} {status}", flush=True)
     sys.stdout.flush()
     _libc.reboot(_POWER_OFF)

@@ -1,4 +1,5 @@
-"""Pages that a test follows word by word: their indented blocks, each with the machines that it is for."""
+"""Pages that a test follows word by word: their indented blocks, each with the machines that it is
+for."""
 
 from __future__ import annotations
 

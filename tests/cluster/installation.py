@@ -1,5 +1,5 @@
-"""A whole installation on hosts of its own: three managers beside three members of etcd, a primary and a
-standby, two proxies and two agents."""
+"""A whole installation on hosts of its own: three managers beside three members of etcd, a primary
+and a standby, two proxies and two agents."""
 
 from __future__ import annotations
 
@@ -21,18 +21,25 @@ AGENTS = ("agent-1", "agent-2")
 PROXIES = ("proxy-1", "proxy-2")
 ETCD = ("etcd-1", "etcd-2", "etcd-3")
 COMPONENTS = (*MANAGERS, *AGENTS, *PROXIES)
-API, LINK, OPENAI, INTERNAL, CLIENTS, PEERS = 8700, 8701, 8800, 8801, 2379, 2380
+API = 8700
+LINK = 8701
+OPENAI = 8800
+INTERNAL = 8801
+CLIENTS = 2379
+PEERS = 2380
 _SINCE = "MOORAGE_ETCD__"
 
 
 class Installation(Cluster):
-    """``previous``: sources of the previous release; None: not at hand. ``discovers``: it knows several
-    managers and etcd. Each member of etcd is on the host of the manager with its number."""
+    """``previous``: sources of the previous release; None: not at hand. ``discovers``: it knows
+    several managers and etcd. Each member of etcd is on the host of the manager with its number."""
 
     agents = AGENTS
 
     def __init__(self, home: Path, previous: Path | None, *, discovers: bool = False) -> None:
-        self.home, self.previous, self._discovers = home, previous, discovers
+        self.home = home
+        self.previous = previous
+        self._discovers = discovers
         self.network = None
         self.hosts = Namespaces([*COMPONENTS, *HOSTS])
         address = self.hosts.addresses
@@ -61,6 +68,7 @@ class Installation(Cluster):
         self.hosts.open()
         for member in ETCD:
             self.start(member)
+
         await self.postgres.start()
         self.start(MANAGERS[0], previous=MANAGERS[0] in previous)
         key_exists = (self.home / "admin-key").exists
@@ -80,9 +88,12 @@ class Installation(Cluster):
 
     def start(self, component: str, *, previous: bool = False) -> None:
         if component in ETCD:
-            command, host, env = self._etcd(component), MANAGERS[ETCD.index(component)], dict(self.env)
+            command = self._etcd(component)
+            host = MANAGERS[ETCD.index(component)]
+            env = dict(self.env)
         else:
-            kind, host = component.partition("-")[0], component
+            kind = component.partition("-")[0]
+            host = component
             command = [sys.executable, "-m", "moorage", kind]
             env = self.env | self._environment(component)
             if previous:
@@ -90,6 +101,7 @@ class Installation(Cluster):
             if previous and not self._discovers:
                 env = {name: value for name, value in env.items() if not name.startswith(_SINCE)}
                 env |= {f"MOORAGE_{kind.upper()}__MANAGER": self._link} if kind != "manager" else {}
+
         with (self.home / f"{component}.out").open("ab") as log:
             self._running[component] = subprocess.Popen(
                 [*self.hosts.prefix(host), *command], env=env, cwd=self.home, stdout=log, stderr=log
@@ -102,12 +114,14 @@ class Installation(Cluster):
                 "MOORAGE_MANAGER__LISTEN": f"{address}:{API}",
                 "MOORAGE_MANAGER__LINK_LISTEN": f"{address}:{LINK}",
             }
+
         if component in PROXIES:
             return {
                 "MOORAGE_PROXY__LISTEN": f"{address}:{OPENAI}",
                 "MOORAGE_PROXY__ID": component,
                 "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{INTERNAL}",
             }
+
         return {
             "MOORAGE_AGENT__ID": component,
             "MOORAGE_AGENT__ADDRESS": address,
@@ -121,9 +135,19 @@ class Installation(Cluster):
 
         return [
             *("etcd", "--name", member, "--data-dir", str(self.home / member)),
-            *("--listen-client-urls", url(member, CLIENTS), "--advertise-client-urls", url(member, CLIENTS)),
+            *(
+                "--listen-client-urls",
+                url(member, CLIENTS),
+                "--advertise-client-urls",
+                url(member, CLIENTS),
+            ),
             *("--listen-peer-urls", url(member, PEERS)),
-            *("--initial-advertise-peer-urls", url(member, PEERS), "--initial-cluster-token", "tests"),
+            *(
+                "--initial-advertise-peer-urls",
+                url(member, PEERS),
+                "--initial-cluster-token",
+                "tests",
+            ),
             *("--initial-cluster", ",".join(f"{name}={url(name, PEERS)}" for name in ETCD)),
             *("--logger", "zap", "--log-level", "error"),
         ]

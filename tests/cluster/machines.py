@@ -1,8 +1,9 @@
 """Machines for a page that is followed word by word: each a network, mount and host name namespace.
 
-What is written below /etc, /var, /opt, /usr/local and /run is private to a machine, and in memory or below
-``home``. ``systemctl``, ``ssh``, ``scp`` and ``apt-get`` are programs of this module; all others are real.
-Daemons of units run as root: the interpreter of the tests may be readable by root only.
+What is written below /etc, /var, /opt, /usr/local and /run is private to a machine, and in memory
+or below ``home``. ``systemctl``, ``ssh``, ``scp`` and ``apt-get`` are programs of this module; all
+others are real. Daemons of units run as root: the interpreter of the tests may be readable by root
+only.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Machines:
     """``names``: with their addresses, all in 192.0.2.0/24. Use it as a context."""
 
     def __init__(self, home: Path, names: dict[str, str]) -> None:
-        self.home, self.names = home, names
+        self.home = home
+        self.names = names
         self._holders: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Machines:
@@ -67,30 +69,39 @@ class Machines:
         except BaseException:
             self.close()
             raise
+
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     def run(self, name: str, commands: str, timeout_s: float = 120) -> str:
-        """In a login shell on that machine; stops at the first command that fails. Returns the output."""
+        """In a login shell on that machine; stops at the first command that fails. Returns the
+        output."""
         done = subprocess.run(
             [*self._on(name), "bash", "-lc", f"set -e -o pipefail\n{commands}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s,
         )  # fmt: skip
         output = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, f"on {name}:\n{commands}\n{output[-4000:]}{self.logs()[-6000:]}"
+        assert done.returncode == 0, (
+            f"on {name}:\n{commands}\n{output[-4000:]}{self.logs()[-6000:]}"
+        )
+
         return output
 
     def logs(self) -> str:
         files = sorted(self.home.glob("*/_var/upper/log/units/*.log"))
-        return "".join(f"\n--- {file.relative_to(self.home)}\n{file.read_text()[-1500:]}" for file in files)
+        return "".join(
+            f"\n--- {file.relative_to(self.home)}\n{file.read_text()[-1500:]}" for file in files
+        )
 
     def close(self) -> None:
         """Stop everything that runs on a machine, and remove the machines."""
         for name in reversed(self.names):
             if (self.home / name / "pid").exists():
-                subprocess.run([*self._on(name), "systemctl", "stop-everything"], check=True, timeout=120)
+                subprocess.run(
+                    [*self._on(name), "systemctl", "stop-everything"], check=True, timeout=120
+                )
         for holder in self._holders:
             holder.kill()
             holder.wait()
@@ -112,6 +123,7 @@ class Machines:
         for path, text in programs.items():
             (root / path[1:]).write_text(text)
             (root / path[1:]).chmod(0o755)
+
         self._run(["nsenter", "-t", str(switch), "-n", "sh", "-ec",
                    f"ip link add p{number} type veth peer name eth0 netns {pid};"
                    f"ip link set p{number} master hub up"])  # fmt: skip

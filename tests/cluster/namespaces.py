@@ -12,14 +12,16 @@ from tests.addresses import NETWORKS, number
 
 
 class Namespaces:
-    """``names``: of the hosts. The tests have an address on the same network: ``own``. ``number``: no other
-    test has it."""
+    """``names``: of the hosts. The tests have an address on the same network: ``own``. ``number``:
+    no other test has it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.number = number(NETWORKS)
-        self._bridge, self._prefix = f"mgb{self.number}", f"mg{self.number}"
+        self._bridge = f"mgb{self.number}"
+        self._prefix = f"mg{self.number}"
         network = f"10.232.{self.number}"
-        self.network, self.own = f"{network}.0/24", f"{network}.254"
+        self.network = f"{network}.0/24"
+        self.own = f"{network}.254"
         self.addresses = {name: f"{network}.{index}" for index, name in enumerate(names, 1)}
         self._cut: set[str] = set()
 
@@ -38,7 +40,8 @@ class Namespaces:
 
     def add(self, name: str) -> None:
         """Make one of the hosts, by ``open`` or after ``remove``."""
-        space, address = self._space(name), self.addresses[name]
+        space = self._space(name)
+        address = self.addresses[name]
         outer = self._outer(address)
         run("ip", "netns", "add", space)
         run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
@@ -74,8 +77,12 @@ class Namespaces:
     def close(self) -> None:
         for name, address in self.addresses.items():
             # First: a namespace that is deleted gives its links up only later.
-            subprocess.run(("ip", "link", "del", self._outer(address)), capture_output=True, check=False)
-            subprocess.run(("ip", "netns", "del", self._space(name)), capture_output=True, check=False)
+            subprocess.run(
+                ("ip", "link", "del", self._outer(address)), capture_output=True, check=False
+            )
+            subprocess.run(
+                ("ip", "netns", "del", self._space(name)), capture_output=True, check=False
+            )
         subprocess.run(("ip", "link", "del", self._bridge), capture_output=True, check=False)
 
     def _outer(self, address: str) -> str:

@@ -1,4 +1,5 @@
-"""NAT in network namespaces: hosts on one bridge, and one behind a router that can restart with other rules.
+"""NAT in network namespaces: hosts on one bridge, and one behind a router that can restart with
+other rules.
 
 A restart of the router loses what its connection tracking knew, as a mapping that has idled out.
 """
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 
 from .namespaces import Namespaces, run
 
-# What belongs to no connection that this router has seen is dropped, also from inside: nothing is refused.
+# What belongs to no connection that this router has seen is dropped, also from inside: nothing is
+# refused.
 _RULES = """
 table inet nat {{
   chain input {{ type filter hook input priority 0; policy drop; }}
@@ -29,24 +31,28 @@ table inet nat {{
 
 
 class Nat:
-    """``outside``: hosts with addresses of their own; ``inside``: the one behind the router. ``own``: an
-    address of the tests outside."""
+    """``outside``: hosts with addresses of their own; ``inside``: the one behind the router.
+    ``own``: an address of the tests outside."""
 
     def __init__(self, outside: Sequence[str], inside: str) -> None:
-        self._inside, self.outside = inside, tuple(outside)
+        self._inside = inside
+        self.outside = tuple(outside)
         self._hosts = Namespaces([*outside, "router"])
         self._network = f"10.236.{self._hosts.number}"
         self.addresses = self._hosts.addresses | {inside: f"{self._network}.2"}
-        self.own, self.router = self._hosts.own, self._hosts.addresses["router"]
+        self.own = self._hosts.own
+        self.router = self._hosts.addresses["router"]
 
     def open(self) -> None:
         """Raises ``OSError`` where namespaces cannot be made."""
         self.close()  # what a killed test left
         self._hosts.open()
+
         try:
             run("ip", "netns", "add", self._space(self._inside))
             for name in self.outside:
                 self._in(name, "ip", "route", "add", f"{self._network}.0/24", "via", self.router)
+
             run("ip", "route", "add", f"{self._network}.0/24", "via", self.router)
             self.restart_router()
         except OSError:
@@ -54,11 +60,12 @@ class Nat:
             raise
 
     def restart_router(self, *, masquerade: bool = True, opened_to: Sequence[str] = ()) -> None:
-        """``masquerade``: what leaves has the router's address. ``opened_to``: hosts that may connect to the
-        one inside."""
+        """``masquerade``: what leaves has the router's address. ``opened_to``: hosts that may
+        connect to the one inside."""
         self._hosts.remove("router")
         self._hosts.add("router")
-        space, inside = self._space("router"), self._space(self._inside)
+        space = self._space("router")
+        inside = self._space(self._inside)
         run(
             "ip",
             "link",
@@ -77,16 +84,23 @@ class Nat:
         for name, device, address in ((space, "eth1", 1), (inside, "eth0", 2)):
             run("ip", "-n", name, "addr", "add", f"{self._network}.{address}/24", "dev", device)
             run("ip", "-n", name, "link", "set", device, "up")
+
         run("ip", "-n", inside, "link", "set", "lo", "up")
         run("ip", "-n", inside, "route", "add", "default", "via", f"{self._network}.1")
         self._in("router", "sysctl", "-qw", "net.ipv4.ip_forward=1")
         sources = ", ".join(self.addresses[name] for name in opened_to)
         rules = _RULES.format(
-            opened=f'iifname "eth0" ip saddr {{ {sources} }} ct state new accept' if sources else "",
+            opened=f'iifname "eth0" ip saddr {{ {sources} }} ct state new accept'
+            if sources
+            else "",
             masquerade='oifname "eth0" masquerade' if masquerade else "",
         )
         subprocess.run(
-            (*self.prefix("router"), "nft", "-f", "-"), input=rules, text=True, check=True, timeout=20
+            (*self.prefix("router"), "nft", "-f", "-"),
+            input=rules,
+            text=True,
+            check=True,
+            timeout=20,
         )
 
     def prefix(self, name: str) -> tuple[str, ...]:
@@ -94,7 +108,9 @@ class Nat:
         return ("ip", "netns", "exec", self._space(name))
 
     def close(self) -> None:
-        subprocess.run(("ip", "netns", "del", self._space(self._inside)), capture_output=True, check=False)
+        subprocess.run(
+            ("ip", "netns", "del", self._space(self._inside)), capture_output=True, check=False
+        )
         self._hosts.close()
 
     def _in(self, name: str, *command: str) -> None:

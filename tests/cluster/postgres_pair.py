@@ -1,5 +1,5 @@
-"""A primary and a synchronous standby on two hosts of their own. The standby can be promoted, and what was
-the primary is then made its standby."""
+"""A primary and a synchronous standby on two hosts of their own. The standby can be promoted, and
+what was the primary is then made its standby."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ _STREAMS = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
 
 
 class PostgresPair:
-    """``primary``: its host. Commits that matter wait for the standby, so a promotion loses none. The standby
-    streams through ``relay``, which listens on the tests' own address and may delay it."""
+    """``primary``: its host. Commits that matter wait for the standby, so a promotion loses none.
+    The standby streams through ``relay``, which listens on the tests' own address and may delay
+    it."""
 
     def __init__(self, home: Path, network: Namespaces) -> None:
-        self._home, self._network, self._user = home, network, server_user()
+        self._home = home
+        self._network = network
+        self._user = server_user()
         self._binaries = find_binaries(None, self._user, major=None).bin_dir
         self.primary, self.standby = HOSTS
         self.relay: Relay | None = None
@@ -60,7 +63,9 @@ class PostgresPair:
 
     def _make_first(self) -> None:
         data = self._directory(self.primary)
-        self._run("initdb", "-D", str(data), "-U", "moorage", "-A", "trust", "--no-sync", "-E", "UTF8")
+        self._run(
+            "initdb", "-D", str(data), "-U", "moorage", "-A", "trust", "--no-sync", "-E", "UTF8"
+        )
         with (data / "pg_hba.conf").open("a") as file:
             file.write(f"host all all {self._network.network} trust\n")
             file.write(f"host replication all {self._network.network} trust\n")
@@ -78,6 +83,7 @@ class PostgresPair:
         async with asyncio.timeout(60):
             while not await admin.fetchval(_STREAMS):
                 await asyncio.sleep(0.1)
+
         await admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         await admin.execute("SELECT pg_reload_conf()")
         await admin.close()
@@ -85,13 +91,16 @@ class PostgresPair:
     def _copy_primary(self, relay_port: int) -> None:
         data = self._directory(self.standby)
         source = ("-h", self._network.own, "-p", str(relay_port), "-U", "moorage")
-        self._run("pg_basebackup", *source, "-D", str(data), "-c", "fast", "-R", "-X", "stream", "-N")
+        self._run(
+            "pg_basebackup", *source, "-D", str(data), "-c", "fast", "-R", "-X", "stream", "-N"
+        )
         with (data / "postgresql.auto.conf").open("a") as file:
             file.write("synchronous_standby_names = ''\n")
         self._start(self.standby)
 
     def kill_primary(self) -> None:
-        """SIGKILL: nothing is written or sent any more. Its children exit as soon as they notice."""
+        """SIGKILL: nothing is written or sent any more. Its children exit as soon as they
+        notice."""
         process = self._running.pop(self.primary)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -123,7 +132,14 @@ class PostgresPair:
 
     def _start(self, host: str) -> None:
         flags = [flag for name, value in _FLAGS.items() for flag in ("-c", f"{name}={value}")]
-        command = [str(self._binaries / "postgres"), "-D", str(self._home / host), "-p", str(PORT), *flags]
+        command = [
+            str(self._binaries / "postgres"),
+            "-D",
+            str(self._home / host),
+            "-p",
+            str(PORT),
+            *flags,
+        ]
         with (self._home / f"{host}.log").open("ab") as log:
             self._running[host] = subprocess.Popen(
                 [*self._network.prefix(host), *self._as_user(), *command],
@@ -139,7 +155,12 @@ class PostgresPair:
     def _as_user(self) -> tuple[str, ...]:
         if self._user is None:
             return ()
-        return ("setpriv", f"--reuid={self._user.uid}", f"--regid={self._user.gid}", "--clear-groups")
+        return (
+            "setpriv",
+            f"--reuid={self._user.uid}",
+            f"--regid={self._user.gid}",
+            "--clear-groups",
+        )
 
     def _environment(self) -> dict[str, Any]:
         return {"env": {"LC_ALL": "C", "PATH": os.environ["PATH"]}, "cwd": "/"}

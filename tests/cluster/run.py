@@ -1,5 +1,6 @@
-"""Faults of hosts and of everything that runs on them, on a whole installation in network namespaces:
-``python -m tests.cluster.run --seconds 300``. Prints the faults and a table of invariants."""
+"""Faults of hosts and of everything that runs on them, on a whole installation in network
+namespaces: ``python -m tests.cluster.run --seconds 300``. Prints the faults and a table of
+invariants."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from .traffic import Traffic, had_living_way
 
 UPGRADED = ("agent-2", "proxy-2")
 """They begin as the previous release. Its manager knows no other ones, nor etcd:
-``tests/e2e/test_previous_release`` runs it beside this release, which migrates the database meanwhile."""
+``tests/e2e/test_previous_release`` runs it beside this release, which migrates the database
+meanwhile."""
 PROMOTION_S = 5.0
 """From the first write that a promoted standby accepts to the start of a program."""
 DELAY_S = 0.04
@@ -43,7 +45,9 @@ class Faults:
     """The faults, one at a time, each with what undoes it. ``injected`` records them."""
 
     def __init__(self, installation: Installation, traffic: Traffic, seed: int) -> None:
-        self._all, self._traffic, self._rng = installation, traffic, random.Random(seed)
+        self._all = installation
+        self._traffic = traffic
+        self._rng = random.Random(seed)
         self.injected: list[InjectedFault] = []
         self.promotions_s: list[float] = []
         self._began = time.monotonic()
@@ -57,6 +61,7 @@ class Faults:
         await self.delay_standby(self.kill("agent-1"))
         for component in UPGRADED:
             await self.upgrade(component)
+
         await self.lose_primary()
         await self.kill(await self._all.leader())
         await self.upgrade("manager-3")
@@ -145,7 +150,9 @@ class Faults:
             self._all.postgres.kill_primary()
             await asyncio.sleep(0.5)
             await self._all.postgres.promote()
-        writable, before = time.monotonic(), self._traffic.started_kernels.stat().st_size
+
+        writable = time.monotonic()
+        before = self._traffic.started_kernels.stat().st_size
 
         async def starts() -> bool:
             return self._traffic.started_kernels.stat().st_size > before
@@ -165,6 +172,7 @@ class Faults:
             poll = self._answers(f"{self._all.urls[MANAGERS.index(component)]}/readyz")
         else:
             return
+
         await until(f"{component} is there again", poll, 90)
         await asyncio.sleep(PAUSE_S)
 
@@ -188,7 +196,8 @@ class Faults:
     @asynccontextmanager
     async def _injected(self, fault: Fault) -> AsyncIterator[None]:
         self._print(str(fault))
-        began, position = datetime.now(UTC), len(self.injected)
+        began = datetime.now(UTC)
+        position = len(self.injected)
         self.injected.append(InjectedFault(fault, began))
         try:
             yield
@@ -200,10 +209,13 @@ class Faults:
 
 
 async def run(home: Path, seed: int, seconds: float, previous: Path | None) -> list[Invariant]:
-    """``seconds``: of faults; 0: one of each. Raises ``OSError`` where namespaces cannot be made."""
+    """``seconds``: of faults; 0: one of each. Raises ``OSError`` where namespaces cannot be
+    made."""
     installation = Installation(home, previous)
     try:
-        return await _run(installation, Traffic(installation, seed, per_s=1.5, engine_gpus=5), seconds)
+        return await _run(
+            installation, Traffic(installation, seed, per_s=1.5, engine_gpus=5), seconds
+        )
     finally:
         await installation.finish()
 
@@ -215,24 +227,30 @@ async def _run(installation: Installation, traffic: Traffic, seconds: float) -> 
     await traffic.create_endpoints()
     await installation.replicas_serve()
     print(f"everything runs after {time.monotonic() - began:.1f} s", flush=True)
-    faults, began = Faults(installation, traffic, traffic.seed), time.monotonic()
+    faults = Faults(installation, traffic, traffic.seed)
+    began = time.monotonic()
     load = asyncio.create_task(traffic.run(seconds + 3600))
     try:
         await (faults.long(seconds) if seconds else faults.short())
     finally:
         traffic.stop()
         await load
-    lasted, began, not_converged = time.monotonic() - began, time.monotonic(), list[str]()
+
+    lasted = time.monotonic() - began
+    began = time.monotonic()
+    not_converged = list[str]()
     try:
         await converge(installation, traffic)
     except AssertionError as error:
         not_converged.append(str(error))
+
     converged_s = time.monotonic() - began
     invariants, ends = await check_invariants(installation, traffic, faults.injected)
     living = [f"{each}" for each in traffic.failed if had_living_way(each, faults.injected)]
     late = [f"{each:.1f} s" for each in faults.promotions_s if each > PROMOTION_S]
     for each in traffic.failed:
         print(f"failed from {each.began:%H:%M:%S} to {each.ended:%H:%M:%S}: {each.errors}")
+
     invariants += [
         Invariant("a request that has a living way is answered", traffic.chats.total(), living),
         Invariant("work goes on soon after a promotion", len(faults.promotions_s), late),
@@ -247,22 +265,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="keep the state directory with all logs")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the state directory with all logs"
+    )
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="moorage-cluster-"))
     home.chmod(0o711)
+
     try:
         try:
             previous = unpack_previous_release(home / "previous-release")
         except pytest.skip.Exception as skipped:
             print(skipped)
             previous = None
+
         invariants = asyncio.run(run(home, options.seed, options.seconds, previous))
     finally:
         if options.keep:
             print(f"state and logs: {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
+
     return 1 if any(invariant.violations for invariant in invariants) else 0
 
 

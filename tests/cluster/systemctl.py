@@ -1,7 +1,8 @@
 """Stand-in for systemctl on machines without systemd: it runs the units in /etc/systemd/system.
 
-Understands what docs/cluster.md and deploy/join.sh say: ``start``, ``stop``, ``restart``, ``reload``,
-``enable [--now]``, ``disable``, and units of Debian's Postgres. Output of a unit goes to /var/log/units.
+Understands what docs/cluster.md and deploy/join.sh say: ``start``, ``stop``, ``restart``,
+``reload``, ``enable [--now]``, ``disable``, and units of Debian's Postgres. Output of a unit goes
+to /var/log/units.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-UNITS, RUNNING, LOGS = Path("/etc/systemd/system"), Path("/run/units"), Path("/var/log/units")
+UNITS = Path("/etc/systemd/system")
+RUNNING = Path("/run/units")
+LOGS = Path("/var/log/units")
 
 
 def values(unit: Path, key: str) -> list[str]:
@@ -28,7 +31,9 @@ def environment(unit: Path) -> dict[str, str]:
     for file in values(unit, "EnvironmentFile"):
         path = Path(file.removeprefix("-"))
         if path.exists() or not file.startswith("-"):
-            lines += [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+            lines += [
+                line for line in path.read_text().splitlines() if line and not line.startswith("#")
+            ]
     return env | dict(line.split("=", 1) for line in lines)
 
 
@@ -39,17 +44,26 @@ def start(name: str) -> int:
         return 0
     if runs(name):
         return 0
+
     unit = UNITS / f"{name}.service"
     env = environment(unit)
     for directory in values(unit, "StateDirectory"):
         Path("/var/lib", directory).mkdir(mode=0o700, exist_ok=True)
+
     [command] = values(unit, "ExecStart")
-    words = [re.sub(r"\$\{(\w+)\}", lambda match: env[match[1]], word) for word in shlex.split(command)]
+    words = [
+        re.sub(r"\$\{(\w+)\}", lambda match: env[match[1]], word) for word in shlex.split(command)
+    ]
     LOGS.mkdir(parents=True, exist_ok=True)
+
     with (LOGS / f"{name}.log").open("ab") as log:
         if values(unit, "Type") == ["oneshot"]:
             return subprocess.call(words, env=env, cwd="/", stdout=log, stderr=log)
-        process = subprocess.Popen(words, env=env, cwd="/", stdout=log, stderr=log, start_new_session=True)
+
+        process = subprocess.Popen(
+            words, env=env, cwd="/", stdout=log, stderr=log, start_new_session=True
+        )
+
     (RUNNING / name).write_text(str(process.pid))
     return 0
 
@@ -90,8 +104,10 @@ def stop_everything() -> int:
     own = os.stat("/proc/self/ns/mnt").st_ino
     if not RUNNING.is_dir():
         sys.exit("this is no machine of tests.cluster.machines")
+
     for name in sorted(file.name for file in RUNNING.iterdir()):
         stop(name)
+
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.stat(process / "ns/mnt").st_ino != own or int(process.name) == os.getpid():
@@ -100,6 +116,7 @@ def stop_everything() -> int:
                 os.kill(int(process.name), signal.SIGKILL)
         except (ProcessLookupError, FileNotFoundError, PermissionError):
             continue
+
     return 0
 
 

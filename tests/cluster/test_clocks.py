@@ -30,15 +30,19 @@ def clock(offset: str) -> dict[str, str]:
 @pytest.fixture
 def platform(home: Path, empty_database: str) -> Iterator[Platform]:
     running = Platform(home)
-    running.env |= {"MOORAGE_MANAGER__DSN": empty_database, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}
+    running.env |= {
+        "MOORAGE_MANAGER__DSN": empty_database,
+        "MOORAGE_AGENT__INVENTORY": "fake:1xH100",
+    }
     yield running
     running.close()
 
 
 async def test_clocks_a_minute_apart_cost_nothing(platform: Platform) -> None:
-    """The first manager is a minute ahead of the database, and the agent a minute behind; then the first
-    manager is killed."""
-    api, link = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    """The first manager is a minute ahead of the database, and the agent a minute behind; then the
+    first manager is killed."""
+    api = f"127.0.0.1:{free_port()}"
+    link = f"127.0.0.1:{free_port()}"
     platform.env["MOORAGE_AGENT__MANAGER"] += f",{link}"
     platform.start("manager", env=clock("+60s"))
     await platform.wait_until_ready()
@@ -61,6 +65,7 @@ async def test_clocks_a_minute_apart_cost_nothing(platform: Platform) -> None:
         checks = json.loads(platform.run("doctor", "--cluster", "-o", "json").stdout)
         [found] = [check for check in checks if check["name"] == "clocks"]
         assert found["status"] != "ok", found
+
     platform.kill("manager")
     async with Client(f"http://{api}", platform.key) as client:
         await runs(client, "second")

@@ -1,5 +1,5 @@
-"""The short form of ``python -m tests.cluster.run``: one fault of each kind on a whole installation, and no
-violation."""
+"""The short form of ``python -m tests.cluster.run``: one fault of each kind on a whole
+installation, and no violation."""
 
 from __future__ import annotations
 

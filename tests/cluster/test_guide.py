@@ -17,7 +17,16 @@ from tests.cluster.machines import Machines
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 GUIDE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
-NEEDED = ("etcd", "etcdctl", "pg_createcluster", "nsenter", "ip", "openssl", "systemd-sysusers", "curl")
+NEEDED = (
+    "etcd",
+    "etcdctl",
+    "pg_createcluster",
+    "nsenter",
+    "ip",
+    "openssl",
+    "systemd-sysusers",
+    "curl",
+)
 INSTALLED = re.compile(r"python3 -m venv .*|/opt/moorage/bin/pip install .*")
 
 
@@ -29,18 +38,25 @@ def test_each_step_names_its_machines() -> None:
 
 def test_the_guide_works(home: Path) -> None:
     if os.geteuid() != 0 or not all(map(shutil.which, NEEDED)):
-        pytest.skip(f"needs root and {', '.join(NEEDED)}: make test-cluster installs what is missing")
+        pytest.skip(
+            f"needs root and {', '.join(NEEDED)}: make test-cluster installs what is missing"
+        )
+
     said: dict[str, str] = {}
     with Machines(home, addresses(GUIDE)) as machines:
         for names, block in steps(GUIDE):
-            commands = "\n".join(line for line in block.splitlines() if not INSTALLED.fullmatch(line))
+            commands = "\n".join(
+                line for line in block.splitlines() if not INSTALLED.fullmatch(line)
+            )
             for name in names:
                 if commands != block:
                     machines.install(name)
                 said[block] = machines.run(name, commands)
+
         everything = "".join(said.values())
         for expected in ("the cluster works", "one manager less", "two is the primary"):
             assert expected in everything, everything[-3000:]
+
         listed = machines.run("two", "moorage managers -o json")
         assert listed.count('"link": ') == 3, listed
         plan = machines.run("two", "moorage upgrade plan")

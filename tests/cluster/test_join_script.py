@@ -1,7 +1,7 @@
 """``deploy/join.sh`` on a machine of its own, with a real manager on another.
 
-The environment is not made by pip: a stand-in for Python puts the tree under test there, and says what it
-was asked to install.
+The environment is not made by pip: a stand-in for Python puts the tree under test there, and says
+what it was asked to install.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ CLI = "export MOORAGE_HOME=/var/lib/moorage; /opt/moorage/bin/moorage "
 @pytest.fixture
 def machines(home: Path) -> Iterator[Machines]:
     if os.geteuid() != 0 or not all(map(shutil.which, NEEDED)):
-        pytest.skip(f"needs root and {', '.join(NEEDED)}: make test-cluster installs what is missing")
-    with Machines(home, {"one": "192.0.2.1", "node1": "192.0.2.11", "door": "192.0.2.12"}) as machines:
+        pytest.skip(
+            f"needs root and {', '.join(NEEDED)}: make test-cluster installs what is missing"
+        )
+
+    with Machines(
+        home, {"one": "192.0.2.1", "node1": "192.0.2.11", "door": "192.0.2.12"}
+    ) as machines:
         machines.install("one")
         machines.run("one", MANAGER)
         pip = PIP.format(log=home / "pip.log")
@@ -66,14 +71,18 @@ def join(machines: Machines, name: str, token: str, *options: str) -> str:
     home = machines.home
     (home / "token").write_text(token)
     command = f"{SCRIPT} --manager http://192.0.2.1:8700 --wheel {home}/moorage-1-py3-none-any.whl"
-    return machines.run(name, f"{command} --python {home}/python {' '.join(options)} < {home}/token")
+    return machines.run(
+        name, f"{command} --python {home}/python {' '.join(options)} < {home}/token"
+    )
 
 
 def pid(machines: Machines, name: str, unit: str) -> str:
     return machines.run(name, f"cat /run/units/{unit}")
 
 
-def test_an_agent_and_a_proxy_join_and_a_second_run_changes_only_what_differs(machines: Machines) -> None:
+def test_an_agent_and_a_proxy_join_and_a_second_run_changes_only_what_differs(
+    machines: Machines,
+) -> None:
     wheel = machines.home / "moorage-1-py3-none-any.whl"
     options = ("--id", "gpu-1", "--set", "'MOORAGE_AGENT__RUNTIMES=[\"process\"]'")
     token = machines.run("one", CLI + "join-tokens create 2> /dev/null")
@@ -104,7 +113,9 @@ def test_an_agent_and_a_proxy_join_and_a_second_run_changes_only_what_differs(ma
     token = machines.run("one", CLI + "join-tokens create --proxy 2> /dev/null")
     said = join(machines, "door", token, "--kind", "proxy")
     assert re.search(r"proxy door-8800-\w+ joined", said), said
-    machines.run("door", "until curl --fail --silent http://127.0.0.1:8801/readyz; do sleep 0.5; done")
+    machines.run(
+        "door", "until curl --fail --silent http://127.0.0.1:8801/readyz; do sleep 0.5; done"
+    )
     owner = machines.run("door", "stat -c %U:%a /var/lib/moorage-proxy")
     assert owner == "moorage:700\n"
 
@@ -118,9 +129,18 @@ def test_an_agent_and_a_proxy_join_and_a_second_run_changes_only_what_differs(ma
         ((), "--manager is missing"),
         (("--manager", "one:8700"), "--manager one:8700 is not an address"),
         (("--manager", "http://one:8700"), "--wheel is missing"),
-        (("--manager", "http://one:8700", "--wheel", "none.whl"), "--wheel none.whl cannot be read"),
-        (("--manager", "http://one:8700", "--wheel", "README.md"), "--wheel README.md is not a wheel"),
-        (("--manager", "http://one:8700", "--kind", "manager"), "--kind manager is not agent or proxy"),
+        (
+            ("--manager", "http://one:8700", "--wheel", "none.whl"),
+            "--wheel none.whl cannot be read",
+        ),
+        (
+            ("--manager", "http://one:8700", "--wheel", "README.md"),
+            "--wheel README.md is not a wheel",
+        ),
+        (
+            ("--manager", "http://one:8700", "--kind", "manager"),
+            "--kind manager is not agent or proxy",
+        ),
         (("--set", "runtimes"), "--set runtimes is not NAME=VALUE"),
         (("--id",), "--id needs a value"),
         (("--nonsense",), "unknown option --nonsense"),

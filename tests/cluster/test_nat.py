@@ -1,5 +1,5 @@
-"""An agent behind NAT, with two proxies: it dials out once they do not reach it, survives the loss of its
-mappings, and is reached directly again when the router lets the proxies in."""
+"""An agent behind NAT, with two proxies: it dials out once they do not reach it, survives the loss
+of its mappings, and is reached directly again when the router lets the proxies in."""
 
 from __future__ import annotations
 
@@ -26,8 +26,15 @@ from .nat import Nat
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(540)]
 PROXIES = ("proxy-1", "proxy-2")
-PROGRAM = (sys.executable, str(Path(dialout_program.__file__)), "{port:web}", "{port:backwards}", "0.0.0.0")
-# Silence until either side calls the connection broken, and the longest wait before it is dialed again.
+PROGRAM = (
+    sys.executable,
+    str(Path(dialout_program.__file__)),
+    "{port:web}",
+    "{port:backwards}",
+    "0.0.0.0",
+)
+# Silence until either side calls the connection broken, and the longest wait before it is dialed
+# again.
 NOTICED_S = (SILENT_TICKS + 1) * TICK_S
 DIALED_AGAIN_S = NOTICED_S + 1.25 * LONGEST_BACKOFF_S
 # For a slow machine.
@@ -48,7 +55,8 @@ def nat() -> Iterator[Nat]:
 @pytest.fixture
 def platform(home: Path, empty_database: str, nat: Nat) -> Iterator[Platform]:
     running = Platform(home)
-    running.url, address = f"http://{nat.own}:8700", nat.addresses
+    running.url = f"http://{nat.own}:8700"
+    address = nat.addresses
     running.env |= {
         "MOORAGE_MANAGER__DSN": empty_database,
         "MOORAGE_MANAGER__LISTEN": f"{nat.own}:8700",
@@ -68,6 +76,7 @@ def platform(home: Path, empty_database: str, nat: Nat) -> Iterator[Platform]:
     for name in PROXIES:
         env = {"MOORAGE_PROXY__ID": name, "MOORAGE_PROXY__LISTEN": f"{address[name]}:8800"}
         running.start("proxy", env=env, known_as=name, prefix=nat.prefix(name))
+
     running.start("agent", prefix=nat.prefix("node-1"))
     yield running
     running.close()
@@ -77,7 +86,9 @@ class Clients:
     """Of the session ``apps``, through each proxy."""
 
     def __init__(self, platform: Platform, nat: Nat, http: aiohttp.ClientSession) -> None:
-        self._platform, self._nat, self._http = platform, nat, http
+        self._platform = platform
+        self._nat = nat
+        self._http = http
         self._urls: dict[str, str] = {}
 
     async def open(self, proxy: str) -> None:
@@ -118,7 +129,9 @@ class Clients:
             assert await exchange(self._platform, b"stressed") == b"desserts"
 
 
-async def test_agent_behind_nat_dials_out_until_it_is_reached_again(platform: Platform, nat: Nat) -> None:
+async def test_agent_behind_nat_dials_out_until_it_is_reached_again(
+    platform: Platform, nat: Nat
+) -> None:
     async def agent() -> AgentView:
         async with platform.client() as client:
             return await client.get_agent("node-1")
@@ -131,19 +144,24 @@ async def test_agent_behind_nat_dials_out_until_it_is_reached_again(platform: Pl
         started = await asyncio.to_thread(platform.run, *START, *PROGRAM)
         return started.returncode == 0
 
-    await until("the first key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists), 120)
+    await until(
+        "the first key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists), 120
+    )
     await until("the agent takes a session", starts, 120)
     await until("proxies have found out", lambda: reached("dial-out", *PROXIES), 120)
-    address, found = nat.addresses["node-1"], await agent()
+    address = nat.addresses["node-1"]
+    found = await agent()
     assert found.reach_reason.startswith(f"{address} does not answer proxy-"), found
     assert found.direct_address == address
     described = await asyncio.to_thread(platform.run, "agents", "describe", "node-1")
     assert "no answer to proxy-1, proxy-2" in " ".join(described.stdout.split())
+
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
         clients = Clients(platform, nat, http)
         for proxy in PROXIES:
             await clients.open(proxy)
             await until(f"{proxy} serves", lambda proxy=proxy: clients.answers(proxy))
+
         await clients.all_ways()
 
         # The router loses its mappings, and tells nobody.
@@ -152,6 +170,7 @@ async def test_agent_behind_nat_dials_out_until_it_is_reached_again(platform: Pl
         nat.restart_router()
         async with asyncio.timeout(NOTICED_S + GRACE_S):
             message = await socket.receive()
+
         assert message.type is not aiohttp.WSMsgType.TEXT, "its stream has ended"
         await clients.served_again(began)
         await clients.all_ways()
@@ -167,7 +186,9 @@ async def test_agent_behind_nat_dials_out_until_it_is_reached_again(platform: Pl
         nat.restart_router(masquerade=False, opened_to=PROXIES)
         await clients.served_again(began)
         await until(
-            "it is reached directly", lambda: reached("direct"), DIALED_AGAIN_S + AGAIN_S + BACK_S + 60
+            "it is reached directly",
+            lambda: reached("direct"),
+            DIALED_AGAIN_S + AGAIN_S + BACK_S + 60,
         )
         assert (await agent()).address == address
         await clients.all_ways()

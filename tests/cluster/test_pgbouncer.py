@@ -1,4 +1,5 @@
-"""A manager's store behind PgBouncer in session mode, which refuses settings at the start of a connection."""
+"""A manager's store behind PgBouncer in session mode, which refuses settings at the start of a
+connection."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ async def pooled(empty_database: str, home: Path) -> AsyncIterator[str]:
     program = shutil.which("pgbouncer")
     if program is None:
         pytest.skip("pgbouncer is not installed: make test-cluster installs it")
-    server, port, state = urlsplit(empty_database), free_port(), home / "pgbouncer"
+
+    server = urlsplit(empty_database)
+    port = free_port()
+    state = home / "pgbouncer"
     name = server.path.lstrip("/")
     at = f"host={server.hostname} port={server.port} user={server.username}"
     password = f" password={server.password}" if server.password else ""
@@ -47,12 +51,14 @@ async def pooled(empty_database: str, home: Path) -> AsyncIterator[str]:
         for path in (state, *state.iterdir()):
             os.chown(path, user.uid, user.gid)
         run_as = {"user": user.uid, "group": user.gid, "extra_groups": []}
+
     process = subprocess.Popen([program, "-q", str(state / "pgbouncer.ini")], cwd="/", **run_as)
     dsn = urlunsplit(server._replace(netloc=f"{server.username}@127.0.0.1:{port}"))
     try:
         async with asyncio.timeout(20):
             while not await answers(dsn):
                 await asyncio.sleep(0.05)
+
         yield dsn
     finally:
         process.terminate()
@@ -80,12 +86,14 @@ async def test_store_works_with_its_time_limits(pooled: str) -> None:
         for fetch in (store.database.fetch, dedicated.fetch):
             rows = await fetch("SELECT current_setting('statement_timeout') AS limit")
             assert rows[0]["limit"] == "30s"
+
         mode = await dedicated.fetch("SELECT current_setting('plan_cache_mode') AS mode")
         assert mode[0]["mode"] == "force_generic_plan"
         assert await store.leases.acquire("one", 10) == 1
         assert await other.leases.acquire("two", 10) is None
         heard = asyncio.Event()
         other.notifier.on(Topic.LEADER, heard.set)
+
         async with asyncio.timeout(20):
             while not heard.is_set():
                 store.notifier.notify([Topic.LEADER])
@@ -103,9 +111,11 @@ async def test_next_client_gets_a_connection_without_these_settings(pooled: str)
 
 
 async def test_session_runs_to_its_end(pooled: str, home: Path) -> None:
-    """The whole platform, as processes: a manager opens more connections than PgBouncer's default."""
+    """The whole platform, as processes: a manager opens more connections than PgBouncer's
+    default."""
     platform = Platform(home)
     platform.env |= {"MOORAGE_MANAGER__DSN": pooled, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}
+
     try:
         platform.start("manager")
         await platform.wait_until_ready()

@@ -1,4 +1,5 @@
-"""A primary and a streaming standby, which is promoted under load, with and without the last commits."""
+"""A primary and a streaming standby, which is promoted under load, with and without the last
+commits."""
 
 from __future__ import annotations
 
@@ -29,26 +30,34 @@ from tests.e2e.harness import kernels_below
 from tests.store.test_read_only import promote, standby
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
-TOKEN, NODES = "link-secret", ("node-1", "node-2")
+TOKEN = "link-secret"
+NODES = ("node-1", "node-2")
 CLOCK = SystemClock()
 CAUGHT_UP = (
-    "SELECT count(*) > 0 AND bool_and(replay_lsn >= pg_current_wal_insert_lsn()) FROM pg_stat_replication"
+    "SELECT count(*) > 0 AND bool_and(replay_lsn >= pg_current_wal_insert_lsn()) FROM "
+    "pg_stat_replication"
 )
 
 
 class Pair:
-    """``primary`` with its ``standby``, which listens on ``port``. ``dsn`` names both, the first primary
-    first. ``key`` is the administrator's."""
+    """``primary`` with its ``standby``, which listens on ``port``. ``dsn`` names both, the first
+    primary first. ``key`` is the administrator's."""
 
     def __init__(self, home: Path, stack: AsyncExitStack) -> None:
-        self.home, self._stack = home, stack
-        self.port, self.key, self.dsn = free_port(), "", ""
+        self.home = home
+        self._stack = stack
+        self.port = free_port()
+        self.key = ""
+        self.dsn = ""
         self.primary = EmbeddedPostgres(home / "pg", clock=CLOCK, extra={"fsync": "off"})
 
     async def start(self) -> None:
         binaries = find_binaries(None, server_user(), major=None).bin_dir
         if not (binaries / "pg_basebackup").exists():
-            pytest.skip("this Postgres has no pg_basebackup: make test-cluster installs one that has")
+            pytest.skip(
+                "this Postgres has no pg_basebackup: make test-cluster installs one that has"
+            )
+
         await self.primary.__aenter__()
         self._stack.push_async_callback(self.stop_primary)
         address = f"127.0.0.1:{self.primary.port}"
@@ -60,7 +69,9 @@ class Pair:
         await self.primary.__aexit__(None, None, None)
 
     async def manager(self, name: str, dsn: str = "") -> Manager:
-        settings = ManagerSettings(dsn=dsn or self.dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+        settings = ManagerSettings(
+            dsn=dsn or self.dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
+        )
         (self.home / name).mkdir(exist_ok=True)
         made = Manager(settings, clock=CLOCK, link_token=TOKEN, home=self.home / name)
         running = await self._stack.enter_async_context(made)
@@ -115,7 +126,11 @@ async def pair(home: Path) -> AsyncIterator[Pair]:
 
 def spec(name: str, command: str = "exec sleep 1000", node: str = "node-1") -> SessionSpec:
     return SessionSpec(
-        name=name, type="batch", command=["sh", "-c", command], resources={"cpu": "0.1"}, agents=[node]
+        name=name,
+        type="batch",
+        command=["sh", "-c", command],
+        resources={"cpu": "0.1"},
+        agents=[node],
     )
 
 
@@ -132,6 +147,7 @@ async def until(
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"{name}: {view}") from None
+
     return CLOCK.monotonic() - began
 
 
@@ -143,15 +159,22 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
     manager = await pair.manager("a")
     for node in NODES:
         await pair.agent(node, manager)
-    go, ran = pair.home / "go", pair.home / "ran"
+
+    go = pair.home / "go"
+    ran = pair.home / "ran"
     async with Client(f"http://{manager.api_address}", pair.key) as client:
         await client.create_session(spec("kept"))
         # Its start is known to the standby, its end is not.
         await client.create_session(
-            spec("ends", f"echo ran >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done", node="node-2")
+            spec(
+                "ends",
+                f"echo ran >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done",
+                node="node-2",
+            )
         )
         for name in ("kept", "ends"):
             await until(client, name, runs)
+
         kernel = (await client.get_session("kept")).kernels[-1].id
         await pair.catch_up()
         await pair.cut()
@@ -166,7 +189,9 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
         writable = CLOCK.monotonic()
         await create(client, spec("after", node="node-2"))
         await until(client, "after", runs, 5)
-        print(f"a session runs {CLOCK.monotonic() - writable:.2f} s after the standby accepts writes")
+        print(
+            f"a session runs {CLOCK.monotonic() - writable:.2f} s after the standby accepts writes"
+        )
         kept = await client.get_session("kept")
         assert (kept.status, [k.id for k in kept.kernels]) == (Status.RUNNING, [kernel])
         await until(client, "ends", lambda view: view.status is Status.TERMINATED)
@@ -178,15 +203,18 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
 
 
 async def test_a_lost_placement_does_not_run_twice(pair: Pair) -> None:
-    """The standby knows that the sessions were created, and not that they ran: one has ended, one runs on."""
+    """The standby knows that the sessions were created, and not that they ran: one has ended, one
+    runs on."""
     manager = await pair.manager("a")
     await pair.agent("node-1", manager)
-    go, ran = pair.home / "go", pair.home / "ran"
+    go = pair.home / "go"
+    ran = pair.home / "ran"
     programs = {"ended": "exit 3", "runs": f"while [ ! -e {go} ]; do sleep 0.05; done"}
     async with Client(f"http://{manager.api_address}", pair.key) as client:
         await client.cordon_agent("node-1")
         for name, program in programs.items():
             await client.create_session(spec(name, f"echo {name} >> {ran}; {program}"))
+
         await pair.catch_up()
         await pair.cut()
         await client.uncordon_agent("node-1")
@@ -203,6 +231,7 @@ async def test_a_lost_placement_does_not_run_twice(pair: Pair) -> None:
         for name, code in (("ended", 3), ("runs", 0)):
             view = await client.get_session(name)
             assert [(k.id, k.exit_code) for k in view.kernels] == [(kernels[name], code)]
+
         assert sorted(ran.read_text().split()) == ["ended", "runs"], "each has run once"
         await client.uncordon_agent("node-1")  # that was lost, too
         await until(client, "after", runs)
@@ -212,6 +241,7 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
     """It comes first in the URL, and accepts writes."""
     manager = await pair.manager("a")
     await pair.agent("node-1", manager)
+
     async with Client(f"http://{manager.api_address}", pair.key) as client:
         await client.create_session(spec("kept"))
         await until(client, "kept", runs)
@@ -222,12 +252,14 @@ async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> No
         await pair.primary.__aenter__()
         beats = await pair.on_primary("SELECT coalesce(sum(beat), 0) FROM managers")
         await manager.__aexit__(None, None, None)
+
         # One that was there, by what it has seen; and one that comes, by comparing both.
         for name in ("a", "new"):
             again = await pair.manager(name)
             async with Client(f"http://{again.api_address}", pair.key) as other:
                 assert runs(await other.get_session("kept"))
                 assert len(await other.list_managers()) <= 2
+
         assert await pair.on_primary("SELECT coalesce(sum(beat), 0) FROM managers") == beats
         only = pair.dsn.replace(f",127.0.0.1:{pair.port}", "")
         (pair.home / "only").mkdir()

@@ -1,5 +1,5 @@
-"""A rolling upgrade of a whole installation under load, in the steps of ``moorage upgrade plan``, the way
-back, and the upgrade again."""
+"""A rolling upgrade of a whole installation under load, in the steps of ``moorage upgrade plan``,
+the way back, and the upgrade again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .traffic import Traffic, had_living_way
 
 BEFORE = "2bbe1684b807a84b97c3ce7d339be2f9f3081391"
 """The newest commit with an older schema whose managers may start on that of today: the commit in
-``tests/PREVIOUS_RELEASE`` is older than the record of managers, so its managers have no such way back."""
+``tests/PREVIOUS_RELEASE`` is older than the record of managers, so its managers have no such way
+back."""
 VERSION = '__version__ = "0.1.0"', '__version__ = "0.0.9"'
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -35,12 +36,17 @@ def unpack_before(directory: Path) -> Path:
     init = sources / "moorage/__init__.py"
     assert VERSION[0] in init.read_text()
     init.write_text(init.read_text().replace(*VERSION))
+
     for name in ("server/shared_settings.py", "common/etcd/discovery.py"):
-        # The hosts of the test share one home, and that release writes what it knows of etcd to one name.
+        # The hosts of the test share one home, and that release writes what it knows of etcd to one
+        # name.
         text = (sources / "moorage" / name).read_text()
         assert '.with_suffix(".new")' in text
-        own = text.replace('.with_suffix(".new")', ".with_suffix(f\".{__import__('os').getpid()}\")")
+        own = text.replace(
+            '.with_suffix(".new")', ".with_suffix(f\".{__import__('os').getpid()}\")"
+        )
         (sources / "moorage" / name).write_text(own)
+
     return sources
 
 
@@ -56,7 +62,9 @@ class Administrator:
             env=self._all.env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, errors = await asyncio.wait_for(process.communicate(), 120)
-        assert process.returncode == code, f"moorage {' '.join(command)}: {out.decode()}{errors.decode()}"
+        assert process.returncode == code, (
+            f"moorage {' '.join(command)}: {out.decode()}{errors.decode()}"
+        )
         return out.decode()
 
     async def plan(self) -> dict[str, Any]:
@@ -86,6 +94,7 @@ async def upgrade(admin: Administrator, faults: Faults, home: Path) -> list[str]
                 component = admin.name_of(subject) if step["part"] == "manager" else subject
                 await faults.upgrade(component)
                 done.append(component)
+
     return done
 
 
@@ -105,7 +114,8 @@ async def _run(installation: Installation, traffic: Traffic) -> list[Invariant]:
     await account.begin(installation.postgres.dsn_of(installation.postgres.primary))
     await traffic.create_endpoints()
     await installation.replicas_serve()
-    admin, faults = Administrator(installation), Faults(installation, traffic, traffic.seed)
+    admin = Administrator(installation)
+    faults = Faults(installation, traffic, traffic.seed)
     load = asyncio.create_task(traffic.run(3600))
     try:
         led = await installation.leader()
@@ -118,6 +128,7 @@ async def _run(installation: Installation, traffic: Traffic) -> list[Invariant]:
         await admin.run("db", "downgrade")
         for component in (*MANAGERS, *PROXIES, *AGENTS):
             await faults.restart_as_previous(component)
+
         # The one that leads is of the release before: none of this release runs.
         await installation.leader()
 
@@ -126,11 +137,13 @@ async def _run(installation: Installation, traffic: Traffic) -> list[Invariant]:
     finally:
         traffic.stop()
         await load
+
     not_converged: list[str] = []
     try:
         await converge(installation, traffic)
     except AssertionError as error:
         not_converged.append(str(error))
+
     invariants, _ = await check_invariants(installation, traffic, faults.injected)
     living = [f"{each}" for each in traffic.failed if had_living_way(each, faults.injected)]
     return [

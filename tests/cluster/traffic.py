@@ -1,5 +1,5 @@
-"""Load whose clients know both proxies, and the requests among it that failed although something could have
-answered them."""
+"""Load whose clients know both proxies, and the requests among it that failed although something
+could have answered them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class FailedRequest:
 
 
 def had_living_way(request: FailedRequest, injected: Iterable[InjectedFault]) -> bool:
-    """Whether a proxy and a replica lived all the time. A stream has only the ones with which it began. An
-    agent that is killed leaves its replicas running, and a proxy that is upgraded ends its streams first."""
+    """Whether a proxy and a replica lived all the time. A stream has only the ones with which it
+    began. An agent that is killed leaves its replicas running, and a proxy that is upgraded ends
+    its streams first."""
     hit = {
         each.fault.component
         for each in injected
@@ -43,6 +44,7 @@ def had_living_way(request: FailedRequest, injected: Iterable[InjectedFault]) ->
     }
     if request.cut_by:
         return request.cut_by not in hit and not hit & set(AGENTS)
+
     return not (set(PROXIES) <= hit or set(AGENTS) <= hit)
 
 
@@ -59,16 +61,20 @@ class Traffic(Load):
     async def _ask_repeatedly(self, first: int) -> None:
         loop = asyncio.get_running_loop()
         while loop.time() < self.stop_at:
-            began, errors, cut_by = datetime.now(UTC), list[str](), ""
+            began = datetime.now(UTC)
+            errors = list[str]()
+            cut_by = ""
             for number in (first, 1 - first):
                 pieces: list[str] = []
                 error = await self._ask(self.cluster.openai_urls[number], pieces)
                 if not error:
                     break
+
                 errors.append(f"{PROXIES[number]}: {error}")
                 if pieces:
                     cut_by = PROXIES[number]
                     break
+
             if error == "WRONG":
                 self.chats["WRONG"] += 1
             elif error:

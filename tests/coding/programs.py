@@ -1,4 +1,5 @@
-"""Claude Code and Codex of npm, beside our own program, for a user of a platform, and what they show."""
+"""Claude Code and Codex of npm, beside our own program, for a user of a platform, and what they
+show."""
 
 from __future__ import annotations
 
@@ -23,10 +24,13 @@ def run(
     platform: Platform, home: Path, *command: str, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """A program that finds those of npm, and our own. Nothing of theirs leaves this machine."""
-    env = {name: value for name, value in platform.env.items() if not name.lower().endswith("_proxy")}
+    env = {
+        name: value for name, value in platform.env.items() if not name.lower().endswith("_proxy")
+    }
     env |= {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1", "HOME": str(home)}
     programs = f"{PROGRAMS}:{Path(sys.executable).parent}"
     env |= {"PATH": f"{programs}:{env['PATH']}", "CODEX_HOME": str(home)}
+
     return subprocess.run(
         command, env=env, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=timeout, check=False,

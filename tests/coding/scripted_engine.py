@@ -1,4 +1,5 @@
-"""Engine that streams one answer over Anthropic's messages and OpenAI's responses: what it was asked.
+"""Engine that streams one answer over Anthropic's messages and OpenAI's responses: what it was
+asked.
 
 Tokens: 7 of the prompt, 3 of the answer.
 """
@@ -46,11 +47,16 @@ async def messages(request: web.Request) -> web.StreamResponse:
     }
     text = {"type": "text_delta", "text": facts(request, body)}
     end = {"stop_reason": "end_turn", "stop_sequence": None}
+
     return await send(
         request,
         [
             {"type": "message_start", "message": message},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "text", "text": ""},
+            },
             {"type": "content_block_delta", "index": 0, "delta": text},
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": end, "usage": {"output_tokens": 3}},
@@ -76,13 +82,19 @@ async def responses(request: web.Request) -> web.StreamResponse:
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": answer},
         {"type": "response.output_item.added", "output_index": 0, "item": item | {"content": []}},
-        {"type": "response.output_text.delta", "output_index": 0, "item_id": "item_1", "delta": text},
+        {
+            "type": "response.output_text.delta",
+            "output_index": 0,
+            "item_id": "item_1",
+            "delta": text,
+        },
         {"type": "response.output_item.done", "output_index": 0, "item": done},
         {
             "type": "response.completed",
             "response": answer | {"status": "completed", "output": [done], "usage": usage},
         },
     ]
+
     return await send(request, [event | {"sequence_number": n} for n, event in enumerate(events)])
 
 
@@ -92,6 +104,10 @@ async def health(_: web.Request) -> web.Response:
 
 app = web.Application(client_max_size=64 * 1024 * 1024)
 app.add_routes(
-    [web.get("/health", health), web.post("/v1/messages", messages), web.post("/v1/responses", responses)]
+    [
+        web.get("/health", health),
+        web.post("/v1/messages", messages),
+        web.post("/v1/responses", responses),
+    ]
 )
 web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)

@@ -1,5 +1,5 @@
-"""Claude Code and Codex themselves, from npm, with a served model: an answer, its tokens, and the end of the
-key."""
+"""Claude Code and Codex themselves, from npm, with a served model: an answer, its tokens, and the
+end of the key."""
 
 from __future__ import annotations
 
@@ -90,10 +90,12 @@ async def test_printed_key_is_for_this_model_only(one_node: Platform, tmp_path: 
     assert secret != one_node.key
     env = {"MOORAGE_API_KEY": secret}
     one_node.env |= env
+
     try:
         listing = await asyncio.to_thread(one_node.run, "ps")
     finally:
         del one_node.env["MOORAGE_API_KEY"]
+
     assert listing.returncode == 4, "it may use models, and nothing else"
     async with one_node.client() as client:
         await client.revoke_key(shown["key"])
@@ -103,7 +105,9 @@ async def test_printed_key_is_for_this_model_only(one_node: Platform, tmp_path: 
 async def test_example(one_node: Platform, tmp_path: Path) -> None:
     await served(one_node)
     before = await keys(one_node)
-    done = await asyncio.to_thread(run, one_node, tmp_path, "sh", str(EXAMPLES / "coding_agents.sh"), "coder")
+    done = await asyncio.to_thread(
+        run, one_node, tmp_path, "sh", str(EXAMPLES / "coding_agents.sh"), "coder"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count('pong {"model": "coder"') == 2, done.stdout
     assert "ANTHROPIC_AUTH_TOKEN" in done.stdout

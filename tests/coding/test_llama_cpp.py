@@ -1,6 +1,7 @@
 """Claude Code and Codex with a model that llama.cpp serves.
 
-The model is tiny and says random words: any answer counts. It has room for the prompts of both programs.
+The model is tiny and says random words: any answer counts. It has room for the prompts of both
+programs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tests.e2e.harness import Platform, until
 from .programs import moorage, says_words
 
 pytestmark = [pytest.mark.coding, pytest.mark.timeout(500)]
-ANSWER_S, CONTEXT = 300.0, 65536
+ANSWER_S = 300.0
+CONTEXT = 65536
 
 
 @pytest.fixture
@@ -61,7 +63,9 @@ async def test_claude_code_shows_what_llama_cpp_says(
     assert answer["usage"]["output_tokens"] > 0
 
 
-async def test_codex_shows_what_llama_cpp_says(one_node: Platform, long_model: Path, tmp_path: Path) -> None:
+async def test_codex_shows_what_llama_cpp_says(
+    one_node: Platform, long_model: Path, tmp_path: Path
+) -> None:
     await serve(one_node, long_model)
     command = ("codex", "words", "--", "exec", "--skip-git-repo-check", "ping")
     done = await asyncio.to_thread(moorage, one_node, tmp_path, *command, timeout=ANSWER_S)

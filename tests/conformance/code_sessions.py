@@ -38,17 +38,25 @@ def write_kernelspecs(folder: Path) -> Path:
 
 def environment(specs: Path) -> dict[str, str]:
     programs = Path(sys.executable).parent
-    return {"PATH": f"{programs}:{os.environ['PATH']}", "JUPYTER_PATH": str(specs), "HOME": str(specs)}
+    return {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "JUPYTER_PATH": str(specs),
+        "HOME": str(specs),
+    }
 
 
 class CodeSession:
-    """One kernel of a session, and the code service of its agent. ``restart_agent`` makes another one."""
+    """One kernel of a session, and the code service of its agent. ``restart_agent`` makes another
+    one."""
 
     def __init__(
         self, runtime: Runtime, handle: Handle, kernel_id: KernelId, workspace: Path, state: Path
     ) -> None:
-        self._runtime, self._handle, self._id = runtime, handle, kernel_id
-        self._workspace, self._state = workspace, state
+        self._runtime = runtime
+        self._handle = handle
+        self._id = kernel_id
+        self._workspace = workspace
+        self._state = state
         self.alive = [kernel_id]
         self.service = self._new_service()
 
@@ -83,7 +91,9 @@ class CodeSession:
 
 
 def text_of(found: Any, kind: str = "stdout") -> str:
-    return "".join(i["text"] for i in found["console"] if i["type"] == "stream" and i["name"] == kind)
+    return "".join(
+        i["text"] for i in found["console"] if i["type"] == "stream" and i["name"] == kind
+    )
 
 
 def items_of(found: Any, kind: str) -> list[Any]:

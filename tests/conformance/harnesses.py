@@ -1,4 +1,5 @@
-"""Nodes and sites on which the conformance suite of runtimes runs. A new runtime adds its ``Harness``."""
+"""Nodes and sites on which the conformance suite of runtimes runs. A new runtime adds its
+``Harness``."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ from moorage.common.model.kernel import HpcJob
 
 class FakeHarness:
     def __init__(self, folder: Path) -> None:
-        self._logs, self._node = LogStore(folder / "logs"), FakeNode()
+        self._logs = LogStore(folder / "logs")
+        self._node = FakeNode()
 
     def runtime(self) -> Runtime:
         return FakeRuntime(self._logs, self._node)
@@ -47,10 +49,15 @@ class FakeHarness:
     def launch(
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
-        env = {"FAKE_EXIT_CODE": str(code), "FAKE_LOG": output, "FAKE_IGNORE_TERM": "1" if stubborn else ""}
+        env = {
+            "FAKE_EXIT_CODE": str(code),
+            "FAKE_LOG": output,
+            "FAKE_IGNORE_TERM": "1" if stubborn else "",
+        }
         env |= {"FAKE_CPU": "1", "FAKE_MEMORY": "1000000"}
         if run_s is not None:
             env["FAKE_RUN_S"] = str(run_s)
+
         return Launch(new_kernel_id(), ("fake",), env, port=4711)
 
     async def close(self) -> None:
@@ -105,7 +112,16 @@ class ProcessHarness:
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
         seconds = "" if run_s is None else str(run_s)
-        argv = (sys.executable, "-S", "-c", PROGRAM, seconds, str(code), "1" if stubborn else "", output)
+        argv = (
+            sys.executable,
+            "-S",
+            "-c",
+            PROGRAM,
+            seconds,
+            str(code),
+            "1" if stubborn else "",
+            output,
+        )
         return Launch(new_kernel_id(), argv, {"PATH": os.environ["PATH"]}, port=4711)
 
 
@@ -117,12 +133,14 @@ class DockerHarness:
     """Uses an engine shared by all tests; a key of its own keeps its containers apart."""
 
     def __init__(self, folder: Path, socket: Path) -> None:
-        self._folder, self._socket = folder, socket
+        self._folder = folder
+        self._socket = socket
         self._runtimes: list[DockerRuntime] = []
 
     def runtime(self) -> Runtime:
         signer = load_label_signer(self._folder / "docker.key", SystemClock())
-        engine, logs = Engine(self._socket), LogStore(self._folder / "logs")
+        engine = Engine(self._socket)
+        logs = LogStore(self._folder / "logs")
         clock = SystemClock()
         image_gc = ImageGarbageCollector(
             engine, ImageGcRules(), PulledImages(self._folder / "images.json", clock), clock
@@ -131,6 +149,7 @@ class DockerHarness:
             engine, signer, logs, rules=ContainerRules(), address="127.0.0.1", image_gc=image_gc
         )
         self._runtimes.append(runtime)
+
         return runtime
 
     def launch(
@@ -148,14 +167,16 @@ class DockerHarness:
 
 
 class SlurmHarness:
-    """Jobs of a private Slurm, shared by all tests; an identity of its own keeps its jobs apart. ``calls``:
-    of Slurm's commands, by all its runtimes."""
+    """Jobs of a private Slurm, shared by all tests; an identity of its own keeps its jobs apart.
+    ``calls``: of Slurm's commands, by all its runtimes."""
 
     def __init__(self, folder: Path, cluster: SlurmCluster) -> None:
-        self.heartbeat_s, self.poll_s = 600.0, 0.2
+        self.heartbeat_s = 600.0
+        self.poll_s = 0.2
         self._slurms: list[Slurm] = []
         self.work = cluster.root / f"work-{SystemClock().new_id()}"
-        self._folder, self._cluster = folder, cluster
+        self._folder = folder
+        self._cluster = cluster
         self._runtimes: list[SlurmRuntime] = []
 
     def runtime(self) -> Runtime:
@@ -173,7 +194,16 @@ class SlurmHarness:
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
         seconds = "" if run_s is None else str(run_s)
-        argv = (sys.executable, "-S", "-c", PROGRAM, seconds, str(code), "1" if stubborn else "", output)
+        argv = (
+            sys.executable,
+            "-S",
+            "-c",
+            PROGRAM,
+            seconds,
+            str(code),
+            "1" if stubborn else "",
+            output,
+        )
         job = HpcJob(walltime_s=120)
         return Launch(new_kernel_id(), argv, {}, slots={"cpu": 1000, "mem": 64 << 20}, hpc=job)
 
@@ -186,7 +216,8 @@ class SlurmHarness:
 
 
 class HeappeHarness:
-    """Jobs of a scripted cluster that run our program, behind a server that speaks HEAppE's protocol."""
+    """Jobs of a scripted cluster that run our program, behind a server that speaks HEAppE's
+    protocol."""
 
     def __init__(self, folder: Path, profile: str = "6.3.2") -> None:
         command = str(Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh")
@@ -209,7 +240,10 @@ class HeappeHarness:
             JobRecords(self._folder / "heappe"),
             LogStore(self._folder / "logs"),
             HeappeRules(
-                max_jobs=100, defaults=Wanted("EXA-00-1", walltime_s=120), poll_s=0.2, hurried_poll_s=0.1
+                max_jobs=100,
+                defaults=Wanted("EXA-00-1", walltime_s=120),
+                poll_s=0.2,
+                hurried_poll_s=0.1,
             ),
             clock,
             str(self._folder),
@@ -223,7 +257,16 @@ class HeappeHarness:
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
         seconds = "" if run_s is None else str(run_s)
-        argv = (sys.executable, "-S", "-c", PROGRAM, seconds, str(code), "1" if stubborn else "", output)
+        argv = (
+            sys.executable,
+            "-S",
+            "-c",
+            PROGRAM,
+            seconds,
+            str(code),
+            "1" if stubborn else "",
+            output,
+        )
         return Launch(new_kernel_id(), argv, {}, stop_grace_s=0.3)
 
     async def close(self) -> None:

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.conformance.code_sessions import CodeSession, environment, items_of, text_of, write_kernelspecs
+from tests.conformance.code_sessions import (
+    CodeSession,
+    environment,
+    items_of,
+    text_of,
+    write_kernelspecs,
+)
 from tests.conformance.harnesses import ProcessHarness
 
 from moorage.agent.execution.code.records import BEFORE
@@ -89,28 +95,37 @@ async def test_interrupt_keeps_the_state_and_reaches_programs(session: CodeSessi
         run = await session.ask("execute", code=code, language=language, wait_s=0)
         while not text_of(run):
             run = await session.ask("read", run_id=run["run_id"], wait_s=0.1)
+
         await session.ask("interrupt", run_id=run["run_id"])
         done = await session.finish(run)
         assert (done["status"], done["exit_code"]) == ("finished", 1)
         assert items_of(done, "error")[0]["name"] == "KeyboardInterrupt"
-        assert items_of(await session.execute("y", language), "result")[0]["data"]["text/plain"] == "5"
+        assert (
+            items_of(await session.execute("y", language), "result")[0]["data"]["text/plain"] == "5"
+        )
+
     env = await session.execute("import os; print(os.environ['OTHER'])", "other")
     assert text_of(env) == "yes\n"
 
 
 async def test_interrupt_at_once_is_not_lost(session: CodeSession) -> None:
-    """An idle Jupyter kernel ignores a signal, and one that is starting has nothing to send it to."""
+    """An idle Jupyter kernel ignores a signal, and one that is starting has nothing to send it
+    to."""
     await session.ask("restart", language="python")
     async with asyncio.timeout(60):
         run = await session.ask("execute", code="while True: pass", language="python", wait_s=0)
         await session.ask("interrupt", run_id=run["run_id"])
         assert (await session.finish(run))["reason"] == BEFORE
         await session.execute("x = 5")
+
         for wait_s in (0.001, 0.003, 0.005, 0.01, 0.1):
-            run = await session.ask("execute", code="while True: pass", language="python", wait_s=wait_s)
+            run = await session.ask(
+                "execute", code="while True: pass", language="python", wait_s=wait_s
+            )
             await session.ask("interrupt", run_id=run["run_id"])
             done = await session.finish(run)
             assert done["exit_code"] == 1 or done["reason"] == BEFORE, done
+
         assert done["exit_code"] == 1
         assert items_of(await session.execute("x"), "result")[0]["data"]["text/plain"] == "5"
 
@@ -158,9 +173,15 @@ async def test_runs_wait_in_order_and_languages_beside_each_other(
     slow = await session.ask("execute", code=wait, language="python", wait_s=0)
     while slow["waiting_for"]:
         slow = await session.ask("read", run_id=slow["run_id"], wait_s=0.01)
-    second = await session.ask("execute", code="order = [1]", language="python", run_id="second", wait_s=0)
+
+    second = await session.ask(
+        "execute", code="order = [1]", language="python", run_id="second", wait_s=0
+    )
     third = await session.ask("execute", code="order.append(2); order", language="python", wait_s=0)
-    assert (second["status"], third["waiting_for"] > second["waiting_for"] >= 0) == ("continued", True)
+    assert (second["status"], third["waiting_for"] > second["waiting_for"] >= 0) == (
+        "continued",
+        True,
+    )
     fourth = await session.ask("execute", code="order.append(3)", language="python", wait_s=0)
     await session.ask("interrupt", run_id=fourth["run_id"])
     assert "before it began" in (await session.finish(fourth))["reason"]
@@ -179,12 +200,19 @@ async def test_completion_and_restart(session: CodeSession) -> None:
     # Without a cache of its own in the directory of its user, jedi first reads for seconds.
     await session.execute("%config Completer.use_jedi = False\nsome_long_name = 1")
     found = await session.ask("complete", code="some_lo", cursor=7, language="python")
-    assert (found["matches"], found["cursor_start"], found["cursor_end"]) == (["some_long_name"], 0, 7)
+    assert (found["matches"], found["cursor_start"], found["cursor_end"]) == (
+        ["some_long_name"],
+        0,
+        7,
+    )
     assert (await session.ask("restart", language="python"))["state"] == "none"
     assert items_of(await session.execute("some_long_name"), "error")[0]["name"] == "NameError"
-    busy = await session.ask("execute", code="import time; time.sleep(60)", language="python", wait_s=0)
+    busy = await session.ask(
+        "execute", code="import time; time.sleep(60)", language="python", wait_s=0
+    )
     with pytest.raises(Conflict, match="is busy"):
         await session.ask("complete", code="x", cursor=1, language="python")
+
     await session.ask("restart", language="python")
     assert "restarted" in (await session.finish(busy))["reason"]
 
@@ -192,7 +220,8 @@ async def test_completion_and_restart(session: CodeSession) -> None:
 async def test_one_of_two_requests_at_once_starts_the_code_kernel(session: CodeSession) -> None:
     await session.ask("restart", language="python")
     found, run = await asyncio.gather(
-        session.ask("complete", code="impor", cursor=5, language="python"), session.execute("print(1 + 1)")
+        session.ask("complete", code="impor", cursor=5, language="python"),
+        session.execute("print(1 + 1)"),
     )
     assert (found["cursor_start"], run["exit_code"], text_of(run)) == (0, 0, "2\n")
 
@@ -205,13 +234,15 @@ async def test_text_that_grows_when_it_is_sent_is_bounded(session: CodeSession) 
 
 async def test_kernelspec_without_end_is_refused(session: CodeSession) -> None:
     made = (
-        "import os, pathlib\np = pathlib.Path(os.environ['JUPYTER_PATH'].split(':')[0], 'kernels/endless')\n"
+        "import os, pathlib\np = pathlib.Path(os.environ['JUPYTER_PATH'].split(':')[0], "
+        "'kernels/endless')\n"
     )
     await session.execute(
         made + "p.mkdir(); f = (p / 'kernel.json').open('w'); f.truncate(1 << 33); f.close()"
     )
     with pytest.raises(ExecFailed, match="printed more than"):
         await session.execute("1", "endless")
+
     await session.execute(made + "import shutil; shutil.rmtree(p)")
 
 
@@ -220,6 +251,7 @@ async def test_request_that_repeats_is_the_same_run(session: CodeSession) -> Non
     for _ in range(2):
         run = await session.execute("count += 1; print(count)", run_id="once")
         assert text_of(run) == "1\n"
+
     with pytest.raises(Conflict, match="another one"):
         await session.execute("count += 2", run_id="once")
     with pytest.raises(InvalidInput, match="run_id"):
@@ -239,6 +271,7 @@ async def test_records_outlive_the_agent_and_say_what_it_cut_off(session: CodeSe
     )
     while not text_of(open_run):
         open_run = await session.ask("read", run_id="open", wait_s=0.1)
+
     await session.restart_agent()
     assert (await session.ask("read", run_id="done"))["console"] == done["console"]
     cut = await session.ask("read", run_id="open")
@@ -252,12 +285,18 @@ async def test_records_outlive_the_agent_and_say_what_it_cut_off(session: CodeSe
 
 
 async def test_batch_tells_its_stages(session: CodeSession) -> None:
-    request = {"mode": "batch", "clean": "rm -f out", "build": "echo built >out", "exec": "cat out; exit 3"}
+    request = {
+        "mode": "batch",
+        "clean": "rm -f out",
+        "build": "echo built >out",
+        "exec": "cat out; exit 3",
+    }
     found = await session.ask("execute", **request, wait_s=20)
     seen = [found["status"]]
     while found["status"] not in ("finished", "exec-timeout"):
         found = await session.ask("read", run_id=found["run_id"], after=found["next"], wait_s=20)
         seen.append(found["status"])
+
     assert seen == ["clean-finished", "build-finished", "finished"]
     assert (found["exit_code"], text_of(found)) == (3, "built\n")
     failed = await session.finish(

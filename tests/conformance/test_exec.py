@@ -144,9 +144,11 @@ async def test_terminal_size_can_change(harness: Harness) -> None:
     command = Command(command_line(harness, "size"), tty=True, stdin=True, rows=30, cols=100)
     execution = await runtime.exec(handle, command)
     first = await read_until(execution, b"\n")
+
     # Docker sets the size after the start of the command.
     if b"30 100" not in first:
         await read_until(execution, b"30 100")
+
     await execution.resize(50, 200)
     await read_until(execution, b"50 200")
     execution.disconnect()
@@ -183,7 +185,9 @@ async def test_slow_reader_blocks_only_its_own_command(harness: Harness) -> None
     flooding = asyncio.create_task(flood())
     done, _ = await asyncio.wait([flooding], timeout=0.5)
     assert not done, "the writer must wait for the reader instead of buffering without bound"
-    assert await result(await runtime.exec(handle, Command(command_line(harness, "exit", "3")))) == (
+    assert await result(
+        await runtime.exec(handle, Command(command_line(harness, "exit", "3")))
+    ) == (
         3,
         b"",
         b"",
@@ -220,8 +224,10 @@ def _processes_with(argument: str) -> list[int]:
                 matches = argument.encode() in file.read()
         except OSError:
             continue
+
         if matches and (stat := procfs.stat(pid)) and stat.alive and pid != os.getpid():
             found.append(pid)
+
     return found
 
 
@@ -229,6 +235,7 @@ def _processes_with(argument: str) -> list[int]:
 async def test_disconnected_command_is_killed(harness: Harness, program: str) -> None:
     if isinstance(harness, FakeHarness):
         pytest.skip("fake kernels have no processes")
+
     runtime, handle = await running(harness)
     mark = f"{program}-{handle.state['kernel_id']}"
     execution = await runtime.exec(handle, Command(command_line(harness, program, mark)))
@@ -249,6 +256,7 @@ async def test_disconnected_command_is_killed(harness: Harness, program: str) ->
 async def test_background_processes_end_with_the_kernel(harness: Harness) -> None:
     if isinstance(harness, FakeHarness):
         pytest.skip("fake kernels have no processes")
+
     runtime, handle = await running(harness)
     mark = f"background-{handle.state['kernel_id']}"
     program = "import os, time\nif os.fork(): os._exit(0)\nos.setsid(); time.sleep(3600) # " + mark
@@ -305,6 +313,7 @@ async def test_killed_agent_ends_its_commands_but_not_its_kernels(tmp_path: Path
         await eventually(gone, 30)
         [handle] = (await runtime.find()).values()
         assert (await runtime.observe(handle)).state is S.RUNNING
+
         # The next agent can run commands in it.
         await runtime.probe()
         program = (sys.executable, "-S", "-c", _PRELUDE + PROGRAMS["exit"], "5")

@@ -1,5 +1,5 @@
-"""A full disk of an agent's state: exits are recorded, no program starts, and a start of the agent says what
-is wrong. The disk is a tmpfs of 4 MiB."""
+"""A full disk of an agent's state: exits are recorded, no program starts, and a start of the agent
+says what is wrong. The disk is a tmpfs of 4 MiB."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "moorage-test", str(path)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"SKIPPED: no full disk, as no tmpfs can be mounted here: {done.stderr.strip()}")
+        pytest.skip(
+            f"SKIPPED: no full disk, as no tmpfs can be mounted here: {done.stderr.strip()}"
+        )
+
     try:
         yield path
     finally:
@@ -73,7 +76,9 @@ def launch(program: str) -> Launch:
     return Launch(KernelId(SystemClock().new_id()), argv, {"PATH": os.environ["PATH"]})
 
 
-async def test_the_exit_of_a_program_is_recorded(runtime: ProcessRuntime, disk: Path, tmp_path: Path) -> None:
+async def test_the_exit_of_a_program_is_recorded(
+    runtime: ProcessRuntime, disk: Path, tmp_path: Path
+) -> None:
     """Its output is lost, and its result is not."""
     end = tmp_path / "end"
     os.mkfifo(end)
@@ -83,6 +88,7 @@ async def test_the_exit_of_a_program_is_recorded(runtime: ProcessRuntime, disk: 
     async with asyncio.timeout(20):
         while (seen := await runtime.observe(handle)).state is not S.EXITED:
             await runtime.wait(handle, seen.state)
+
     assert (seen.exit_code, seen.detail) == (7, "")
 
 
@@ -109,7 +115,8 @@ async def test_a_program_is_stopped(runtime: ProcessRuntime, disk: Path) -> None
 
 async def test_the_space_for_an_exit_is_taken_before_the_start(tmp_path: Path) -> None:
     """As the test above where no disk can be filled."""
-    runtime, end = runtime_at(tmp_path), tmp_path / "end"
+    runtime = runtime_at(tmp_path)
+    end = tmp_path / "end"
     os.mkfifo(end)
     handle = await runtime.create(launch(f"read x < {end}"))
     [reserved] = tmp_path.glob("**/exit.reserved")
@@ -119,6 +126,7 @@ async def test_the_space_for_an_exit_is_taken_before_the_start(tmp_path: Path) -
     async with asyncio.timeout(20):
         while (seen := await runtime.observe(handle)).state is not S.EXITED:
             await runtime.wait(handle, seen.state)
+
     assert reserved.with_name("exit").stat().st_ino == before.st_ino
     await runtime.destroy(handle)
     runtime.close()
@@ -133,6 +141,7 @@ async def test_no_program_starts_whose_exit_could_not_be_recorded(
     fill(disk)
     with pytest.raises(CreateFailed) as refused:
         await runtime.create(launch(f"touch {trace}"))
+
     assert (refused.value.reason, trace.exists()) == (Reason.DISK_FULL, False)
     assert "No space left on device" in str(refused.value)
     (disk / "filler").unlink()
@@ -140,6 +149,7 @@ async def test_no_program_starts_whose_exit_could_not_be_recorded(
     async with asyncio.timeout(20):
         while (seen := await runtime.observe(handle)).state is not S.EXITED:
             await runtime.wait(handle, seen.state)
+
     assert (seen.exit_code, trace.exists()) == (3, True)
 
 

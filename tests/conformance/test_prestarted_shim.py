@@ -39,17 +39,22 @@ async def until_waiting(count: int) -> list[int]:
 
 
 def launch(*argv: str) -> Launch:
-    return Launch(KernelId(SystemClock().new_id()), argv, {"PATH": os.environ["PATH"], "MINE": "a=b c"})
+    return Launch(
+        KernelId(SystemClock().new_id()), argv, {"PATH": os.environ["PATH"], "MINE": "a=b c"}
+    )
 
 
 @pytest_asyncio.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
     await until_waiting(0)  # that of the runtime before is ending
-    runtime = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
+    runtime = ProcessRuntime(
+        tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1
+    )
     await runtime.probe()
     yield runtime
     for handle in (await runtime.find()).values():
         await runtime.destroy(handle)
+
     runtime.close()
     await until_waiting(0)
 
@@ -61,16 +66,21 @@ async def output(runtime: ProcessRuntime, handle: Handle) -> str:
     return await runtime.log_tail(handle)
 
 
-async def test_prestarted_shim_supervises_the_next_kernel(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_prestarted_shim_supervises_the_next_kernel(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
     [pid] = await until_waiting(1)
     order = launch("sleep", "60")
     handle = await runtime.create(order)
     assert handle.state["shim_pid"] == pid
+
     # It is found by its environment like any other shim.
     env = procfs.environ(pid) or {}
     assert (env[KERNEL_ID_VAR], env[OWNER_VAR]) == (order.kernel_id, str(tmp_path))
     assert "MOORAGE_ENV_PADDING" not in env
-    again = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
+    again = ProcessRuntime(
+        tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1
+    )
     assert (await again.find())[order.kernel_id].state["shim_pid"] == pid
     await until_waiting(1)  # the next one
 
@@ -98,8 +108,8 @@ async def test_kernel_starts_without_the_prestarted_shim(
 async def test_order_that_a_killed_shim_has_not_read_is_given_to_another_one(
     runtime: ProcessRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that another thread is starting has copies of the pipes until it executes: the order is
-    written, and lost."""
+    """A program that another thread is starting has copies of the pipes until it executes: the
+    order is written, and lost."""
     copies: list[int] = []
     pipe2 = os.pipe2
 
@@ -113,14 +123,17 @@ async def test_order_that_a_killed_shim_has_not_read_is_given_to_another_one(
         patched.setattr(os, "pipe2", copied)
         await output(runtime, await runtime.create(launch("true")))
         [pid] = await until_waiting(1)
+
     os.kill(pid, signal.SIGKILL)
     async with asyncio.timeout(10):
         while (stat := procfs.stat(pid)) and stat.alive:
             await asyncio.sleep(0.01)
+
     creating = asyncio.create_task(runtime.create(launch("echo", "started")))
     await asyncio.sleep(0.3)
     for end in copies:
         os.close(end)
+
     assert await output(runtime, await creating) == "started\n"
 
 

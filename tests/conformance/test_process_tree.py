@@ -27,7 +27,9 @@ from moorage.common.model.status import ObservedState as S
 
 
 def runtime_at(state: Path, max_bytes: int = 100_000) -> ProcessRuntime:
-    return ProcessRuntime(state, LogStore(state / "logs"), log_max_bytes=max_bytes, log_keep_files=2)
+    return ProcessRuntime(
+        state, LogStore(state / "logs"), log_max_bytes=max_bytes, log_keep_files=2
+    )
 
 
 def launch(*argv: str, **env: str) -> Launch:
@@ -63,8 +65,9 @@ def is_alive(pid: int) -> bool:
     return stat is not None and stat.alive
 
 
-# Writes four pids: its own, that of a child, of a daemon (a session of its own, no parent, no environment),
-# and of an orphan in the session that has lost its environment, like programs that rename themselves.
+# Writes four pids: its own, that of a child, of a daemon (a session of its own, no parent, no
+# environment), and of an orphan in the session that has lost its environment, like programs that
+# rename themselves.
 FAMILY = """
 import os, subprocess, sys, time
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -106,22 +109,32 @@ async def test_stop_kills_the_whole_tree(runtime: ProcessRuntime, tmp_path: Path
 async def test_exit_of_the_main_program_kills_the_rest_of_the_tree(
     runtime: ProcessRuntime, tmp_path: Path
 ) -> None:
-    order, out = family(tmp_path, "while len(open(sys.argv[1]).read().split()) < 4: pass\nsys.exit(5)")
+    order, out = family(
+        tmp_path, "while len(open(sys.argv[1]).read().split()) < 4: pass\nsys.exit(5)"
+    )
     handle = await runtime.create(order)
     assert await until_exited(runtime, handle) == 5
     assert not any(is_alive(pid) for pid in await written_pids(out, 4))
 
 
-async def test_destroy_kills_the_tree_without_a_supervisor(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_destroy_kills_the_tree_without_a_supervisor(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
     order, out = family(tmp_path, "time.sleep(3600)", "with-env")
     handle = await runtime.create(order)
     pids = await written_pids(out, 4)
     os.kill(handle.state["shim_pid"], signal.SIGKILL)
     async with asyncio.timeout(5):
         await runtime.wait(handle, S.RUNNING)
+
     observation = await runtime.observe(handle)
-    assert (observation.state, observation.exit_code, observation.all_exited) == (S.EXITED, None, False)
+    assert (observation.state, observation.exit_code, observation.all_exited) == (
+        S.EXITED,
+        None,
+        False,
+    )
     assert any(is_alive(pid) for pid in pids), "no process is left, so the test proves nothing"
+
     # An agent with another state directory finds nothing.
     assert await runtime_at(tmp_path / "other").find() == {}
     found = (await runtime_at(tmp_path).find())[order.kernel_id]
@@ -129,14 +142,19 @@ async def test_destroy_kills_the_tree_without_a_supervisor(runtime: ProcessRunti
     assert not any(is_alive(pid) for pid in pids)
 
 
-async def test_process_with_a_reused_pid_is_left_alone(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_process_with_a_reused_pid_is_left_alone(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
     handle = await runtime.create(launch("sleep", "3600"))
     foreign = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     ours = {handle.state["shim_start"], handle.state["engine_start"]}
-    while (stat := procfs.stat(foreign.pid)) and stat.start in ours:  # start times have a resolution of 10 ms
+
+    # start times have a resolution of 10 ms
+    while (stat := procfs.stat(foreign.pid)) and stat.start in ours:
         foreign.kill()
         foreign.wait()
         foreign = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+
     try:
         # As if the pids of the kernel had been reused for the foreign process.
         reused = {"shim_pid": foreign.pid, "engine_pid": foreign.pid}
@@ -172,9 +190,13 @@ async def test_kernel_with_deleted_files_is_found_and_destroyed(
     assert not is_alive(handle.state["engine_pid"])
 
 
-async def test_log_is_rotated_and_complete_at_the_end(runtime: ProcessRuntime, tmp_path: Path) -> None:
+async def test_log_is_rotated_and_complete_at_the_end(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
     small = runtime_at(tmp_path, max_bytes=10_000)
-    handle = await small.create(launch("sh", "-c", "seq 1 20000; echo to stderr >&2; exec >&- 2>&-; exit 0"))
+    handle = await small.create(
+        launch("sh", "-c", "seq 1 20000; echo to stderr >&2; exec >&- 2>&-; exit 0")
+    )
     assert await until_exited(small, handle) == 0
     folder = tmp_path / "logs" / handle.state["kernel_id"]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
@@ -187,9 +209,15 @@ async def test_log_is_rotated_and_complete_at_the_end(runtime: ProcessRuntime, t
 
 @pytest.mark.parametrize(
     ("program", "error"),
-    [("no-such-program", "No such file"), ("/etc/passwd", "Permission denied"), ("/", "Permission denied")],
+    [
+        ("no-such-program", "No such file"),
+        ("/etc/passwd", "Permission denied"),
+        ("/", "Permission denied"),
+    ],
 )
-async def test_program_that_cannot_be_executed(runtime: ProcessRuntime, program: str, error: str) -> None:
+async def test_program_that_cannot_be_executed(
+    runtime: ProcessRuntime, program: str, error: str
+) -> None:
     order = launch(program)
     with pytest.raises(Exception, match=f"{program}.*{error}"):
         await runtime.create(order)
@@ -203,9 +231,11 @@ async def test_program_has_a_clean_environment_and_signals(runtime: ProcessRunti
     await until_exited(runtime, handle)
     variables = ["MOORAGE_AGENT_STATE", "MOORAGE_KERNEL_ID", "MOORAGE_PORT"]
     directory = str(runtime.work_dir(handle.state["kernel_id"]))
+
     # ls itself opens descriptor 3 to read the list.
     *lines, ignored = (await runtime.log_tail(handle)).splitlines()
     assert lines == [*variables, directory, "0", "1", "2", "3"]
+
     # No standard signal is ignored (32 and 33 are reserved by the C library).
     assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0
 
@@ -217,7 +247,9 @@ async def test_no_descriptors_or_zombies_are_leaked(runtime: ProcessRuntime) -> 
         await runtime.destroy(handle)
 
     def zombies() -> set[int]:
-        found = [stat for pid in procfs.pids() if (stat := procfs.stat(pid)) and stat.ppid == os.getpid()]
+        found = [
+            stat for pid in procfs.pids() if (stat := procfs.stat(pid)) and stat.ppid == os.getpid()
+        ]
         return {stat.pid for stat in found if not stat.alive}
 
     await one()
@@ -226,6 +258,7 @@ async def test_no_descriptors_or_zombies_are_leaked(runtime: ProcessRuntime) -> 
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         await one()
+
     await runtime.probe()
     assert len(os.listdir("/proc/self/fd")) == before
     assert zombies() - dead_before == set()
@@ -240,10 +273,12 @@ def small_cgroup() -> Iterator[Path]:
         limit = {"memory": "memory.limit_in_bytes", "": "memory.max"}.get(controllers)
         if limit is None:
             continue
+
         try:
             group.mkdir()
         except OSError:
             continue
+
         try:
             (group / limit).write_text(str(64 << 20))
             yield group
@@ -252,6 +287,7 @@ def small_cgroup() -> Iterator[Path]:
             continue  # version 2 without this controller
         finally:
             group.rmdir()
+
     pytest.skip("cannot create a memory control group here")
 
 
@@ -261,11 +297,13 @@ async def test_oom_kill_is_recorded(small_cgroup: Path, tmp_path: Path) -> None:
     engine = [sys.executable, "-c", "x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096])"]
     shim = PrestartedShim(program(tmp_path, SHIM), 100, GroupFactory())
     (small_cgroup / "cgroup.procs").write_text(str(shim.pid))
-    no_lease, no_sandbox = ("0", "0", ""), ("", "", "")
+    no_lease = ("0", "0", "")
+    no_sandbox = ("", "", "")
     arguments = [str(tmp_path), str(tmp_path), "10000", "1", "1", *no_lease, *no_sandbox, *engine]
     assert shim.start_kernel(arguments, {}, {KERNEL_ID_VAR: "k"}) is not None
     async with asyncio.timeout(20):
         assert await asyncio.to_thread(os.waitpid, shim.pid, 0) == (shim.pid, 0)
+
     assert json.loads((tmp_path / "exit").read_text()) == {
         "code": -9, "oom": 1, "forced": 0, "exec": 0, "lease": 0,
     }  # fmt: skip

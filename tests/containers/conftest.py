@@ -1,4 +1,5 @@
-"""Fixtures for tests with a private Docker Engine. All tests in this directory are marked ``docker``."""
+"""Fixtures for tests with a private Docker Engine. All tests in this directory are marked
+``docker``."""
 
 from __future__ import annotations
 
@@ -67,6 +68,7 @@ def plain_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
     """A second engine with the default configuration: no live-restore, no NVIDIA runtime."""
     if reason := missing_requirement():
         pytest.skip(reason)
+
     engine = PrivateEngine(reachable_dir, gpus=False, live_restore=False)
     try:
         engine.start()
@@ -81,26 +83,36 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
     """Creates runtimes of one agent. Their kernels are destroyed after the test."""
     runtimes: list[DockerRuntime] = []
 
-    def make(socket: Path = docker_engine.socket, state: Path = tmp_path, **rules: Any) -> DockerRuntime:
+    def make(
+        socket: Path = docker_engine.socket, state: Path = tmp_path, **rules: Any
+    ) -> DockerRuntime:
         state.mkdir(exist_ok=True)
         signer = load_label_signer(state / "docker.key", SystemClock())
         limits = ContainerRules(**rules)
-        logs = LogStore(state / "logs", max_bytes=limits.log_max_bytes, keep_files=limits.log_keep_files)
-        engine, clock = Engine(socket), SystemClock()
+        logs = LogStore(
+            state / "logs", max_bytes=limits.log_max_bytes, keep_files=limits.log_keep_files
+        )
+        engine = Engine(socket)
+        clock = SystemClock()
         image_gc = ImageGarbageCollector(
             engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock
         )
-        runtime = DockerRuntime(engine, signer, logs, rules=limits, address="127.0.0.1", image_gc=image_gc)
+        runtime = DockerRuntime(
+            engine, signer, logs, rules=limits, address="127.0.0.1", image_gc=image_gc
+        )
         runtimes.append(runtime)
+
         return runtime
 
     yield make
     if not docker_engine.is_running:
         docker_engine.start()
+
     for runtime in runtimes:
         with contextlib.suppress(EngineUnavailable):  # some tests use a socket without an engine
             for handle in (await runtime.find()).values():
                 await runtime.destroy(handle)
+
         await runtime.close()
 
 
@@ -121,6 +133,7 @@ async def node(
     yield node
     if not stoppable_engine.is_running:
         stoppable_engine.start()
+
     await node.kill()
     fake_manager.order()
     await node.start()

@@ -31,19 +31,23 @@ EPOCH = 1_700_000_000
 
 
 def ensure(api: Any, folder: Path) -> None:
-    """Build the image if the engine does not have it. ``folder`` must be accessible to the engine."""
+    """Build the image if the engine does not have it. ``folder`` must be accessible to the
+    engine."""
     if not api.images(IMAGE):
         with tempfile.TemporaryDirectory(dir=folder) as context:
             _build(api, Path(context))
 
 
 def _build(api: Any, folder: Path) -> None:
-    context, base = folder / "context", folder / "base"
+    context = folder / "context"
+    base = folder / "base"
     site = context / packages().PLACE
     with zipfile.ZipFile(wheel.build(folder)) as packed:
         packed.extractall(site)
+
     for name in _needed():
         _copy(name, site)
+
     packages().finish(context, EPOCH)
     text = f"FROM {PYTHON_IMAGE}\nCOPY libraries /opt/python/lib\n"
     _add_libraries(api, base, text, IMAGE + "-base", site)
@@ -62,21 +66,26 @@ def packages() -> Any:
 
 
 def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> None:
-    """Add the libraries that Python extensions need and that the minimal test image does not have."""
+    """Add the libraries that Python extensions need and that the minimal test image does not
+    have."""
     libraries = folder / "libraries"
     libraries.mkdir(parents=True)
     extensions = [str(path) for path in site.rglob("*.so*")]
-    output = subprocess.run(["ldd", *extensions], capture_output=True, text=True, check=False).stdout
+    output = subprocess.run(
+        ["ldd", *extensions], capture_output=True, text=True, check=False
+    ).stdout
     for path in set(re.findall(r"=> (/\S+) \(0x", output)):
         if not Path(path).is_relative_to(site):
             shutil.copy(path, libraries / Path(path).name)
+
     build(api, folder, text, tag, {})
 
 
 def build(
     api: Any, folder: Path, text: str, tag: str, args: dict[str, str], *, nocache: bool = False
 ) -> None:
-    """``text``: the Dockerfile; ``folder``: the build context. Fails with the output of the build."""
+    """``text``: the Dockerfile; ``folder``: the build context. Fails with the output of the
+    build."""
     (folder / "Dockerfile").write_text(text)
     output = []
     options = {"rm": True, "decode": True, "buildargs": args, "nocache": nocache}
@@ -88,19 +97,28 @@ def build(
 def _needed() -> set[str]:
     """Names of all distributions that the daemons need, according to pyproject.toml."""
     project = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())["project"]
-    declared = [*project["dependencies"], *(r for e in _EXTRAS for r in project["optional-dependencies"][e])]
-    pending, seen = [Requirement(one) for one in declared], set()
+    declared = [
+        *project["dependencies"],
+        *(r for e in _EXTRAS for r in project["optional-dependencies"][e]),
+    ]
+    pending = [Requirement(one) for one in declared]
+    seen = set()
     while pending:
         one = pending.pop()
         extras = ("", *sorted(one.extras))
         if (one.name, extras) in seen:
             continue
+
         seen.add((one.name, extras))
-        with contextlib.suppress(metadata.PackageNotFoundError):  # for another platform or Python version
+        # for another platform or Python version
+        with contextlib.suppress(metadata.PackageNotFoundError):
             required = [Requirement(text) for text in metadata.requires(one.name) or []]
             pending += [
-                r for r in required if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
+                r
+                for r in required
+                if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
             ]
+
     return {name for name, _ in seen}
 
 
@@ -109,9 +127,11 @@ def _copy(name: str, site: Path) -> None:
         files = metadata.files(name) or []
     except metadata.PackageNotFoundError:
         return  # for another platform or Python version
+
     for file in files:
         source = Path(str(file.locate()))
         if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():
             continue
+
         (site / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, site / file)

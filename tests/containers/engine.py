@@ -1,5 +1,5 @@
-"""Private Docker Engine for tests, with its own socket, data directory, containerd, bridge and namespaces. It
-does not touch an installed engine or the firewall of the machine."""
+"""Private Docker Engine for tests, with its own socket, data directory, containerd, bridge and
+namespaces. It does not touch an installed engine or the firewall of the machine."""
 
 from __future__ import annotations
 
@@ -27,28 +27,37 @@ def missing_requirement() -> str:
     """The first missing requirement of a private engine; "" if none is known."""
     if os.geteuid() != 0:
         return "a Docker Engine needs root"
-    missing = [name for name in ("dockerd", "containerd", "runc", "ip", "ldd") if not shutil.which(name)]
+
+    missing = [
+        name for name in ("dockerd", "containerd", "runc", "ip", "ldd") if not shutil.which(name)
+    ]
     if missing:
         return f"not installed: {', '.join(missing)} (make test-docker installs them on Debian)"
     if not Path("/sys/fs/cgroup").is_mount():
         return "no control groups are mounted at /sys/fs/cgroup"
+
     name = f"mgprobe{os.getpid()}"
-    created = subprocess.run(["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True)
+    created = subprocess.run(
+        ["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True
+    )
     if created.returncode:
         return f"cannot create a bridge: {created.stderr.strip()}"
+
     subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
     return ""
 
 
 class PrivateEngine:
-    """``gpus``: install a fake NVIDIA runtime. ``cdi``: directory of CDI specifications, which needs Docker
-    25. ``programs``: directories with another engine than that of the machine. ``live_restore``: containers
-    outlive the engine. ``data_mib``: size of the data directory, in memory. ``firewalled``: run in a network
-    namespace with a firewall, like an installed engine; the tests cannot reach published ports then.
-    ``networks``: maximum number of networks (a power of two), each with 16 addresses for 28
-    ``network_bits``."""
+    """``gpus``: install a fake NVIDIA runtime. ``cdi``: directory of CDI specifications, which
+    needs Docker
+    25. ``programs``: directories with another engine than that of the machine. ``live_restore``:
+    containers outlive the engine. ``data_mib``: size of the data directory, in memory.
+    ``firewalled``: run in a network namespace with a firewall, like an installed engine; the tests
+    cannot reach published ports then. ``networks``: maximum number of networks (a power of two),
+    each with 16 addresses for 28 ``network_bits``."""
 
-    # Places of those that were not closed. With five in one process, the fifth took the bridge of the first.
+    # Places of those that were not closed. With five in one process, the fifth took the bridge of
+    # the first.
     _used: ClassVar[set[int]] = set()
 
     def __init__(
@@ -65,39 +74,56 @@ class PrivateEngine:
         programs: tuple[Path, ...] = (),
     ) -> None:
         # The name is unique because it is also the namespace in containerd.
-        self.folder = folder = folder / f"engine-{os.getpid()}-{next(_serials)}"
+        folder = folder / f"engine-{os.getpid()}-{next(_serials)}"
+        self.folder = folder
         self.socket = folder / "docker.sock"
-        self._place = place = number(ENGINES, self._used)
+        place = number(ENGINES, self._used)
+        self._place = place
         self._used.add(place)
         self._bridge = f"mge{place}"
+
         # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it.
         self._address = f"198.18.{place}.1/24"
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
+
         if gpus:
             hook = self._bin / "nvidia-container-runtime-hook"
             hook.write_text(_HOOK)
             hook.chmod(0o755)
+
         self.data = folder / "data"
         if data_mib:
             self.data.mkdir()
-            argv = ["mount", "-t", "tmpfs", "-o", f"size={data_mib}m,mode=711", "tmpfs", str(self.data)]
+            argv = [
+                "mount",
+                "-t",
+                "tmpfs",
+                "-o",
+                f"size={data_mib}m,mode=711",
+                "tmpfs",
+                str(self.data),
+            ]
             subprocess.run(argv, check=True, capture_output=True)
+
         self._options = ["--live-restore"] if live_restore else []
         config: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
         if cdi is not None:
             config |= {"features": {"cdi": True}, "cdi-spec-dirs": [str(cdi)]}
+
         self._programs = ":".join(map(str, (self._bin, *programs)))
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
         self._walled = firewalled
-        # The other half of that range, in as many parts as there are places; larger ones reach into those of
-        # other places.
+
+        # The other half of that range, in as many parts as there are places; larger ones reach into
+        # those of other places.
         size = network_bits - (networks - 1).bit_length()
         base = ipaddress.ip_network(f"198.19.{place * 256 // len(ENGINES)}.0/{size}", strict=False)
         self._options += ["--default-address-pool", f"base={base},size={network_bits}"]
         if firewalled:
             return
+
         # Left by a killed test.
         subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
         _ip("link", "add", self._bridge, "type", "bridge")
@@ -123,27 +149,38 @@ class PrivateEngine:
         # Left by a killed engine. Where orphans are not reaped, the pid would look alive.
         for name in ("docker.pid", "x/containerd/containerd.pid"):
             (folder / name).unlink(missing_ok=True)
+
         argv = [
             "dockerd",
             *("--config-file", f"{folder}/daemon.json", "--host", f"unix://{self.socket}"),
             *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/x"),
             *("--pidfile", f"{folder}/docker.pid", *self._options),
-            *("--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"p-{folder.name}"),
+            *(
+                "--containerd-namespace",
+                folder.name,
+                "--containerd-plugins-namespace",
+                f"p-{folder.name}",
+            ),
         ]
         if self._walled:
             argv = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *argv]
         else:
             argv += ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false"]
             argv += ["--ip-masq=false", "--ip-forward=false"]
+
         env = os.environ | {"PATH": f"{self._programs}:{os.environ['PATH']}"}
         with (folder / "dockerd.log").open("ab") as log:
-            self._process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                argv, env=env, stdout=log, stderr=log, start_new_session=True
+            )
+
         end = time.monotonic() + 30
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
                 self.stop(signal.SIGKILL)
                 output = (folder / "dockerd.log").read_text()[-2000:]
                 raise RuntimeError(f"dockerd did not start:\n{output}")
+
             time.sleep(0.05)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -160,22 +197,29 @@ class PrivateEngine:
         """Stop the containers, the engine and all remaining processes, and delete the directory."""
         if self._answers():
             self._remove_containers()
+
         self.stop()
         end = time.monotonic() + 10
         while (remaining := self._remaining()) and time.monotonic() < end:
             # The container of a killed shim keeps running: kill the children, too.
             children = [
-                stat.pid for pid in procfs.pids() if (stat := procfs.stat(pid)) and stat.ppid in remaining
+                stat.pid
+                for pid in procfs.pids()
+                if (stat := procfs.stat(pid)) and stat.ppid in remaining
             ]
             for pid in (*children, *remaining):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
             time.sleep(0.05)
+
         if not self._walled:
             _ip("link", "delete", self._bridge)
+
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+
         shutil.rmtree(self.folder)
         self._used.discard(self._place)
 
@@ -198,8 +242,8 @@ class PrivateEngine:
                     api.remove_network(network["Id"])
 
     def _remaining(self, program: str = "") -> list[int]:
-        """Pids of containerd and its shims, which may outlive a killed engine. Their arguments contain the
-        directory of the engine."""
+        """Pids of containerd and its shims, which may outlive a killed engine. Their arguments
+        contain the directory of the engine."""
         found = []
         for pid in procfs.pids():
             with contextlib.suppress(OSError):
@@ -209,6 +253,7 @@ class PrivateEngine:
                 ours &= not program or os.path.basename(argv[0]) == program.encode()
                 if ours and stat is not None and stat.alive:
                     found.append(pid)
+
         return found
 
 

@@ -19,6 +19,7 @@ def import_etcd(socket: Path, folder: Path) -> bool:
     program = shutil.which("etcd")
     if program is None:
         return False
+
     root = folder / "etcd.tar"
     programs = [Path(path) for path in (program, shutil.which("etcdctl")) if path]
     argv = ["ldd", *map(str, programs)]
@@ -28,6 +29,7 @@ def import_etcd(socket: Path, folder: Path) -> bool:
             tar.add(path.resolve(), f"bin/{path.name}")
         for library in sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", libraries, re.MULTILINE))):
             tar.add(Path(library).resolve(), library)
+
     client = docker.APIClient(base_url=f"unix://{socket}", timeout=120)
     name, _, tag = ETCD_IMAGE.partition(":")
     url = "http://0.0.0.0:2379"
@@ -46,4 +48,5 @@ def import_etcd(socket: Path, folder: Path) -> bool:
     finally:
         client.close()
         root.unlink()
+
     return True

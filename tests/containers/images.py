@@ -35,39 +35,57 @@ def changes() -> list[str]:
 
 
 def write_python_root(path: Path) -> None:
-    """A tar archive of the root file system: /opt/python with its libraries, and /etc/passwd. Nothing of this
-    machine's configuration is included (no CA bundle, no package sources)."""
-    base, version = Path(sys.base_prefix), f"python3.{sys.version_info.minor}"
+    """A tar archive of the root file system: /opt/python with its libraries, and /etc/passwd.
+    Nothing of this machine's configuration is included (no CA bundle, no package sources)."""
+    base = Path(sys.base_prefix)
+    version = f"python3.{sys.version_info.minor}"
     lib = base / "lib" / version
     with tarfile.open(path, "w") as tar:
         tar.add(Path(sys.executable).resolve(), "opt/python/bin/python3")
         tar.add(lib, f"opt/python/lib/{version}", filter=_slim)
-        programs = {name: Path(found).resolve() for name in _PROGRAMS if (found := shutil.which(name))}
+        programs = {
+            name: Path(found).resolve() for name in _PROGRAMS if (found := shutil.which(name))
+        }
         for name, program in programs.items():
             tar.add(program, f"opt/python/bin/{name}")
-        binaries = [Path(sys.executable).resolve(), *(lib / "lib-dynload").glob("*.so"), *programs.values()]
+
+        binaries = [
+            Path(sys.executable).resolve(),
+            *(lib / "lib-dynload").glob("*.so"),
+            *programs.values(),
+        ]
         for library in sorted(_libraries(binaries)):
             loader = library.name.startswith("ld-linux")
             # The path of the loader is fixed in every program and differs between architectures.
             name = str(library).lstrip("/") if loader else f"opt/python/lib/{library.name}"
             tar.add(library.resolve(), name)
+
         _text(tar, "etc/passwd", "root:x:0:0::/:/none\n")
         _text(tar, "etc/group", "root:x:0:\n")
         _text(tar, "etc/nsswitch.conf", "hosts: files dns\n")
+
         for folder in ("tmp", "proc", "sys", "dev"):
             entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            entry.type = tarfile.DIRTYPE
+            entry.mode = 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
 
 
 def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = set(entry.name.split("/"))
-    # The bytecode of plain Python stays: without it, every new container would compile what it imports.
-    return None if parts & _LEFT_OUT or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc")) else entry
+    # The bytecode of plain Python stays: without it, every new container would compile what it
+    # imports.
+    return (
+        None
+        if parts & _LEFT_OUT or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc"))
+        else entry
+    )
 
 
 def _libraries(binaries: list[Path]) -> Iterator[Path]:
-    output = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
+    output = subprocess.run(
+        ["ldd", *map(str, binaries)], capture_output=True, text=True, check=False
+    ).stdout
     found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE)}
     yield from {library.name: library for library in found}.values()
     beside = next(library.parent for library in found if library.name.startswith("libc."))
@@ -76,18 +94,21 @@ def _libraries(binaries: list[Path]) -> Iterator[Path]:
 
 def _text(tar: tarfile.TarFile, name: str, text: str) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(text), 0o644
+    entry.size = len(text)
+    entry.mode = 0o644
     tar.addfile(entry, io.BytesIO(text.encode()))
 
 
 def import_python(socket: Path, folder: Path) -> None:
-    """Import the image into the engine at ``socket``. ``folder`` caches the archive for other engines."""
+    """Import the image into the engine at ``socket``. ``folder`` caches the archive for other
+    engines."""
     import docker
 
     root = folder / "python.tar"
     if not root.exists():
         write_python_root(root.with_suffix(f".{os.getpid()}"))
         root.with_suffix(f".{os.getpid()}").rename(root)
+
     client = docker.APIClient(base_url=f"unix://{socket}", timeout=120)
     name, _, tag = PYTHON_IMAGE.partition(":")
     try:

@@ -1,5 +1,6 @@
-"""A Docker Engine on each of several machines, which are namespaces (``tests.cluster.machines``), with the
-images of the first one. ``docker compose`` is there; other commands of ``docker`` are not."""
+"""A Docker Engine on each of several machines, which are namespaces (``tests.cluster.machines``),
+with the images of the first one. ``docker compose`` is there; other commands of ``docker`` are
+not."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _DOCKERD = (
 
 class MachineEngines:
     def __init__(self, machines: Machines, compose: str) -> None:
-        self._machines, self._daemons = machines, dict[str, "subprocess.Popen[bytes]"]()
+        self._machines = machines
+        self._daemons = dict[str, "subprocess.Popen[bytes]"]()
         for name in machines.names:
             machines.run(name, _SETUP.format(data=self._data(name)))
             program = Path(f"/proc/{machines.pid(name)}/root", "usr/local/sbin/docker")
@@ -76,7 +78,9 @@ class MachineEngines:
                 api = self.api(name)
                 for container in api.containers(all=True):
                     api.remove_container(container["Id"], force=True, v=True)
+
                 api.close()
+
             self.stop(name)
             self._machines.run(name, "umount --recursive --lazy /var/lib/docker")
             shutil.rmtree(self._data(name))
@@ -96,5 +100,6 @@ class MachineEngines:
             if type(error).__module__.startswith("docker"):
                 return False
             raise
+
         api.close()
         return True

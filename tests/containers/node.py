@@ -37,8 +37,8 @@ asyncio.run(main())
 
 
 class Node:
-    """Starts and kills the agent. ``inventory``: the setting ``agent.inventory``. ``environment``: additional
-    variables."""
+    """Starts and kills the agent. ``inventory``: the setting ``agent.inventory``. ``environment``:
+    additional variables."""
 
     def __init__(
         self,

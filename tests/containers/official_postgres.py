@@ -1,4 +1,5 @@
-"""Postgres image with what the entry point of the official image does, of the programs of this machine."""
+"""Postgres image with what the entry point of the official image does, of the programs of this
+machine."""
 
 from __future__ import annotations
 
@@ -41,13 +42,15 @@ CMD ["postgres"]
 
 
 def ensure(api: Any, socket: Path, folder: Path, bin_dir: Path) -> None:
-    """Build the image if the engine at ``socket`` does not have it. ``bin_dir``: the programs of Postgres;
-    ``folder`` must be accessible to the engine."""
+    """Build the image if the engine at ``socket`` does not have it. ``bin_dir``: the programs of
+    Postgres; ``folder`` must be accessible to the engine."""
     if api.images(IMAGE):
         return
+
     import_postgres(socket, folder, bin_dir)
     with tempfile.TemporaryDirectory(dir=folder) as context:
         for name in ("data", "run"):
             Path(context, name).mkdir()
+
         Path(context, "start").write_text(_START)
         build(api, Path(context), _DOCKERFILE, IMAGE, {})

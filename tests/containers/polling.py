@@ -11,14 +11,17 @@ TIMEOUT_S = 60.0
 
 
 def until(what: str, check: Callable[[], T]) -> T:
-    """Returns the first true result of ``check``. A failed assertion in it is retried, and shown at the
-    timeout."""
-    deadline, last = time.monotonic() + TIMEOUT_S, "it was never true"
+    """Returns the first true result of ``check``. A failed assertion in it is retried, and shown at
+    the timeout."""
+    deadline = time.monotonic() + TIMEOUT_S
+    last = "it was never true"
     while time.monotonic() < deadline:
         try:
             if result := check():
                 return result
         except AssertionError as error:
             last = str(error)
+
         time.sleep(0.2)
+
     raise AssertionError(f"not within {TIMEOUT_S:g} s: {what} ({last})")

@@ -1,5 +1,5 @@
-"""Postgres image without a registry: the programs of this machine, their libraries, a shell, and a start
-script that supports the variables set by testcontainers."""
+"""Postgres image without a registry: the programs of this machine, their libraries, a shell, and a
+start script that supports the variables set by testcontainers."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def import_postgres(socket: Path, folder: Path, bin_dir: Path) -> None:
     root = folder / "postgres.tar"
     with tarfile.open(root, "w") as tar:
         _write(tar, bin_dir)
+
     client = docker.APIClient(base_url=f"unix://{socket}", timeout=120)
     name, _, tag = POSTGRES_IMAGE.partition(":")
     changes = [f"ENV PATH={bin_dir}:/bin", f"USER {_USER}", 'CMD ["/bin/sh", "/start"]']
@@ -51,13 +52,20 @@ def import_postgres(socket: Path, folder: Path, bin_dir: Path) -> None:
 
 def _write(tar: tarfile.TarFile, bin_dir: Path) -> None:
     major = bin_dir.parent.name
-    lib, share = bin_dir.parent / "lib", Path("/usr/share/postgresql") / major
+    lib = bin_dir.parent / "lib"
+    share = Path("/usr/share/postgresql") / major
     names = [bin_dir / name for name in _PROGRAMS]
     for path in names:
         tar.add(path.resolve(), str(path))
-    tools = {name: Path(found) for name in ("sh", "cat", "chmod", "sleep") if (found := shutil.which(name))}
+
+    tools = {
+        name: Path(found)
+        for name in ("sh", "cat", "chmod", "sleep")
+        if (found := shutil.which(name))
+    }
     for name, path in tools.items():
         tar.add(path.resolve(), f"bin/{name}")
+
     tar.add(lib, str(lib), filter=lambda entry: None if "/bitcode" in entry.name else entry)
     tar.add(share, str(share))
     output = subprocess.run(
@@ -68,15 +76,21 @@ def _write(tar: tarfile.TarFile, bin_dir: Path) -> None:
     ).stdout
     for library in sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE))):
         tar.add(Path(library).resolve(), library)
+
     for name, text in {
         "start": _START,
         "etc/passwd": f"root:x:0:0::/:/bin/sh\npostgres:x:{_USER}:{_USER}::/tmp:/bin/sh\n".encode(),
         "etc/group": f"root:x:0:\npostgres:x:{_USER}:\n".encode(),
     }.items():
         entry = tarfile.TarInfo(name)
-        entry.size, entry.mode = len(text), 0o644
+        entry.size = len(text)
+        entry.mode = 0o644
         tar.addfile(entry, io.BytesIO(text))
+
     for folder, owner in (("tmp", 0), (_DATA, _USER)):
         entry = tarfile.TarInfo(folder)
-        entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o1777, owner, owner
+        entry.type = tarfile.DIRTYPE
+        entry.mode = 0o1777
+        entry.uid = owner
+        entry.gid = owner
         tar.addfile(entry)

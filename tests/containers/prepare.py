@@ -1,7 +1,7 @@
 """Preparation for the container tests: ``python -m tests.containers.prepare``.
 
-Installs missing Debian packages; starts nothing. Exits with 1 and prints the reason if this machine cannot
-run a private Docker Engine.
+Installs missing Debian packages; starts nothing. Exits with 1 and prints the reason if this machine
+cannot run a private Docker Engine.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ LOCK_TIMEOUT_S = 300
 
 
 def install(packages: Mapping[str, str]) -> str:
-    """Install what is missing of ``packages``, each with a program or file that shows that it is installed.
-    Returns the reason for a failed installation; "" on success. One caller at a time installs; the others
-    wait, also for an apt-get that somebody else runs."""
-    with open(os.path.join(tempfile.gettempdir(), f"moorage-test-packages-{os.geteuid()}.lock"), "w") as lock:
+    """Install what is missing of ``packages``, each with a program or file that shows that it is
+    installed. Returns the reason for a failed installation; "" on success. One caller at a time
+    installs; the others wait, also for an apt-get that somebody else runs."""
+    with open(
+        os.path.join(tempfile.gettempdir(), f"moorage-test-packages-{os.geteuid()}.lock"), "w"
+    ) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _install_missing(packages)
 
@@ -45,6 +47,7 @@ def _install_missing(packages: Mapping[str, str]) -> str:
         return ""
     if not shutil.which("apt-get"):
         return f"not installed: {', '.join(missing)}, and there is no apt-get: install it and try again"
+
     print(f"installing {', '.join(missing)} with apt-get", file=sys.stderr)
     # Debian's package scripts start services unless this file forbids it. An existing file is kept.
     policy = "/usr/sbin/policy-rc.d"
@@ -53,6 +56,7 @@ def _install_missing(packages: Mapping[str, str]) -> str:
         with open(policy, "w") as file:
             file.write("#!/bin/sh\nexit 101\n")
         os.chmod(policy, 0o755)
+
     try:
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         wait = ("-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT_S}")
@@ -61,6 +65,7 @@ def _install_missing(packages: Mapping[str, str]) -> str:
             done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
             if argv is install and done.returncode == 0:
                 return ""
+
         return f"apt-get failed: {done.stderr.strip()[-300:]}"
     finally:
         if ours:

@@ -30,23 +30,35 @@ def _digest(data: bytes) -> str:
 
 
 class Registry:
-    """``open``: while cleared, only the first half of the layer is served. ``error_status``: an HTTP status
-    for all requests; 0 for none. ``login``: the required ``user:password``; "" for none."""
+    """``open``: while cleared, only the first half of the layer is served. ``error_status``: an
+    HTTP status for all requests; 0 for none. ``login``: the required ``user:password``; "" for
+    none."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
         self.open = threading.Event()
         self.open.set()
-        self.error_status, self.login = 0, ""
+        self.error_status = 0
+        self.login = ""
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("file")
             entry.size = LAYER_BYTES
+
             # Random, so that no two registries serve the same image.
             tar.addfile(entry, io.BytesIO(secrets.token_bytes(LAYER_BYTES)))
+
         root = {"type": "layers", "diff_ids": [_digest(layer.getvalue())]}
-        config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root, "history": []}
-        self.blobs = {_digest(data): data for data in (layer.getvalue(), json.dumps(config).encode())}
+        config = {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {},
+            "rootfs": root,
+            "history": [],
+        }
+        self.blobs = {
+            _digest(data): data for data in (layer.getvalue(), json.dumps(config).encode())
+        }
         (layer_id, layer_data), (config_id, config_data) = self.blobs.items()
         kind = "application/vnd.docker."
         manifest = {
@@ -58,7 +70,11 @@ class Registry:
                 "digest": config_id,
             },
             "layers": [
-                {"mediaType": f"{kind}image.rootfs.diff.tar", "size": len(layer_data), "digest": layer_id}
+                {
+                    "mediaType": f"{kind}image.rootfs.diff.tar",
+                    "size": len(layer_data),
+                    "digest": layer_id,
+                }
             ],
         }
         self.manifest = json.dumps(manifest).encode()
@@ -74,13 +90,16 @@ class Registry:
                 b'{"errors": [{"code": "DENIED", "message": "not for you"}]}',
                 "application/json",
             )
+
         if path == "/v2/":
             return 200, b"{}", _JSON
+
         what, name = path.split("/")[-2:]
         if what == "manifests" and name in ("1", self.digest):
             return 200, self.manifest, _MANIFEST
         if what == "blobs" and name in self.blobs:
             return 200, self.blobs[name], "application/octet-stream"
+
         return (
             404,
             b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}',
@@ -102,19 +121,24 @@ def registry() -> Iterator[Registry]:
             presented = self.headers.get("Authorization", "")
             expected = "Basic " + base64.b64encode(store.login.encode()).decode()
             authorized = not store.login or presented == expected
-            status, body, kind = store.answer(self.path) if authorized else (401, _NOT_LOGGED_IN, _JSON)
+            status, body, kind = (
+                store.answer(self.path) if authorized else (401, _NOT_LOGGED_IN, _JSON)
+            )
             self.send_response(status)
             if not authorized:
                 self.send_header("WWW-Authenticate", 'Basic realm="tests"')
+
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Docker-Content-Digest", _digest(body))
             self.end_headers()
+
             if self.command == "GET":
                 half = len(body) // 2 if len(body) > LAYER_BYTES else 0
                 self.wfile.write(body[:half])
                 if half:
                     store.open.wait(60)
+
                 self.wfile.write(body[half:])
 
         do_HEAD = do_GET
@@ -126,6 +150,7 @@ def registry() -> Iterator[Registry]:
     store.address = f"127.0.0.1:{server.server_port}"
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
+
     try:
         yield store
     finally:

@@ -1,5 +1,5 @@
-"""A machine booted by systemd, as a container: /usr of this machine, the daemons in /opt/moorage, and the
-units of the repository. It shares the network of the tests."""
+"""A machine booted by systemd, as a container: /usr of this machine, the daemons in /opt/moorage,
+and the units of the repository. It shares the network of the tests."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ class Machine:
         self._api = api
         with tarfile.open(folder / "root.tar", "w") as tar:
             _write(tar, settings)
+
         build(api, folder, _DOCKERFILE, IMAGE, {})
         cgroup_v1 = not Path(_CGROUPS, "cgroup.controllers").exists()
         host = api.create_host_config(
@@ -88,21 +89,28 @@ class Machine:
 def _write(tar: tarfile.TarFile, settings: str) -> None:
     for name in _LINKS:
         link = tarfile.TarInfo(name)
-        link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
+        link.type = tarfile.SYMTYPE
+        link.linkname = f"usr/{name}"
         tar.addfile(link)
+
     for name in _FOLDERS:
         folder = tarfile.TarInfo(name)
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+        folder.type = tarfile.DIRTYPE
+        folder.mode = 0o755
         tar.addfile(folder)
+
     for name, text in (_ACCOUNTS | {"etc/moorage/moorage.toml": settings}).items():
         _text(tar, name, text, 0o644)
+
     _text(tar, "opt/moorage/bin/moorage", _MOORAGE, 0o755)
     for unit in sorted(_DEPLOYED.glob("*.service")):
         tar.add(unit, f"etc/systemd/system/{unit.name}")
+
     tar.add(_DEPLOYED / "moorage.sysusers", "etc/sysusers.d/moorage.conf")
 
 
 def _text(tar: tarfile.TarFile, name: str, text: str, mode: int) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(text.encode()), mode
+    entry.size = len(text.encode())
+    entry.mode = mode
     tar.addfile(entry, io.BytesIO(text.encode()))

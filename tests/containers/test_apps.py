@@ -1,5 +1,5 @@
-"""Service ports of containers: declared by the session and the image, published, and recovered after a
-restart."""
+"""Service ports of containers: declared by the session and the image, published, and recovered
+after a restart."""
 
 from __future__ import annotations
 
@@ -42,9 +42,13 @@ def labelled(engine: PrivateEngine, image: str, label: str) -> str:
         created = api.create_container(PYTHON_IMAGE, entrypoint=["true"])
         name, _, tag = image.partition(":")
         api.commit(
-            created["Id"], repository=name, tag=tag, changes=[f'LABEL moorage.service-ports="{label}"']
+            created["Id"],
+            repository=name,
+            tag=tag,
+            changes=[f'LABEL moorage.service-ports="{label}"'],
         )
         api.remove_container(created["Id"])
+
     return image
 
 
@@ -82,16 +86,19 @@ async def test_service_ports_are_published_and_recovered_without_a_checkpoint(
     assert variables["MOORAGE_PORT_FREE"] == str(free.port)
     assert variables["MOORAGE_PATH_LAB"] == f"/apps/{spec.session_id}/lab"
     assert (await ask(lab.port))[0] == 9000
+
     for lost_checkpoint in (False, True):
         await node.kill()
         if lost_checkpoint:
             shutil.rmtree(tmp_path / "agent-one" / "checkpoint")
+
         before = fake_manager.streams
         await node.start()
         await fake_manager.wait_for_report(lambda _, before=before: fake_manager.streams > before)  # type: ignore[misc]
         again = await fake_manager.wait_for_kernel(spec.kernel_id, S.RUNNING, timeout_s=40)
         assert again.apps == running.apps
         assert (await ask(lab.port))[0] == 9000
+
     fake_manager.order()
     await fake_manager.wait_for_report(lambda report: not report.kernels, timeout_s=40)
 

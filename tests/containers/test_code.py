@@ -21,21 +21,28 @@ from .conftest import MakeRuntime, launch
 from .test_exec import SPEC
 
 _ENV = {"LD_LIBRARY_PATH": "/opt/python/lib:/workspace/lib"}
-_ENV |= {"PYTHONPATH": "/workspace/site", "JUPYTER_PATH": "/workspace/jupyter", "HOME": "/workspace"}
+_ENV |= {
+    "PYTHONPATH": "/workspace/site",
+    "JUPYTER_PATH": "/workspace/jupyter",
+    "HOME": "/workspace",
+}
 
 
 def bring_ipykernel(workspace: Path) -> None:
     """The image has only Python: ipykernel and what it needs, as `pip install --target` puts it."""
-    wanted, copied = ["ipykernel"], set[str]()
+    wanted = ["ipykernel"]
+    copied = set[str]()
     while wanted:
         name = wanted.pop()
         if name in copied:
             continue
+
         copied.add(name)
         try:
             found = distribution(name)
         except PackageNotFoundError:
             continue  # for another platform
+
         wanted += [
             match[0].lower()
             for line in found.requires or ()
@@ -46,12 +53,16 @@ def bring_ipykernel(workspace: Path) -> None:
                 target = workspace / "site" / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(found.locate_file(file), target)
+
     (workspace / "lib").mkdir()
     site = workspace / "site"
     for program in (*(site / "zmq").rglob("*.so"), *(site / "pyzmq.libs").iterdir()):
-        listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+        listed = subprocess.run(
+            ["ldd", str(program)], capture_output=True, text=True, check=False
+        ).stdout
         for library in re.findall(r"=> (/(?:usr/)?lib/\S+)", listed):
             shutil.copy(library, workspace / "lib")
+
     folder = workspace / "jupyter" / "kernels" / "python3"
     folder.mkdir(parents=True)
     argv = ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -60,10 +71,13 @@ def bring_ipykernel(workspace: Path) -> None:
 
 # It copies ipykernel and all it needs twice: 16 s on idle cores, five times as much on busy ones.
 @pytest.mark.timeout(300)
-async def test_code_in_a_container_of_any_user(make_runtime: MakeRuntime, reachable_dir: Path) -> None:
+async def test_code_in_a_container_of_any_user(
+    make_runtime: MakeRuntime, reachable_dir: Path
+) -> None:
     spaces = Workspaces(reachable_dir / "agent")
     path = spaces.path(SPEC, True)
     assert path is not None
+
     for user in ("4321:4321", ""):
         await asyncio.to_thread(spaces.create, SPEC, True, reachable_dir / "unused")
         await asyncio.to_thread(bring_ipykernel, path)
@@ -73,6 +87,7 @@ async def test_code_in_a_container_of_any_user(make_runtime: MakeRuntime, reacha
         async with asyncio.timeout(20):
             while (observation := await runtime.observe(handle)).state is not ObservedState.RUNNING:
                 await runtime.wait(handle, observation.state)
+
         session = CodeSession(runtime, handle, started.kernel_id, path, reachable_dir / "state")
         first = await session.execute("import os\nx = os.getuid()\nprint(os.getcwd())")
         assert (first["status"], text_of(first)) == ("finished", "/workspace\n"), first["reason"]

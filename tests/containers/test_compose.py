@@ -43,22 +43,28 @@ def compose() -> str:
     ]
     for candidate in candidates:
         if candidate and os.access(path := os.path.expanduser(candidate), os.X_OK):
-            output = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
+            output = subprocess.run(
+                [path, "version"], capture_output=True, text=True, check=False
+            ).stdout
             if re.search(r"version v?([2-9]|\d\d)\.", output):
                 return path
+
     pytest.skip("no Docker Compose 2 is installed (make test-deploy has it)")
 
 
 class Project:
-    """A copy of the compose file with ports, socket and directories of its own. ``project("up", "-d")`` runs
-    ``docker compose up -d``."""
+    """A copy of the compose file with ports, socket and directories of its own. ``project("up",
+    "-d")`` runs ``docker compose up -d``."""
 
     def __init__(self, engine: PrivateEngine, folder: Path) -> None:
-        self.folder, self._engine, self._program = folder, engine, compose()
+        self.folder = folder
+        self._engine = engine
+        self._program = compose()
         self.ports = {port: free_port() for port in (5432, 8700, 8701, 8800)}
         text = FILE.read_text()
         for port, free in self.ports.items():
             text = text.replace(f":{port}", f":{free}")
+
         text = text.replace(
             '"max_connections=200"', f'"max_connections=200", "-c", "port={self.ports[5432]}"'
         )
@@ -69,7 +75,9 @@ class Project:
         (folder / "agent").mkdir()
         (folder / "compose.yaml").write_text(text)
         (folder / "postgres-password").write_text("s3cret")
-        (folder / "dsn").write_text(f"postgresql://moorage:s3cret@127.0.0.1:{self.ports[5432]}/moorage\n")
+        (folder / "dsn").write_text(
+            f"postgresql://moorage:s3cret@127.0.0.1:{self.ports[5432]}/moorage\n"
+        )
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
         """Returns the standard output."""
@@ -83,6 +91,7 @@ class Project:
             cwd=self.folder, env=env, capture_output=True, text=True, timeout=120, check=False, input=stdin,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
+
         return done.stdout
 
     def moorage(self, *arguments: str) -> str:
@@ -94,6 +103,7 @@ def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Proje
     bin_dir = programs()
     if bin_dir is None:
         pytest.skip("Debian's package postgresql is not installed")
+
     with (
         tempfile.TemporaryDirectory(dir=reachable_dir) as folder,
         contextlib.closing(docker_engine.api()) as api,
@@ -101,6 +111,7 @@ def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Proje
         project = Project(docker_engine, Path(folder))
         ensure(api, reachable_dir)
         official_postgres.ensure(api, docker_engine.socket, reachable_dir, bin_dir)
+
         try:
             yield project
         finally:
@@ -119,7 +130,9 @@ def test_compose_file_as_documented(project: Project) -> None:
     assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, stdin=proxy)
     project("up", "-d")
     small = ("--image", PYTHON_IMAGE, "--resources", "cpu=0.1", "--resources", "mem=64MiB")
-    output = project.moorage("--url", url, "run", *small, "--", "python3", "-c", "print('in a container')")
+    output = project.moorage(
+        "--url", url, "run", *small, "--", "python3", "-c", "print('in a container')"
+    )
     assert output == "in a container\n"
     project.moorage("--url", url, "start", "--name", "dev", *small)
     project("restart", "agent", "manager")

@@ -1,5 +1,5 @@
-"""``docs/compose.md``, followed word by word: ``deploy/compose/cluster.yaml`` on three machines, each with a
-Docker Engine of its own."""
+"""``docs/compose.md``, followed word by word: ``deploy/compose/cluster.yaml`` on three machines,
+each with a Docker Engine of its own."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ NAMES = {
     ETCD_IMAGE: "etcd",
     PYTHON_IMAGE: "python:3.12-slim",
 }
-# A standing leader renews its lease of 2 s; the rest is for a machine that is busy with other tests.
-ELECTION_S, SLACK_S = 3.0, 5.0
+# A standing leader renews its lease of 2 s; the rest is for a machine that is busy with other
+# tests.
+ELECTION_S = 3.0
+SLACK_S = 5.0
 WATCH = """
 import json, sys, time, urllib.request
 url, key = sys.argv[1:]
@@ -80,11 +82,13 @@ asyncio.run(main())
 
 @pytest.fixture
 def engines(home: Path) -> Iterator[tuple[Machines, MachineEngines]]:
-    program, bin_dir = compose(), programs()
+    program = compose()
+    bin_dir = programs()
     if reason := missing_requirement():
         pytest.skip(reason)
     if bin_dir is None:
         pytest.skip("Debian's package postgresql is not installed")
+
     with Machines(home, addresses(GUIDE)) as machines:
         engines = MachineEngines(machines, program)
         try:
@@ -95,13 +99,16 @@ def engines(home: Path) -> Iterator[tuple[Machines, MachineEngines]]:
                 official_postgres.ensure(api, engines.socket("one"), home, bin_dir)
                 if not import_etcd(engines.socket("one"), home):
                     pytest.skip("Debian's package etcd-server is not installed")
+
                 for image, name in NAMES.items():
                     repository, _, tag = name.partition(":")
                     api.tag(image, repository, tag or "latest")
+
             engines.stop("one")
             engines.copy_images("one")
             for name in machines.names:
                 engines.start(name)
+
             yield machines, engines
         finally:
             engines.close()
@@ -114,7 +121,9 @@ def test_each_step_names_its_machines() -> None:
 
 
 def moorage(machines: Machines, name: str, *words: str) -> str:
-    command = f"cd /etc/moorage && docker compose exec -T manager python3 -m moorage {' '.join(words)}"
+    command = (
+        f"cd /etc/moorage && docker compose exec -T manager python3 -m moorage {' '.join(words)}"
+    )
     return machines.run(name, command)
 
 
@@ -126,9 +135,11 @@ def test_the_cluster_works_as_documented(engines: tuple[Machines, MachineEngines
         for name in names:
             said.append(machines.run(name, block, timeout_s=400))
             print(f"{time.monotonic() - began:.0f} s: {name}: {block.splitlines()[-1][:80]}")
+
     everything = "".join(said)
     for expected in ("the cluster works", "one manager less", "two is the primary"):
         assert expected in everything, everything[-3000:]
+
     found = json.loads(moorage(machines, "two", "managers", "-o", "json"))["managers"]
     assert {one["link"] for one in found} == {"one:8701", "two:8701", "three:8701"}, found
     assert "stays" in moorage(machines, "two", "ps")
@@ -140,7 +151,9 @@ def test_the_cluster_works_as_documented(engines: tuple[Machines, MachineEngines
     )
     assert asked.splitlines() == ["one from a container of boxed", "two from a container of boxed"]
     print(f"{time.monotonic() - began:.0f} s: both proxies answered")
-    took = election_s(machines, docker, next(one["link"].partition(":")[0] for one in found if one["leader"]))
+    took = election_s(
+        machines, docker, next(one["link"].partition(":")[0] for one in found if one["leader"])
+    )
     print(f"{took:.1f} s until another manager led")
     assert took < ELECTION_S + SLACK_S
 
@@ -152,7 +165,10 @@ def election_s(machines: Machines, docker: MachineEngines, leader: str) -> float
     argv = machines.command(
         watcher, sys.executable, "-I", "-c", WATCH, "http://127.0.0.1:8700/v1/managers", key
     )
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watch, docker.api(leader) as api:
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watch,
+        docker.api(leader) as api,
+    ):
         try:
             assert watch.stdout is not None
             seen = (line.split() for line in watch.stdout)
@@ -160,10 +176,12 @@ def election_s(machines: Machines, docker: MachineEngines, leader: str) -> float
             [container] = api.containers(filters={"label": "com.docker.compose.service=manager"})
             killed = time.time()
             api.kill(container["Id"])
+
             for when, *links in seen:
                 if links and links[0] != f"{leader}:8701":
                     return float(when) - killed
                 assert float(when) < killed + 60, "no other manager leads"
         finally:
             watch.kill()
+
     raise AssertionError("the watcher ended")

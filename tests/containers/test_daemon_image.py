@@ -1,4 +1,5 @@
-"""Image of the daemons: an agent in a container joins a manager outside, runs, and shuts down cleanly."""
+"""Image of the daemons: an agent in a container joins a manager outside, runs, and shuts down
+cleanly."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def wait_and_remove(api: Any, container: str) -> tuple[int, str]:
 
 async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -> None:
     with tempfile.TemporaryDirectory(dir=reachable_dir) as folder:
-        home, run = Path(folder), asyncio.to_thread
+        home = Path(folder)
+        run = asyncio.to_thread
         (home / "join-token").write_text(await site.token())
         arguments = (
             "agent",
@@ -65,10 +67,13 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
         agent = await run(start, api, home, "agent", *settings)
         try:
             async with asyncio.timeout(60):
-                # The agent is listed when it attaches, and its offers arrive with the first report a moment
-                # later.
-                while not [a for a in await site.client.list_agents() if a.id == "node-c" and a.offers]:
+                # The agent is listed when it attaches, and its offers arrive with the first report
+                # a moment later.
+                while not [
+                    a for a in await site.client.list_agents() if a.id == "node-c" and a.offers
+                ]:
                     await asyncio.sleep(0.1)
+
             view = await site.client.get_agent("node-c")
             assert (view.status, len(view.offers)) == (AgentStatus.ALIVE, 4)
         except TimeoutError:
@@ -76,6 +81,7 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
         finally:
             await run(api.stop, agent, 20)
             code, output = await run(wait_and_remove, api, agent)
+
         assert code == 0, output
         assert (await site.client.get_agent("node-c")).draining, (
             "as process 1 it received SIGTERM and sent the shutdown notice"

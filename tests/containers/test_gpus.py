@@ -1,5 +1,5 @@
-"""GPUs of containers by the Container Device Interface, with a real engine. Their device nodes are the
-tests' own."""
+"""GPUs of containers by the Container Device Interface, with a real engine. Their device nodes are
+the tests' own."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ for folder, _, names in os.walk('/dev'):
 names = ('NVIDIA_VISIBLE_DEVICES', 'CUDA_VISIBLE_DEVICES', 'OF_SITE')
 print(json.dumps([nodes, {name: os.environ.get(name) for name in names}]))
 """
-# Minor numbers of character devices of Linux's memory driver (major 1), which any container may open.
-NULL, ZERO, FULL = 3, 5, 7
+# Minor numbers of character devices of Linux's memory driver (major 1), which any container may
+# open.
+NULL = 3
+ZERO = 5
+FULL = 7
 GPUS = {"/dev/nvidia0": NULL, "/dev/nvidia1": ZERO, "/dev/nvidia-caps/nvidia-cap3": FULL}
 
 
@@ -67,6 +70,7 @@ class Site:
         """Write the only specification: the device nodes of each device."""
         for old in self.specifications.iterdir():
             old.unlink()
+
         host = {path: str(self._nodes / str(number)) for number, path in enumerate(GPUS)}
         content = {
             "cdiVersion": "0.5.0",
@@ -74,7 +78,9 @@ class Site:
             "devices": [
                 {
                     "name": name,
-                    "containerEdits": {"deviceNodes": [{"path": p, "hostPath": host[p]} for p in nodes]},
+                    "containerEdits": {
+                        "deviceNodes": [{"path": p, "hostPath": host[p]} for p in nodes]
+                    },
                 }
                 for name, nodes in devices.items()
             ],
@@ -87,12 +93,17 @@ class Site:
 def programs_with_cdi() -> tuple[Path, ...]:
     """Directories of an engine of Docker 25 or later. Skips the tests without one."""
     program = shutil.which("dockerd") or ""
-    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout if program else ""
+    version = (
+        subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+        if program
+        else ""
+    )
     found = re.search(r"version (\d+)", version)
     if found is not None and int(found[1]) >= 25:
         return ()
     if not (DOCKERD.exists() and CONTAINERD.exists()):
         pytest.skip("it needs Docker 25: python -m tests.deploy.prepare docker.io containerd")
+
     return DOCKERD.parent, CONTAINERD.parent
 
 
@@ -107,7 +118,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def cdi_engine(site: Site, reachable_dir: Path) -> Iterator[PrivateEngine]:
     """An engine that knows CDI and has no NVIDIA runtime."""
     engine = PrivateEngine(
-        reachable_dir, gpus=False, live_restore=False, cdi=site.specifications, programs=programs_with_cdi()
+        reachable_dir,
+        gpus=False,
+        live_restore=False,
+        cdi=site.specifications,
+        programs=programs_with_cdi(),
     )
     try:
         engine.start()
@@ -125,7 +140,8 @@ async def seen_by(runtime: Runtime, order: Launch) -> tuple[dict[str, int], dict
     return nodes, variables
 
 
-A, B = "GPU-aaa", "GPU-bbb"
+A = "GPU-aaa"
+B = "GPU-bbb"
 PLACES = {A: DevicePlace("/dev/nvidia0", "0"), B: DevicePlace("/dev/nvidia1", "1")}
 BOTH = ("/dev/nvidia0", "/dev/nvidia1")
 BY_UUID = {A: BOTH[:1], B: BOTH[1:], "all": BOTH}
@@ -147,7 +163,11 @@ async def test_container_gets_its_gpus_alone(
     runtime = make_runtime(cdi_engine.socket)
     nodes, variables = await seen_by(runtime, launch(REPORT, devices=(B,), places=PLACES))
     assert nodes == {"/dev/nvidia1": ZERO}
-    assert variables == {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": None, "OF_SITE": "yes"}
+    assert variables == {
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "CUDA_VISIBLE_DEVICES": None,
+        "OF_SITE": "yes",
+    }
     nodes, _ = await seen_by(runtime, launch(REPORT, devices=(A, B), places=PLACES))
     assert nodes == {"/dev/nvidia0": NULL, "/dev/nvidia1": ZERO}
     nodes, variables = await seen_by(runtime, launch(REPORT))
@@ -166,7 +186,9 @@ async def test_index_that_belongs_to_another_gpu(
 
 
 @pytest.mark.parametrize("name", ["MIG-ccc", "0:1"])
-async def test_slice(make_runtime: MakeRuntime, cdi_engine: PrivateEngine, site: Site, name: str) -> None:
+async def test_slice(
+    make_runtime: MakeRuntime, cdi_engine: PrivateEngine, site: Site, name: str
+) -> None:
     part = ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap3")
     site.specify({"0": BOTH[:1], name: part})
     places = {"MIG-ccc": DevicePlace("/dev/nvidia0", "0:1")}
@@ -195,6 +217,7 @@ async def test_gpu_that_the_engine_cannot_give(
     runtime = make_runtime(cdi_engine.socket)
     with pytest.raises(CreateFailed) as refused:
         await runtime.create(order)
+
     assert refused.value.reason is Reason.NO_NVIDIA_RUNTIME
     assert message in refused.value.message
     assert order.kernel_id not in await runtime.find()
@@ -207,6 +230,7 @@ async def gpu_node(
     """An agent with the engine, on a machine with two GPUs."""
     if compiler() is None:
         pytest.skip("the scripted NVML needs a C compiler: apt install gcc libc6-dev")
+
     nvml = ScriptedNvml(tmp_path / "nvml", 2)
     node = Node(fake_manager, tmp_path, cdi_engine, inventory="auto", environment=nvml.environment)
     fake_manager.order()
@@ -220,11 +244,14 @@ async def gpu_node(
 async def test_agent_gives_a_container_the_gpu_of_its_session(
     gpu_node: tuple[Node, ScriptedNvml], fake_manager: FakeManager, site: Site
 ) -> None:
-    """Where the specification has indexes only: the agent knows which one a UUID has from the driver."""
+    """Where the specification has indexes only: the agent knows which one a UUID has from the
+    driver."""
     _, nvml = gpu_node
     site.specify(BY_INDEX)
     uuid = nvml.uuid(1)
-    await fake_manager.wait_for_report(lambda r: any(offer.device_id == uuid for offer in r.info.offers))
+    await fake_manager.wait_for_report(
+        lambda r: any(offer.device_id == uuid for offer in r.info.offers)
+    )
     grants = (DeviceGrant("cuda.device", DeviceId(uuid), 1000),)
     order = contained("python3", "-c", REPORT, devices=grants)
     fake_manager.order(order)

@@ -45,7 +45,9 @@ print(json.dumps(result | {"write": written, "data": open("/data/file").read()})
 """
 
 
-async def until_exited(runtime: Runtime, handle: Handle, within_s: float = 30) -> RuntimeObservation:
+async def until_exited(
+    runtime: Runtime, handle: Handle, within_s: float = 30
+) -> RuntimeObservation:
     async with asyncio.timeout(within_s):
         while (observation := await runtime.observe(handle)).state is not S.EXITED:
             await runtime.wait(handle, observation.state)
@@ -59,8 +61,8 @@ async def run(runtime: Runtime, order: Launch) -> tuple[RuntimeObservation, str]
 
 
 async def refused(runtime: Runtime, order: Launch) -> CreateFailed:
-    """The error of a refused kernel. Checks that no container is left, which the engine does not do by
-    itself."""
+    """The error of a refused kernel. Checks that no container is left, which the engine does not do
+    by itself."""
 
     async def start() -> None:
         await runtime.prepare(order)
@@ -68,6 +70,7 @@ async def refused(runtime: Runtime, order: Launch) -> CreateFailed:
 
     with pytest.raises(CreateFailed) as caught:
         await start()
+
     assert order.kernel_id not in await runtime.find()
     return caught.value
 
@@ -76,7 +79,9 @@ async def test_oom_kill_is_distinguished_from_a_kill(make_runtime: MakeRuntime) 
     runtime = make_runtime()
     oom, _ = await run(runtime, launch(EAT, slots={"mem": 64 << 20}))
     assert (oom.exit_code, oom.oom) == (-signal.SIGKILL, True)
-    child = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {EAT!r}]) != 0)"
+    child = (
+        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {EAT!r}]) != 0)"
+    )
     of_a_child, _ = await run(runtime, launch(child, slots={"mem": 64 << 20}))
     assert (of_a_child.exit_code, of_a_child.oom) == (1, True)
     killed, _ = await run(runtime, launch("import os; os.kill(os.getpid(), 9)"))
@@ -133,7 +138,9 @@ async def test_gpus_without_the_nvidia_runtime_are_refused(
     assert "toolkit" in error.next_step
 
 
-async def test_gpus_without_cdi_are_refused(make_runtime: MakeRuntime, plain_engine: PrivateEngine) -> None:
+async def test_gpus_without_cdi_are_refused(
+    make_runtime: MakeRuntime, plain_engine: PrivateEngine
+) -> None:
     runtime = make_runtime(plain_engine.socket, gpus="cdi")
     error = await refused(runtime, launch(devices=("GPU-aaa",)))
     assert error.reason is Reason.NO_NVIDIA_RUNTIME
@@ -144,9 +151,11 @@ async def test_a_model_of_the_cache_is_read_only_and_alone(
 ) -> None:
     """The files of a snapshot are links to those beside it, as huggingface-hub makes them."""
     hub = reachable_dir / "huggingface" / "hub"
-    mine, other = hub / "models--org--tiny", hub / "models--org--other"
+    mine = hub / "models--org--tiny"
+    other = hub / "models--org--other"
     for folder in (mine / "blobs", mine / "snapshots" / "c", other):
         folder.mkdir(parents=True)
+
     (mine / "blobs" / "b").write_text("w")
     (mine / "snapshots" / "c" / "weights").symlink_to("../../blobs/b")
     read = """
@@ -165,7 +174,9 @@ for act in (lambda: (model / "blobs/b").write_text("x"), lambda: (model / "new")
     assert observation.exit_code == 0, output
     assert output.splitlines() == ["w ['models--org--tiny']", *["Read-only file system"] * 3]
     assert (mine / "blobs" / "b").read_text() == "w"
-    observation, output = await run(make_runtime(), launch("import os; print(os.path.exists('/moorage'))"))
+    observation, output = await run(
+        make_runtime(), launch("import os; print(os.path.exists('/moorage'))")
+    )
     assert output == "False\n", "mounted only for kernels that load models"
 
 
@@ -193,15 +204,21 @@ async def test_disallowed_image_is_refused(make_runtime: MakeRuntime) -> None:
     assert "registry.example.com/*" in str(error)
 
 
-async def test_path_outside_of_the_mounts_is_refused(make_runtime: MakeRuntime, tmp_path: Path) -> None:
-    models, private = tmp_path / "models", tmp_path / "private"
+async def test_path_outside_of_the_mounts_is_refused(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    private = tmp_path / "private"
     models.mkdir()
     private.write_text("secret")
     (models / "link").symlink_to(private)
     (models / "model").write_text("weights")
     runtime = make_runtime(mounts=(str(models),))
     for path in (private, models / "link"):
-        assert (await refused(runtime, launch(paths=(str(path),)))).reason is Reason.MOUNT_NOT_ALLOWED
+        assert (
+            await refused(runtime, launch(paths=(str(path),)))
+        ).reason is Reason.MOUNT_NOT_ALLOWED
+
     missing = await refused(runtime, launch(paths=(str(models / "gone"),)))
     assert missing.reason is Reason.MODEL_MISSING
     read = f"print(open({str(models / 'model')!r}).read())"

@@ -1,4 +1,5 @@
-"""Output of containers that write much: past rotations of the engine's files, and up to their last byte."""
+"""Output of containers that write much: past rotations of the engine's files, and up to their last
+byte."""
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ async def test_a_follower_gets_every_line_once(
     async with asyncio.timeout(60):
         async for data in runtime.logs(handle, follow=True):
             output += data
+
     numbers = [int(line[:8]) for line in output.splitlines()]
     assert numbers == list(range(total))
     await runtime.destroy(handle)

@@ -1,4 +1,5 @@
-"""Times of the lines of containers' logs, from the engine and from the copy that outlives the container."""
+"""Times of the lines of containers' logs, from the engine and from the copy that outlives the
+container."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from .test_limits import until_exited
 
 # The engine passes a long line on in pieces of 16 KiB, each with a time of its own.
 LONG = 40_000
-PROGRAM = f"import time; print('early', flush=True); time.sleep(1.5); print('x' * {LONG}); print('late')"
+PROGRAM = (
+    f"import time; print('early', flush=True); time.sleep(1.5); print('x' * {LONG}); print('late')"
+)
 STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ")
 
 
@@ -25,7 +28,8 @@ async def read(runtime: DockerRuntime, handle: Handle, wanted: LogRange) -> byte
 
 
 async def test_lines_have_their_times_also_after_the_container(make_runtime: MakeRuntime) -> None:
-    runtime, began = make_runtime(), time.time()
+    runtime = make_runtime()
+    began = time.time()
     assert isinstance(runtime, DockerRuntime)
     handle = await runtime.create(launch(PROGRAM))
     await until_exited(runtime, handle)
@@ -33,7 +37,9 @@ async def test_lines_have_their_times_also_after_the_container(make_runtime: Mak
 
     async def look() -> tuple[bytes, bytes, bytes]:
         stamped = await read(runtime, handle, LogRange(timestamps=True))
-        times = [datetime.fromisoformat(found.decode()).timestamp() for found in STAMP.findall(stamped)]
+        times = [
+            datetime.fromisoformat(found.decode()).timestamp() for found in STAMP.findall(stamped)
+        ]
         assert len(times) == 3, "one for each line, the long one, too"
         assert began - 0.01 <= times[0] < times[1] - 1 < times[2] <= ended
         middle = round((times[0] + 0.7) * 1000)

@@ -1,5 +1,5 @@
-"""Reachability between containers: the kernels of a cluster reach each other by name; all others are
-isolated.
+"""Reachability between containers: the kernels of a cluster reach each other by name; all others
+are isolated.
 
 Uses an engine with a firewall, like an installed one, in a network namespace of its own.
 """
@@ -69,6 +69,7 @@ FILES = (
 def firewalled(reachable_dir: Path) -> Iterator[PrivateEngine]:
     if reason := missing_requirement():
         pytest.skip(reason)
+
     engine = PrivateEngine(
         reachable_dir, gpus=False, live_restore=False, firewalled=True, networks=MAX_NETWORKS
     )
@@ -124,7 +125,8 @@ async def address(runtime: DockerRuntime, engine: PrivateEngine, handle: Handle)
 async def test_only_kernels_of_the_cluster_reach_main1(
     runtime: DockerRuntime, firewalled: PrivateEngine
 ) -> None:
-    ours, theirs = group(), group()
+    ours = group()
+    theirs = group()
     sub = await runtime.create(member(ours, "sub1", connect_to("main1")))  # before there is a main1
     main = await runtime.create(member(ours, "main1", SERVE))
     assert await output(runtime, sub) == "reached"
@@ -135,7 +137,10 @@ async def test_only_kernels_of_the_cluster_reach_main1(
             launch(connect_to(target, 1.5)),
         ]
         for other in others:
-            assert await output(runtime, await runtime.create(other)) in ("gaierror", "TimeoutError"), target
+            assert await output(runtime, await runtime.create(other)) in (
+                "gaierror",
+                "TimeoutError",
+            ), target
 
 
 async def test_single_kernels_cannot_reach_each_other(
@@ -144,7 +149,8 @@ async def test_single_kernels_cannot_reach_each_other(
     server = await runtime.create(launch(SERVE))
     server_address = await address(runtime, firewalled, server)
     assert (
-        await output(runtime, await runtime.create(launch(connect_to(server_address, 1.5)))) == "TimeoutError"
+        await output(runtime, await runtime.create(launch(connect_to(server_address, 1.5))))
+        == "TimeoutError"
     )
     assert await output(
         runtime, await runtime.create(member(group(), "sub1", connect_to(server_address, 1.5)))
@@ -157,7 +163,9 @@ async def test_single_kernels_reach_each_other_on_the_default_bridge(
     """Proves that the test above can fail."""
     runtime = make_runtime(firewalled.socket, network="bridge")
     server_address = await address(runtime, firewalled, await runtime.create(launch(SERVE)))
-    assert await output(runtime, await runtime.create(launch(connect_to(server_address)))) == "reached"
+    assert (
+        await output(runtime, await runtime.create(launch(connect_to(server_address)))) == "reached"
+    )
 
 
 async def test_network_is_removed_with_its_last_kernel(
@@ -178,15 +186,19 @@ async def test_network_is_removed_with_its_last_kernel(
 async def test_killed_agent_finds_and_cleans_up_its_networks(
     make_runtime: MakeRuntime, firewalled: PrivateEngine, tmp_path: Path
 ) -> None:
-    ours, gone = group(), group()
+    ours = group()
+    gone = group()
     first = make_runtime(firewalled.socket)
     await first.create(member(ours, "main1", SERVE))
     lost = await first.create(member(gone, "main1", SERVE))
     foreign = make_runtime(firewalled.socket, tmp_path / "another")
     other = group()
     await foreign.create(member(other, "main1", SERVE))
-    with contextlib.closing(firewalled.api()) as api:  # as if the agent died before it removed the network
+
+    # as if the agent died before it removed the network
+    with contextlib.closing(firewalled.api()) as api:
         api.remove_container(lost.state["container"], force=True)
+
     second = make_runtime(firewalled.socket)
     found = await second.find()
     assert {handle.state["network"] for handle in found.values()} == {f"moorage-net-{ours}"}
@@ -195,6 +207,7 @@ async def test_killed_agent_finds_and_cleans_up_its_networks(
     assert f"moorage-net-{other}" in remaining, "the network of another agent is kept"
     for handle in found.values():
         await second.destroy(handle)
+
     assert f"moorage-net-{ours}" not in networks(firewalled)
 
 
@@ -207,6 +220,7 @@ async def test_exhausted_address_pool_refuses_the_kernel(
     one_more = member(group(), "main1", SERVE)
     with pytest.raises(CreateFailed, match="address pool") as caught:
         await runtime.create(one_more)
+
     assert caught.value.reason is Reason.NO_NETWORK
     assert "default-address-pools" in caught.value.next_step
     assert one_more.kernel_id not in await runtime.find()
@@ -214,7 +228,9 @@ async def test_exhausted_address_pool_refuses_the_kernel(
     await runtime.create(one_more)
 
 
-async def test_foreign_network_is_not_used(runtime: DockerRuntime, firewalled: PrivateEngine) -> None:
+async def test_foreign_network_is_not_used(
+    runtime: DockerRuntime, firewalled: PrivateEngine
+) -> None:
     ours = group()
     name = f"moorage-net-{ours}"
     with contextlib.closing(firewalled.api()) as api:
@@ -222,6 +238,7 @@ async def test_foreign_network_is_not_used(runtime: DockerRuntime, firewalled: P
         try:
             with pytest.raises(CreateFailed, match="this agent has not created it") as caught:
                 await runtime.create(member(ours, "main1", SERVE))
+
             assert caught.value.reason is Reason.NO_NETWORK
             assert await runtime.find() == {}
             assert name in networks(firewalled), "the network of somebody else is kept"
@@ -235,14 +252,18 @@ async def test_removed_shared_network_is_created_again(
     handle = await runtime.create(launch("print('first')"))
     assert await output(runtime, handle) == "first"
     await runtime.destroy(handle)
+
     with contextlib.closing(firewalled.api()) as api:
         for row in api.containers(all=True):
             api.remove_container(row["Id"], force=True)
         api.remove_network(SHARED)  # docker network prune
+
     assert await output(runtime, await runtime.create(launch("print('second')"))) == "second"
 
 
-async def test_second_shared_network_is_removed(runtime: DockerRuntime, firewalled: PrivateEngine) -> None:
+async def test_second_shared_network_is_removed(
+    runtime: DockerRuntime, firewalled: PrivateEngine
+) -> None:
     """As two agents leave it that start at the same moment."""
     await runtime.create(launch("print('first')"))
     with contextlib.closing(firewalled.api()) as api:
@@ -267,11 +288,14 @@ async def test_key_files_belong_to_the_user_of_the_kernel(
 async def test_cluster_on_several_nodes_needs_permission(
     make_runtime: MakeRuntime, firewalled: PrivateEngine
 ) -> None:
-    order = replace(member("", "sub1", "import socket; print(socket.gethostbyname('main1'))"), network="")
+    order = replace(
+        member("", "sub1", "import socket; print(socket.gethostbyname('main1'))"), network=""
+    )
     with pytest.raises(CreateFailed, match="docker_multi_node = off") as caught:
         await make_runtime(firewalled.socket, multi_node="off").create(order)
     with pytest.raises(CreateFailed, match="no key for their network"):
         await make_runtime(firewalled.socket).create(order)
+
     assert (caught.value.reason, caught.value.clean) == (Reason.NO_NETWORK, True)
     runtime = make_runtime(firewalled.socket, multi_node="host")
     hosts = {"main1": "localhost", "sub1": "198.51.100.7"}

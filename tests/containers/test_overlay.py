@@ -1,5 +1,6 @@
-"""Clusters of containers over several nodes: their encrypted network reaches all of their kernels, and nobody
-else. The nodes are agents on one machine, whose WireGuard sockets are on its loopback."""
+"""Clusters of containers over several nodes: their encrypted network reaches all of their kernels,
+and nobody else. The nodes are agents on one machine, whose WireGuard sockets are on its
+loopback."""
 
 from __future__ import annotations
 
@@ -112,16 +113,22 @@ async def test_kernels_on_several_nodes_reach_each_other_by_name(runtime: Docker
     sub = await runtime.create(member(ours, 1, program))  # before there is a main1
     await runtime.create(member(ours, 0, SERVE))
     own = overlay.hosts(membership(ours, 1))["sub1"]
-    assert await output(runtime, sub) == f"reached\n{own}", "its own name is its address on that network"
+    assert await output(runtime, sub) == f"reached\n{own}", (
+        "its own name is its address on that network"
+    )
 
 
 async def test_others_do_not_reach_the_network_of_a_cluster(runtime: DockerRuntime) -> None:
-    ours, theirs = group(), group()
+    ours = group()
+    theirs = group()
     await runtime.create(member(ours, 0, SERVE))
     inside = await runtime.create(member(ours, 1, connect_to("main1")))
     assert await output(runtime, inside) == "reached"
     ours_main = overlay.hosts(membership(ours, 0))["main1"]
-    for other in (launch(connect_to(ours_main, 1.5)), member(theirs, 1, connect_to(ours_main, 1.5))):
+    for other in (
+        launch(connect_to(ours_main, 1.5)),
+        member(theirs, 1, connect_to(ours_main, 1.5)),
+    ):
         assert await output(runtime, await runtime.create(other)) in ("TimeoutError", "OSError")
 
 
@@ -133,7 +140,10 @@ async def test_wrong_key_does_not_join(runtime: DockerRuntime) -> None:
     assert order.overlay is not None
     stranger = overlay.interface(replace(membership(ours, 1), private_key="another"), 1)
     forged = replace(order.overlay, private_key=stranger.private_key)
-    assert await output(runtime, await runtime.create(replace(order, overlay=forged))) == "TimeoutError"
+    assert (
+        await output(runtime, await runtime.create(replace(order, overlay=forged)))
+        == "TimeoutError"
+    )
 
 
 async def test_packets_between_nodes_are_encrypted(runtime: DockerRuntime) -> None:
@@ -142,9 +152,12 @@ async def test_packets_between_nodes_are_encrypted(runtime: DockerRuntime) -> No
         main = await runtime.create(member(ours, 0, SAY.format(word=MARK)))
         sub = await runtime.create(member(ours, 1, HEAR))
         assert await output(runtime, sub) == MARK
+
     await runtime.destroy(main)
     port = PORTS[ours].to_bytes(2, "big")
-    assert [packet for packet in seen if port in packet[34:38]], "the tap saw the packets of the cluster"
+    assert [packet for packet in seen if port in packet[34:38]], (
+        "the tap saw the packets of the cluster"
+    )
     assert not [packet for packet in seen if MARK.encode() in packet]
 
 
@@ -176,11 +189,13 @@ async def test_failed_interface_leaves_no_container(
         (tmp_path / name).symlink_to(
             f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/sbin/{name}"
         )
+
     (tmp_path / "wg").write_text("#!/bin/sh\necho broken >&2; exit 1\n")
     (tmp_path / "wg").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(CreateFailed, match="broken"):
         await runtime.create(member(group(), 0, SERVE))
+
     assert await runtime.find() == {}
 
 

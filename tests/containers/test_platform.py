@@ -1,5 +1,5 @@
-"""The whole platform with containers, through the real commands: batch, serving, clusters, interactive
-work."""
+"""The whole platform with containers, through the real commands: batch, serving, clusters,
+interactive work."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ async def test_cluster_connects_and_fails_with_one_of_its_kernels(
     await until("the kernels are connected", met)
     async with platform.client() as client:
         sub = next(k for k in (await client.get_session("meet")).kernels if k.hostname == "sub1")
+
     with contextlib.closing(docker_engine.api()) as api:
         api.kill(f"moorage-{sub.id}")
 
@@ -142,7 +143,10 @@ async def test_cluster_connects_and_fails_with_one_of_its_kernels(
 @pytest.mark.skipif(bool(wireguard.missing_requirement()), reason="no WireGuard on this machine")
 async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platform) -> None:
     await until_up(platform)
-    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports())}
+    platform.env |= {
+        "MOORAGE_AGENT__ID": "node-2",
+        "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
+    }
     platform.start("agent")
 
     async def two_nodes() -> bool:
@@ -151,7 +155,9 @@ async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platfor
 
     await until("both agents offer containers", two_nodes)
     arguments = ("--cluster", "2", "--cluster-mode", "multi-node", "--image", PYTHON_IMAGE, *SMALL)
-    code, _, err = await run(platform, "start", "--name", "apart", *arguments, "--", "python3", "-c", MEET)
+    code, _, err = await run(
+        platform, "start", "--name", "apart", *arguments, "--", "python3", "-c", MEET
+    )
     assert code == 0, err
 
     async def met() -> bool:
@@ -160,20 +166,34 @@ async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platfor
     await until("the kernels are connected", met)
     async with platform.client() as client:
         assert len({k.agent_id for k in (await client.get_session("apart")).kernels}) == 2
+
     assert (await run(platform, "stop", "apart"))[0] == 0
 
 
 @pytest.mark.smoke
-async def test_batch_session_and_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:
+async def test_batch_session_and_served_engine(
+    platform: Platform, docker_engine: PrivateEngine
+) -> None:
     await until_up(platform)
     program = "import os, sys; print(os.environ['IMAGE_SAYS'], os.path.exists('/usr')); sys.exit(3)"
-    arguments = ("run", "--name", "job", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", program)
+    arguments = (
+        "run",
+        "--name",
+        "job",
+        "--image",
+        PYTHON_IMAGE,
+        *SMALL,
+        "--",
+        "python3",
+        "-c",
+        program,
+    )
     code, out, err = await run(platform, *arguments)
     assert (code, out) == (3, "hello False\n"), err  # /usr exists on the node, but not in the image
     _, description, _ = await run(platform, "describe", "job")
-    assert all(text in description for text in ("TERMINATED", "FAILED", "exit-nonzero", PYTHON_IMAGE)), (
-        description
-    )
+    assert all(
+        text in description for text in ("TERMINATED", "FAILED", "exit-nonzero", PYTHON_IMAGE)
+    ), description
 
     refused = ("run", "--name", "other", "--image", "elsewhere/image:1", *SMALL, "--", "true")
     code, _, err = await run(platform, *refused)
@@ -252,6 +272,7 @@ async def test_steps_pass_outputs_on_and_a_signal_reloads_a_program(platform: Pl
             b"".join([piece async for piece in client.logs(found[name].session_id)])
             for name in ("take", "pass")
         ]
+
     assert logs == [b"42\nRead-only file system\n", b"42\n"]
 
     program = (
@@ -269,11 +290,14 @@ async def test_steps_pass_outputs_on_and_a_signal_reloads_a_program(platform: Pl
             return line in (await run(platform, "logs", name))[1]
 
         await until("the program serves", logged)
+
     code, out, err = await run(platform, "reload", "daemon", "deaf")
     assert (code, out) == (1, "daemon\n"), err
     assert "has no handler for SIGUSR1" in err
     await until("the handler has run", lambda: logged("daemon", "reloaded by"))
-    assert (await run(platform, "ps"))[1].count("RUNNING") == 2, "the signal without a handler ended nothing"
+    assert (await run(platform, "ps"))[1].count("RUNNING") == 2, (
+        "the signal without a handler ended nothing"
+    )
     assert (await run(platform, "stop", "daemon", "deaf"))[0] == 0
 
 
@@ -283,12 +307,20 @@ async def test_interactive_work_in_a_container(platform: Platform, tmp_path: Pat
     code, _, err = await run(platform, "start", *arguments)
     assert code == 0, err
     script = "pwd; echo $MOORAGE_SESSION_NAME; echo oh >&2; exit 7"
-    assert await run(platform, "exec", "dev", "--", "sh", "-c", script) == (7, "/workspace\ndev\n", "oh\n")
+    assert await run(platform, "exec", "dev", "--", "sh", "-c", script) == (
+        7,
+        "/workspace\ndev\n",
+        "oh\n",
+    )
     assert (await run(platform, "exec", "dev", "--", "nothing"))[0] in (126, 127)
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "data").write_bytes(b"\0\xff" * 100_000)
     assert await run(platform, "cp", str(tmp_path / "tree"), "dev:") == (0, "", "")
-    assert await run(platform, "cp", "dev:/workspace/tree/data", str(tmp_path / "back")) == (0, "", "")
+    assert await run(platform, "cp", "dev:/workspace/tree/data", str(tmp_path / "back")) == (
+        0,
+        "",
+        "",
+    )
     assert (tmp_path / "back").read_bytes() == b"\0\xff" * 100_000
     assert (await run(platform, "stop", "dev"))[0] == 0
     _, listed, _ = await run(platform, "workspaces", "list")

@@ -43,6 +43,7 @@ async def test_pull_policies(make_runtime: MakeRuntime, store: Registry) -> None
     order = launch(image=f"{store.address}/team/tool:1")
     with pytest.raises(CreateFailed, match="docker_pull = never"):
         await make_runtime(pull="never").prepare(order)
+
     assert store.requests == []
     runtime = make_runtime()
     await asyncio.gather(*(runtime.prepare(order) for _ in range(4)))
@@ -71,6 +72,7 @@ async def test_removed_image_is_pulled_again(
     await runtime.prepare(order)
     with contextlib.closing(docker_engine.api()) as api:
         api.remove_image(order.image)
+
     so_far = manifests(store)
     await runtime.prepare(order)
     assert manifests(store) == so_far, "a known image causes no request"
@@ -103,14 +105,18 @@ async def test_registry_with_credentials(
 ) -> None:
     """Credentials come from ``docker login`` of the agent's user, and are read at each pull."""
     store.login = "ann:correct-horse"
-    order, runtime = launch(image=f"{store.address}/team/tool:1"), make_runtime()
+    order = launch(image=f"{store.address}/team/tool:1")
+    runtime = make_runtime()
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+
     for login in ("", "ann:wrong-battery"):
         log_in(tmp_path, store.address, login)
         with pytest.raises(CreateFailed, match="docker login") as caught:
             await runtime.prepare(order)
+
         assert caught.value.reason is Reason.IMAGE_MISSING
         assert "battery" not in str(caught.value)
+
     log_in(tmp_path, store.address, store.login)
     await runtime.prepare(order)
 
@@ -130,6 +136,7 @@ async def test_kernel_is_preparing_during_a_pull_and_can_be_stopped(
     async with asyncio.timeout(10):
         while not any("/blobs/" in path for path in store.requests):
             await asyncio.sleep(0.02)
+
     # The engine decides how often it reports progress.
     half = re.compile(rf"pulling {re.escape(spec.image)}: [01]\.[0-9] of 2\.0 MB, 0 of 1 layers")
     await fake_manager.wait_for_report(
@@ -139,6 +146,7 @@ async def test_kernel_is_preparing_during_a_pull_and_can_be_stopped(
     await fake_manager.wait_for_report(
         lambda r: not r.kernels and r.orders_generation == fake_manager.generation, timeout_s=5
     )
+
     # The next pull completes.
     store.open.set()
     again = contained("true", image=f"{store.address}/team/tool:1")

@@ -39,14 +39,17 @@ async def until(runtime: Runtime, handle: Handle, *states: S, within_s: float = 
             await runtime.wait(handle, observation.state)
 
 
-def create_directly(engine: PrivateEngine, name: str, labels: dict[str, str], *, start: bool = True) -> str:
-    """Create a container without the runtime, like another user of the engine or an agent that is killed
-    before it starts it."""
+def create_directly(
+    engine: PrivateEngine, name: str, labels: dict[str, str], *, start: bool = True
+) -> str:
+    """Create a container without the runtime, like another user of the engine or an agent that is
+    killed before it starts it."""
     with contextlib.closing(engine.api()) as api:
         argv = ["python3", "-c", "import time; time.sleep(3600)"]
         created = api.create_container(PYTHON_IMAGE, entrypoint=argv, name=name, labels=labels)
         if start:
             api.start(created["Id"])
+
         return str(created["Id"])
 
 
@@ -74,18 +77,22 @@ async def test_forged_labels_are_ignored(
     handle = await runtime.create(genuine)
     with contextlib.closing(docker_engine.api()) as api:
         labels = api.inspect_container(handle.state["container"])["Config"]["Labels"]
+
     assert not set(FORGED.values()) & set(labels.values()), "labels of the image are overridden"
     # Copied labels, copied labels with another kernel id, and labels without a signature.
     another = KernelId(SystemClock().new_id())
     foreign += [
         create_directly(docker_engine, "copied", labels),
-        create_directly(docker_engine, container_name(another), labels | {"moorage.kernel": another}),
+        create_directly(
+            docker_engine, container_name(another), labels | {"moorage.kernel": another}
+        ),
         create_directly(docker_engine, "unsigned", labels | {"moorage.signature": ""}),
     ]
     assert list(await runtime.find()) == [genuine.kernel_id]
     await runtime.destroy(handle)
     assert await runtime.find() == {}
     assert [status(docker_engine, container) for container in foreign] == ["running"] * 3
+
     # The name of that kernel is taken.
     with pytest.raises(CreateFailed, match="this agent has not created it"):
         await runtime.create(launch(kernel_id=another))
@@ -99,7 +106,8 @@ async def test_another_agent_finds_nothing(make_runtime: MakeRuntime, tmp_path: 
 async def test_unstarted_container_is_removed(
     make_runtime: MakeRuntime, docker_engine: PrivateEngine, tmp_path: Path
 ) -> None:
-    runtime, kernel_id = make_runtime(), KernelId(SystemClock().new_id())
+    runtime = make_runtime()
+    kernel_id = KernelId(SystemClock().new_id())
     labels = load_label_signer(tmp_path / "docker.key", SystemClock()).labels(kernel_id, 0)
     unstarted = create_directly(docker_engine, container_name(kernel_id), labels, start=False)
     assert status(docker_engine, unstarted) == "created"
@@ -111,7 +119,8 @@ async def test_unstarted_container_is_removed(
 async def test_kernels_survive_a_restart_of_the_engine(
     make_runtime: MakeRuntime, stoppable_engine: PrivateEngine, number: signal.Signals
 ) -> None:
-    runtime, port = make_runtime(), free_port()
+    runtime = make_runtime()
+    port = free_port()
     serving = await runtime.create(launch(SERVE.format(port=port), port=port))
     ending = await runtime.create(launch("import time; time.sleep(2); raise SystemExit(3)"))
     await until(runtime, serving, S.RUNNING)
@@ -119,25 +128,30 @@ async def test_kernels_survive_a_restart_of_the_engine(
     stoppable_engine.stop(number)
     async with asyncio.timeout(10):
         await waiting
+
     for handle in (serving, ending):
         assert (await runtime.observe(handle)).state is S.UNKNOWN
+
     with pytest.raises(RuntimeFailed):
         await runtime.find()
     with pytest.raises(RuntimeFailed):
         await runtime.destroy(serving)
     with pytest.raises(CreateFailed) as caught:
         await runtime.create(launch())
+
     assert (caught.value.reason, caught.value.clean) == (Reason.RUNTIME_UNAVAILABLE, True)
     stoppable_engine.start()
     await until(runtime, serving, S.RUNNING)
     await until(runtime, ending, S.EXITED)
     assert (await runtime.observe(ending)).exit_code == 3
+
     async with asyncio.timeout(10):
         while True:
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.close()
                 break
+
             await asyncio.sleep(0.05)
 
 
@@ -149,6 +163,7 @@ async def test_engine_without_live_restore_ends_its_containers(
     handle = await runtime.create(launch(TICKS))
     async with contextlib.aclosing(runtime.logs(handle, follow=True)) as output:
         await anext(output)  # a signal before the program runs would reach its init only
+
     plain_engine.stop(number)
     assert (await runtime.observe(handle)).state is S.UNKNOWN
     plain_engine.start()
@@ -156,20 +171,26 @@ async def test_engine_without_live_restore_ends_its_containers(
     assert (await runtime.observe(handle)).exit_code == -signal.SIGTERM  # sent by the engine
 
 
-async def test_hanging_engine_is_unknown(make_runtime: MakeRuntime, stoppable_engine: PrivateEngine) -> None:
+async def test_hanging_engine_is_unknown(
+    make_runtime: MakeRuntime, stoppable_engine: PrivateEngine
+) -> None:
     runtime = make_runtime()
     handle = await runtime.create(launch())
     stoppable_engine.send(signal.SIGSTOP)
+
     try:
         async with asyncio.timeout(8):
             while (await runtime.observe(handle)).state is not S.UNKNOWN:
                 await asyncio.sleep(0.1)  # its threads stop one after the other
     finally:
         stoppable_engine.send(signal.SIGCONT)
+
     await until(runtime, handle, S.RUNNING)
 
 
-async def test_different_engine_is_unknown(make_runtime: MakeRuntime, plain_engine: PrivateEngine) -> None:
+async def test_different_engine_is_unknown(
+    make_runtime: MakeRuntime, plain_engine: PrivateEngine
+) -> None:
     handle = await make_runtime().create(launch())
     moved = make_runtime(plain_engine.socket)
     observation = await moved.observe(handle)
@@ -177,6 +198,7 @@ async def test_different_engine_is_unknown(make_runtime: MakeRuntime, plain_engi
     assert "a different Docker Engine" in observation.detail
     with pytest.raises(RuntimeFailed, match="a different Docker Engine"):
         await moved.destroy(handle)
+
     # After a reboot nothing of the kernel is left.
     rebooted = replace(handle, state=handle.state | {"boot_id": "an-earlier-one"})
     assert (await moved.observe(rebooted)).state is S.GONE
@@ -192,8 +214,10 @@ async def test_container_removed_by_a_user_is_gone(
     assert not done
     with contextlib.closing(docker_engine.api()) as api:
         api.remove_container(handle.state["container"], force=True)
+
     async with asyncio.timeout(5):
         await waiting
+
     await until(runtime, handle, S.GONE)
 
 
@@ -210,6 +234,7 @@ async def test_a_followed_log_goes_on_behind_an_engine_that_was_killed(
                 stoppable_engine.stop(signal.SIGKILL)
                 assert b"".join([data async for data in runtime.logs(handle)]) == output
                 stoppable_engine.start()
+
     assert output == b"".join(b"count %d\n" % number for number in range(40))
 
 
@@ -224,10 +249,12 @@ async def test_runtime_is_offered_while_the_engine_answers(
     await availability.check()
     assert availability.offered
     stoppable_engine.stop()
+
     for passed, offered in ((UNAVAILABLE_AFTER_S / 2, True), (UNAVAILABLE_AFTER_S, False)):
         clock.advance(passed)
         await availability.check()
         assert availability.offered is offered
+
     stoppable_engine.start()
     await availability.check()
     assert availability.offered
@@ -237,7 +264,8 @@ async def test_engine_outage_of_ten_minutes(
     make_runtime: MakeRuntime, stoppable_engine: PrivateEngine
 ) -> None:
     """Checks every 30 s of a manual clock: kernels are kept, and the runtime is withdrawn."""
-    clock, runtime = ManualClock(), make_runtime()
+    clock = ManualClock()
+    runtime = make_runtime()
     availability = RuntimeAvailability(runtime, clock)
     await availability.check()
     living = await runtime.create(launch())
@@ -251,9 +279,11 @@ async def test_engine_outage_of_ten_minutes(
         assert (await runtime.observe(living)).state is S.UNKNOWN
         with pytest.raises(RuntimeFailed):
             await runtime.find()
+
     assert offered == [True] * 1 + [False] * 19
     with pytest.raises(CreateFailed) as caught:
         await runtime.prepare(launch())
+
     assert (caught.value.reason, caught.value.clean) == (Reason.RUNTIME_UNAVAILABLE, True)
     stoppable_engine.start()
     await availability.check()

@@ -1,4 +1,5 @@
-"""The image of the daemons, built twice: its layer has the same digest, whenever and wherever it is built."""
+"""The image of the daemons, built twice: its layer has the same digest, whenever and wherever it is
+built."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .daemon_image import DOCKERFILE, EPOCH, build, packages
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
 
-# What pip leaves: sources of now, a program with the path of its interpreter, the origin of the wheel.
+# What pip leaves: sources of now, a program with the path of its interpreter, the origin of the
+# wheel.
 RECORD = """thing.py,sha256=0,30
 thing-1.dist-info/METADATA,sha256=0,9
 {bin}bin/thing,sha256=0,20
@@ -30,6 +32,7 @@ def installed(context: Path, umask: int, program: str) -> None:
     try:
         for folder in ("thing-1.dist-info", "bin", "deep/er"):
             (site / folder).mkdir(parents=True)
+
         (site / "thing.py").write_text("NAMES = {'a', 'b', 'c'}\n\n\ndef f():\n    return NAMES\n")
         (site / "deep" / "er" / "one.py").write_text("import thing\n")
         (site / "bin" / "thing").write_text(f"#!{context}/python\n")
@@ -54,11 +57,20 @@ def test_two_builds_have_the_same_layers(docker_engine: PrivateEngine, reachable
                 installed(Path(folder), umask, program)
                 packages().finish(Path(folder), EPOCH)
                 name = f"moorage-test/reproducible:{number}"
-                build(api, Path(folder), DOCKERFILE.read_text(), name, {"BASE": PYTHON_IMAGE}, nocache=True)
+                build(
+                    api,
+                    Path(folder),
+                    DOCKERFILE.read_text(),
+                    name,
+                    {"BASE": PYTHON_IMAGE},
+                    nocache=True,
+                )
                 built.append(layers(api, name))
+
             end = int(time.time()) + 1
             while time.time() < end:  # times of files have seconds in a layer
                 time.sleep(0.05)
+
         base = layers(api, PYTHON_IMAGE)
         assert built[0] == built[1]
         assert built[0][: len(base)] == base
@@ -82,7 +94,9 @@ def test_packages_say_nothing_of_where_they_were_installed(tmp_path: Path) -> No
     assert (site / "__pycache__").is_dir()
 
 
-def test_without_a_commit_the_time_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_commit_the_time_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     monkeypatch.setattr(packages(), "CHECKOUT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))

@@ -1,4 +1,5 @@
-"""The systemd units under a real systemd: start, restart after a crash, and kernels that survive both."""
+"""The systemd units under a real systemd: start, restart after a crash, and kernels that survive
+both."""
 
 from __future__ import annotations
 
@@ -41,14 +42,18 @@ def ports() -> dict[str, int]:
 
 
 @pytest.fixture
-def machine(docker_engine: PrivateEngine, reachable_dir: Path, ports: dict[str, int]) -> Iterator[Machine]:
+def machine(
+    docker_engine: PrivateEngine, reachable_dir: Path, ports: dict[str, int]
+) -> Iterator[Machine]:
     if reason := missing_requirement():
         pytest.skip(reason)
+
     settings = SETTINGS.format(**ports)
     with contextlib.closing(docker_engine.api()) as api:
         ensure(api, reachable_dir)
         with tempfile.TemporaryDirectory(dir=reachable_dir) as folder:
             machine = Machine(api, Path(folder), settings)
+
         try:
             until(
                 "the machine has booted",
@@ -63,7 +68,8 @@ class Moorage:
     """The ``moorage`` command of an administrator, and the state of the units."""
 
     def __init__(self, machine: Machine, url: str) -> None:
-        self.machine, self._url = machine, url
+        self.machine = machine
+        self._url = url
         self._env = {"MOORAGE_HOME": "/var/lib/moorage", "MOORAGE_URL": url}
 
     def __call__(self, *arguments: str) -> str:
@@ -107,12 +113,18 @@ class Moorage:
     def join(self) -> None:
         """Join the agent and the proxy, each as the user that it runs as."""
         outputs = [self("join-tokens", "create", *options) for options in ((), ("--proxy",))]
-        tokens = [next(word for word in text.split() if word.startswith("mgj-")) for text in outputs]
-        for daemon, user, token in zip(("agent", "proxy"), ("root", "moorage"), tokens, strict=True):
+        tokens = [
+            next(word for word in text.split() if word.startswith("mgj-")) for text in outputs
+        ]
+        for daemon, user, token in zip(
+            ("agent", "proxy"), ("root", "moorage"), tokens, strict=True
+        ):
             home = f"/var/lib/moorage-{daemon}"
             self.machine.run("install", "-d", "-m", "700", "-o", user, home)
             command = f"echo $TOKEN | moorage {daemon} join {self._url}"
-            code, output = self.machine.run("sh", "-c", command, user=user, MOORAGE_HOME=home, TOKEN=token)
+            code, output = self.machine.run(
+                "sh", "-c", command, user=user, MOORAGE_HOME=home, TOKEN=token
+            )
             assert code == 0, output
 
 
@@ -121,6 +133,7 @@ def test_units_start_restart_and_keep_kernels(machine: Machine, ports: dict[str,
     moorage.systemctl("start", "moorage-manager")
     until("the manager answers", lambda: moorage("agents") or True)
     moorage.join()
+
     # The unit offers containers only. /etc/moorage/agent.env overrides it.
     machine.run("/bin/sh", "-c", f"echo {quote(PROCESSES)} > /etc/moorage/agent.env")
     moorage.systemctl("start", "moorage-agent", "moorage-proxy")
@@ -135,8 +148,10 @@ def test_units_start_restart_and_keep_kernels(machine: Machine, ports: dict[str,
     moorage.systemctl("start", "moorage-agent")
     for part in ("agent", "proxy", "manager"):
         moorage.kill(part)
+
     until(
-        "all daemons are back", lambda: moorage("exec", "dev", "--", "echo", "still here") == "still here\n"
+        "all daemons are back",
+        lambda: moorage("exec", "dev", "--", "echo", "still here") == "still here\n",
     )
     assert moorage.session_runs()
     assert moorage("logs", "dev") == "started\n"

@@ -1,5 +1,5 @@
-"""The store on a Postgres, and daemons on a Postgres and an etcd, run by testcontainers, as users may do in
-their own tests."""
+"""The store on a Postgres, and daemons on a Postgres and an etcd, run by testcontainers, as users
+may do in their own tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .engine import PrivateEngine
 from .etcd_image import ETCD_IMAGE, import_etcd
 from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
 
-# Read by testcontainers at import. Without these it would pull the image of its reaper, and mistake this
-# machine for a container.
+# Read by testcontainers at import. Without these it would pull the image of its reaper, and mistake
+# this machine for a container.
 _ENV = {
     "TESTCONTAINERS_RYUK_DISABLED": "true",
     "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
@@ -40,7 +40,9 @@ def use_engine(engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def etcd(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def etcd(
+    docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     if not import_etcd(docker_engine.socket, tmp_path):
         pytest.skip("Debian's package etcd-server is not installed: make test-etcd installs it")
     use_engine(docker_engine, monkeypatch)
@@ -51,15 +53,20 @@ def etcd(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def dsn(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def dsn(
+    docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     bin_dir = programs()
     if bin_dir is None:
         pytest.skip("Debian's package postgresql is not installed")
+
     import_postgres(docker_engine.socket, tmp_path, bin_dir)
     use_engine(docker_engine, monkeypatch)
     from testcontainers.community.postgres import PostgresContainer
 
-    with PostgresContainer(POSTGRES_IMAGE, username="boss", password="s3cret", dbname="moorage") as postgres:
+    with PostgresContainer(
+        POSTGRES_IMAGE, username="boss", password="s3cret", dbname="moorage"
+    ) as postgres:
         yield postgres.get_connection_url(driver=None)
 
 
@@ -76,9 +83,11 @@ async def is_reachable(dsn: str) -> bool:
 async def test_store_on_postgres_in_a_container(dsn: str) -> None:
     assert "s3cret" in dsn
     async with asyncio.timeout(60):
-        # testcontainers asks from inside of the container; the port of the host may open a moment later.
+        # testcontainers asks from inside of the container; the port of the host may open a moment
+        # later.
         while not await is_reachable(dsn):
             await asyncio.sleep(0.1)
+
     await migrate(dsn)
     async with Store(dsn, SystemClock()) as store:
         session = await store.sessions.create(Scope.system("t"), SessionSpec(command=["true"]))
@@ -87,12 +96,17 @@ async def test_store_on_postgres_in_a_container(dsn: str) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(etcd: str, dsn: str, home: Path) -> None:
-    """The manager is registered in etcd, the proxy finds it there, and both have a setting that is shared."""
+async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(
+    etcd: str, dsn: str, home: Path
+) -> None:
+    """The manager is registered in etcd, the proxy finds it there, and both have a setting that is
+    shared."""
     async with asyncio.timeout(120):
-        # testcontainers asks from inside of the container; the port of the host may open a moment later.
+        # testcontainers asks from inside of the container; the port of the host may open a moment
+        # later.
         while not await is_reachable(dsn):
             await asyncio.sleep(0.1)
+
         address = etcd.replace("http", "etcd", 1)
         platform = Platform(home)
         platform.env |= {
@@ -101,11 +115,13 @@ async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(etcd: str, d
             "MOORAGE_PROXY__MANAGER": address,
             "MOORAGE_PROXY__ID": "door",
         }
+
         try:
             change = ("config", "set", "--etcd", "telemetry.accept_traceparent=false")
             while (done := platform.run(*change)).returncode:
                 assert "etcd" in done.stderr, done.stderr
                 await asyncio.sleep(0.2)
+
             platform.start("manager")
             platform.start("proxy")
             access = EtcdAccess((etcd,))
@@ -116,6 +132,7 @@ async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(etcd: str, d
             async with EtcdClient(access) as client:
                 while not members <= set((await client.read(access.prefix)).entries):
                     await asyncio.sleep(0.2)
+
             shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
             assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
             async with platform.client() as client:

@@ -1,5 +1,5 @@
-"""vLLM in a container, with the image that ``deploy/docker/vllm_cpu_image.py`` builds, from ``serve`` to a
-response of the proxy.
+"""vLLM in a container, with the image that ``deploy/docker/vllm_cpu_image.py`` builds, from
+``serve`` to a response of the proxy.
 
 Takes minutes and gigabytes, so it is also marked ``vllm``: ``make test-vllm-image``.
 """
@@ -29,7 +29,9 @@ IMAGE = "moorage-test/vllm-cpu:1"
 
 @pytest.fixture(scope="module")
 def image(docker_engine: PrivateEngine) -> str:
-    python = Path(os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name("python")
+    python = Path(os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name(
+        "python"
+    )
     if not python.exists():
         hint = "`tools/environment vllm` installs it, or set MOORAGE_TEST_VLLM"
         pytest.fail(f"no vLLM beside {python}: {hint}")
@@ -58,12 +60,15 @@ def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
 def test_model_in_a_container_answers_through_the_proxy(
     platform: Platform, docker_engine: PrivateEngine, image: str
 ) -> None:
-    """The image is the default of the node. What it compiles stays in the container: the cache of models is
-    not its to write."""
+    """The image is the default of the node. What it compiles stays in the container: the cache of
+    models is not its to write."""
     model = platform.home / "models" / "tiny"
     write_tiny_llama_dir(model)
     asyncio.run(
-        until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+        until(
+            "the platform is up",
+            lambda: asyncio.to_thread((platform.home / "connection.json").exists),
+        )
     )
     arguments = ["serve", str(model), "--engine", "vllm", "--name", "boxed", "--runtime", "docker"]
     arguments += ["--resources", "mem=4GiB", "--resources", "cpu=1", "--timeout", "500s"]

@@ -30,6 +30,7 @@ def kustomize(overlay: str, folder: Path, **secrets: str) -> str:
     shutil.copytree(SOURCE, copy, dirs_exist_ok=True)
     for name, text in (SECRETS | secrets).items():
         (copy / overlay / name).write_text(text)
+
     done = subprocess.run(
         [KUBECTL, "kustomize", str(copy / overlay)], capture_output=True, text=True, check=False
     )

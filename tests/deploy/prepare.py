@@ -1,8 +1,8 @@
-"""Preparation for the tests of ``deploy`` and ``containers``: ``python -m tests.deploy.prepare [PACKAGE
-...]``.
+"""Preparation for the tests of ``deploy`` and ``containers``: ``python -m tests.deploy.prepare
+[PACKAGE ...]``.
 
-Unpacks programs of Debian trixie below ``build``: those of the packages, by default those of ``deploy``.
-Exits with 1 and prints the reason if it cannot.
+Unpacks programs of Debian trixie below ``build``: those of the packages, by default those of
+``deploy``. Exits with 1 and prints the reason if it cannot.
 """
 
 from __future__ import annotations

@@ -49,7 +49,11 @@ def test_each_component_gives_the_agents_gpus(tmp_path: Path, component: str) ->
     pod = Manifests(kustomize("mine", tmp_path)).pods()["moorage-agent"]["spec"]
     [agent] = pod["containers"]
     by_runtime = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in agent["env"]
-    found = (agent["resources"]["limits"].get("nvidia.com/gpu"), pod.get("runtimeClassName"), by_runtime)
+    found = (
+        agent["resources"]["limits"].get("nvidia.com/gpu"),
+        pod.get("runtimeClassName"),
+        by_runtime,
+    )
     assert found == {"gpus": ("8", None, False), "all-gpus": (None, "nvidia", True)}[component]
 
 
@@ -60,21 +64,29 @@ def matches(selector: dict[str, str], pods: list[dict[str, Any]]) -> bool:
 def test_what_is_named_exists(manifests: Manifests) -> None:
     pods = list(manifests.pods().values())
     known = {(one["kind"], one["metadata"]["name"]) for one in manifests.all}
-    ports = {port["name"] for pod in pods for one in containers(pod) for port in one.get("ports", [])}
+    ports = {
+        port["name"] for pod in pods for one in containers(pod) for port in one.get("ports", [])
+    }
     for service in manifests.of("Service"):
         assert matches(service["spec"]["selector"], pods), service
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     for budget in manifests.of("PodDisruptionBudget"):
         assert matches(budget["spec"]["selector"]["matchLabels"], pods), budget
+
     for policy in manifests.of("NetworkPolicy"):
         assert matches(policy["spec"]["podSelector"]["matchLabels"], pods), policy
         for rule in policy["spec"]["ingress"]:
             for peer in rule.get("from", []):
-                assert "podSelector" not in peer or matches(peer["podSelector"]["matchLabels"], pods), policy
+                assert "podSelector" not in peer or matches(
+                    peer["podSelector"]["matchLabels"], pods
+                ), policy
+
             names = {port["port"] for port in rule.get("ports", [])}
             assert {name for name in names if isinstance(name, str)} <= ports
+
     for workload in manifests.of("StatefulSet"):
         assert ("Service", workload["spec"]["serviceName"]) in known
+
     for pod in pods:
         for volume in pod["spec"]["volumes"]:
             if "configMap" in volume:
@@ -86,7 +98,9 @@ def test_what_is_named_exists(manifests: Manifests) -> None:
 def test_every_volume_that_is_mounted_exists(manifests: Manifests) -> None:
     for workload in manifests.of("Deployment", "StatefulSet", "DaemonSet"):
         pod = workload["spec"]["template"]
-        claims = [one["metadata"]["name"] for one in workload["spec"].get("volumeClaimTemplates", [])]
+        claims = [
+            one["metadata"]["name"] for one in workload["spec"].get("volumeClaimTemplates", [])
+        ]
         known = {*(volume["name"] for volume in pod["spec"]["volumes"]), *claims}
         used = {mount["name"] for one in containers(pod) for mount in one["volumeMounts"]}
         assert used == known, workload["metadata"]["name"]
@@ -95,12 +109,16 @@ def test_every_volume_that_is_mounted_exists(manifests: Manifests) -> None:
 def test_managers_read_every_key_of_their_secret(manifests: Manifests) -> None:
     """In particular the first administrator's key: a generated one would be lost with its pod."""
     [secret] = [
-        one for one in manifests.of("Secret") if one["metadata"]["name"].startswith("moorage-manager")
+        one
+        for one in manifests.of("Secret")
+        if one["metadata"]["name"].startswith("moorage-manager")
     ]
     for one in containers(manifests.pods()["moorage-manager"]):
         [mount] = [mount for mount in one["volumeMounts"] if mount["name"] == "secrets"]
         values = [str(variable.get("value")) for variable in one["env"]]
-        read = {value.rpartition("/")[2] for value in values if value.startswith(mount["mountPath"])}
+        read = {
+            value.rpartition("/")[2] for value in values if value.startswith(mount["mountPath"])
+        }
         assert read == set(secret["data"]) == {"dsn", "ca-secret", "secrets-keys", "admin-key"}
 
 
@@ -108,6 +126,7 @@ def test_containers_are_confined(manifests: Manifests) -> None:
     for name, pod in manifests.pods().items():
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False, name
+
         # Otherwise Kubernetes sets MOORAGE_MANAGER_PORT and the like, which look like settings.
         assert spec["enableServiceLinks"] is False, name
         assert spec["securityContext"]["runAsNonRoot"] is True, name
@@ -144,8 +163,13 @@ def test_ports_are_those_of_the_settings(manifests: Manifests) -> None:
     }  # fmt: skip
     assert found == {name: split_address(address)[1] for name, address in expected.items()}
     low, high = map(int, settings.agent.port_range.split("-"))
-    [agents] = [p for p in manifests.of("NetworkPolicy") if p["metadata"]["name"] == "moorage-agent"]
+    [agents] = [
+        p for p in manifests.of("NetworkPolicy") if p["metadata"]["name"] == "moorage-agent"
+    ]
     kernels = [
-        port for rule in agents["spec"]["ingress"] for port in rule.get("ports", []) if "endPort" in port
+        port
+        for rule in agents["spec"]["ingress"]
+        for port in rule.get("ports", [])
+        if "endPort" in port
     ]
     assert kernels == [{"port": low, "endPort": high}]

@@ -16,9 +16,13 @@ def verify(folder: Path) -> str:
     """What systemd says of the units in ``folder``."""
     if not shutil.which("systemd-analyze"):
         pytest.skip("Debian's package systemd is not installed (make test-docker installs it)")
+
     files = sorted(map(str, folder.iterdir()))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", *files],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout + done.stderr
 

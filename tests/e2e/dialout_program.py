@@ -1,5 +1,5 @@
-"""Program with two service ports: HTTP with WebSocket (echo) and a stream of numbers, and TCP that reverses
-its input."""
+"""Program with two service ports: HTTP with WebSocket (echo) and a stream of numbers, and TCP that
+reverses its input."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ async def answer(request: web.Request) -> web.StreamResponse:
         for number in range(20):
             await stream.write(f"{number}\n".encode())
             await asyncio.sleep(0.05)
+
         return stream
+
     if request.headers.get("Upgrade", "").lower() != "websocket":
         return web.Response(text=f"{request.path} {len(await request.read())}")
+
     socket = web.WebSocketResponse()
     await socket.prepare(request)
     async for message in socket:
         if message.type is WSMsgType.TEXT:
             await socket.send_str(f"echo {message.data}")
+
     return socket
 
 

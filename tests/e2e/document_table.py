@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Page:
-    """``before``: commands that make what the page presumes. ``absent``: the beginning of a line that cannot
-    run here, and why, or which test runs it. ``block:`` before the first line of a block means all of it.
+    """``before``: commands that make what the page presumes. ``absent``: the beginning of a line
+    that cannot run here, and why, or which test runs it. ``block:`` before the first line of a
+    block means all of it.
     """
 
     before: str = ""
@@ -48,7 +49,9 @@ PAGES = {
     ),
     "CONTRIBUTING.md": Page(absent={"block:make install": "the targets that run this test"}),
     "docs/tutorial.md": Page(absent={"block:make install": INSTALLED}),
-    "docs/usage.md": Page(before="moorage keys create ann --project vision; moorage keys create ci"),
+    "docs/usage.md": Page(
+        before="moorage keys create ann --project vision; moorage keys create ci"
+    ),
     "docs/models.md": Page(
         absent={
             "moorage serve Qwen/Qwen3-8B": VLLM,
@@ -67,9 +70,13 @@ PAGES = {
             "moorage start --type system": "Docker: tests/ssh and examples/system_session.sh",
         },
     ),
-    "docs/coding-agents.md": Page(absent={"block:npm install": AGENTS, "block:pip install": AGENTS}),
+    "docs/coding-agents.md": Page(
+        absent={"block:npm install": AGENTS, "block:pip install": AGENTS}
+    ),
     "docs/telemetry.md": Page(
-        absent={"block:pip install": f"{INSTALLED}, and tests/e2e/test_session_traces.py has a collector"}
+        absent={
+            "block:pip install": f"{INSTALLED}, and tests/e2e/test_session_traces.py has a collector"
+        }
     ),
     "docs/kubernetes.md": Page(
         absent={

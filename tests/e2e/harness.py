@@ -1,4 +1,5 @@
-"""Harness that runs the real commands as processes, and inspects the processes they leave behind."""
+"""Harness that runs the real commands as processes, and inspects the processes they leave
+behind."""
 
 from __future__ import annotations
 
@@ -38,24 +39,33 @@ _CONTEXT = 40  # lines after a match that are shown
 
 
 def processes() -> dict[int, dict[str, str]]:
-    """Live processes with their environment. Zombies count as dead: some machines never reap orphans."""
+    """Live processes with their environment. Zombies count as dead: some machines never reap
+    orphans."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
+
         try:
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             environ = (entry / "environ").read_bytes().decode(errors="replace")
         except (OSError, IndexError):
             continue
+
         if state != "Z":
-            found[int(entry.name)] = dict(e.partition("=")[::2] for e in environ.split("\0") if "=" in e)
+            found[int(entry.name)] = dict(
+                e.partition("=")[::2] for e in environ.split("\0") if "=" in e
+            )
+
     return found
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the loader and Python read before a program begins: too early for a forked one."""
-    return {name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))}
+    """The variables that the loader and Python read before a program begins: too early for a forked
+    one."""
+    return {
+        name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))
+    }
 
 
 def known_to_its_release(environment: Mapping[str, str]) -> dict[str, str]:
@@ -76,16 +86,19 @@ def prepared_database() -> Path:
     folder.chmod(0o711)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     command = [sys.executable, "-m", "moorage", "db", "upgrade"]
-    subprocess.run(command, env=os.environ | {"MOORAGE_HOME": str(folder)}, check=True, capture_output=True)
+    subprocess.run(
+        command, env=os.environ | {"MOORAGE_HOME": str(folder)}, check=True, capture_output=True
+    )
     postgres = folder / "postgres"
     for name in ("port", "postgres.log"):
         (postgres / name).unlink()
+
     return postgres
 
 
 def kernels_below(home: Path) -> dict[int, str]:
-    """Programs of kernels, without their shims, with a working directory below ``home``, by pid, with their
-    kernel id."""
+    """Programs of kernels, without their shims, with a working directory below ``home``, by pid,
+    with their kernel id."""
     found = {}
     for pid, env in processes().items():
         if "MOORAGE_KERNEL_ID" in env and "MOORAGE_SHIM" not in env:
@@ -93,8 +106,10 @@ def kernels_below(home: Path) -> dict[int, str]:
                 below = os.readlink(f"/proc/{pid}/cwd").startswith(str(home))
             except OSError:
                 continue
+
             if below:
                 found[pid] = env["MOORAGE_KERNEL_ID"]
+
     return found
 
 
@@ -107,8 +122,10 @@ class Platform:
     def __init__(self, home: Path) -> None:
         self.home = home
         api, link, openai, internal = (free_port() for _ in range(4))
-        self.url, self.openai_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{openai}/v1"
-        self.internal_url, self.link = f"http://127.0.0.1:{internal}", f"127.0.0.1:{link}"
+        self.url = f"http://127.0.0.1:{api}"
+        self.openai_url = f"http://127.0.0.1:{openai}/v1"
+        self.internal_url = f"http://127.0.0.1:{internal}"
+        self.link = f"127.0.0.1:{link}"
         self.env = os.environ | {
             "MOORAGE_HOME": str(home),
             "MOORAGE_MANAGER__LISTEN": f"127.0.0.1:{api}",
@@ -118,7 +135,8 @@ class Platform:
             "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
             "MOORAGE_AGENT__STATS_INTERVAL_S": "1",  # usage, and progress that programs tell
             "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
-            # A test that kills everything would leave mounts below its folder; tests/isolation has them.
+            # A test that kills everything would leave mounts below its folder; tests/isolation has
+            # them.
             _DISK: "0",
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
@@ -153,8 +171,10 @@ class Platform:
                 check=False,
                 input=stdin,
             )
+
         if stdin is None:
             return run_forked(arguments, self.env, timeout)
+
         with tempfile.TemporaryFile("w+") as given:
             given.write(stdin)
             given.seek(0)
@@ -168,17 +188,23 @@ class Platform:
         known_as: str = "",
         prefix: Sequence[str] = (),
     ) -> None:
-        """Start a daemon in the background, with additional variables. Its output goes to a file, see
-        ``output``. ``known_as``: the name of a second one of its kind. ``prefix``: runs its command
-        elsewhere."""
+        """Start a daemon in the background, with additional variables. Its output goes to a file,
+        see ``output``. ``known_as``: the name of a second one of its kind. ``prefix``: runs its
+        command elsewhere."""
         known_as = known_as or name
         if name == "up":
             self.forget_addresses()
+
         log = (self.home / f"{known_as}.out").open("ab")
         command = [*prefix, sys.executable, "-m", "moorage", name, *arguments]
         environ = known_to_its_release(self.env | (env or {}))
-        if name in ("up", "manager") and is_of_this_tree(environ) and "MOORAGE_MANAGER__DSN" not in environ:
+        if (
+            name in ("up", "manager")
+            and is_of_this_tree(environ)
+            and "MOORAGE_MANAGER__DSN" not in environ
+        ):
             self.copy_prepared_database()
+
         self._running[known_as] = subprocess.Popen(
             command, env=environ, cwd=self.home, stdout=log, stderr=log
         )
@@ -209,8 +235,8 @@ class Platform:
         return process.wait(TIMEOUT_S)
 
     async def wait_until_ready(self) -> None:
-        """Wait until commands find the manager, and it answers. Of ``up``, agent and proxy are connected by
-        then."""
+        """Wait until commands find the manager, and it answers. Of ``up``, agent and proxy are
+        connected by then."""
         connection = self.home / "connection.json"
 
         async def is_known() -> bool:
@@ -234,12 +260,15 @@ class Platform:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
         deadline = time.monotonic() + TIMEOUT_S
         while (left := kernels_below(self.home)) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
             time.sleep(0.02)
+
         remove_networks(self.home)
         self.check_logs()
 
@@ -247,7 +276,8 @@ class Platform:
         """Raises ``AssertionError`` for a fault that a log shows since the last check."""
         for log in sorted(self.home.glob("*.out")):
             lines = log.read_text(errors="replace").splitlines()
-            first, self._checked[log] = self._checked.get(log, 0), len(lines)
+            first = self._checked.get(log, 0)
+            self._checked[log] = len(lines)
             for number, line in enumerate(lines[first:], first):
                 if _FAULTS.search(line):
                     found = "\n".join(lines[max(0, number - 3) : number + _CONTEXT])
@@ -257,15 +287,19 @@ class Platform:
 async def until(
     description: str, poll: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float = TIMEOUT_S
 ) -> Any:
-    """Call ``poll`` until its result is true, and return it. At the timeout, the last exception is shown."""
-    deadline, last = time.monotonic() + timeout_s, "it was never true"
+    """Call ``poll`` until its result is true, and return it. At the timeout, the last exception is
+    shown."""
+    deadline = time.monotonic() + timeout_s
+    last = "it was never true"
     while time.monotonic() < deadline:
         try:
             if result := await poll():
                 return result
         except Exception as error:  # noqa: BLE001 - any component may be down meanwhile
             last = repr(error)
+
         await asyncio.sleep(0.05)
+
     raise AssertionError(f"not within {timeout_s:g} s: {description} ({last})")
 
 

@@ -1,4 +1,5 @@
-"""Account of an embedded Postgres: triggers record what is stored, and the ledger must say the same."""
+"""Account of an embedded Postgres: triggers record what is stored, and the ledger must say the
+same."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class LedgerAccount:
             await connection.close()
 
     async def check(self) -> int:
-        """Return how many kernels are charged. Raises ``Violation`` unless these are all that ran and have
-        ended, each charged once and to the second."""
+        """Return how many kernels are charged. Raises ``Violation`` unless these are all that ran
+        and have ended, each charged once and to the second."""
         connection = await self._connect()
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -34,6 +35,7 @@ class LedgerAccount:
                 charged = await connection.fetch("SELECT kernel_id, began_at, ended_at FROM ledger")
         finally:
             await connection.close()
+
         return compare(changes, charged)
 
     async def _connect(self) -> asyncpg.Connection:

@@ -1,4 +1,5 @@
-"""Engine with vLLM's command line that says who answers: its process, its revision, and for which model."""
+"""Engine with vLLM's command line that says who answers: its process, its revision, and for which
+model."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        found = {"pid": os.getpid(), "revision": os.environ.get("REVISION", ""), "model": body["model"]}
+        found = {
+            "pid": os.getpid(),
+            "revision": os.environ.get("REVISION", ""),
+            "model": body["model"],
+        }
         self._answer(200, found)
 
     def _answer(self, status: int, document: object) -> None:

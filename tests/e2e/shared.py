@@ -1,4 +1,5 @@
-"""A platform that many tests share. Each finds it as new; what it leaves there is its own failure."""
+"""A platform that many tests share. Each finds it as new; what it leaves there is its own
+failure."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Facts = dict[str, list[str]]
 
 
 class SharedPlatform:
-    """``moorage up``, started for the first test that asks for it; again after one that broke it."""
+    """``moorage up``, started for the first test that asks for it; again after one that broke
+    it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,11 +34,13 @@ class SharedPlatform:
             home.chmod(0o711)
             self._running = Platform(home)
             self._running.start("up")
+
         platform = self._running
         await platform.wait_until_ready()
         environment = dict(platform.env)
         async with platform.client() as client:
             before = await _facts(client, platform)
+
         yield platform
         platform.env = environment
         try:
@@ -44,9 +48,12 @@ class SharedPlatform:
                 await _clear(client)
                 after = await _facts(client, platform)
                 changed = {
-                    kind: (before[kind], after[kind]) for kind in before if before[kind] != after[kind]
+                    kind: (before[kind], after[kind])
+                    for kind in before
+                    if before[kind] != after[kind]
                 }
                 assert not changed, f"a test restores what it changes; before and after: {changed}"
+
             assert kernels_below(platform.home) == {}, "no process of a kernel is left"
             platform.check_logs()
         except BaseException:
@@ -54,13 +61,15 @@ class SharedPlatform:
             raise
 
     def close(self) -> None:
-        platform, self._running = self._running, None
+        platform = self._running
+        self._running = None
         if platform is not None:
             platform.close()
 
 
 async def _clear(client: Client) -> None:
-    """End what a test left running, and remove the records: the next one finds names and lists free."""
+    """End what a test left running, and remove the records: the next one finds names and lists
+    free."""
     for pipeline in await client.list_pipelines():
         if not has_ended(pipeline):
             await client.stop_pipeline(pipeline.id)
@@ -87,7 +96,8 @@ async def _used(client: Client) -> list[str]:
 
 
 async def _facts(client: Client, platform: Platform) -> Facts:
-    """What tests can change for those after them. Prices and users are no part: they stay for ever."""
+    """What tests can change for those after them. Prices and users are no part: they stay for
+    ever."""
     return {
         "agents": [f"{one.id} {one.status}" for one in await client.list_agents()],
         "addresses": [(platform.home / "connection.json").read_text()],

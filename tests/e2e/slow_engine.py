@@ -1,6 +1,7 @@
 """Engine that streams one word every 50 ms, for tests that need long streams.
 
-``WAIT_FOR``: a file that must exist before it listens. ``SLOTS``: requests that it works on at a time.
+``WAIT_FOR``: a file that must exist before it listens. ``SLOTS``: requests that it works on at a
+time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
             chunk = {"object": "chat.completion.chunk", "choices": [choice]}
             await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
             await asyncio.sleep(0.05)
+
         await response.write(b"data: [DONE]\n\n")
         return response
 

@@ -63,6 +63,7 @@ async def user(request: pytest.FixtureRequest, one_node: Platform) -> AsyncItera
         return
     if os.geteuid() != 0:
         pytest.skip("sandboxes take root")
+
     async with one_node.client() as client:
         key = await client.create_key(KeySpec(name="ann", user="ann", role=Role.MEMBER))
         one_node.env["MOORAGE_API_KEY"] = key.secret
@@ -87,6 +88,7 @@ async def test_app_is_opened_forwarded_and_revoked(user: Platform) -> None:
         plain = url.partition("?")[0]
         assert await get(http, f"{plain}a?b=c") == (200, "/a?b=c None")
         assert await exchange(one_node, b"stressed") == b"desserts"
+
         async with one_node.client() as client:
             assert await client.list_access_tokens("apps", "backwards") == [], (
                 "its access token was revoked with the command"
@@ -103,13 +105,16 @@ async def test_app_is_opened_forwarded_and_revoked(user: Platform) -> None:
             assert (await get(http, opened))[0] == 200, "the new access token works at once"
             await client.stop_session("apps")
             await until("the app is gone", refused, timeout_s=20)
+
     assert fresh.access_token not in one_node.output("up")
 
 
 async def exchange(platform: Platform, data: bytes) -> bytes:
     """Send ``data`` through `moorage port-forward`, return the reply, and interrupt the command."""
     command = [sys.executable, "-m", "moorage", "port-forward", "apps", "backwards"]
-    forwarding = await asyncio.create_subprocess_exec(*command, env=platform.env, stdout=subprocess.PIPE)
+    forwarding = await asyncio.create_subprocess_exec(
+        *command, env=platform.env, stdout=subprocess.PIPE
+    )
     try:
         assert forwarding.stdout is not None
         async with asyncio.timeout(30):
@@ -121,6 +126,7 @@ async def exchange(platform: Platform, data: bytes) -> bytes:
             writer.close()
             forwarding.send_signal(signal.SIGINT)
             assert await forwarding.wait() == 130
+
         return reply
     finally:
         if forwarding.returncode is None:

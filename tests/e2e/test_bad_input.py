@@ -1,4 +1,5 @@
-"""Invalid input through the real commands: a clear error with the next step, and nothing left running."""
+"""Invalid input through the real commands: a clear error with the next step, and nothing left
+running."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ async def client(one_node: Platform) -> AsyncIterator[Client]:
 
 async def run_to_end(client: Client, **fields: Any) -> Any:
     """Run a session until its status is terminal, and return it."""
-    session = await client.create_session(SessionSpec.model_validate(SMALL | {"max_attempts": 1} | fields))
+    session = await client.create_session(
+        SessionSpec.model_validate(SMALL | {"max_attempts": 1} | fields)
+    )
 
     async def is_terminal() -> Any:
         view = await client.get_session(session.id)
@@ -89,11 +92,13 @@ async def test_session_that_cannot_run_ends_with_a_reason(
     view = await run_to_end(client, **fields)
     kernel = view.kernels[-1]
     text = f"{view.detail} {kernel.detail} {kernel.log_tail}"
+
     if reason is not None:
         assert (view.status, view.reason) == (Status.ERROR, reason)
     else:
         assert view.status in (Status.ERROR, Status.TERMINATED)
         assert view.result == "FAILED"
+
     assert detail in text
     assert tail in kernel.log_tail
 
@@ -110,9 +115,13 @@ async def test_missing_engine_is_explained(one_node: Platform, client: Client) -
     await client.delete_endpoint("b")
 
 
-async def test_failed_serve_explains_and_removes_the_endpoint(one_node: Platform, client: Client) -> None:
+async def test_failed_serve_explains_and_removes_the_endpoint(
+    one_node: Platform, client: Client
+) -> None:
     arguments = ("serve", "broken", "--engine", "custom", "--probe", "/", "--resources", "cpu=0.1")
-    result = await asyncio.to_thread(one_node.run, *arguments, "--", "sh", "-c", "echo out of luck; exit 4")
+    result = await asyncio.to_thread(
+        one_node.run, *arguments, "--", "sh", "-c", "echo out of luck; exit 4"
+    )
     assert result.returncode == 1
     assert "out of luck" in result.stderr
     assert "exit-nonzero" in result.stderr or "exit code 4" in result.stderr
@@ -128,10 +137,12 @@ async def test_unknown_engine_lists_known_engines(one_node: Platform, client: Cl
     result = await asyncio.to_thread(one_node.run, "serve", "x", "--engine", "vlm")
     assert result.returncode == 2
     assert "vllm" in result.stderr
+
     async with aiohttp.ClientSession(headers=one_node.auth) as http:
         body = {"name": "x", "engine": "vlm", "model": "m"}
         async with http.post(f"{one_node.url}/v1/endpoints", json=body) as response:
             problem = await response.json()
+
     assert response.status == 422
     assert problem["errors"][0]["field"] == "engine"
     assert "vllm" in str(problem)
@@ -155,7 +166,9 @@ async def test_malformed_and_large_bodies_and_unknown_models(
     one_node: Platform, client: Client, which: str
 ) -> None:
     management = which == "url"
-    target = f"{one_node.url}/v1/sessions" if management else f"{one_node.openai_url}/chat/completions"
+    target = (
+        f"{one_node.url}/v1/sessions" if management else f"{one_node.openai_url}/chat/completions"
+    )
     headers = one_node.auth | {"Content-Type": "application/json"}
     async with aiohttp.ClientSession(headers=headers) as http:
         for body, status in (
@@ -166,12 +179,15 @@ async def test_malformed_and_large_bodies_and_unknown_models(
             async with http.post(target, data=body) as response:
                 problem = await response.json(content_type=None)
                 assert response.status == status, problem
+
             assert problem["detail"] if management else problem["error"]["message"]
             if status == 413:
                 assert "max_body_bytes" in str(problem)
+
         if not management:
             async with http.post(target, json={"model": "nobody", "messages": []}) as response:
                 problem = await response.json()
+
             assert (response.status, problem["error"]["code"]) == (404, "model_not_found")
             assert "nobody" in problem["error"]["message"]
 
@@ -188,6 +204,7 @@ def test_occupied_ports_and_wrong_dsns_are_reported(platform: Platform) -> None:
             assert setting in result.stderr
             assert address in result.stderr
             assert "Traceback" not in result.stderr
+
     wrong_dsns = {
         "mysql://x/y": (2, "manager.dsn"),
         "postgresql://u:secret@127.0.0.1:1/x": (1, "Postgres"),
@@ -198,6 +215,7 @@ def test_occupied_ports_and_wrong_dsns_are_reported(platform: Platform) -> None:
         assert (result.returncode, text in result.stderr) == (code, True), result.stderr
         assert "secret" not in result.stderr
         assert "Traceback" not in result.stderr
+
     # Every user of the machine can read arguments.
     for arguments in (
         ("--dsn", "postgresql://u:hidden@127.0.0.1:1/x"),

@@ -41,7 +41,18 @@ else:
 @pytest.mark.timeout(180)
 async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -> None:
     platform = one_node
-    arguments = ("run", "--name", "meet", "--cluster", "3", *SMALL, "--", "python3", "-c", RENDEZVOUS)
+    arguments = (
+        "run",
+        "--name",
+        "meet",
+        "--cluster",
+        "3",
+        *SMALL,
+        "--",
+        "python3",
+        "-c",
+        RENDEZVOUS,
+    )
     result = await asyncio.to_thread(platform.run, *arguments)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -57,13 +68,17 @@ async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -
     assert "main1, sub1, sub2" in none.stderr
     description = (await asyncio.to_thread(platform.run, "describe", "meet")).stdout
     assert "3 kernels, single-node" in description
-    assert "do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES" in " ".join(description.split())
+    assert "do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES" in " ".join(
+        description.split()
+    )
     assert "completed" in description
     assert "SUCCEEDED" in description
 
 
 @pytest.mark.timeout(180)
-async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_node: Platform) -> None:
+async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(
+    one_node: Platform,
+) -> None:
     platform = one_node
     program = "test $MOORAGE_CLUSTER_HOST != sub1 || { read end <gate; exit 7; }; exec sleep 3600"
     arguments = ("start", "--name", "work", "--cluster", "2", "--on-kernel-loss", "degrade", *SMALL)
@@ -75,6 +90,7 @@ async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_n
     assert len(keys) == 2
     assert len({key.read_text() for key in keys}) == 1
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
+
     async with platform.client() as client:
         view = await client.get_session("work")
         sub = next(kernel for kernel in view.kernels if kernel.hostname == "sub1")
@@ -86,6 +102,7 @@ async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_n
 
         await until("the session continues without sub1", is_degraded)
         view = await client.get_session("work")
+
     assert [(k.hostname, str(k.status), k.exit_code) for k in view.kernels] == [
         ("main1", "RUNNING", None), ("sub1", "ERROR", 7),
     ]  # fmt: skip
@@ -102,16 +119,22 @@ async def test_examples_with_a_second_agent_that_has_cpu_slots(platform: Platfor
     arguments = ("--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
     planned = await asyncio.to_thread(platform.run, "plan", *arguments, "--", "true")
     assert "no" in planned.stdout
-    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports())}
+    platform.env |= {
+        "MOORAGE_AGENT__ID": "node-2",
+        "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
+    }
     platform.start("agent", env={"MOORAGE_AGENT__INVENTORY": "auto+cpu-slots:2"})
+
     async with platform.client() as client:
 
         async def has_two_agents() -> bool:
             return len(await client.list_agents()) == 2
 
         await until("the second agent is connected", has_two_agents)
+
     shown = (await asyncio.to_thread(example, platform, "clusters.py")).splitlines()
-    ran_on, log = shown[:2], shown[2:]
+    ran_on = shown[:2]
+    log = shown[2:]
     assert {line.split()[-1] for line in ran_on} == {"node-1", "node-2"}
     assert [line.split()[0] for line in ran_on] == ["main1", "sub1"]
     assert log == [

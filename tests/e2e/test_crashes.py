@@ -46,8 +46,8 @@ def platform(home: Path) -> Iterator[Platform]:
 
 
 def chain(home: Path) -> PipelineSpec:
-    """A step for each component, which ends when its gate is opened: it adds its name to the output of the
-    step before, and to a file of all runs."""
+    """A step for each component, which ends when its gate is opened: it adds its name to the output
+    of the step before, and to a file of all runs."""
     steps: list[dict[str, Any]] = []
     for name in COMPONENTS:
         before = f"cat inputs/{steps[-1]['name']}/out/names" if steps else "true"
@@ -60,8 +60,12 @@ def chain(home: Path) -> PipelineSpec:
             "spec": {"command": ["sh", "-c", program], "resources": resources},
         }
         steps.append(step | ({"inputs": [f"{steps[-1]['name']}/out"]} if steps else {}))
+
     last = steps[-1]["name"]
-    show = {"command": ["cat", f"inputs/{last}/out/names"], "resources": {"cpu": "0.1", "mem": "16MiB"}}
+    show = {
+        "command": ["cat", f"inputs/{last}/out/names"],
+        "resources": {"cpu": "0.1", "mem": "16MiB"},
+    }
     steps.append({"name": "show", "inputs": [f"{last}/out"], "spec": show})
     return PipelineSpec.model_validate({"name": "chain", "steps": steps})
 
@@ -77,9 +81,12 @@ def tiny(model: Path) -> EndpointSpec:
 
 
 async def stream(platform: Platform) -> str:
-    """A complete streamed response of the slow engine. Raises if it is interrupted or ends without [DONE]."""
+    """A complete streamed response of the slow engine. Raises if it is interrupted or ends without
+    [DONE]."""
     messages = [{"role": "user", "content": "go on"}]
-    pieces = [p async for p in chat(platform.openai_url, platform.key, "slow", messages, max_tokens=WORDS)]  # type: ignore[list-item]
+    pieces = [
+        p async for p in chat(platform.openai_url, platform.key, "slow", messages, max_tokens=WORDS)
+    ]  # type: ignore[list-item]
     return "".join(pieces)
 
 
@@ -109,8 +116,10 @@ async def postgres_pid(platform: Platform) -> int:
             name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue
+
         if int(rest.split()[1]) == manager and name == "postgres":
             return pid
+
     raise AssertionError("the manager has no Postgres")
 
 
@@ -127,7 +136,8 @@ async def start_all(platform: Platform, ledger: LedgerAccount, model: Path) -> N
         platform.start(component)
         if component == "manager":
             await until(
-                "the admin key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists)
+                "the admin key exists",
+                lambda: asyncio.to_thread((platform.home / "admin-key").exists),
             )
             await ledger.begin()
 
@@ -150,6 +160,7 @@ async def check_chain(platform: Platform) -> None:
     async with platform.client() as client:
         show = (await client.get_pipeline("chain")).steps[-1].session_id
         shown = b"".join([piece async for piece in client.logs(show)])
+
     assert shown.decode().split() == list(COMPONENTS), "each step read the output of the one before"
     assert (platform.home / "runs").read_text().split() == list(COMPONENTS), "each step ran once"
 
@@ -169,6 +180,7 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
         await until("the stream has started", lambda: has_request_in_flight(platform))
         (platform.home / f"gate-{component}").touch()
         await kill_component(platform, component)
+
         if component == "proxy":
             with pytest.raises(Unreachable, match=r"cut off|nothing answers|silent"):
                 await streaming
@@ -176,16 +188,23 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
             assert (await streaming).split() == [str(n) for n in range(WORDS)], (
                 f"a stream was interrupted: {component}"
             )
-        await until(f"the platform is healthy after the {component} was killed", lambda: is_healthy(platform))
+
+        await until(
+            f"the platform is healthy after the {component} was killed",
+            lambda: is_healthy(platform),
+        )
         for model in ("tiny", "slow"):
             await until(
-                f"{model} answers after the {component} was killed", lambda m=model: answers(platform, m)
+                f"{model} answers after the {component} was killed",
+                lambda m=model: answers(platform, m),
             )
+
         kernels = kernels_below(platform.home)
-        assert {pid: kernel for pid, kernel in kernels.items() if kernel in engines.values()} == engines, (
-            f"an engine was restarted after the {component} was killed"
-        )
+        assert {
+            pid: kernel for pid, kernel in kernels.items() if kernel in engines.values()
+        } == engines, f"an engine was restarted after the {component} was killed"
         await ledger.check()
+
         async with platform.client() as client:
             assert {s.id for s in (await client.list_sessions()).items} == sessions, (
                 "no session was created or lost"
@@ -195,11 +214,17 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
     for name in ("tiny", "slow"):
         stopped = await asyncio.to_thread(platform.run, "stop", name)
         assert stopped.returncode == 0, stopped.stderr
-    await until("no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home)))
+
+    await until(
+        "no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home))
+    )
     async with platform.client() as client:
         agent = await client.get_agent("node-1")
-        assert await ledger.check() >= 2, "both models are charged, and each step that was seen to run"
+        assert await ledger.check() >= 2, (
+            "both models are charged, and each step that was seen to run"
+        )
         assert {o.slot: o.used for o in agent.offers if o.used} == {}, "no slot is leaked"
+
         for session in (await client.list_sessions()).items:
             assert session.status == "TERMINATED"
             revisions = [e.revision for e in await client.history(session.id)]
@@ -213,6 +238,7 @@ async def has_request_in_flight(platform: Platform) -> bool:
         http.get(f"{platform.internal_url}/metrics") as answer,
     ):
         text = await answer.text()
+
     return any(
         line.startswith('moorage_proxy_in_flight{model="slow"}') and float(line.split()[-1]) >= 1
         for line in text.splitlines()
@@ -224,6 +250,7 @@ async def test_killed_engine_is_replaced(one_node: Platform, tiny_model: Path) -
     platform = one_node
     async with platform.client() as client:
         await client.create_endpoint(tiny(tiny_model))
+
     await until("it answers", lambda: answers(platform, "tiny"))
     before = kernels_below(platform.home)
     for pid in before:
@@ -236,4 +263,5 @@ async def test_killed_engine_is_replaced(one_node: Platform, tiny_model: Path) -
     await until("another engine answers", replaced)
     async with platform.client() as client:
         ended = [s for s in (await client.list_sessions()).items if s.status == "ERROR"]
+
     assert [s.reason for s in ended] == ["killed"]

@@ -1,4 +1,5 @@
-"""Agent and proxy as separate daemons: registration, shutdown, crash, upgrade under kernels, revocation.
+"""Agent and proxy as separate daemons: registration, shutdown, crash, upgrade under kernels,
+revocation.
 
 Each daemon has its own state directory, as on its own machine.
 """
@@ -34,7 +35,8 @@ NEXT_VERSION = "import moorage; moorage.__version__ = '0.2.0'"
 
 
 class Site:
-    """A manager with TLS on its links, a host for an agent (``node``) and one for a proxy (``edge``)."""
+    """A manager with TLS on its links, a host for an agent (``node``) and one for a proxy
+    (``edge``)."""
 
     def __init__(self, home: Path) -> None:
         homes = [home / name for name in ("manager", "node", "edge")]
@@ -86,7 +88,8 @@ async def alive(site: Site, version: str = "0.1.0") -> bool:
 
 
 async def cordon_drain_uncordon(site: Site) -> None:
-    """Cordon, drain and uncordon. The only agent keeps its replica, because nothing could replace it."""
+    """Cordon, drain and uncordon. The only agent keeps its replica, because nothing could replace
+    it."""
     run = site.manager.run
     assert run("agents", "cordon", "node-7").stdout == "node-7\n"
     assert "ALIVE cordoned" in run("agents").stdout
@@ -129,7 +132,9 @@ async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
         [(pid, kernel)] = kernels_below(site.node.home).items()
 
         assert site.node.stop("agent") == 0
-        assert kernels_below(site.node.home) == {pid: kernel}, "an orderly shutdown keeps kernels running"
+        assert kernels_below(site.node.home) == {pid: kernel}, (
+            "an orderly shutdown keeps kernels running"
+        )
         assert (await client.get_agent("node-7")).draining, (
             "it sent a shutdown notice: nothing new is placed there"
         )
@@ -150,6 +155,7 @@ async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
         finally:
             upgraded.kill()
             upgraded.wait()
+
         assert kernels_below(site.node.home) == {pid: kernel}, "a crash keeps them running, too"
         site.node.start("agent")
         await until("the previous version has taken over", lambda: alive(site))
@@ -176,19 +182,33 @@ async def test_rejected_registrations_explain_why(site: Site) -> None:
         (("nonsense",), good, 2, "is not the address of a manager"),
         ((site.manager.url,), "mgj-short", 2, "not a join token"),
         ((site.manager.url,), "", 2, "no join token was given"),
-        ((site.manager.url, "--token-file", "/nowhere"), "", 2, "--token-file /nowhere cannot be read"),
+        (
+            (site.manager.url, "--token-file", "/nowhere"),
+            "",
+            2,
+            "--token-file /nowhere cannot be read",
+        ),
         ((site.manager.url, "--id", "no/name"), good, 2, "is not a name for"),
         ((site.manager.url, good), "", 2, "unexpected extra argument"),
     ):
         rejected = site.node.run("agent", "join", *arguments, stdin=stdin)
         assert (rejected.returncode, text in rejected.stderr) == (code, True), rejected.stderr
-    assert site.node.run("agent", "join", site.manager.url, "--id", "node-7", stdin=good).returncode == 0
+
+    assert (
+        site.node.run("agent", "join", site.manager.url, "--id", "node-7", stdin=good).returncode
+        == 0
+    )
     again = site.edge.run("agent", "join", site.manager.url, "--id", "node-8", stdin=good)
     assert (again.returncode, "could be used once" in again.stderr) == (4, True), again.stderr
     clash = site.edge.run("agent", "join", site.manager.url, "--id", "node-7", stdin=site.token())
-    assert (clash.returncode, "another agent named 'node-7' has joined" in clash.stderr) == (1, True)
+    assert (clash.returncode, "another agent named 'node-7' has joined" in clash.stderr) == (
+        1,
+        True,
+    )
     other = site.token()
-    [listed] = json.loads(site.manager.run("join-tokens", "list", "-o", "json").stdout)["join_tokens"][-1:]
+    [listed] = json.loads(site.manager.run("join-tokens", "list", "-o", "json").stdout)[
+        "join_tokens"
+    ][-1:]
     assert site.manager.run("join-tokens", "delete", listed["id"]).returncode == 0
     removed = site.edge.run("agent", "join", site.manager.url, "--id", "node-8", stdin=other)
     assert (removed.returncode, "was removed" in removed.stderr) == (4, True), removed.stderr

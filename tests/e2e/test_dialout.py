@@ -1,4 +1,5 @@
-"""An agent that only dials out: an endpoint, a WebSocket and a TCP app are served over its connections."""
+"""An agent that only dials out: an endpoint, a WebSocket and a TCP app are served over its
+connections."""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
     await platform.wait_until_ready()
     started = await asyncio.to_thread(platform.run, *START, *PROGRAM)
     assert started.returncode == 0, started.stderr
+
     async with platform.client() as client, aiohttp.ClientSession(headers=platform.auth) as http:
         resources = {"cpu": "0.1", "mem": "64MiB"}
         model = str(Path(__file__).parent)
@@ -60,8 +62,10 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
         async with http.ws_connect(url) as socket:
             await socket.send_str("hello")
             assert await socket.receive_str() == "echo hello"
+
         (agent,) = await client.list_agents()
         assert agent.address == "node-1.agent.invalid"
+
     assert await exchange(platform, b"stressed") == b"desserts"
     shown = await asyncio.to_thread(example, platform, "dial_out.py", platform.openai_url)
     first, answer, *refusals = shown.splitlines()

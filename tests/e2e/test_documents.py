@@ -1,7 +1,7 @@
 """The shell blocks of the documents, typed into a shell beside a platform of real processes.
 
-Addresses are replaced, files that a reader has are made, and ``document_table`` names the lines that need
-what is not here. Every other line must succeed.
+Addresses are replaced, files that a reader has are made, and ``document_table`` names the lines
+that need what is not here. Every other line must succeed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ MODELS = ("model.gguf", "tiny.gguf", "small.gguf", "Qwen3-0.6B-Q8_0.gguf", "mode
 
 @pytest.fixture(scope="module")
 def reader(reachable_dir: Path, tiny_model: Path) -> Iterator[tuple[Platform, Path]]:
-    """A platform whose node takes GPU sessions on its CPUs, and the directory of somebody who types."""
+    """A platform whose node takes GPU sessions on its CPUs, and the directory of somebody who
+    types."""
     home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
     home.chmod(0o711)
     running = Platform(home)
@@ -50,6 +51,7 @@ def reader(reachable_dir: Path, tiny_model: Path) -> Iterator[tuple[Platform, Pa
         shutil.copy(tiny_model, folder / name)
     for name in ("train.py", "token.txt", "bootstrap.sh"):
         (folder / name).write_text("print('trains')\n")
+
     (folder / "docs/images").mkdir(parents=True)
     (folder / "backups").mkdir()
     (folder / ".ssh").mkdir()
@@ -71,7 +73,9 @@ def absent_lines(block: Block, page: Page) -> list[str]:
     """The entries of the table that apply to a block."""
     starts = [line.strip() for line in block.text.splitlines()]
     whole = [
-        key for key in page.absent if block.first.startswith(key.removeprefix("block:")) and "block:" in key
+        key
+        for key in page.absent
+        if block.first.startswith(key.removeprefix("block:")) and "block:" in key
     ]
     return whole or [key for key in page.absent if any(line.startswith(key) for line in starts)]
 
@@ -81,7 +85,12 @@ def script_of(block: Block, page: Page) -> str:
     absent = absent_lines(block, page)
     if any(key.startswith("block:") for key in absent):
         return ""
-    kept = [line for line in block.text.splitlines() if not line.strip().startswith(tuple(absent) or "\0")]
+
+    kept = [
+        line
+        for line in block.text.splitlines()
+        if not line.strip().startswith(tuple(absent) or "\0")
+    ]
     return "\n".join(kept)
 
 
@@ -110,6 +119,7 @@ async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str
     platform, folder = reader
     page = PAGES[name]
     texts = [script_of(block, page) for block in SHELL_BLOCKS[name]]
+
     # The first page waits for a new database, too.
     key = platform.home / "admin-key"
     await until("the platform has started", lambda: asyncio.to_thread(key.exists), 120)
@@ -124,11 +134,15 @@ async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str
         for noun, verb in (("ps", "stop"), ("endpoints", "stop")):
             alive = platform.run(noun, "-o", "name").stdout.split()
             _ = alive and platform.run(verb, *alive)
+
     assert not failed, "\n".join(failed)
 
 
-def type_into_shell(platform: Platform, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Run commands on a terminal, as ``exec -it`` needs one. A shell that they open ends at once."""
+def type_into_shell(
+    platform: Platform, folder: Path, text: str
+) -> subprocess.CompletedProcess[str]:
+    """Run commands on a terminal, as ``exec -it`` needs one. A shell that they open ends at
+    once."""
     for example, here in {
         "http://127.0.0.1:8800": platform.openai_url.removesuffix("/v1"),
         "http://127.0.0.1:8700": platform.url,
@@ -145,15 +159,25 @@ def type_into_shell(platform: Platform, folder: Path, text: str) -> subprocess.C
         "--like gpu-03": "--like node-1",
     }.items():
         text = text.replace(example, here)
+
     env = platform.env | {
         "HOME": str(folder),
         "PATH": f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     script = folder / "block.sh"
     script.write_text(f"set -ex\n{text}\n")
-    command = ["script", "--quiet", "--return", "--flush", "--command", f"bash {script}", "/dev/null"]
+    command = [
+        "script",
+        "--quiet",
+        "--return",
+        "--flush",
+        "--command",
+        f"bash {script}",
+        "/dev/null",
+    ]
     typed, ours = os.pipe()
     os.write(ours, b"exit\n")
+
     try:
         # Its input stays open: at the end of that, `script` waits for two seconds.
         return subprocess.run(

@@ -1,5 +1,5 @@
-"""Endpoints through the real proxy: they sleep and wake, roll out and back, and lose replicas, and the proxy
-is reloaded, without a failed request."""
+"""Endpoints through the real proxy: they sleep and wake, roll out and back, and lose replicas, and
+the proxy is reloaded, without a failed request."""
 
 from __future__ import annotations
 
@@ -34,16 +34,21 @@ async def ask(http: aiohttp.ClientSession, url: str, words: int = 3) -> str:
     try:
         async with http.post(f"{url}/chat/completions", json=body) as answer:
             text = await answer.text()
-            return "ok" if answer.status == 200 and "[DONE]" in text else f"{answer.status} {text[-200:]}"
+            return (
+                "ok"
+                if answer.status == 200 and "[DONE]" in text
+                else f"{answer.status} {text[-200:]}"
+            )
     except aiohttp.ClientError as error:
         return repr(error)
 
 
 @asynccontextmanager
 async def load(platform: Platform, url: str, clients: int = 6) -> AsyncIterator[Counter[str]]:
-    """Clients that ask one after the other, the odd ones on a new connection each time. Every answer must be
-    whole."""
-    seen, over = Counter[str](), asyncio.Event()
+    """Clients that ask one after the other, the odd ones on a new connection each time. Every
+    answer must be whole."""
+    seen = Counter[str]()
+    over = asyncio.Event()
 
     async def client(number: int) -> None:
         while not over.is_set():
@@ -58,6 +63,7 @@ async def load(platform: Platform, url: str, clients: int = 6) -> AsyncIterator[
     finally:
         over.set()
         await asyncio.gather(*running)
+
     assert set(seen) == {"ok"}, seen
 
 
@@ -90,16 +96,19 @@ async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
                 return await live(client) == ["ready"]
 
             await until("one replica is left", one_is_left)
+
         await client.update_endpoint(NAME, EndpointPatch.model_validate(scaled | {"replicas": 1}))
         await until("it sleeps", lambda: has(client, "not_loaded", 2))
 
         async def is_unloaded() -> bool:
             return not await live(client)
 
-        # Its last replica drains first, and a proxy that has not heard of that yet sends it requests.
+        # Its last replica drains first, and a proxy that has not heard of that yet sends it
+        # requests.
         await until("no replica is left", is_unloaded)
         async with aiohttp.ClientSession(headers=platform.auth) as http:
             woken = await asyncio.gather(*(ask(http, platform.openai_url) for _ in range(10)))
+
         assert woken == ["ok"] * 10
         decisions = await client.scaling_decisions(NAME)
         assert [d.rule for d in decisions][-2:] == ["wake", "idle"], "the newest first"
@@ -111,12 +120,14 @@ async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
 @asynccontextmanager
 async def proxy_with_workers(platform: Platform) -> AsyncIterator[str]:
     """The address of another proxy, with two workers."""
-    port, internal = free_port(), free_port()
+    port = free_port()
+    internal = free_port()
     options = [f"proxy.internal_listen=127.0.0.1:{internal}", "proxy.id=other", "proxy.workers=2"]
     given = [word for option in options for word in ("--set", option)]
     connection = platform.home / "connection.json"
     before = connection.read_text()
     platform.start("proxy", "--listen", f"127.0.0.1:{port}", *given)
+
     try:
         url = f"http://127.0.0.1:{port}/v1"
         async with aiohttp.ClientSession(headers=platform.auth) as http:
@@ -126,6 +137,7 @@ async def proxy_with_workers(platform: Platform) -> AsyncIterator[str]:
                     return '"ok"' in await answer.text()
 
             await until("the other proxy is ready", is_ready)
+
         yield url
     finally:
         assert platform.stop("proxy") == 0
@@ -145,6 +157,7 @@ async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
         rollout = Rollout(max_failures=1)
         await client.create_endpoint(SLOW.model_copy(update={"replicas": 2, "rollout": rollout}))
         await until("both replicas are ready", lambda: has(client, "ready", ready=2))
+
         async with load(platform, platform.openai_url, 2), load(platform, url) as seen:
             before = workers(platform)
             os.kill(platform.pid("proxy"), signal.SIGHUP)
@@ -168,29 +181,40 @@ async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
                 return seen["ok"] > so_far + 20
 
             await until("requests are answered by the new workers", goes_on)
+
         status = platform.run("rollout", "status", NAME)
         assert (status.returncode, "rolled back" in status.stdout) == (1, True), status
         await client.delete_endpoint(NAME)
 
 
 async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -> None:
-    """Two real engines. Only streams may fail whose first byte was sent, also when both are gone."""
-    platform, rng = one_node, random.Random(1)
-    seen, over = Counter[str](), asyncio.Event()
+    """Two real engines. Only streams may fail whose first byte was sent, also when both are
+    gone."""
+    platform = one_node
+    rng = random.Random(1)
+    seen = Counter[str]()
+    over = asyncio.Event()
     answered = [0] * 4
 
     async def client_of(number: int, openai_client: openai.AsyncOpenAI) -> None:
         while not over.is_set():
-            streams, began = number % 2 == 1, False
+            streams = number % 2 == 1
+            began = False
             try:
-                given = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+                given = {
+                    "model": "tiny",
+                    "messages": [{"role": "user", "content": "hello"}],
+                    "max_tokens": 8,
+                }
                 answer: Any = await openai_client.chat.completions.create(**given, stream=streams)  # type: ignore[call-overload]
                 if streams:
                     async for _ in answer:
                         began = True
+
                 seen["ok"] += 1
             except openai.APIError as error:
                 seen["cut off" if began else repr(error)] += 1
+
             answered[number] += 1
             await asyncio.sleep(0.1)  # spares the processor of the machine
 
@@ -216,7 +240,9 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
         ) as openai_client:
 
             async def tells_context() -> bool:
-                return (await openai_client.models.retrieve("tiny")).to_dict()["max_model_len"] is not None
+                return (await openai_client.models.retrieve("tiny")).to_dict()[
+                    "max_model_len"
+                ] is not None
 
             await until("the list of models tells the context of the engine", tells_context)
             clients = [asyncio.create_task(client_of(number, openai_client)) for number in range(4)]
@@ -229,8 +255,11 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
             finally:
                 over.set()
                 await asyncio.gather(*clients)
+
         assert set(seen) <= {"ok", "cut off"}, seen
-        assert seen["cut off"] <= 2 * 4, "at most the streams that ran at a replica when it was killed"
+        assert seen["cut off"] <= 2 * 4, (
+            "at most the streams that ran at a replica when it was killed"
+        )
         await client.delete_endpoint("tiny")
 
 
@@ -244,9 +273,13 @@ async def lists(http: aiohttp.ClientSession, platform: Platform, key: str) -> bo
 CLASSES = {"urgent": 90, "usual": None, "lowly": 1}
 
 
-async def test_waiting_clients_are_answered_by_priority(one_node: Platform, reachable_dir: Path) -> None:
-    platform, may_load = one_node, reachable_dir / "may-load"
-    rng, order = random.Random(1), list[str]()
+async def test_waiting_clients_are_answered_by_priority(
+    one_node: Platform, reachable_dir: Path
+) -> None:
+    platform = one_node
+    may_load = reachable_dir / "may-load"
+    rng = random.Random(1)
+    order = list[str]()
     async with platform.client() as client, aiohttp.ClientSession() as http:
         keys = {
             name: (await client.create_key(KeySpec(name=name, max_priority=priority))).secret
@@ -256,9 +289,11 @@ async def test_waiting_clients_are_answered_by_priority(one_node: Platform, reac
         scaling = Autoscale(min=0, max=1)
         spec = SLOW.model_copy(update={"replicas": 0, "autoscale": scaling, "env": env})
         await client.create_endpoint(spec)
+
         for secret in keys.values():
             await until(
-                "the proxy knows the model and the key", lambda key=secret: lists(http, platform, key)
+                "the proxy knows the model and the key",
+                lambda key=secret: lists(http, platform, key),
             )
 
         async def wait_in_line(name: str) -> str:
@@ -289,4 +324,5 @@ async def test_waiting_clients_are_answered_by_priority(one_node: Platform, reac
         assert "requests wait" in described.stdout, described
         for name in keys:
             await client.revoke_key(name)
+
         await client.delete_endpoint(NAME)

@@ -1,4 +1,5 @@
-"""``moorage serve`` on a node without vLLM: a session installs it there, and the model is served with it."""
+"""``moorage serve`` on a node without vLLM: a session installs it there, and the model is served
+with it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ async def test_vllm_is_installed_when_a_model_needs_it(platform: Platform) -> No
         platform.env |= index.env | {"XDG_CACHE_HOME": str(platform.home / "cache")}
         # Its GPUs are simulated: the build is the one from PyPI.
         platform.start(
-            "up", "--set", "agent.inventory=fake:1xH100", "--set", 'agent.process_env=["PIP_*", "NO_PROXY"]'
+            "up",
+            "--set",
+            "agent.inventory=fake:1xH100",
+            "--set",
+            'agent.process_env=["PIP_*", "NO_PROXY"]',
         )
         await platform.wait_until_ready()
         told = await asyncio.to_thread(platform.run, *SERVE, *SMALL, "--no-wait")
@@ -34,10 +39,12 @@ async def test_vllm_is_installed_when_a_model_needs_it(platform: Platform) -> No
         served = await asyncio.to_thread(platform.run, *SERVE, *SMALL, "--yes", timeout=200)
         assert served.returncode == 0, served.stderr
         assert index.downloads == 1
+
         async with aiohttp.ClientSession(headers=platform.auth) as http:
             body = {"model": "tiny", "prompt": "Hi"}
             async with http.post(f"{platform.openai_url}/completions", json=body) as answer:
                 assert (answer.status, (await answer.json())["model"]) == (200, "tiny")
+
         again = await asyncio.to_thread(platform.run, *SERVE, *SMALL, "--name", "second", "--yes")
         assert (again.returncode, index.downloads) == (0, 1), again.stderr
         assert (await asyncio.to_thread(platform.run, "stop", "tiny", "second")).returncode == 0

@@ -20,7 +20,8 @@ SDK_PAGE = EXAMPLES.parent / "docs" / "sdk.md"
 async def test_the_page_on_the_python_client(
     one_node: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its blocks are one program, as ``python -m asyncio`` would run it; comments tell what it prints."""
+    """Its blocks are one program, as ``python -m asyncio`` would run it; comments tell what it
+    prints."""
     monkeypatch.setenv("MOORAGE_URL", one_node.url)
     monkeypatch.setenv("MOORAGE_API_KEY", one_node.key)
     blocks = re.findall(r"^```python\n(.*?)^```$", SDK_PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -30,9 +31,11 @@ async def test_the_page_on_the_python_client(
         running = eval(code, names)
         if running is not None:
             await running
+
         assert capsys.readouterr().out.splitlines() == re.findall(
             r"print\(.*\)  # (.*)$", block, re.MULTILINE
         )
+
     assert len(blocks) == 9
 
 
@@ -48,7 +51,9 @@ def use_templates(platform: Platform) -> None:
 
     again = platform.run("templates", "set", "train", "-f", str(EXAMPLES / "train.toml"))
     assert (again.returncode, again.stdout.strip()) == (0, "train@1"), again.stderr
-    started = platform.run("start", "--template", "train@1", "--set", "workers=0", "--name", "alone")
+    started = platform.run(
+        "start", "--template", "train@1", "--set", "workers=0", "--name", "alone"
+    )
     assert (started.returncode, started.stdout.strip()) == (0, "alone"), started.stderr
     planned = platform.run("plan", "--template", "train", "--set", "workers=0", "-o", "name")
     assert (planned.returncode, planned.stdout.strip()) == (0, "node-1"), planned.stderr
@@ -56,9 +61,13 @@ def use_templates(platform: Platform) -> None:
     assert (ran.returncode, "trained 2 epochs" in ran.stdout) == (0, True), ran.stderr
     described = platform.run("describe", "alone")
     assert "train@1" in described.stdout
+
     for wrong in ("epochs=x", "epochs=0", "speed=1"):
         refused = platform.run("start", "--template", "train", "--set", wrong)
-        assert (refused.returncode, wrong.partition("=")[0] in refused.stderr) == (2, True), refused.stderr
+        assert (refused.returncode, wrong.partition("=")[0] in refused.stderr) == (2, True), (
+            refused.stderr
+        )
+
     assert platform.run("start", "--template", "none").returncode == 3
     assert "train" in platform.run("templates").stdout
     assert platform.run("templates", "versions", "train").returncode == 0
@@ -84,12 +93,20 @@ def use_code(platform: Platform) -> None:
         "endless code: exec-timeout",
         "without asyncio 2",
     ]
-    ran = platform.run("exec", "code", "--code", "import sys; print(radius); sys.stderr.write('oh'); 7")
+    ran = platform.run(
+        "exec", "code", "--code", "import sys; print(radius); sys.stderr.write('oh'); 7"
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "2\n7\n", "oh")
-    failed = platform.run("exec", "code", "--code", "-", stdin="name = input('? ')\nraise ValueError(radius)")
+    failed = platform.run(
+        "exec", "code", "--code", "-", stdin="name = input('? ')\nraise ValueError(radius)"
+    )
     assert failed.returncode == 1
     typed = "def double(x):\n    return 2 * x\n\ndouble(radius)\n"
-    assert platform.run("exec", "code", "--repl", stdin=typed).stdout.replace(">>> ", "").endswith("4\n")
+    assert (
+        platform.run("exec", "code", "--repl", stdin=typed)
+        .stdout.replace(">>> ", "")
+        .endswith("4\n")
+    )
     for wrong in (("--code", "1", "--", "true"), (), ("--language", "bash", "--", "true")):
         assert platform.run("exec", "code", *wrong).returncode == 2
 
@@ -181,7 +198,9 @@ def use_pipelines(platform: Platform) -> None:
         "pipeline/sums created\n",
         "pipeline/sums unchanged\n",
     ]
-    submitted = platform.run("pipelines", "submit", "-f", str(EXAMPLES / "pipeline_files.yaml"), "-o", "json")
+    submitted = platform.run(
+        "pipelines", "submit", "-f", str(EXAMPLES / "pipeline_files.yaml"), "-o", "json"
+    )
     show = json.loads(submitted.stdout)["steps"][-1]["session_id"]
     assert platform.run("logs", "-f", show).stdout == "6\n"
 
@@ -206,9 +225,14 @@ def use_reload(platform: Platform) -> None:
     assert "POST /-/reload answered 422" in lines[-1]
     small = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
     program = ("sh", "-c", "trap 'echo again' HUP; echo started; while :; do sleep 0.1; done")
-    for name, options in (("daemon", ("--reload", "HUP")), ("deaf", ("--reload", "USR1")), ("fixed", ())):
+    for name, options in (
+        ("daemon", ("--reload", "HUP")),
+        ("deaf", ("--reload", "USR1")),
+        ("fixed", ()),
+    ):
         started = platform.run("start", "--name", name, *options, *small, "--", *program)
         assert started.returncode == 0, started.stderr
+
     wait_for_log(platform, "daemon", "started")
     done = platform.run("reload", "daemon")
     assert (done.returncode, done.stdout.strip()) == (0, "daemon"), done.stderr

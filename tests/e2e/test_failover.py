@@ -40,6 +40,7 @@ class Site:
         names = ("a", "b", *NODES, "edge")
         for name in names:
             (home / name).mkdir(mode=0o711)
+
         self.a, self.b, *self.nodes, self.edge = (Platform(home / name) for name in names)
         links = ",".join(m.env["MOORAGE_MANAGER__LINK_LISTEN"] for m in (self.a, self.b))
         for platform in (self.a, self.b, *self.nodes, self.edge):
@@ -113,7 +114,8 @@ def site(home: Path, migrated_database: str) -> Iterator[Site]:
 
 
 def check_requests(manager: Platform, name: str) -> None:
-    """What needs the session's agent works through this manager, wherever the agent is connected."""
+    """What needs the session's agent works through this manager, wherever the agent is
+    connected."""
     log = manager.run("logs", name)
     assert (log.returncode, log.stdout) == (0, "hello from the log\n"), log.stderr
     done = manager.run("exec", name, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -125,6 +127,7 @@ def check_requests(manager: Platform, name: str) -> None:
     for source, target in ((str(file), f"{name}:copy"), (f"{name}:copy", f"{file}-back")):
         copied = manager.run("cp", source, target)
         assert copied.returncode == 0, copied.stderr
+
     assert Path(f"{file}-back").read_bytes() == file.read_bytes()
 
 
@@ -160,15 +163,20 @@ async def start_daemon(site: Site, manager: Platform) -> None:
     )  # fmt: skip
     async with manager.client() as client:
         await client.create_session(spec)
-        await client.wait_session("daemon", lambda view: view.kernels[0].progress is not None, timeout_s=60)
+        await client.wait_session(
+            "daemon", lambda view: view.kernels[0].progress is not None, timeout_s=60
+        )
 
 
 async def check_reload(site: Site, asked: SessionView, manager: Platform) -> None:
-    """What the lost manager was asked ends through the other one, and was asked of the program once."""
+    """What the lost manager was asked ends through the other one, and was asked of the program
+    once."""
     (site.home / "gate").touch()
     async with manager.client() as client:
         view = await client.wait_reloaded(asked, timeout_s=60)
-    before, after = asked.kernels[0].reload, view.kernels[0].reload
+
+    before = asked.kernels[0].reload
+    after = view.kernels[0].reload
     assert before is not None
     assert after is not None
     assert (before.state, after.state) == ("requested", "reloaded")
@@ -178,22 +186,29 @@ async def check_reload(site: Site, asked: SessionView, manager: Platform) -> Non
 
 async def test_managers_take_over_from_each_other(site: Site) -> None:
     await site.up()
-    a, b = site.a, site.b
+    a = site.a
+    b = site.b
     async with a.client() as client:
         await client.create_endpoint(SLOW)
+
     for node in NODES:
         await site.run_on(a, f"work-{node}", node)
+
     await until("the model answers", lambda: site.chat_once(a))
     kernels = kernels_below(site.home)
     for manager in (a, b):
         for node in NODES:
             await asyncio.to_thread(check_requests, manager, f"work-{node}")
+
         listed = await asyncio.to_thread(manager.run, "workspaces", "-o", "json")
-        assert all(node in listed.stdout for node in NODES), "the workspaces of both nodes, by either manager"
+        assert all(node in listed.stdout for node in NODES), (
+            "the workspaces of both nodes, by either manager"
+        )
 
     await start_daemon(site, a)
     async with a.client() as client:
         reload = await client.reload_session("daemon")
+
     await until("the program is asked", lambda: asyncio.to_thread((site.home / "asked").exists))
     a.kill("manager")
     assert await site.chat_once(b)
@@ -205,10 +220,13 @@ async def test_managers_take_over_from_each_other(site: Site) -> None:
     a.start("manager")
     await a.wait_until_ready()
     assert b.stop("manager") == 0
-    await until("both agents are connected to the first manager again", lambda: site.connected_to(a))
+    await until(
+        "both agents are connected to the first manager again", lambda: site.connected_to(a)
+    )
     await site.run_on(a, "after-stop", NODES[1])
     assert await site.chat_once(a)
     for node in NODES:
         work = await site.get(a, f"work-{node}")
         assert (work.status, work.attempt) == (Status.RUNNING, 1)
+
     assert kernels.items() <= kernels_below(site.home).items(), "everything that ran still runs"

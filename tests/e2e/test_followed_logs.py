@@ -63,6 +63,7 @@ async def test_followed_log_goes_on_behind_a_killed_manager(platform: Platform) 
     platform.start("manager")
     for name in ("run", "logs"):
         await printed(name, 1999)
+
     (home / "gate-2").touch()
     for process in (ran, followed):
         assert await asyncio.to_thread(process.wait, 60) == 0

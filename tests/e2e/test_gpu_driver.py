@@ -1,4 +1,5 @@
-"""A platform on a node whose NVIDIA driver fails: what goes on, what waits, and what each command says."""
+"""A platform on a node whose NVIDIA driver fails: what goes on, what waits, and what each command
+says."""
 
 from __future__ import annotations
 
@@ -44,7 +45,16 @@ class Node:
     def submit(self, name: str, gpus: int, *options: str) -> None:
         resources = ["--gpus", str(gpus), "--resources", "cpu=0.1", "--resources", "mem=64MiB"]
         self.run(
-            "run", "--no-wait", "--name", name, *resources, *options, "--", sys.executable, "-c", PROGRAM
+            "run",
+            "--no-wait",
+            "--name",
+            name,
+            *resources,
+            *options,
+            "--",
+            sys.executable,
+            "-c",
+            PROGRAM,
         )
 
     async def status(self, name: str) -> Status:
@@ -77,7 +87,9 @@ class Node:
         return line in await asyncio.to_thread(self.metrics)
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._metrics}/metrics", timeout=10
+        ) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -114,7 +126,9 @@ async def lose_and_reset(node: Node, held: str, other: str) -> None:
     why = node.run("why", "second")
     assert other in why
     assert "GPU is lost" in why
-    assert "unhealthy: the driver cannot reach it: GPU is lost" in node.run("agents", "describe", "node-1")
+    assert "unhealthy: the driver cannot reach it: GPU is lost" in node.run(
+        "agents", "describe", "node-1"
+    )
     metrics = node.metrics()
     assert f'moorage_agent_device_healthy{{device="{other}",slot="cuda.device"}} 0.0' in metrics
     assert f'moorage_agent_device_healthy{{device="{held}",slot="cuda.device"}} 1.0' in metrics
@@ -126,7 +140,9 @@ async def lose_and_reset(node: Node, held: str, other: str) -> None:
     index = node.gpus.index(other)
     node.nvml.use_memory(index, 9 * GIB, processes={1: 8 * GIB})
     node.nvml.repair(lost)
-    await until("it is told", lambda: node.explains("second", f"9GiB of {other} still in use by pid 1"))
+    await until(
+        "it is told", lambda: node.explains("second", f"9GiB of {other} still in use by pid 1")
+    )
     node.nvml.use_memory(index, 0)
     await node.until_running("second")
     assert other in node.run("logs", "second")
@@ -144,6 +160,7 @@ async def upgrade_the_driver(node: Node) -> None:
     node.nvml.install_library("590.44.01")
     await node.until_unhealthy(*node.gpus)
     assert all(MISMATCH in reason for reason in (await node.reasons()).values())
+
     # It asks for a label that the agent has found itself, and that stays while the driver fails.
     node.submit("third", 2, "--agent-label", "gpu.model=H200")
     assert "gpu.model=H200" in node.run("agents", "describe", "node-1")

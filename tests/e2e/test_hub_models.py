@@ -1,5 +1,5 @@
-"""Models by their id on a hub, which is on loopback: downloaded by the agent, served by a real engine, also
-after everything was killed in the middle of the download."""
+"""Models by their id on a hub, which is on loopback: downloaded by the agent, served by a real
+engine, also after everything was killed in the middle of the download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.local_hub import LocalHub
 
 from .harness import Platform, example, until
 
-MODEL, FILE = "org/tiny-GGUF:F16", "tiny-F16.gguf"
+MODEL = "org/tiny-GGUF:F16"
+FILE = "tiny-F16.gguf"
 MIB = 1024 * 1024
 
 
@@ -27,7 +28,9 @@ def hub(tiny_model: Path) -> Iterator[LocalHub]:
 
 
 def downloads(hub: LocalHub) -> list[str]:
-    return [asked for method, path, asked in hub.requests if method == "GET" and path.endswith(FILE)]
+    return [
+        asked for method, path, asked in hub.requests if method == "GET" and path.endswith(FILE)
+    ]
 
 
 async def test_gguf_is_downloaded_served_and_kept(hub: LocalHub, platform: Platform) -> None:
@@ -60,6 +63,7 @@ async def test_gguf_is_downloaded_served_and_kept(hub: LocalHub, platform: Platf
     assert int(second.removeprefix("bytes=").rstrip("-")) >= 19 * MIB
     async with openai.AsyncOpenAI(base_url=platform.openai_url, api_key=platform.key) as client:
         answer = await client.completions.create(model="tiny", prompt="Hi", max_tokens=3)
+
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 3
     stopped = await asyncio.to_thread(platform.run, "stop", "tiny")

@@ -1,4 +1,5 @@
-"""Interactive sessions through the real commands: logs, exec, terminals, file copies and workspaces."""
+"""Interactive sessions through the real commands: logs, exec, terminals, file copies and
+workspaces."""
 
 from __future__ import annotations
 
@@ -31,15 +32,26 @@ async def test_session_is_started_followed_and_stopped(one_node: Platform) -> No
     assert (idle.returncode, idle.stdout) == (0, "dev\n"), idle.stderr
     program = "echo first; read line <gate; echo $line"
     own = await asyncio.to_thread(
-        platform.run, "start", "--name", "own", *SMALL, "--", "/bin/sh", "-c", f"mkfifo gate; {program}"
+        platform.run,
+        "start",
+        "--name",
+        "own",
+        *SMALL,
+        "--",
+        "/bin/sh",
+        "-c",
+        f"mkfifo gate; {program}",
     )
     assert own.returncode == 0, own.stderr
     described = await asyncio.to_thread(platform.run, "describe", "dev")
     assert "moorage logs -f dev" in described.stdout
     follower = subprocess.Popen(
-        [sys.executable, "-m", "moorage", "logs", "-f", "own"], env=platform.env, stdout=subprocess.PIPE
+        [sys.executable, "-m", "moorage", "logs", "-f", "own"],
+        env=platform.env,
+        stdout=subprocess.PIPE,
     )
     assert follower.stdout is not None
+
     try:
         assert await asyncio.to_thread(follower.stdout.readline) == b"first\n"
         [gate] = platform.home.rglob("gate")
@@ -50,6 +62,7 @@ async def test_session_is_started_followed_and_stopped(one_node: Platform) -> No
         follower.kill()
         follower.wait()
         follower.stdout.close()
+
     assert (await asyncio.to_thread(platform.run, "stop", "dev")).returncode == 0
     gone = await asyncio.to_thread(platform.run, "describe", "dev")
     assert "TERMINATED" in gone.stdout
@@ -70,7 +83,9 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
         )
-        self.theirs, self.seen, self.seen_before = theirs, b"", b""
+        self.theirs = theirs
+        self.seen = b""
+        self.seen_before = b""
 
     def resize(self, rows: int, cols: int) -> None:
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
@@ -79,7 +94,8 @@ class Terminal:
         os.write(self.ours, text.encode())
 
     def until(self, text: str, timeout_s: float = 20) -> None:
-        """Read until ``text`` appears. ``seen_before`` is the output before it, ``seen`` that after it."""
+        """Read until ``text`` appears. ``seen_before`` is the output before it, ``seen`` that after
+        it."""
         deadline = time.monotonic() + timeout_s
         while text.encode() not in self.seen:
             remaining_s = deadline - time.monotonic()
@@ -108,11 +124,13 @@ def use_a_terminal(platform: Platform) -> None:
         terminal.type("stty size\r")
         terminal.until("30 100")
         terminal.resize(50, 200)
+
         # The new size and the keys travel independently.
         terminal.type("until [ \"$(stty size)\" = '50 200' ]; do :; done; echo it-is-larger\r")
         terminal.until("it-is-larger")
-        # The job itself says that it has begun: until it has the terminal, Ctrl-C reaches the shell, which
-        # runs its trap when the job has ended.
+
+        # The job itself says that it has begun: until it has the terminal, Ctrl-C reaches the
+        # shell, which runs its trap when the job has ended.
         terminal.type("trap 'echo inter''rupted' INT; sh -c 'echo be\"\"gun; exec sleep 600'\r")
         terminal.until("begun")
         terminal.type("\x03")
@@ -126,12 +144,15 @@ def use_a_terminal(platform: Platform) -> None:
 
 def lose_a_terminal(platform: Platform, number: signal.Signals) -> None:
     """Killing the client leaves a usable terminal and no running command."""
-    terminal = Terminal(platform, "exec", "-it", "dev", "--", "/bin/sh", "-c", "echo pid $$; exec sleep 1234")
+    terminal = Terminal(
+        platform, "exec", "-it", "dev", "--", "/bin/sh", "-c", "echo pid $$; exec sleep 1234"
+    )
     try:
         terminal.until("pid ")
         terminal.until("\n")
         pid = int(terminal.seen_before)
         terminal.process.send_signal(number)
+
         # After SIGKILL nothing restores the terminal, but the command must still end.
         assert (terminal.process.wait(20) if number is signal.SIGKILL else terminal.end()) != 0
         end = time.monotonic() + 20
@@ -170,6 +191,7 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     await asyncio.to_thread(use_a_terminal, platform)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         await asyncio.to_thread(lose_a_terminal, platform, number)
+
     ending = subprocess.Popen(
         [sys.executable, "-m", "moorage", "exec", "dev", "--", "/bin/sh", "-c", "echo there; sleep 600"],
         env=platform.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -225,18 +247,31 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
     await _cp(platform, "files:tree/link", str(tmp_path))
     assert (tmp_path / "link").read_bytes() == data
     given = await asyncio.to_thread(platform.run, "cp", "-", "files:tree/given", stdin="piped\n")
-    assert (given.returncode, (workdir / "tree" / "given").read_text()) == (0, "piped\n"), given.stderr
-    assert (await asyncio.to_thread(platform.run, "cp", "files:tree/given", "-")).stdout == "piped\n"
+    assert (given.returncode, (workdir / "tree" / "given").read_text()) == (0, "piped\n"), (
+        given.stderr
+    )
+    assert (
+        await asyncio.to_thread(platform.run, "cp", "files:tree/given", "-")
+    ).stdout == "piped\n"
     await _cp(platform, "files:tree", "-", code=2, error="files:tree is not a file")
     (workdir / "tree" / "given").unlink()
     (workdir / "tree" / "new").touch()
     (workdir / "tree" / "out").symlink_to("/etc/passwd")
-    await _cp(platform, "files:tree/.", str(tmp_path / "back"), error="skipped: out points to /etc/passwd")
-    assert sorted(p.name for p in (tmp_path / "back").iterdir()) == ["link", "new", "other name", "sub dir"]
+    await _cp(
+        platform, "files:tree/.", str(tmp_path / "back"), error="skipped: out points to /etc/passwd"
+    )
+    assert sorted(p.name for p in (tmp_path / "back").iterdir()) == [
+        "link",
+        "new",
+        "other name",
+        "sub dir",
+    ]
+
     # A link that an earlier copy could have made leads nowhere: it is replaced, at both ends.
     for ours in (tmp_path / "back", workdir / "tree"):
         (tmp_path / f"outside {ours.name}").mkdir()
         (ours / "merged").symlink_to(tmp_path / f"outside {ours.name}")
+
     (tmp_path / "in" / "merged").mkdir(parents=True)
     (tmp_path / "in" / "merged" / "planted").touch()
     await _cp(platform, f"{tmp_path}/in/merged", "files:tree")
@@ -247,14 +282,25 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
     assert (tmp_path / "back" / "merged" / "planted").is_file()
     assert not [*(tmp_path / "outside back").iterdir(), *(tmp_path / "outside tree").iterdir()]
     shutil.rmtree(workdir / "tree" / "merged")
+
     # Failed copies report an error and change nothing.
     await _cp(
-        platform, "files:nothing", str(tmp_path), code=3, error="there is no nothing, in session 'files'"
+        platform,
+        "files:nothing",
+        str(tmp_path),
+        code=3,
+        error="there is no nothing, in session 'files'",
     )
     await _cp(
-        platform, str(tmp_path / "link"), "files:no/where/x", code=3, error="there is no directory no/where"
+        platform,
+        str(tmp_path / "link"),
+        "files:no/where/x",
+        code=3,
+        error="there is no directory no/where",
     )
-    await _cp(platform, str(tmp_path / "tree"), "files:tree/new", code=1, error="nothing was copied")
+    await _cp(
+        platform, str(tmp_path / "tree"), "files:tree/new", code=1, error="nothing was copied"
+    )
     await _interrupt(platform, tmp_path, workdir)
     await _fill(platform, tmp_path, workdir)
     assert list(workdir.glob("**/.moorage-cp-*")) == list(tmp_path.glob("**/.moorage-cp-*")) == []
@@ -271,8 +317,11 @@ async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None
         for place in (local_dir / "huge", workdir / "endless"):
             with place.open("wb") as file:
                 file.truncate(1 << 40)
+
         arguments = [sys.executable, "-m", "moorage", "cp", *paths]
-        copying = subprocess.Popen(arguments, env=platform.env, cwd=local_dir, stderr=subprocess.DEVNULL)
+        copying = subprocess.Popen(
+            arguments, env=platform.env, cwd=local_dir, stderr=subprocess.DEVNULL
+        )
 
         async def some(into: Path = into) -> bool:
             return any(p.is_file() and p.stat().st_size for p in into.glob(".moorage-cp-*/*"))
@@ -289,6 +338,7 @@ async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None
         finally:
             copying.kill()
             copying.wait()
+
         await until("the partial copy is removed", none)
         assert not (into / paths[1].removeprefix("files:")).exists()
         (local_dir / "huge").unlink()
@@ -299,11 +349,19 @@ async def _fill(platform: Platform, local_dir: Path, workdir: Path) -> None:
     small = workdir / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
-    if os.geteuid() or (await asyncio.to_thread(subprocess.run, mount, capture_output=True)).returncode:
+    if (
+        os.geteuid()
+        or (await asyncio.to_thread(subprocess.run, mount, capture_output=True)).returncode
+    ):
         return  # only root can mount a small disk
+
     try:
         await _cp(
-            platform, str(local_dir / "link"), "files:small/x", code=1, error="the session's disk is full"
+            platform,
+            str(local_dir / "link"),
+            "files:small/x",
+            code=1,
+            error="the session's disk is full",
         )
         assert list(small.iterdir()) == []
     finally:
@@ -330,12 +388,14 @@ async def test_kept_workspace_outlives_its_session_and_retries(one_node: Platfor
             return not found.in_use
 
         await until("the agent has forgotten its kernels", not_in_use)
+
     assert " no " in (await asyncio.to_thread(platform.run, "workspaces", "list")).stdout
     removed = await asyncio.to_thread(platform.run, "workspaces", "delete", "worker")
     assert removed.returncode == 0, removed.stderr
     assert removed.stdout.startswith("worker on node-1: ")
     assert not mark.exists()
     assert (await asyncio.to_thread(platform.run, "workspaces", "delete", "worker")).returncode == 3
+
     # A workspace that is not kept is deleted with its session.
     arguments = ["run", "--workspace", "drop", *SMALL, "--", "/bin/sh", "-c", "pwd; touch mark"]
     dropped = Path((await asyncio.to_thread(platform.run, *arguments)).stdout.strip())

@@ -1,4 +1,5 @@
-"""A node that is cut off from its manager: the lease ends its program there, and it runs again elsewhere."""
+"""A node that is cut off from its manager: the lease ends its program there, and it runs again
+elsewhere."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
     names = ("manager", "node-1", "node-2")
     for name in names:
         (home / name).mkdir(mode=0o711)
+
     manager, *agents = platforms = [Platform(home / name) for name in names]
     for platform in platforms:
         platform.env |= {
@@ -34,10 +36,12 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
             "MOORAGE_AGENT__MANAGER": manager.link,
             "MOORAGE_AGENT__ID": platform.home.name,
         }
+
     yield manager, agents[0], agents[1]
     with ExitStack() as stack:
         for platform in platforms:
             stack.callback(platform.close)
+
     assert kernels_below(home) == {}
 
 
@@ -57,7 +61,8 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
 ) -> None:
     manager, cut_off, other = nodes
     # Each run takes a lock for as long as it lives, and writes a line.
-    lock, runs = home / "program.lock", home / "runs"
+    lock = home / "program.lock"
+    runs = home / "runs"
     program = (
         f'exec 9>>"{lock}"; if flock -n 9; then echo alone >> "{runs}"; exec sleep 1000; '
         f'else echo beside another >> "{runs}"; fi'
@@ -78,6 +83,7 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
         cut_off.start("agent", env={"MOORAGE_AGENT__MANAGER": relay.address})
         async with manager.client() as client:
             await client.create_session(spec)
+
         await until("it runs on the first node", lambda: runs_on(manager, "node-1"))
         other.start("agent")
 
@@ -95,7 +101,9 @@ async def test_program_of_a_node_that_is_cut_off_runs_again_elsewhere(
         async def released() -> bool:
             async with manager.client() as client:
                 agent = await client.get_agent("node-1")
-            return agent.status is AgentStatus.ALIVE and all(offer.used == 0 for offer in agent.offers)
+            return agent.status is AgentStatus.ALIVE and all(
+                offer.used == 0 for offer in agent.offers
+            )
 
         await until("the first node holds nothing", released)
         assert await runs_on(manager, "node-2")

@@ -1,4 +1,5 @@
-"""``moorage mcp`` on a running platform, used by the official client of the Model Context Protocol."""
+"""``moorage mcp`` on a running platform, used by the official client of the Model Context
+Protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +41,13 @@ async def refusal(client: mcp.Client, tool: str, **arguments: Any) -> str:
 async def test_a_coding_agent_plans_and_applies(one_node: Platform) -> None:
     async with connected(one_node, "--gpu-hours", "1") as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        assert {"list_sessions", "get_logs", "get_why", "plan_create_session", "apply_plan"} <= names
+        assert {
+            "list_sessions",
+            "get_logs",
+            "get_why",
+            "plan_create_session",
+            "apply_plan",
+        } <= names
         assert not {"create_session", "list_keys", "list_secrets"} & names
 
         body = {"name": "by-agent", "command": ["echo", "planned"], "resources": SMALL}
@@ -64,14 +71,21 @@ async def test_a_coding_agent_plans_and_applies(one_node: Platform) -> None:
         assert "1 of 1 are left" in await refusal(
             client, "plan_create_session", body=gpus | {"timeout_s": 3600}
         )
-        assert "no end" in await refusal(client, "plan_create_endpoint", body={"name": "m", "engine": "vllm"})
+        assert "no end" in await refusal(
+            client, "plan_create_endpoint", body={"name": "m", "engine": "vllm"}
+        )
         assert "no tool" in await refusal(client, "create_session", body=body)
         assert "needs the argument" in await refusal(client, "get_session")
         assert "'nothing'" in await refusal(client, "get_session", ref="nothing")
         assert "command" in await refusal(client, "plan_create_session", body={"command": 5})
         assert "has no argument 'reff'" in await refusal(client, "get_session", reff="a")
+
     async with connected(one_node, "--read-only") as client:
         tools = (await client.list_tools()).tools
-        assert not [tool.name for tool in tools if tool.name.startswith("plan_") or tool.name == "apply_plan"]
+        assert not [
+            tool.name
+            for tool in tools
+            if tool.name.startswith("plan_") or tool.name == "apply_plan"
+        ]
         assert "no tool" in await refusal(client, "apply_plan", plan_id="x")
         assert json.dumps(await call(client, "get_overview"))

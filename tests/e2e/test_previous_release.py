@@ -1,4 +1,5 @@
-"""The previous release beside this one: its agent and proxy with this manager, and the other way round.
+"""The previous release beside this one: its agent and proxy with this manager, and the other way
+round.
 
 A relay between the ends counts what they send each other.
 """
@@ -45,7 +46,8 @@ def previous_release(reachable_dir: Path) -> Path:
 
 
 class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Passes all calls on to the manager, and counts the messages of the agent link and the route feed."""
+    """Passes all calls on to the manager, and counts the messages of the agent link and the route
+    feed."""
 
     def __init__(self, target: str) -> None:
         self.counts: Counter[str] = Counter()
@@ -56,7 +58,9 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         async def forward(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             metadata = [(k, v) for k, v in context.invocation_metadata() if k == "authorization"]
-            onward = self._channel.stream_stream(method)(self._count_up(method, requests), metadata=metadata)
+            onward = self._channel.stream_stream(method)(
+                self._count_up(method, requests), metadata=metadata
+            )
             try:
                 async for answer in onward:
                     self._count_down(method, answer)
@@ -91,11 +95,14 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
 @asynccontextmanager
 async def relay_to(platform: Platform) -> AsyncIterator[Relay]:
     """A relay that the platform's agent and proxy use."""
-    relay, server, address = Relay(platform.link), grpc.aio.server(), f"127.0.0.1:{free_port()}"
+    relay = Relay(platform.link)
+    server = grpc.aio.server()
+    address = f"127.0.0.1:{free_port()}"
     server.add_generic_rpc_handlers((relay,))
     server.add_insecure_port(address)
     await server.start()
     platform.env |= {"MOORAGE_AGENT__MANAGER": address, "MOORAGE_PROXY__MANAGER": address}
+
     try:
         yield relay
     finally:
@@ -106,7 +113,10 @@ async def relay_to(platform: Platform) -> AsyncIterator[Relay]:
 @pytest.fixture
 def platform(home: Path, empty_database: str) -> Iterator[Platform]:
     running = Platform(home)
-    running.env |= {"MOORAGE_MANAGER__DSN": empty_database, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}
+    running.env |= {
+        "MOORAGE_MANAGER__DSN": empty_database,
+        "MOORAGE_AGENT__INVENTORY": "fake:1xH100",
+    }
     yield running
     running.close()
 
@@ -116,7 +126,11 @@ async def run_a_session(platform: Platform) -> None:
     async with platform.client() as client:
         await client.create_session(SessionSpec(name="job", command=["true"], resources=RESOURCES))
         stays = SessionSpec(
-            name="stays", type="interactive", command=["sleep", "600"], resources=RESOURCES, stop_grace_s=2
+            name="stays",
+            type="interactive",
+            command=["sleep", "600"],
+            resources=RESOURCES,
+            stop_grace_s=2,
         )
         await client.create_session(stays)
 
@@ -128,17 +142,22 @@ async def run_a_session(platform: Platform) -> None:
         await client.stop_session("stays")
         await until("the session is stopped", lambda: has_status("stays", "TERMINATED"))
         await client.create_endpoint(SLOW)
+
     await until("the model answers through the proxy", lambda: answers(platform, SLOW.name))
     async with platform.client() as client:
         await client.delete_endpoint(SLOW.name)
 
 
-def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(previous_release: Path) -> None:
+def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(
+    previous_release: Path,
+) -> None:
     """Its managers refuse fields that they do not know, also with their defaults."""
     specs = [
         SessionSpec(command=["true"], resources={"cpu": 1}),
         SessionSpec(type="interactive", command=["sh"], ports=[Port(name="a")]),
-        SessionSpec(type="inference", engine="llamacpp", model="m.gguf", resources={"cuda.device": 1}),
+        SessionSpec(
+            type="inference", engine="llamacpp", model="m.gguf", resources={"cuda.device": 1}
+        ),
         SessionSpec(command=["x"], cluster=Cluster(size=2), retries=2),
     ]
     served = EndpointSpec(name="e", engine="llamacpp", model="m.gguf", resources={"cuda.device": 1})
@@ -163,21 +182,26 @@ def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(previou
 
 
 def test_what_is_new_in_specs_is_listed(previous_release: Path) -> None:
-    """It is refused while a manager of the previous release leads, which reads no session beside it."""
+    """It is refused while a manager of the previous release leads, which reads no session beside
+    it."""
     read = (
         "import json; from moorage.common.model.spec import EndpointSpec, SessionSpec\n"
         "from moorage.common.model.status import SessionType\n"
         "print(json.dumps([[*SessionSpec.model_fields], [*EndpointSpec.model_fields], [*SessionType]]))"
     )
     environment = os.environ | {"PYTHONPATH": str(previous_release), **QUIET}
-    done = subprocess.run([sys.executable, "-c", read], env=environment, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", read], env=environment, capture_output=True, check=True
+    )
     sessions, endpoints, types = (set(names) for names in json.loads(done.stdout))
     assert SessionSpec.model_fields.keys() - sessions - {"user_labels"} == newer_fields.OF_SESSIONS
     stored, _ = spec_columns(
         EndpointSpec(name="e", engine="llamacpp", model="m", secret_env={"A": "a"}, overlap="never")
     )
     assert (
-        stored.keys() - endpoints <= newer_fields.OF_ENDPOINTS <= EndpointSpec.model_fields.keys() - endpoints
+        stored.keys() - endpoints
+        <= newer_fields.OF_ENDPOINTS
+        <= EndpointSpec.model_fields.keys() - endpoints
     )
     assert {*SessionType} - types == {"system"}
 
@@ -188,12 +212,15 @@ def check_counts(counts: Counter[str]) -> None:
     assert counts["tables"] >= 1, counts
 
 
-async def test_agents_and_proxies_of_the_previous_release(platform: Platform, previous_release: Path) -> None:
+async def test_agents_and_proxies_of_the_previous_release(
+    platform: Platform, previous_release: Path
+) -> None:
     platform.start("manager")
     await platform.wait_until_ready()
     async with relay_to(platform) as relay:
         for name in ("agent", "proxy"):
             platform.start(name, env={"PYTHONPATH": str(previous_release), **QUIET})
+
         await run_a_session(platform)
 
         async def has_reported() -> bool:
@@ -203,6 +230,7 @@ async def test_agents_and_proxies_of_the_previous_release(platform: Platform, pr
         await asyncio.sleep(1)  # whoever drifts says so by then
         check_counts(relay.counts)
         assert relay.counts["full reports"] == 1, f"a delta suffices: {relay.counts}"
+
     for name in ("manager", "agent", "proxy"):
         assert "Traceback" not in platform.output(name), platform.output(name)
 
@@ -236,15 +264,19 @@ class Jobs:
 async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
     platform: Platform, previous_release: Path
 ) -> None:
-    """This one migrates under it and under load, goes, returns, and leads when the other one stops."""
-    beside, link = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    """This one migrates under it and under load, goes, returns, and leads when the other one
+    stops."""
+    beside = f"127.0.0.1:{free_port()}"
+    link = f"127.0.0.1:{free_port()}"
     listens = {"MOORAGE_MANAGER__LISTEN": beside, "MOORAGE_MANAGER__LINK_LISTEN": link}
     platform.start("manager", env={"PYTHONPATH": str(previous_release), **QUIET})
     await platform.wait_until_ready()
+
     async with relay_to(platform) as relay, AsyncExitStack() as stack:
         for name in ("agent", "proxy"):
             setting = f"MOORAGE_{name.upper()}__MANAGER"
             platform.start(name, env={setting: f"{platform.env[setting]},{link}"})
+
         older = await stack.enter_async_context(platform.client())
         newer = await stack.enter_async_context(Client(f"http://{beside}", platform.key))
         jobs = Jobs()
@@ -264,13 +296,16 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
         await jobs.run(newer, "newer")
         assert not await newer_leads(), "a term that has begun goes on"
         check_counts(relay.counts)
+
         # The older one cannot verify the deltas of this release, so it gets none.
         assert relay.counts["delta reports"] == 0, relay.counts
 
         assert platform.stop("newer") == 0
         await jobs.run(older, "older")
         platform.start("manager", env=listens, known_as="newer")
-        await jobs.run_while(older, "older", until("the newer manager answers again", newer_answers))
+        await jobs.run_while(
+            older, "older", until("the newer manager answers again", newer_answers)
+        )
 
         assert platform.stop("manager") == 0
         await until("the newer manager leads", newer_leads)
@@ -278,6 +313,7 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
         await until("the model answers", lambda: answers(platform, SLOW.name))
         replicas = (await newer.list_sessions(type="inference")).items
         assert [one.attempt for one in replicas] == [1], "nothing was started again"
+
     for name in ("manager", "newer", "agent", "proxy"):
         assert "Traceback" not in platform.output(name), platform.output(name)
 
@@ -285,15 +321,23 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
 async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
     platform: Platform, previous_release: Path
 ) -> None:
-    """They know nothing of the rename, and go on announcing the former name, also when they start again."""
-    previous = {"PYTHONPATH": str(previous_release), **QUIET, "MOORAGE_AGENT__RESOURCE_GROUP": "fast"}
+    """They know nothing of the rename, and go on announcing the former name, also when they start
+    again."""
+    previous = {
+        "PYTHONPATH": str(previous_release),
+        **QUIET,
+        "MOORAGE_AGENT__RESOURCE_GROUP": "fast",
+    }
     platform.start("manager")
     await platform.wait_until_ready()
     platform.start("agent", env=previous)
+
     async with platform.client() as client:
 
         async def group_of_agent() -> list[str]:
-            return [one.resource_group for one in await client.list_agents() if one.status == "ALIVE"]
+            return [
+                one.resource_group for one in await client.list_agents() if one.status == "ALIVE"
+            ]
 
         async def has_group() -> bool:
             return await group_of_agent() == ["fast"]
@@ -302,7 +346,12 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
             return (await client.get_session(name)).status == "RUNNING"
 
         async def run(name: str, group: str) -> None:
-            fields = {"name": name, "type": "interactive", "command": ["sleep", "600"], "stop_grace_s": 1}
+            fields = {
+                "name": name,
+                "type": "interactive",
+                "command": ["sleep", "600"],
+                "stop_grace_s": 1,
+            }
             fields |= {"resources": {"cpu": "0.1", "mem": "64MiB"}, "resource_group": group}
             await client.create_session(SessionSpec.model_validate(fields))
             await until(f"{name} runs", lambda: runs(name))
@@ -315,12 +364,15 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
         platform.start("agent", env=previous)
         await run("after-a-restart", "quick")
         assert await group_of_agent() == ["quick"]
+
         for name in ("before", "by-the-former-name", "after-a-restart"):
             view = await client.get_session(name)
             assert (view.resource_group, view.status, view.attempt) == ("quick", "RUNNING", 1), name
             await client.stop_session(name)
+
         assert [group.name for group in await client.list_groups()] == ["default", "quick"]
         with pytest.raises(ApiError, match="in use by 1 agents"):
             await client.release_alias("fast")
+
     for name in ("manager", "agent"):
         assert "Traceback" not in platform.output(name), platform.output(name)

@@ -1,4 +1,5 @@
-"""Loss of the database, and its restore from a backup into a fresh state directory, under running kernels."""
+"""Loss of the database, and its restore from a backup into a fresh state directory, under running
+kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
 
 def sleeper(name: str) -> SessionSpec:
     return SessionSpec.model_validate(
-        {"name": name, "type": "interactive", "command": ["sleep", "600"], "resources": {"cpu": 0.1}}
+        {
+            "name": name,
+            "type": "interactive",
+            "command": ["sleep", "600"],
+            "resources": {"cpu": 0.1},
+        }
     )
 
 
@@ -37,18 +43,20 @@ async def running(client: Client, name: str) -> str:
 
 
 def manager_in_fresh_home(site: Site, home: Path) -> None:
-    """The database is lost with the manager's state directory. What a backup leaves out is copied."""
+    """The database is lost with the manager's state directory. What a backup leaves out is
+    copied."""
     site.manager.kill("manager")
     home.mkdir(mode=0o711)
     for name in ("ca-secret", "admin-key", "link-token"):
         shutil.copy(site.manager.home / name, home / name)
     site.manager.home.rename(home / "lost")  # not removed: its Postgres is still shutting down
-    site.manager.home, site.manager.env["MOORAGE_HOME"] = home, str(home)
+    site.manager.env["MOORAGE_HOME"] = str(home)
+    site.manager.home = home
 
 
 async def back_up_then_work(site: Site, backup: Path) -> tuple[str, str]:
-    """A served model, a backup, and further work that it does not know. Returns the kernel of a session that
-    it knows, and of one that it does not."""
+    """A served model, a backup, and further work that it does not know. Returns the kernel of a
+    session that it knows, and of one that it does not."""
     run = site.manager.run
     async with site.manager.client() as client:
         await client.create_endpoint(SLOW)
@@ -60,11 +68,17 @@ async def back_up_then_work(site: Site, backup: Path) -> tuple[str, str]:
         assert "ca-secret" in done.stdout, "it names what it leaves out"
         await client.create_session(sleeper("later"))
         unknown = await running(client, "later")
+
     assert run("keys", "create", "later").returncode == 0
     assert run("agents", "cordon", "node-7").returncode == 0
     checked = run("db", "check")
-    assert (checked.returncode, "no drift" in checked.stdout) == (0, True), checked.stdout + checked.stderr
-    assert run("db", "restore", str(backup), "--overwrite").returncode == 1, "a manager uses the database"
+    assert (checked.returncode, "no drift" in checked.stdout) == (0, True), (
+        checked.stdout + checked.stderr
+    )
+    assert run("db", "restore", str(backup), "--overwrite").returncode == 1, (
+        "a manager uses the database"
+    )
+
     return known, unknown
 
 
@@ -97,9 +111,15 @@ async def test_restore_adopts_what_lives_and_lists_what_the_backup_does_not_know
 ) -> None:
     await site.up()
     assert (
-        site.node.run("agent", "join", site.manager.url, "--id", "node-7", stdin=site.token()).returncode == 0
+        site.node.run(
+            "agent", "join", site.manager.url, "--id", "node-7", stdin=site.token()
+        ).returncode
+        == 0
     )
-    assert site.edge.run("proxy", "join", site.manager.url, stdin=site.token("--proxy")).returncode == 0
+    assert (
+        site.edge.run("proxy", "join", site.manager.url, stdin=site.token("--proxy")).returncode
+        == 0
+    )
     site.node.start("agent")
     site.edge.start("proxy")
     await until("the agent is connected", lambda: alive(site))
@@ -122,6 +142,7 @@ async def test_restore_adopts_what_lives_and_lists_what_the_backup_does_not_know
     site.manager.stop("manager")
     site.manager.env["MOORAGE_MANAGER__UNKNOWN_KERNELS"] = "end"
     await site.up()
+
     async with site.manager.client() as client:
         await running(client, "new")
         left = set(kernels_below(site.node.home).values())
@@ -129,5 +150,6 @@ async def test_restore_adopts_what_lives_and_lists_what_the_backup_does_not_know
         assert (await client.get_agent("node-7")).ready
         assert site.manager.run("db", "check").returncode == 0
         assert await chat_once(site)
+
     assert "refusing orders" not in site.node.output("agent")
     assert "rejected a route table" not in site.edge.output("proxy")

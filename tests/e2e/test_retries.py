@@ -13,13 +13,26 @@ from .harness import Platform
 async def test_failed_program_is_retried_and_each_attempt_keeps_its_log(one_node: Platform) -> None:
     platform = one_node
     marker = platform.home / "it-ran-before"
-    program = f'if [ -e "{marker}" ]; then echo second; else echo first; touch "{marker}"; exit 3; fi'
+    program = (
+        f'if [ -e "{marker}" ]; then echo second; else echo first; touch "{marker}"; exit 3; fi'
+    )
     small = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
     result = await asyncio.to_thread(
-        platform.run, "run", "--name", "again", "--retries", "1", *small, "--", "/bin/sh", "-c", program
+        platform.run,
+        "run",
+        "--name",
+        "again",
+        "--retries",
+        "1",
+        *small,
+        "--",
+        "/bin/sh",
+        "-c",
+        program,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "first\nsecond\n"
+
     for arguments, output in (
         ((), "second\n"),
         (("--attempt", "1"), "first\n"),
@@ -27,6 +40,7 @@ async def test_failed_program_is_retried_and_each_attempt_keeps_its_log(one_node
     ):
         logs = await asyncio.to_thread(platform.run, "logs", "again", *arguments)
         assert logs.stdout == output, logs.stderr
+
     rejected = await asyncio.to_thread(platform.run, "logs", "again", "--attempt", "3")
     assert rejected.returncode != 0
     assert "attempt 3" in rejected.stderr

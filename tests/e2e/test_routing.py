@@ -19,7 +19,8 @@ from .harness import Platform, until
 
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
 ENGINE = f"{sys.executable} {Path(__file__).with_name('naming_engine.py')}"
-MAIN, SPARE = "main", "spare"
+MAIN = "main"
+SPARE = "spare"
 WEIGHTS = str(Path(__file__).parent)  # it has to exist, and nobody reads it
 
 
@@ -32,7 +33,8 @@ def spec(name: str, **fields: Any) -> EndpointSpec:
 
 class Asker:
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
-        self._http, self._url = http, f"{url}/completions"
+        self._http = http
+        self._url = f"{url}/completions"
 
     async def ask(self, model: str, prompt: str = "") -> dict[str, Any]:
         """What the engine says, with the model in the proxy's header, or the status of an error."""

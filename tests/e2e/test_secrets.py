@@ -1,4 +1,5 @@
-"""Stored secrets, from the command line to a program, and their key's rotation under a running manager."""
+"""Stored secrets, from the command line to a program, and their key's rotation under a running
+manager."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ PRINT = ("--", sys.executable, "-c", "import os; print(os.environ['HF_TOKEN'][::
 def set_secret(platform: Platform, name: str, value: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "moorage", "secrets", "set", name]
     return subprocess.run(
-        command, env=platform.env, input=value, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=platform.env,
+        input=value,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -36,7 +43,13 @@ def use_secrets(platform: Platform) -> None:
     assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, REVERSED), ran.stderr
     ran = platform.run("run", "--name", "plain", "--env", "HF_TOKEN=hunter2", *PRINT)
     assert ran.stdout.splitlines()[-1] == REVERSED
-    for command in (("describe", "first"), ("describe", "plain"), ("secrets", "list"), ("ps", "--all")):
+
+    for command in (
+        ("describe", "first"),
+        ("describe", "plain"),
+        ("secrets", "list"),
+        ("ps", "--all"),
+    ):
         for output in ("table", "json"):
             shown = platform.run(*command, "-o", output)
             assert shown.returncode == 0, shown.stderr

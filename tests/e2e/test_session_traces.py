@@ -1,4 +1,5 @@
-"""Traces of sessions: one tree from the client's request to the program, over kills of manager and agent."""
+"""Traces of sessions: one tree from the client's request to the program, over kills of manager and
+agent."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from tests.traces import Collector, attributes
 
 from .harness import Platform, kernels_below, until
 
-TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
 PROGRAM = {"runtime": "process", "engine": "custom", "resources": {"cpu": "0.1", "mem": "16MiB"}}
 DELIVERED = {"POST /v1/sessions", "queue", "placement", "delivery", "kernel start", "session start"}
 
@@ -69,13 +71,18 @@ async def spans_of(collector: Collector, names: set[str]) -> dict[str, tuple[str
 
 
 @pytest.mark.timeout(180)
-async def test_one_tree_from_the_request_to_the_program(traced: Platform, collector: Collector) -> None:
+async def test_one_tree_from_the_request_to_the_program(
+    traced: Platform, collector: Collector
+) -> None:
     platform = traced
     platform.start("manager")
     await platform.wait_until_ready()
-    made = await create(platform, name="job", command=["/bin/sh", "-c", "echo $TRACEPARENT; sleep 0.5"])
+    made = await create(
+        platform, name="job", command=["/bin/sh", "-c", "echo $TRACEPARENT; sleep 0.5"]
+    )
     async with platform.client() as client:
         await until("it waits for a reason", lambda: _has_hold(client))
+
     platform.kill("manager")  # its context is stored
     platform.start("manager")
     await platform.wait_until_ready()
@@ -98,6 +105,7 @@ async def test_one_tree_from_the_request_to_the_program(traced: Platform, collec
         assert found[name][1].parent_span_id == session.span_id
     for name in ("create", "readiness"):
         assert found[name][1].parent_span_id == kernel.span_id
+
     told = attributes(session.attributes)
     assert (told["moorage.session.id"], told["moorage.session.status"]) == (made["id"], "RUNNING")
     assert session.events[0].name == "placed"
@@ -109,7 +117,8 @@ async def test_one_tree_from_the_request_to_the_program(traced: Platform, collec
 
 
 async def _has_passed(platform: Platform) -> bool:
-    """Whether this process of the manager has finished a pass: only a pass over what waits counts."""
+    """Whether this process of the manager has finished a pass: only a pass over what waits
+    counts."""
     async with aiohttp.ClientSession(platform.url) as http, http.get("/metrics") as answer:
         lines = (await answer.text()).splitlines()
     return any(
@@ -142,7 +151,10 @@ async def test_sessions_that_are_not_sampled_and_that_do_not_start(
     for name in ("session start", "kernel start"):
         assert found[name][1].status.code == trace_pb2.Status.STATUS_CODE_ERROR
         assert found[name][1].status.message
-    names = [attributes(span.attributes).get("moorage.session.name") for _, span in collector.spans()]
+
+    names = [
+        attributes(span.attributes).get("moorage.session.name") for _, span in collector.spans()
+    ]
     assert "unsampled" not in names
 
 
@@ -165,6 +177,7 @@ async def test_an_agent_that_was_killed_goes_on_with_the_trace(
         command=command,
         probe=probe,
     )
+
     async with platform.client() as client:
 
         async def is_creating() -> bool:
@@ -182,7 +195,9 @@ async def test_an_agent_that_was_killed_goes_on_with_the_trace(
         await until("it is ready", is_running)
         await client.stop_session("web")
         await ended(platform, "web")
+
     found = await spans_of(collector, DELIVERED | {"readiness"})
-    kernel, readiness = found["kernel start"][1], found["readiness"][1]
+    kernel = found["kernel start"][1]
+    readiness = found["readiness"][1]
     assert kernel.parent_span_id == found["session start"][1].span_id
     assert readiness.start_time_unix_nano > kernel.start_time_unix_nano

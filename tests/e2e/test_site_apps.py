@@ -30,6 +30,7 @@ async def test_apps_of_a_job_are_opened_and_outlive_a_kill_of_the_agent(
     async with platform.client() as client:
         options = {"hpc": {"runtime": "slurm", "walltime_s": 600}}
         await client.update_group("site", GroupOptions.model_validate(options))
+
     platform.start("agent", env=env)
     program = (sys.executable, "-c", PROGRAM, "{port:web}", "{port:backwards}")
     start = ("start", "--name", "apps", "--group", "site", "--resources", "cpu=0.1")
@@ -55,5 +56,6 @@ async def test_apps_of_a_job_are_opened_and_outlive_a_kill_of_the_agent(
 
         await until("the agent is back", is_known)
         assert await answers()
+
     assert len(site.names) == 1
     assert (await asyncio.to_thread(platform.run, "stop", "apps")).returncode == 0

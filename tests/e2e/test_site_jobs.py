@@ -1,4 +1,5 @@
-"""Batch sessions as jobs of a site: manager and agent as processes, HEAppE's protocol, a scripted cluster."""
+"""Batch sessions as jobs of a site: manager and agent as processes, HEAppE's protocol, a scripted
+cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ ENGINE = str(Path(__file__).parent / "slow_engine.py")
 WITHIN_S = 90.0
 
 
-# What differs between the profiles is in tests/heappe and tests/wire; each case here takes 16 CPU seconds.
+# What differs between the profiles is in tests/heappe and tests/wire; each case here takes 16 CPU
+# seconds.
 @pytest_asyncio.fixture(params=[pytest.param("6.3.2", marks=pytest.mark.slow), "6.5"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[HeappeServer]:
     site = Site(templates=(Template(11, "moorage", 7, command=PROGRAM),))
@@ -49,7 +51,9 @@ async def client(platform: Platform, server: HeappeServer) -> AsyncIterator[Clie
 
 async def create(client: Client, name: str, program: str) -> None:
     await client.create_session(
-        SessionSpec(name=name, command=["sh", "-c", program], resource_group=GROUP, resources={"cpu": 1})
+        SessionSpec(
+            name=name, command=["sh", "-c", program], resource_group=GROUP, resources={"cpu": 1}
+        )
     )
 
 
@@ -66,11 +70,15 @@ async def log_of(client: Client, name: str) -> str:
     return b"".join([piece async for piece in client.logs(name)]).decode()
 
 
-async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, tmp_path: Path) -> None:
+async def test_batch_sessions_run_as_jobs(
+    client: Client, server: HeappeServer, tmp_path: Path
+) -> None:
     """Each waits in the queue, runs, and ends with the exit code and the log of its program."""
-    cluster, gate = server.cluster, tmp_path / "gate"
+    cluster = server.cluster
+    gate = tmp_path / "gate"
     assert isinstance(cluster, ScriptedCluster)
-    cluster.holding, cluster.script = True, lambda job: Script(engine="program")
+    cluster.script = lambda job: Script(engine="program")
+    cluster.holding = True
     wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
     programs = {"fine": f"echo hello; {wait}; echo done", "bad": f"echo broken >&2; {wait}; exit 3"}
     for name, program in programs.items():
@@ -78,12 +86,14 @@ async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, 
     for name in programs:
         waiting = await when(client, name, "QUEUED")
         assert waiting.kernels[0].detail == "Priority", "the reason that the site gives"
+
     assert len(cluster.jobs) == len(programs)
     assert not cluster.started
     cluster.holding = False
     for name in programs:
         running = await when(client, name, "RUNNING")
         assert running.kernels[0].ends_at is not None, "the end of the walltime is known"
+
     gate.touch()
     fine = await when(client, "fine", "TERMINATED", "ERROR")
     assert (fine.status, fine.result, fine.kernels[0].exit_code) == ("TERMINATED", "SUCCESS", 0)
@@ -91,21 +101,25 @@ async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, 
     assert (bad.status, bad.result, bad.kernels[0].exit_code) == ("TERMINATED", "FAILED", 3)
     assert await log_of(client, "fine") == "hello\ndone\n"
     assert await log_of(client, "bad") == "broken\n"
+
     for name in programs:
         passed = [entry.to_status for entry in await client.history(name)]
         wanted = ["PENDING", "QUEUED", "RUNNING", "TERMINATED"]
         assert [status for status in passed if status in wanted] == wanted, passed
+
     assert set(cluster.started.values()) == {1}, "no job ran twice"
 
 
 async def test_a_queue_that_is_longer_than_the_start_timeout(
     platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
-    """Of two models at once, whose first observations overlap. Their agent and the manager are killed while
-    they wait, and while they start."""
-    cluster, names = server.cluster, ("one", "two")
+    """Of two models at once, whose first observations overlap. Their agent and the manager are
+    killed while they wait, and while they start."""
+    cluster = server.cluster
+    names = ("one", "two")
     assert isinstance(cluster, ScriptedCluster)
-    cluster.holding, cluster.script = True, lambda job: Script(engine="program")
+    cluster.script = lambda job: Script(engine="program")
+    cluster.holding = True
     gate = tmp_path / "gate"
     slow = {"start_timeout_s": 15, "env": {"WAIT_FOR": str(gate)}}
     await asyncio.gather(*(client.create_endpoint(model(name, **slow)) for name in names))
@@ -128,6 +142,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     while asyncio.get_running_loop().time() < began + 17:
         assert await all_wait(), await statuses()
         await asyncio.sleep(0.2)
+
     cluster.holding = False
     await until("both models load", both_start, WITHIN_S)
     await restart(platform)
@@ -142,6 +157,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(
     for replica in await replicas():
         passed = [entry.to_status for entry in await client.history(replica.name)]
         assert "CREATING" not in passed[: passed.index("QUEUED")], "it was not known to start"
+
     assert len(cluster.jobs) == len(names), "no job was submitted again"
 
 
@@ -167,10 +183,14 @@ async def test_files_are_copied_in_and_out_of_a_job(
     platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
 ) -> None:
     """Into a job that waits in the queue, out of one that runs."""
-    cluster, data = server.cluster, os.urandom(300_000)
+    cluster = server.cluster
+    data = os.urandom(300_000)
     assert isinstance(cluster, ScriptedCluster)
-    cluster.holding, cluster.script = True, lambda job: Script(engine="program")
-    await create(client, "job", "mkdir out; cat in.bin in.bin > out/twice; echo ready; exec sleep 1000")
+    cluster.script = lambda job: Script(engine="program")
+    cluster.holding = True
+    await create(
+        client, "job", "mkdir out; cat in.bin in.bin > out/twice; echo ready; exec sleep 1000"
+    )
     await when(client, "job", "QUEUED")
     (tmp_path / "data").write_bytes(data)
     await cp(platform, str(tmp_path / "data"), "job:in.bin")
@@ -181,15 +201,23 @@ async def test_files_are_copied_in_and_out_of_a_job(
     assert (tmp_path / "one").read_bytes() == data * 2
     await cp(platform, "job:out", str(tmp_path / "all"))
     assert (tmp_path / "all" / "twice").read_bytes() == data * 2
-    await cp(platform, "job:absent", str(tmp_path / "no"), code=3, error="written no absent, in session")
-    await cp(platform, "job:/etc/hostname", str(tmp_path / "no"), code=1, error="not in the directory")
-    await cp(platform, "job:progress.txt", str(tmp_path / "no"), code=3, error="written no progress.txt")
+    await cp(
+        platform, "job:absent", str(tmp_path / "no"), code=3, error="written no absent, in session"
+    )
+    await cp(
+        platform, "job:/etc/hostname", str(tmp_path / "no"), code=1, error="not in the directory"
+    )
+    await cp(
+        platform, "job:progress.txt", str(tmp_path / "no"), code=3, error="written no progress.txt"
+    )
     await cp(platform, str(tmp_path / "all"), "job:", code=1, error="takes single files only")
     await cp(platform, str(tmp_path / "data"), "job:../x", code=1, error="not in the directory")
     assert not (tmp_path / "no").exists()
     await client.stop_session("job")
     await when(client, "job", "TERMINATED")
-    await cp(platform, "job:out", str(tmp_path / "no"), code=1, error="is not running: it is TERMINATED")
+    await cp(
+        platform, "job:out", str(tmp_path / "no"), code=1, error="is not running: it is TERMINATED"
+    )
 
 
 async def has_log(client: Client, name: str, text: str) -> bool:

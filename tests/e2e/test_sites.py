@@ -1,5 +1,5 @@
-"""Several sites in one agent daemon: two HEAppE servers of different versions and a Slurm, with a real
-manager."""
+"""Several sites in one agent daemon: two HEAppE servers of different versions and a Slurm, with a
+real manager."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ HEAPPE = {
 
 
 class Sites:
-    """``old`` and ``new``: HEAppE servers. ``near``: a Slurm. Each has a resource group of its name."""
+    """``old`` and ``new``: HEAppE servers. ``near``: a Slurm. Each has a resource group of its
+    name."""
 
     def __init__(
-        self, platform: Platform, client: Client, servers: dict[str, HeappeServer], near: ScriptedSlurm
+        self,
+        platform: Platform,
+        client: Client,
+        servers: dict[str, HeappeServer],
+        near: ScriptedSlurm,
     ) -> None:
-        self.platform, self.client, self.servers, self.near = platform, client, servers, near
+        self.platform = platform
+        self.client = client
+        self.servers = servers
+        self.near = near
         self.metrics = f"127.0.0.1:{free_port()}"
 
     def settings(self) -> dict[str, dict[str, Any]]:
@@ -58,7 +66,9 @@ class Sites:
     async def create(self, name: str, group: str, gate: Path) -> None:
         program = f"echo on {group}; while [ ! -e {gate} ]; do sleep 0.1; done"
         await self.client.create_session(
-            SessionSpec(name=name, command=["sh", "-c", program], resource_group=group, resources={"cpu": 1})
+            SessionSpec(
+                name=name, command=["sh", "-c", program], resource_group=group, resources={"cpu": 1}
+            )
         )
 
     async def when(self, name: str, *statuses: str) -> SessionView:
@@ -70,7 +80,10 @@ class Sites:
         return found
 
     async def read_metrics(self) -> str:
-        async with aiohttp.ClientSession() as http, http.get(f"http://{self.metrics}/metrics") as answer:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://{self.metrics}/metrics") as answer,
+        ):
             return await answer.text()
 
     def submitted(self) -> dict[str, int]:
@@ -90,6 +103,7 @@ async def sites(platform: Platform, tmp_path: Path) -> AsyncIterator[Sites]:
         await server.start()
         assert isinstance(server.cluster, ScriptedCluster)
         server.cluster.script = lambda job: Script(engine="program")
+
     platform.start("manager")
     await platform.wait_until_ready()
     async with platform.client() as client:
@@ -97,20 +111,23 @@ async def sites(platform: Platform, tmp_path: Path) -> AsyncIterator[Sites]:
             runtime = "slurm" if group == "near" else "heappe"
             options = {"hpc": {"runtime": runtime, "walltime_s": 600}}
             await client.update_group(group, GroupOptions.model_validate(options))
+
         yield Sites(platform, client, servers, ScriptedSlurm(tmp_path / "near"))
+
     for server in servers.values():
         await server.stop()
 
 
 async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
-    """One site hangs while the others take sessions. The daemon is killed and finds the jobs again. It stops
-    although two sites hang."""
+    """One site hangs while the others take sessions. The daemon is killed and finds the jobs again.
+    It stops although two sites hang."""
     gate = tmp_path / "gate"
     sites.start()
     for group in GROUPS:
         await sites.create(f"on-{group}", group, gate)
     for group in GROUPS:
         await sites.when(f"on-{group}", "RUNNING")
+
     assert sites.submitted() == dict.fromkeys(GROUPS, 1)
     assert sites.near.confs() == {"/etc/near.conf"}
     agents = {agent.id: agent for agent in await sites.client.list_agents()}
@@ -121,6 +138,7 @@ async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
     for group in GROUPS:
         assert f'moorage_agent_connected{{agent="node-1-{group}"}} 1.0' in metrics
         assert f'moorage_agent_kernels{{agent="node-1-{group}",state="RUNNING"}} 1.0' in metrics
+
     assert metrics.count("# HELP moorage_agent_connected ") == 1
 
     sites.servers["old"].switches.hangs = 1_000_000
@@ -142,6 +160,7 @@ async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
     gate.touch()
     for name in (*(f"on-{group}" for group in GROUPS), "again-near", "again-new", "third-new"):
         assert (await sites.when(name, "TERMINATED", "ERROR")).result == "SUCCESS", name
+
     assert sites.submitted() == {"old": 1, "new": 3, "near": 2}, "no job was submitted again"
 
     many = 1_000_000

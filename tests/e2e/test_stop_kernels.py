@@ -28,7 +28,9 @@ def start(platform: Platform, how: str, *, stops_kernels: bool) -> None:
     if how == "up":
         platform.start("up", *(["--stop-kernels"] if stops_kernels else []))
     else:
-        platform.start("agent", env={"MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": str(stops_kernels).lower()})
+        platform.start(
+            "agent", env={"MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": str(stops_kernels).lower()}
+        )
 
 
 @pytest.mark.timeout(240)
@@ -36,6 +38,7 @@ def start(platform: Platform, how: str, *, stops_kernels: bool) -> None:
 async def test_stopped_kernels_return_to_the_queue(platform: Platform, how: str) -> None:
     if how == "agent":
         platform.start("manager")
+
     start(platform, how, stops_kernels=True)
     await platform.wait_until_ready()
     async with platform.client() as client:
@@ -43,8 +46,11 @@ async def test_stopped_kernels_return_to_the_queue(platform: Platform, how: str)
             SessionSpec(name="job", command=SLEEP, resources=SMALL, retries=1, stop_grace_s=2)
         )
         await client.create_session(
-            SessionSpec(name="shell", type="interactive", command=SLEEP, resources=SMALL, stop_grace_s=2)
+            SessionSpec(
+                name="shell", type="interactive", command=SLEEP, resources=SMALL, stop_grace_s=2
+            )
         )
+
     await until("both run", lambda: is_running(platform, "job", "shell"))
     assert len(kernels_below(platform.home)) == 2
     assert platform.stop(how) == 0
@@ -52,13 +58,15 @@ async def test_stopped_kernels_return_to_the_queue(platform: Platform, how: str)
     start(platform, how, stops_kernels=False)
 
     async def runs_again() -> bool:
-        # The agent waits two seconds for its last report to be applied. On a slow machine the manager learns
-        # from the next start's report that the kernels ended, and until then shows the first attempt.
+        # The agent waits two seconds for its last report to be applied. On a slow machine the
+        # manager learns from the next start's report that the kernels ended, and until then shows
+        # the first attempt.
         view = await session(platform, "job")
         return view.status is Status.RUNNING and view.attempt > 1
 
     await until("the job runs again", runs_again)
-    job, shell = await session(platform, "job"), await session(platform, "shell")
+    job = await session(platform, "job")
+    shell = await session(platform, "shell")
     assert (job.attempt, job.requeues) == (2, 0), "no retry is used"
     assert shell.reason is Reason.AGENT_SHUTDOWN
     async with platform.client() as client:

@@ -1,4 +1,5 @@
-"""A leader that is killed in the middle of what it has planned for later: the next one carries it out.
+"""A leader that is killed in the middle of what it has planned for later: the next one carries it
+out.
 
 One platform for all kinds of timers: two managers of one database, a node, a site, and a proxy.
 """
@@ -38,12 +39,14 @@ RETURNS_S = 30.0  # longer than the second manager takes to lead
 
 
 class Daemons:
-    """Managers ``a`` and ``b``, of which ``a`` leads, the agents of a node and of a site, and a proxy."""
+    """Managers ``a`` and ``b``, of which ``a`` leads, the agents of a node and of a site, and a
+    proxy."""
 
     def __init__(self, home: Path, dsn: str, site_url: str) -> None:
         names = ("a", "b", "node", "login", "edge")
         for name in names:
             (home / name).mkdir(mode=0o711)
+
         self.a, self.b, self.node, self.login, self.edge = (Platform(home / name) for name in names)
         self.all = self.a, self.b, self.node, self.login, self.edge
         links = ",".join(m.env["MOORAGE_MANAGER__LINK_LISTEN"] for m in (self.a, self.b))
@@ -55,18 +58,27 @@ class Daemons:
                 "MOORAGE_PROXY__MANAGER": links,
                 "MOORAGE_AGENT__ID": one.home.name,
             }
+
         self.login.env |= heappe_agent(site_url) | {"MOORAGE_AGENT__RESOURCE_GROUP": "site"}
 
     async def start(self) -> None:
         self.a.start("manager")
         await self.a.wait_until_ready()
         (self.b.home / "admin-key").write_text(self.a.key)
+
         async with self.a.client() as client:
-            options = {"runtime": "heappe", "node_type": "gpu", "template": "moorage", "walltime_s": 60}
+            options = {
+                "runtime": "heappe",
+                "node_type": "gpu",
+                "template": "moorage",
+                "walltime_s": 60,
+            }
             options["successor_at"] = 0.5  # 30 s before its end
             await client.update_group("site", GroupOptions.model_validate({"hpc": options}))
+
         for one in (self.node, self.login):
             one.start("agent")
+
         self.edge.start("proxy")
 
     async def follow(self) -> None:
@@ -114,7 +126,8 @@ async def ask(platform: Platform, key: str, name: str) -> int:
 
 
 async def plan_everything(client: Client, url: str, failed: Path) -> None:
-    """Create what waits for its time. ``failed``: the file by which a program knows its second attempt."""
+    """Create what waits for its time. ``failed``: the file by which a program knows its second
+    attempt."""
     await client.create_endpoint(model("job", resource_group="site"))
     await client.create_endpoint(model("life", max_lifetime_s=95))
     asleep = {"min": 0, "max": 1, "idle_timeout_s": 600}
@@ -127,6 +140,7 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
     async with Client(url, key) as ann:
         paid = {"name": "paid", "command": ["sleep", "1000"], "resources": resources}
         await ann.create_session(SessionSpec.model_validate(paid))
+
     limit = BudgetSpec(hard=3_000, policy="stop")  # 30 s of a tenth of a CPU
     await client.set_budget("user", "ann", "cpu", "day", limit)
 
@@ -139,8 +153,8 @@ async def plan_everything(client: Client, url: str, failed: Path) -> None:
 
 
 async def let_it_be_late(dsn: str) -> None:
-    """As if the replica had served elsewhere for so long that it returns ``RETURNS_S`` from now, if there is
-    room."""
+    """As if the replica had served elsewhere for so long that it returns ``RETURNS_S`` from now, if
+    there is room."""
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(
@@ -156,8 +170,9 @@ async def let_it_be_late(dsn: str) -> None:
 async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
     daemons: Daemons, tmp_path: Path, migrated_database: str
 ) -> None:
-    """Successors before a walltime and before the end of ``max_lifetime_s``, a retry after its backoff, the
-    wake of a model that sleeps, the end of a session by its budget, and the return to a preferred group."""
+    """Successors before a walltime and before the end of ``max_lifetime_s``, a retry after its
+    backoff, the wake of a model that sleeps, the end of a session by its budget, and the return to
+    a preferred group."""
     await daemons.start()
     async with daemons.a.client() as client:
         await plan_everything(client, daemons.a.url, tmp_path / "failed")
@@ -166,7 +181,10 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
             running = [*await replicas(client, "job"), *await replicas(client, "life")]
             running.append(await client.get_session("paid"))
             waiting = await client.get_session("again")
-            elsewhere = [one for one in await replicas(client, "back") if one.status is Status.RUNNING]
+            elsewhere = [
+                one for one in await replicas(client, "back") if one.status is Status.RUNNING
+            ]
+
             return (
                 [one.status for one in running] == [Status.RUNNING] * 3
                 and [one.resource_group for one in elsewhere] == ["default"]
@@ -179,9 +197,11 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
         assert await is_planned(), "nothing was due yet"
         firsts = {name: (await replicas(client, name))[0].id for name in ("job", "life")}
         await let_it_be_late(migrated_database)
+
     held = asyncio.create_task(ask(daemons.edge, daemons.a.key, "asleep"))
     daemons.a.kill("manager")
     await daemons.b.wait_until_ready()
+
     async with daemons.b.client() as client:
         await client.set_quota("group", "site", QuotaLimits(sessions=6))
 
@@ -189,7 +209,9 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
             """The first replica has ended after another one served."""
             found = {one.id: one.status for one in await replicas(client, name)}
             others = [status for one, status in found.items() if one != firsts[name]]
-            return found.get(firsts[name], Status.TERMINATED) not in LIVE and Status.RUNNING in others
+            return (
+                found.get(firsts[name], Status.TERMINATED) not in LIVE and Status.RUNNING in others
+            )
 
         async def has_ended(name: str) -> bool:
             return (await client.get_session(name)).status in TERMINAL
@@ -197,7 +219,9 @@ async def test_the_next_leader_carries_out_what_the_last_one_had_planned(
         assert await asyncio.wait_for(held, WITHIN_S) == 200, "it woke for the request that waited"
         for name in ("again", "paid"):
             await until(f"{name} has ended", lambda name=name: has_ended(name), WITHIN_S)
-        done, paid_off = await client.get_session("again"), await client.get_session("paid")
+
+        done = await client.get_session("again")
+        paid_off = await client.get_session("paid")
         assert (done.attempt, done.reason) == (2, Reason.EXIT_ZERO)
         assert paid_off.reason is Reason.BUDGET_EXHAUSTED
         for name in firsts:

@@ -15,7 +15,10 @@ from .harness import Platform, until
 @pytest.fixture
 def platform(home: Path, empty_database: str) -> Iterator[Platform]:
     running = Platform(home)
-    running.env |= {"MOORAGE_MANAGER__DSN": empty_database, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}
+    running.env |= {
+        "MOORAGE_MANAGER__DSN": empty_database,
+        "MOORAGE_AGENT__INVENTORY": "fake:1xH100",
+    }
     yield running
     running.close()
 

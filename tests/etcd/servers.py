@@ -19,7 +19,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from moorage.common.etcd.access import EtcdAccess
 from tests.addresses import free_port
 
-USER, PASSWORD, PREFIX = "moorage", "secret-of-etcd", "/moorage/"
+USER = "moorage"
+PASSWORD = "secret-of-etcd"
+PREFIX = "/moorage/"
 
 
 @dataclass
@@ -33,9 +35,9 @@ class Member:
 
 @dataclass
 class EtcdServers:
-    """``members`` servers below ``home``. With ``tls`` they have certificates of an own authority, and with
-    ``users`` the role of ``USER`` is limited to ``PREFIX``. ``client_certificates``: they want one
-    of that authority."""
+    """``members`` servers below ``home``. With ``tls`` they have certificates of an own authority,
+    and with ``users`` the role of ``USER`` is limited to ``PREFIX``. ``client_certificates``: they
+    want one of that authority."""
 
     home: Path
     count: int = 1
@@ -56,8 +58,10 @@ class EtcdServers:
         self.home.mkdir(parents=True, exist_ok=True)
         if self.tls:
             write_certificates(self.home)
+
         for member in self.members:
             self.start_member(member, *self.flags)
+
         self.wait_until_healthy()
         if self.users:
             for command in (
@@ -139,6 +143,7 @@ class EtcdServers:
         tls = ["--cacert", str(self.home / "ca.crt")] if self.tls else []
         if self.client_certificates:
             tls += ["--cert", str(self.home / "client.crt"), "--key", str(self.home / "client.key")]
+
         found = subprocess.run(
             [
                 "etcdctl",
@@ -165,7 +170,9 @@ class EtcdServers:
         ids = [line.split(" : ")[1] for line in out.splitlines() if line.startswith('"MemberID"')]
         leaders = [line.split(" : ")[1] for line in out.splitlines() if line.startswith('"Leader"')]
         return next(
-            member for member, own, leader in zip(self.members, ids, leaders, strict=True) if own == leader
+            member
+            for member, own, leader in zip(self.members, ids, leaders, strict=True)
+            if own == leader
         )
 
     def wait_until_healthy(self) -> None:
@@ -185,14 +192,16 @@ def is_installed() -> bool:
 
 
 def write_certificates(home: Path) -> None:
-    """An authority, a certificate of 127.0.0.1 for servers and their peers, and two of clients, one of which
-    has the name of ``USER``."""
+    """An authority, a certificate of 127.0.0.1 for servers and their peers, and two of clients, one
+    of which has the name of ``USER``."""
     now = datetime.now(UTC)
     authority = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "etcd CA of the tests")])
     key_id = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     root = (
-        x509.CertificateBuilder(subject, subject, authority.public_key(), x509.random_serial_number())
+        x509.CertificateBuilder(
+            subject, subject, authority.public_key(), x509.random_serial_number()
+        )
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -201,14 +210,17 @@ def write_certificates(home: Path) -> None:
     )
     pem = serialization.Encoding.PEM
     (home / "ca.crt").write_bytes(root.public_bytes(pem))
-    server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    server = ExtendedKeyUsageOID.SERVER_AUTH
+    client = ExtendedKeyUsageOID.CLIENT_AUTH
     for file, common_name, usages in (
         ("node", "127.0.0.1", [server, client]),
         ("client", "", [client]),
         ("client-named", USER, [client]),
     ):
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else [])
+        name = x509.Name(
+            [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
+        )
         address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
         certificate = (

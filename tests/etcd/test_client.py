@@ -30,7 +30,10 @@ async def test_keys_transactions_and_leases(three: EtcdServers) -> None:
         modified = (await client.read(PREFIX)).entries[f"{PREFIX}a"].modified
         for expected in (True, False):  # the second time it has changed
             written = [wire.put_operation(f"{PREFIX}a", "2"), wire.delete_operation(f"{PREFIX}b")]
-            assert await client.commit([wire.unchanged(f"{PREFIX}a", modified)], written) is expected
+            assert (
+                await client.commit([wire.unchanged(f"{PREFIX}a", modified)], written) is expected
+            )
+
         assert await values(client) == {f"{PREFIX}a": "2"}
         assert await client.commit(
             [wire.unchanged(f"{PREFIX}new", 0)], [wire.put_operation(f"{PREFIX}new", "1")]
@@ -51,6 +54,7 @@ async def test_refusals_name_the_setting(three: EtcdServers) -> None:
         async with EtcdClient(access) as client:
             with pytest.raises(EtcdError, match=message):
                 await client.put(f"{PREFIX}a", "1")
+
     async with EtcdClient(three.access) as client:
         with pytest.raises(EtcdError, match=r"grant the role of etcd\.user"):
             await client.put("/elsewhere", "1")
@@ -70,11 +74,13 @@ async def test_calls_go_on_when_the_leader_dies(three: EtcdServers) -> None:
         assert await values(client) == {f"{PREFIX}a": "2"}
         three.start_member(leader)
         three.wait_until_healthy()
+
         for other in three.members:
             if other is not leader:
                 three.kill(other)
                 three.start_member(other)
                 three.wait_until_healthy()  # its tokens are gone
+
         assert await values(client) == {f"{PREFIX}a": "2"}
 
 
@@ -84,17 +90,24 @@ async def test_without_a_quorum_calls_end_and_stale_reads_work(three: EtcdServer
         await client.authenticate()  # without a quorum no token is given
         for member in three.members[1:]:
             three.kill(member)
+
         with pytest.raises(EtcdUnavailable, match=r"check etcd\.address"):
             async with asyncio.timeout(CALL_S + 30):
                 await client.put(f"{PREFIX}a", "2")
+
         stale = await client.read(PREFIX, stale=True)
         assert stale.entries[f"{PREFIX}a"].value == "1"
-        assert all((await client.health()).values()), "each says that it has no leader, or does not answer"
+        assert all((await client.health()).values()), (
+            "each says that it has no leader, or does not answer"
+        )
         for member in three.members[1:]:
             three.start_member(member)
+
         three.wait_until_healthy()
         await client.put(f"{PREFIX}a", "3")
-        await asyncio.sleep(1)  # the write that was given up may be applied, but not after a later one
+
+        # the write that was given up may be applied, but not after a later one
+        await asyncio.sleep(1)
         assert await values(client) == {f"{PREFIX}a": "3"}
 
 
@@ -125,6 +138,7 @@ async def test_follow_survives_compaction_and_silence(
         assert await change == {f"{PREFIX}a": "1"}
         for number in range(10):  # while nobody watches
             await client.put(f"{PREFIX}a", str(number))
+
         one.etcdctl("compaction", str((await client.read(PREFIX)).revision))
         assert await following_values() == {f"{PREFIX}a": "9"}
         monkeypatch.setattr(client_module, "WATCH_S", 0.2)

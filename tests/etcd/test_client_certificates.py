@@ -18,7 +18,9 @@ pytestmark = pytest.mark.etcd
 
 @pytest.fixture(params=[False, True], ids=["without users", "with users"])
 def servers(home: Path, request: pytest.FixtureRequest) -> Iterator[EtcdServers]:
-    yield from running(EtcdServers(home / "etcd", tls=True, client_certificates=True, users=request.param))
+    yield from running(
+        EtcdServers(home / "etcd", tls=True, client_certificates=True, users=request.param)
+    )
 
 
 async def write(access: EtcdAccess) -> str:
@@ -43,6 +45,7 @@ async def test_a_certificate_with_a_name_is_none_of_a_user(servers: EtcdServers)
     if not servers.users:
         assert await write(named) == "1"
         return
+
     for access in (named, replace(named, user="", password="")):
         with pytest.raises(EtcdError, match=r"use an etcd\.certificate without a common name"):
             await write(access)
@@ -51,6 +54,8 @@ async def test_a_certificate_with_a_name_is_none_of_a_user(servers: EtcdServers)
 async def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no certificate")
     for name in ("absent", "text"):
-        access = EtcdAccess(("https://127.0.0.1:1",), certificate=tmp_path / name, key=tmp_path / name)
+        access = EtcdAccess(
+            ("https://127.0.0.1:1",), certificate=tmp_path / name, key=tmp_path / name
+        )
         with pytest.raises(EtcdError, match=r"check etcd\.ca, etcd\.certificate and etcd\.key"):
             await write(access)

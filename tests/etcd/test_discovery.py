@@ -25,8 +25,9 @@ SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
 
 @pytest.fixture
 def platform(home: Path, three: EtcdServers, empty_database: str) -> Iterator[Platform]:
-    """A manager that is registered in etcd, and an agent and a proxy that know nothing else. The agent waits
-    for its manager for 30 s only, which a Postgres that is made meanwhile may take on a busy machine."""
+    """A manager that is registered in etcd, and an agent and a proxy that know nothing else. The
+    agent waits for its manager for 30 s only, which a Postgres that is made meanwhile may take on a
+    busy machine."""
     path = home / "platform"
     path.mkdir()
     created = Platform(path)
@@ -54,7 +55,9 @@ async def agent_status(platform: Platform) -> AgentStatus | None:
 
 
 @pytest.mark.smoke
-async def test_daemons_meet_in_etcd_and_live_without_it(platform: Platform, three: EtcdServers) -> None:
+async def test_daemons_meet_in_etcd_and_live_without_it(
+    platform: Platform, three: EtcdServers
+) -> None:
     platform.start("agent")  # before its manager: it waits
     platform.start("manager")
     platform.start("proxy")
@@ -91,6 +94,7 @@ async def test_daemons_meet_in_etcd_and_live_without_it(platform: Platform, thre
     assert "again" in ran.stdout, ran.stderr
     for one in three.members:
         three.start_member(one)
+
     three.wait_until_healthy()
     await until("all three are registered again", all_registered)
     platform.stop("manager")
@@ -121,10 +125,12 @@ async def test_a_key_that_was_deleted_or_changed_is_restored(one: EtcdServers) -
         key = member_key(one.access, "managers", "a")
         registration = Registration(client, key, lambda: facts, SystemClock())
         await registration.refresh()
+
         for command in (("del", key), ("put", key, '{"link": "127.0.0.1:2"}')):
             one.etcdctl(*command)
             await registration.refresh()
             assert members(one) == {key: facts}, command
+
         await registration.end()
         assert members(one) == {}
 
@@ -145,13 +151,18 @@ async def test_a_write_whose_reply_was_lost_is_undone(one: EtcdServers, reads_ba
     async with LosingReplies(one.access) as client:
         facts = {"link": "127.0.0.1:1"}
         key = member_key(one.access, "managers", "a")
-        registration = Registration(client, key, lambda: facts, SystemClock(), reads_back=reads_back)
+        registration = Registration(
+            client, key, lambda: facts, SystemClock(), reads_back=reads_back
+        )
         await registration.refresh()
-        client.is_losing, facts["link"] = True, "127.0.0.1:2"
+        client.is_losing = True
+        facts["link"] = "127.0.0.1:2"
         with pytest.raises(EtcdUnavailable, match="the reply was lost"):
             await registration.refresh()
+
         assert members(one) == {key: facts}
-        client.is_losing, facts["link"] = False, "127.0.0.1:1"
+        client.is_losing = False
+        facts["link"] = "127.0.0.1:1"
         await registration.refresh()
         assert members(one) == {key: facts}
 

@@ -1,4 +1,5 @@
-"""An etcd in which somebody else has keys, too: another installation below the same prefix, and text."""
+"""An etcd in which somebody else has keys, too: another installation below the same prefix, and
+text."""
 
 from __future__ import annotations
 
@@ -45,9 +46,16 @@ def links(etcd: EtcdServers) -> set[str]:
 async def test_an_agent_joins_its_own_installation(
     one: EtcdServers, ours: Platform, others: Platform
 ) -> None:
-    """What is registered below the prefix is dialed, and whoever does not have the secret is left."""
-    for name, text in {"a": "not JSON", "b": '{"link": 7}', "c": '{"link": "nowhere"}', "d": "[]"}.items():
+    """What is registered below the prefix is dialed, and whoever does not have the secret is
+    left."""
+    for name, text in {
+        "a": "not JSON",
+        "b": '{"link": 7}',
+        "c": '{"link": "nowhere"}',
+        "d": "[]",
+    }.items():
         one.etcdctl("put", f"{PREFIX}managers/{name}", text)
+
     for platform in (others, ours):
         platform.start("manager")
         await platform.wait_until_ready()
@@ -65,6 +73,7 @@ async def test_an_agent_joins_its_own_installation(
     await until("the agent is alive", alive)
     async with others.client() as client:
         assert await client.list_agents() == []
+
     checks = json.loads(ours.run("doctor", "--cluster", "-o", "json").stdout)
     found = [check["detail"] for check in checks if check["name"] == "etcd"]
     assert any(others.link in detail and ours.link not in detail for detail in found), found

@@ -1,4 +1,5 @@
-"""An etcd that is full: what runs goes on, changes are refused with the cure, and the cure works."""
+"""An etcd that is full: what runs goes on, changes are refused with the cure, and the cure
+works."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from .conftest import running
 from .servers import EtcdServers
 
 pytestmark = [pytest.mark.etcd, pytest.mark.timeout(180)]
-QUOTA, FILLER = 4 * 1024**2, "x" * 100_000
+QUOTA = 4 * 1024**2
+FILLER = "x" * 100_000
 
 
 @pytest.fixture
@@ -27,7 +29,8 @@ def small(home: Path) -> Iterator[EtcdServers]:
 
 
 async def fill(client: EtcdClient) -> str:
-    """Write one key again and again, of which etcd keeps all versions. Returns why it takes no more."""
+    """Write one key again and again, of which etcd keeps all versions. Returns why it takes no
+    more."""
     for _ in range(2 * QUOTA // len(FILLER)):
         try:
             await client.put("/of-somebody-else", FILLER)
@@ -36,13 +39,20 @@ async def fill(client: EtcdClient) -> str:
     raise AssertionError("etcd was never full")
 
 
-async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, small: EtcdServers) -> None:
+async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(
+    home: Path, small: EtcdServers
+) -> None:
     platform = Platform(home)
     platform.env["MOORAGE_ETCD__ADDRESS"] = small.address
-    assert platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=false").returncode == 0
+    assert (
+        platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=false").returncode
+        == 0
+    )
     facts = {"link": "127.0.0.1:1"}
     async with EtcdClient(small.access) as client:
-        before = Registration(client, member_key(small.access, "managers", "a"), lambda: facts, SystemClock())
+        before = Registration(
+            client, member_key(small.access, "managers", "a"), lambda: facts, SystemClock()
+        )
         await before.refresh()
         assert "database space exceeded" in await fill(client)
         refused = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
@@ -51,11 +61,15 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, sma
         assert "etcdctl alarm disarm" in refused.stderr
         assert [*(await client.health()).values()] == ["an alarm is raised, or it has no leader"]
         await before.refresh()  # its lease is kept alive
-        later = Registration(client, member_key(small.access, "agents", "b"), lambda: {}, SystemClock())
+        later = Registration(
+            client, member_key(small.access, "agents", "b"), lambda: {}, SystemClock()
+        )
         with pytest.raises(EtcdError, match="database space exceeded"):
             await later.refresh()
+
         shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
         assert shown["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
+
         # The cure, as the message says.
         [status] = json.loads(small.etcdctl("endpoint", "status", "-w", "json"))
         small.etcdctl("compact", str(status["Status"]["header"]["revision"]))
@@ -66,6 +80,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, sma
         changed = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
         assert changed.returncode == 0, changed.stderr
         found = await client.read("/moorage/")
-        assert {member_key(small.access, "managers", "a"), member_key(small.access, "agents", "b")} <= set(
-            found.entries
-        )
+        assert {
+            member_key(small.access, "managers", "a"),
+            member_key(small.access, "agents", "b"),
+        } <= set(found.entries)

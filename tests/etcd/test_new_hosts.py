@@ -13,10 +13,14 @@ from tests.etcd.servers import PREFIX, EtcdServers
 pytestmark = [pytest.mark.etcd, pytest.mark.timeout(180)]
 
 
-async def test_a_new_agent_joins_by_address(home: Path, one: EtcdServers, empty_database: str) -> None:
-    platform, node = Platform(home / "manager"), home / "node"
+async def test_a_new_agent_joins_by_address(
+    home: Path, one: EtcdServers, empty_database: str
+) -> None:
+    platform = Platform(home / "manager")
+    node = home / "node"
     for path in (platform.home, node):
         path.mkdir()
+
     platform.env |= {
         "MOORAGE_MANAGER__DSN": empty_database,
         "MOORAGE_COMMON__LINK_TLS": "on",
@@ -24,6 +28,7 @@ async def test_a_new_agent_joins_by_address(home: Path, one: EtcdServers, empty_
     }
     del platform.env["MOORAGE_AGENT__MANAGER"]
     platform.start("manager")
+
     try:
 
         async def is_registered() -> bool:

@@ -1,4 +1,5 @@
-"""Settings that daemons share in etcd: set, refused, rolled back, written by hand, and without etcd."""
+"""Settings that daemons share in etcd: set, refused, rolled back, written by hand, and without
+etcd."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import pytest
 from tests.e2e.harness import Platform, until
 from tests.etcd.servers import PASSWORD, PREFIX, USER, EtcdServers
 
-# The command, at whose write the members with these process ids die: it has read the settings, with a quorum.
+# The command, at whose write the members with these process ids die: it has read the settings, with
+# a quorum.
 LOSES_QUORUM = """
 import os, signal, sys
 from moorage.common.etcd import shared_settings
@@ -55,12 +57,16 @@ def refused(platform: Platform, *arguments: str) -> str:
 
 
 def shown(platform: Platform) -> dict[str, dict[str, str]]:
-    values: dict[str, dict[str, str]] = json.loads(config(platform, "show", "--origin", "-o", "json"))
+    values: dict[str, dict[str, str]] = json.loads(
+        config(platform, "show", "--origin", "-o", "json")
+    )
     return values
 
 
 def test_set_history_and_rollback(platform: Platform, one: EtcdServers) -> None:
-    config(platform, "set", "--etcd", "telemetry.accept_traceparent=false", "agent.report_interval_s=7")
+    config(
+        platform, "set", "--etcd", "telemetry.accept_traceparent=false", "agent.report_interval_s=7"
+    )
     found = shown(platform)
     assert found["telemetry.accept_traceparent"] == {"value": False, "origin": "etcd"}
     assert found["agent.report_interval_s"] == {"value": 7.0, "origin": "etcd"}
@@ -72,7 +78,10 @@ def test_set_history_and_rollback(platform: Platform, one: EtcdServers) -> None:
     changes = json.loads(config(platform, "history", "--etcd", "-o", "json"))
     assert [change["number"] for change in changes] == [1, 2, 3, 4]
     assert changes[3]["what"] == "rollback to 1"
-    assert changes[3]["settings"] == {"agent.report_interval_s": 7.0, "telemetry.accept_traceparent": False}
+    assert changes[3]["settings"] == {
+        "agent.report_interval_s": 7.0,
+        "telemetry.accept_traceparent": False,
+    }
     assert shown(platform)["telemetry.accept_traceparent"]["value"] is False
     assert "kept changes: 1 to 4" in platform.run("config", "rollback", "--etcd", "9").stderr
 
@@ -87,6 +96,7 @@ def test_what_cannot_be_shared_is_refused(platform: Platform, one: EtcdServers) 
         "etcd.prefix=/other/": "differs from host to host",
     }.items():
         assert message in refused(platform, "set", "--etcd", setting)
+
     assert "add --etcd" in refused(platform, "set", "telemetry.accept_traceparent=false")
     assert one.etcdctl("get", "--prefix", PREFIX) == ""
 
@@ -100,6 +110,7 @@ async def test_what_is_not_valid_by_hand_is_ignored(platform: Platform, one: Etc
         "proxy.plane": "simple",
     }.items():
         one.etcdctl("put", f"{PREFIX}settings/{name}", text)
+
     assert shown(platform)["telemetry.accept_traceparent"]["value"] is False
     found = shown(platform)
     assert found["proxy.workers"]["value"] == 0
@@ -113,12 +124,15 @@ async def test_what_is_not_valid_by_hand_is_ignored(platform: Platform, one: Etc
         await until("it says so", ignored_four)
     finally:
         platform.close()
+
     done = platform.run("config", "set", "--etcd", "telemetry.accept_traceparent=true")
     assert done.stderr.count("removing what is not valid") == 4
     assert shown(platform)["proxy.workers"]["origin"] == "default"
 
 
-async def test_a_daemon_says_what_a_restart_would_change(platform: Platform, one: EtcdServers) -> None:
+async def test_a_daemon_says_what_a_restart_would_change(
+    platform: Platform, one: EtcdServers
+) -> None:
     platform.start("manager")
     try:
 
@@ -151,7 +165,9 @@ def test_without_etcd_the_copy_of_the_host_is_used(platform: Platform, one: Etcd
 
 
 def test_two_writers_do_not_overwrite_each_other(platform: Platform, one: EtcdServers) -> None:
-    names = [f"agent.{key}=1" for key in ("report_interval_s", "stats_interval_s", "health_interval_s")]
+    names = [
+        f"agent.{key}=1" for key in ("report_interval_s", "stats_interval_s", "health_interval_s")
+    ]
     running = [
         subprocess.Popen(
             [sys.executable, "-m", "moorage", "config", "set", "--etcd", name],
@@ -167,6 +183,7 @@ def test_two_writers_do_not_overwrite_each_other(platform: Platform, one: EtcdSe
     assert any(made)
     for ok, stderr in zip(made, outcomes, strict=True):
         assert ok or "somebody else changed" in stderr
+
     shared = one.etcdctl("get", "--prefix", "--keys-only", f"{PREFIX}settings/").split()
     assert len(shared) == sum(made)
 
@@ -186,7 +203,16 @@ def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: Etc
     config(platform, "set", "--etcd", "telemetry.accept_traceparent=false")
     pids = ",".join(str(member.process.pid) for member in others if member.process is not None)
     lost = subprocess.run(
-        [sys.executable, "-c", LOSES_QUORUM, pids, "config", "set", "--etcd", "proxy.max_hold_s=61"],
+        [
+            sys.executable,
+            "-c",
+            LOSES_QUORUM,
+            pids,
+            "config",
+            "set",
+            "--etcd",
+            "proxy.max_hold_s=61",
+        ],
         env=platform.env,
         capture_output=True,
         text=True,
@@ -198,6 +224,7 @@ def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: Etc
     for member in others:
         three.kill(member)  # waits for its end
         three.start_member(member)
+
     three.wait_until_healthy()
     config(platform, "set", "--etcd", "proxy.max_hold_s=62")
     changes = json.loads(config(platform, "history", "--etcd", "-o", "json"))

@@ -1,4 +1,5 @@
-"""Tasks that keep a daemon registered in etcd and watch its settings survive a failure at any await."""
+"""Tasks that keep a daemon registered in etcd and watch its settings survive a failure at any
+await."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ async def test_registration_goes_on(one: EtcdServers, faults: TaskFaults) -> Non
     for number, error in zip(FAULTS, (OSError, ValueError) * 4, strict=True):
         faults.disarm()
         faults.arm("etcd.registration", number, error("injected"))
-        before, name = faults.thrown, f"node-{number}"
+        before = faults.thrown
+        name = f"node-{number}"
         async with registered(one.access, "agents", name, lambda: {}, SystemClock()):
             await until(lambda: faults.thrown > before)  # noqa: B023
             await until(lambda: name in one.etcdctl("get", "--prefix", "--keys-only", PREFIX))  # noqa: B023
@@ -72,6 +74,7 @@ async def test_settings_watch_goes_on(one: EtcdServers, faults: TaskFaults, tmp_
             for value in range(2):  # a change makes it pass its awaits
                 await client.put(f"{PREFIX}settings/proxy.workers", str(10 * number + value))
                 await asyncio.sleep(0.2)
+
             await until(lambda: faults.thrown > before)  # noqa: B023
             await client.put(f"{PREFIX}settings/proxy.workers", str(number))
             wanted = {"proxy.workers": str(number)}

@@ -1,1 +1,2 @@
-"""Fault injection: real processes under load, killed, paused and disconnected on a seeded schedule."""
+"""Fault injection: real processes under load, killed, paused and disconnected on a seeded
+schedule."""

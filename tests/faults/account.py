@@ -1,7 +1,7 @@
 """Account of a fault run: what was stored, in its order, and what programs say of themselves.
 
-Triggers of the simulation write the same log here. So the ledger and the pipelines of real processes are held
-to the same truth as those in virtual time.
+Triggers of the simulation write the same log here. So the ledger and the pipelines of real
+processes are held to the same truth as those in virtual time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ async def begin(dsn: str) -> None:
 
 @dataclass(frozen=True)
 class Charge:
-    """Of a kernel (``id``), in seconds since 1970. ``reason``: of its end, "" for one that was charged before
-    its end was known, up to the last contact with its agent."""
+    """Of a kernel (``id``), in seconds since 1970. ``reason``: of its end, "" for one that was
+    charged before its end was known, up to the last contact with its agent."""
 
     id: str
     began: int
@@ -47,35 +47,45 @@ class Charge:
     reason: str
 
 
-def charged_wrongly(charges: list[Charge], starts: Mapping[str, int], ends: Mapping[str, int]) -> list[str]:
-    """By the clock of the programs: no time before one has begun is charged, and all until it has exited.
+def charged_wrongly(
+    charges: list[Charge], starts: Mapping[str, int], ends: Mapping[str, int]
+) -> list[str]:
+    """By the clock of the programs: no time before one has begun is charged, and all until it has
+    exited.
 
-    One that was ended at once, as a sub kernel is whose main1 ends, may not have come to say that it began.
+    One that was ended at once, as a sub kernel is whose main1 ends, may not have come to say that
+    it began.
     """
     found = []
     for one in charges:
         was_cut_off = one.reason not in _EXITED and one.ended - one.began <= _SPEECHLESS_S
         if one.id not in starts and was_cut_off:
             continue
+
         if one.id not in starts or one.began < starts[one.id]:
             found.append(f"{one.id} is charged from {one.began}, and began at {starts.get(one.id)}")
         elif one.reason in _EXITED and one.ended < ends.get(one.id, 0):
             found.append(f"{one.id} is charged until {one.ended}, and exited at {ends[one.id]}")
+
     return found
 
 
 class Account:
     """``site_agent``: what it ran is charged by the clock of its site, and left to ``site_truth``.
-    ``step_sessions``: ids of the sessions of pipelines. ``site_charges``: of the jobs of the site."""
+    ``step_sessions``: ids of the sessions of pipelines. ``site_charges``: of the jobs of the
+    site."""
 
     def __init__(self, connection: asyncpg.Connection, site_agent: str = "") -> None:
-        self._connection, self._site_agent = connection, site_agent
+        self._connection = connection
+        self._site_agent = site_agent
         self.step_sessions: set[str] = set()
         self.site_charges: list[Charge] = []
 
-    async def check(self, starts: Path, ends: Path, pipelines: Mapping[str, str]) -> list[Invariant]:
-        """``starts``, ``ends``: lines of programs, with kernel and time: clock ticks since boot, and seconds
-        since 1970. ``pipelines``: the acknowledged names by id."""
+    async def check(
+        self, starts: Path, ends: Path, pipelines: Mapping[str, str]
+    ) -> list[Invariant]:
+        """``starts``, ``ends``: lines of programs, with kernel and time: clock ticks since boot,
+        and seconds since 1970. ``pipelines``: the acknowledged names by id."""
         await prepare_connection(self._connection)
         return [
             await self._check_ledger(),
@@ -85,7 +95,8 @@ class Account:
 
     async def _check_ledger(self) -> Invariant:
         changes = await self._connection.fetch(
-            "SELECT * FROM sim.changes WHERE kind <> 'kernel' OR agent_id <> $1 ORDER BY n", self._site_agent
+            "SELECT * FROM sim.changes WHERE kind <> 'kernel' OR agent_id <> $1 ORDER BY n",
+            self._site_agent,
         )
         records = await self._connection.fetch(
             "SELECT l.kernel_id, l.began_at, l.ended_at FROM ledger l JOIN kernels k ON k.id = l.kernel_id "
@@ -99,9 +110,12 @@ class Account:
             compare(changes, records)
         except Violation as violation:
             invariant.violations.append(str(violation))
+
         return invariant
 
-    async def _check_programs(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> Invariant:
+    async def _check_programs(
+        self, starts: Mapping[str, int], ends: Mapping[str, int]
+    ) -> Invariant:
         rows = await self._connection.fetch(
             "SELECT DISTINCT l.kernel_id::text AS id, extract(epoch FROM l.began_at)::bigint AS began, "
             "extract(epoch FROM l.ended_at)::bigint AS ended, k.agent_id, "
@@ -112,14 +126,18 @@ class Account:
         for row in rows:
             charge = Charge(row["id"], row["began"], row["ended"], row["reason"])
             charges[row["agent_id"] == self._site_agent].append(charge)
+
         self.site_charges = charges[True]
         wrong = charged_wrongly(charges[False], starts, ends)
-        return Invariant("what is charged is what programs say of themselves", len(charges[False]), wrong)
+        return Invariant(
+            "what is charged is what programs say of themselves", len(charges[False]), wrong
+        )
 
     async def _check_pipelines(self, acknowledged: Mapping[str, str]) -> list[Invariant]:
         rows = await self._connection.fetch("SELECT id, name, spec FROM pipelines")
         self.step_sessions = {
-            row["id"] for row in await self._connection.fetch("SELECT session_id AS id FROM pipeline_steps")
+            row["id"]
+            for row in await self._connection.fetch("SELECT session_id AS id FROM pipeline_steps")
         }
         names = [row["name"] for row in rows]
         lost = acknowledged.keys() - {row["id"] for row in rows}
@@ -133,11 +151,16 @@ class Account:
         )
         specs = {str(row["id"]): PipelineSpec.model_validate(row["spec"]) for row in rows}
         try:
-            truths = replay(specs, await self._connection.fetch("SELECT * FROM sim.steps ORDER BY n"))
+            truths = replay(
+                specs, await self._connection.fetch("SELECT * FROM sim.steps ORDER BY n")
+            )
         except Violation as violation:
             order.violations.append(str(violation))
         else:
-            order.violations += [f"{t.name}: {i} waits" for t in truths.values() for i in t.waiting_in_vain()]
+            order.violations += [
+                f"{t.name}: {i} waits" for t in truths.values() for i in t.waiting_in_vain()
+            ]
+
         return [once, order]
 
 

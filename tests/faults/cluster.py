@@ -1,5 +1,5 @@
-"""Cluster under test: Postgres, two managers, three agents, one of a site, and two proxies as processes, and
-their faults."""
+"""Cluster under test: Postgres, two managers, three agents, one of a site, and two proxies as
+processes, and their faults."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ MANAGERS = ("manager-1", "manager-2")
 AGENTS = ("agent-1", "agent-2", "agent-3")
 PROXIES = ("proxy-1", "proxy-2")
 SITE_AGENT = "site-1"
-# Much shorter than in production: agents must become LOST within seconds. But a frozen manager is noticed
-# after nine, and its agents must have the time to reach the other one.
-SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 8.0
+# Much shorter than in production: agents must become LOST within seconds. But a frozen manager is
+# noticed after nine, and its agents must have the time to reach the other one.
+SUSPECT_AFTER_S = 4.0
+LOST_GRACE_S = 8.0
 
 
 class Cluster:
-    """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: of each manager and of
-    each proxy. ``key`` is the administrator's. ``agents``: names of those that are no site's. ``site``: None
-    without one; it is the caller's."""
+    """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: of each
+    manager and of each proxy. ``key`` is the administrator's. ``agents``: names of those that are
+    no site's. ``site``: None without one; it is the caller's."""
 
     agents: tuple[str, ...] = AGENTS
     site: FaultySite | None = None
@@ -43,9 +44,14 @@ class Cluster:
         network: NetworkLink | None,
         site: FaultySite | None = None,
     ) -> None:
-        self.home, self.network, self._postgres, self.site = home, network, postgres, site
+        self.home = home
+        self.network = network
+        self._postgres = postgres
+        self.site = site
         self._address = network.near if network else "127.0.0.1"
-        self._ports = {component: tuple(free_port() for _ in range(2)) for component in (*MANAGERS, *PROXIES)}
+        self._ports = {
+            component: tuple(free_port() for _ in range(2)) for component in (*MANAGERS, *PROXIES)
+        }
         self._port_ranges = {agent: port_range(agent_ports()) for agent in self.all_agents}
         self.urls = [f"http://127.0.0.1:{self._ports[name][0]}" for name in MANAGERS]
         self.openai_urls = [f"http://127.0.0.1:{self._ports[name][0]}/v1" for name in PROXIES]
@@ -85,6 +91,7 @@ class Cluster:
         await until("the first key exists", lambda: asyncio.to_thread(key_exists))
         if self.site is not None:
             await until("the group of the site exists", self._create_site_group)
+
         for component in self.components[1:]:
             self.start(component)
 
@@ -94,7 +101,9 @@ class Cluster:
                     f"exited at startup: {', '.join(exited)}\n{self.output(exited[0].split()[0])}"
                 )
             async with self.client() as client:
-                return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(self.all_agents)
+                return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(
+                    self.all_agents
+                )
 
         await until("all agents are ALIVE", all_alive)
 
@@ -118,6 +127,7 @@ class Cluster:
             address = self._address if kind == "manager" else "127.0.0.1"
             env[f"MOORAGE_{kind.upper()}__LISTEN"] = f"127.0.0.1:{first}"
             env[f"MOORAGE_{kind.upper()}__{inner}"] = f"{address}:{second}"
+
         if component in self.all_agents:
             env["MOORAGE_AGENT__ID"] = component
             env["MOORAGE_AGENT__PORT_RANGE"] = self._port_ranges[component]
@@ -125,9 +135,11 @@ class Cluster:
             if self.network is not None and component == AGENTS[-1]:
                 command = [*self.network.prefix, *command]
                 env["MOORAGE_AGENT__ADDRESS"] = self.network.far
+
         if component == SITE_AGENT and self.site is not None:
             env |= self.site.agent()
             del env["MOORAGE_AGENT__INVENTORY"]
+
         with (self.home / f"{component}.out").open("ab") as log:
             self._running[component] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
@@ -150,14 +162,19 @@ class Cluster:
                 continue  # a backend that has exited
 
     def pids(self, component: str) -> list[int]:
-        """One process (``ip netns exec`` replaces itself by the command); for Postgres all, its parent
-        first."""
+        """One process (``ip netns exec`` replaces itself by the command); for Postgres all, its
+        parent first."""
         if component != "postgres":
             return [self._running[component].pid]
+
         parent = self._postgres.pid
         if parent is None:
             return []
-        return [parent, *(pid for pid in processes() if _name(pid) == "postgres" and _parent(pid) == parent)]
+
+        return [
+            parent,
+            *(pid for pid in processes() if _name(pid) == "postgres" and _parent(pid) == parent),
+        ]
 
     def output(self, component: str) -> str:
         """Last part of the output of a component."""
@@ -174,6 +191,7 @@ class Cluster:
     def close(self) -> None:
         for component in list(self._running):
             self.send_signal(component, signal.SIGCONT)
+
         for component in reversed(list(self._running)):
             process = self._running.pop(component)
             process.send_signal(signal.SIGTERM)
@@ -182,6 +200,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
         for pid in kernels_below(self.home):
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -20,8 +20,8 @@ SubEnd = Literal["never", "before-main1", "failure", "tolerated-failure"]
 
 @dataclass(frozen=True)
 class ClusterScript:
-    """``sub_end``: how sub1 ends while main1 runs; the other sub kernels end with main1. A failure ends the
-    session, and main1 with it, unless it is tolerated."""
+    """``sub_end``: how sub1 ends while main1 runs; the other sub kernels end with main1. A failure
+    ends the session, and main1 with it, unless it is tolerated."""
 
     size: int
     mode: Literal["single-node", "multi-node"]
@@ -34,8 +34,10 @@ class ClusterScript:
         program = f"{record_start} exec sleep 600"
         if self.sub_end != "never":
             program = (
-                f'{record_start} if test "$MOORAGE_CLUSTER_HOST" = sub1; then {own_end}; fi; exec sleep 600'
+                f'{record_start} if test "$MOORAGE_CLUSTER_HOST" = sub1; then {own_end}; fi; exec '
+                "sleep 600"
             )
+
         return {
             "cluster": {
                 "size": self.size,
@@ -65,15 +67,19 @@ def main_kernel(session: SessionView) -> KernelView:
     return next(kernel for kernel in latest_kernels(session) if kernel.hostname == MAIN)
 
 
-def failed_by_sub(script: ClusterScript, session: SessionView, history: Sequence[HistoryEntry]) -> bool:
-    """Whether the session ended as one that a sub kernel has failed. A failure that is tolerated ends it only
-    while it starts."""
+def failed_by_sub(
+    script: ClusterScript, session: SessionView, history: Sequence[HistoryEntry]
+) -> bool:
+    """Whether the session ended as one that a sub kernel has failed. A failure that is tolerated
+    ends it only while it starts."""
     if script.sub_end not in ("failure", "tolerated-failure"):
         return False
+
     placed = [number for number, entry in enumerate(history) if entry.to_status is Status.SCHEDULED]
     since = history[placed[-1] :] if placed else history
     if script.sub_end == "tolerated-failure" and any(e.to_status is Status.RUNNING for e in since):
         return False
+
     failed = [k for k in latest_kernels(session) if k.hostname != MAIN and k.exit_code == SUB_CODE]
     return bool(failed) and (session.result, session.reason) == (Result.FAILED, Reason.EXIT_NONZERO)
 
@@ -83,6 +89,7 @@ def wrong_kernels(script: ClusterScript, session: SessionView) -> str:
     attempts: defaultdict[int, list[KernelView]] = defaultdict(list)
     for kernel in session.kernels:
         attempts[kernel.attempt].append(kernel)
+
     names = [MAIN, *(f"sub{number}" for number in range(1, script.size))]
     for attempt, kernels in attempts.items():
         hostnames = sorted(kernel.hostname for kernel in kernels)
@@ -90,10 +97,15 @@ def wrong_kernels(script: ClusterScript, session: SessionView) -> str:
             return f"attempt {attempt} has the kernels {hostnames}"
         if alive := [kernel.hostname for kernel in kernels if kernel.status not in TERMINAL]:
             return f"attempt {attempt} has ended without {alive}"
+
         agents = {kernel.agent_id for kernel in kernels}
         if agents == {None}:
             continue
+
         wanted = script.size if script.mode == "multi-node" else 1
         if None in agents or len(agents) != wanted:
-            return f"attempt {attempt} is {script.mode} and was placed on {sorted(map(str, agents))}"
+            return (
+                f"attempt {attempt} is {script.mode} and was placed on {sorted(map(str, agents))}"
+            )
+
     return ""

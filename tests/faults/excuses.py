@@ -1,8 +1,8 @@
 """Excuses: which ends of sessions an injected fault explains. Pure.
 
-A lost agent or kernel is excused only by a fault that hit its agent at that time. Faults of managers,
-Postgres and proxies excuse nothing: a manager that was away, or whose database was, must not declare healthy
-agents lost.
+A lost agent or kernel is excused only by a fault that hit its agent at that time. Faults of
+managers, Postgres and proxies excuse nothing: a manager that was away, or whose database was, must
+not declare healthy agents lost.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class InjectedFault:
 
 @dataclass(frozen=True)
 class SessionEnd:
-    """A session that ended for a reason that claims a fault. ``agents``: of the kernels of its last attempt
-    that say so themselves, else of all of them; empty: it was not placed."""
+    """A session that ended for a reason that claims a fault. ``agents``: of the kernels of its last
+    attempt that say so themselves, else of all of them; empty: it was not placed."""
 
     reason: Reason
     agents: frozenset[str]
@@ -59,10 +59,12 @@ def met_fault(
 def is_excused(end: SessionEnd, injected: Iterable[InjectedFault]) -> bool:
     """Whether a fault of one of its agents explains the end.
 
-    An agent is lost some time after it fell silent. All other ends concern the time since the placement.
+    An agent is lost some time after it fell silent. All other ends concern the time since the
+    placement.
     """
     since = end.placed_at
     if end.reason is Reason.AGENT_LOST:
         since = end.ended_at - timedelta(seconds=SUSPECT_AFTER_S + LOST_GRACE_S + RETURN_S)
+
     concerned = [each for each in injected if any(each.hits(agent) for agent in end.agents)]
     return any(each.overlaps(since, end.ended_at) for each in concerned)

@@ -31,7 +31,8 @@ def template(record_start: str, options: dict[str, Any]) -> TemplateSpec:
 def draw_pipeline(
     rng: random.Random, name: str, record_start: str, record_end: str, options: dict[str, Any]
 ) -> PipelineSpec:
-    """A load, an array of parts of which each may fail, and steps after its success, failure and end."""
+    """A load, an array of parts of which each may fail, and steps after its success, failure and
+    end."""
 
     def step(name: str, *after: Any, code: int = 0, **more: Any) -> dict[str, Any]:
         program = f"{record_start} sleep {rng.uniform(0, 3):.2f}; {record_end} exit {code}"

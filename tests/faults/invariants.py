@@ -1,4 +1,5 @@
-"""Invariants after the faults, each with the number of objects that were checked and the violations."""
+"""Invariants after the faults, each with the number of objects that were checked and the
+violations."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ from .site_truth import (
 
 # Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
 FAULT_REASONS = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
-# What a site that cancels a job, or calls it failed, may make of it: its walltime is nearly as short as the
-# lag of a site's database, within which a failure counts as the end of the walltime.
+# What a site that cancels a job, or calls it failed, may make of it: its walltime is nearly as
+# short as the lag of a site's database, within which a failure counts as the end of the walltime.
 SITE_REASONS = FAULT_REASONS | {Reason.CREATE_FAILED, Reason.WALLTIME, Reason.KILLED}
 
 
@@ -58,15 +59,19 @@ async def check_invariants(
     """Every invariant, and the number of sessions by end."""
     accounted, account = await _check_account(cluster, load)
     steps = account.step_sessions
+
     async with cluster.client(60) as client:
         sessions = await all_sessions(client)
         histories = {s.id: await client.history(s.id) for s in sessions}
         agents = await client.list_agents()
+
     started = [line.split()[0] for line in load.started_kernels.read_text().splitlines()]
     session_ids = {s.id for s in sessions}
     names = Counter(s.name for s in sessions)
     requested = [s for s in sessions if s.name in load.requests]
-    allocated = [f"{a.id} {o.slot} {o.device_id}: {o.used}" for a in agents for o in a.offers if o.used]
+    allocated = [
+        f"{a.id} {o.slot} {o.device_id}: {o.used}" for a in agents for o in a.offers if o.used
+    ]
     running = [f"{pid}: {kernel}" for pid, kernel in kernels_below(cluster.home).items()]
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
@@ -77,16 +82,26 @@ async def check_invariants(
         Invariant(
             "an acknowledged session exists",
             len(load.acknowledged),
-            [f"{name} ({ref})" for ref, name in load.acknowledged.items() if ref not in session_ids],
+            [
+                f"{name} ({ref})"
+                for ref, name in load.acknowledged.items()
+                if ref not in session_ids
+            ],
         ),
         Invariant(
             "a session is created once, and only on request",
             len(sessions),
             [f"{name} x{n}" for name, n in names.items() if n > 1]
-            + [s.name for s in sessions if not (s.name in load.requests or s.endpoint or s.id in steps)],
+            + [
+                s.name
+                for s in sessions
+                if not (s.name in load.requests or s.endpoint or s.id in steps)
+            ],
         ),
         Invariant(
-            "every session has ended", len(sessions), [s.name for s in sessions if s.status not in TERMINAL]
+            "every session has ended",
+            len(sessions),
+            [s.name for s in sessions if s.status not in TERMINAL],
         ),
         Invariant(
             "a kernel is started at most once",
@@ -94,21 +109,28 @@ async def check_invariants(
             [f"{kernel} x{n}" for kernel, n in Counter(started).items() if n > 1],
         ),
         Invariant("no unordered kernel runs", len(started), running),
-        Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), allocated),
+        Invariant(
+            "no device and no share is leaked", sum(len(a.offers) for a in agents), allocated
+        ),
         Invariant("a history has no gap and ends at the status", len(sessions), gaps),
         Invariant("results match the programs", len(requested), wrong),
         Invariant("a fault that is blamed has hit that agent", len(sessions), unexcused),
         Invariant("`moorage db check` finds no drift", 1, drift),
         Invariant(
-            "a streamed response is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
+            "a streamed response is complete or aborted",
+            load.chats.total(),
+            ["WRONG"] * load.chats["WRONG"],
         ),
-        Invariant("most streamed responses are complete", load.chats.total(), _failed_chats(load.chats)),
+        Invariant(
+            "most streamed responses are complete", load.chats.total(), _failed_chats(load.chats)
+        ),
         _check_shared_runs(sessions, ran),
         _check_clusters(load, requested),
         *_check_site(load, sessions, injected, account.site_charges),
         *accounted,
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
+
     return invariants, ends
 
 
@@ -118,7 +140,9 @@ def _wrong_results(
     histories: dict[str, list[HistoryEntry]],
     ran: frozenset[str],
 ) -> list[str]:
-    found = {s.name: wrong_result(load.requests[s.name], s, histories[s.id], ran) for s in requested}
+    found = {
+        s.name: wrong_result(load.requests[s.name], s, histories[s.id], ran) for s in requested
+    }
     return [f"{name}: {contradiction}" for name, contradiction in found.items() if contradiction]
 
 
@@ -151,11 +175,15 @@ def claimed_fault(
     """How a session ended, if its reason claims a fault."""
     if session.reason not in reasons:
         return None
+
     placed = [entry.at for entry in history if entry.to_status is Status.SCHEDULED]
     kernels = latest_kernels(session)
     blaming = [kernel for kernel in kernels if kernel.reason is session.reason] or kernels
     agents = frozenset(kernel.agent_id for kernel in blaming if kernel.agent_id is not None)
-    return SessionEnd(session.reason, agents, placed[-1] if placed else history[0].at, history[-1].at)
+
+    return SessionEnd(
+        session.reason, agents, placed[-1] if placed else history[0].at, history[-1].at
+    )
 
 
 async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], Account]:
@@ -179,7 +207,9 @@ def _check_shared_runs(sessions: list[SessionView], ran: frozenset[str]) -> Inva
 
 def _check_clusters(load: Load, sessions: list[SessionView]) -> Invariant:
     """Of the kernels that exist: a session that was never placed has them, too."""
-    scripts = [(s, script) for s in sessions if (script := load.requests[s.name].cluster) is not None]
+    scripts = [
+        (s, script) for s in sessions if (script := load.requests[s.name].cluster) is not None
+    ]
     return Invariant(
         "kernels of a cluster are placed and end together",
         len(scripts),
@@ -193,17 +223,28 @@ def _check_site(
     site = load.cluster.site
     if site is None:
         return []
+
     jobs = site.jobs()
-    kernels = {kernel_part(KernelId(k.id)) for s in sessions if s.endpoint == SITE_MODEL for k in s.kernels}
+    kernels = {
+        kernel_part(KernelId(k.id)) for s in sessions if s.endpoint == SITE_MODEL for k in s.kernels
+    }
     of_model = [job for job in jobs if job.kernel in kernels]
+
     # A replica has a successor at its end, and a replacement while its agent is silent.
-    most, allowed = most_alive(of_model), 3 * REPLICAS
+    most = most_alive(of_model)
+    allowed = 3 * REPLICAS
     losses = sum(each.fault.component in (SITE, SITE_AGENT) for each in injected)
     bound = jobs_allowed(REPLICAS, site.lasted_s, site.walltime_s, losses)
-    chats, calls = load.site_chats, site.server.calls.total()
+    chats = load.site_chats
+    calls = site.server.calls.total()
     most_calls = calls_allowed(site.lasted_s, chats.total(), len(jobs))
+
     return [
-        Invariant("a kernel has one job at the site, which runs once", len(jobs), strangers(jobs, sessions)),
+        Invariant(
+            "a kernel has one job at the site, which runs once",
+            len(jobs),
+            strangers(jobs, sessions),
+        ),
         Invariant("a session ends after its job at the site", len(jobs), outlived(jobs, sessions)),
         Invariant("nothing is left at the site", len(jobs), site.left()),
         Invariant(
@@ -219,21 +260,29 @@ def _check_site(
         Invariant(
             "successors cost a bounded number of jobs",
             len(of_model),
-            [f"{len(of_model)} in {site.lasted_s:.0f} s, and {bound} are allowed"] * (len(of_model) > bound),
+            [f"{len(of_model)} in {site.lasted_s:.0f} s, and {bound} are allowed"]
+            * (len(of_model) > bound),
         ),
         Invariant(
             "calls to the site are bounded",
             calls,
-            [f"{calls} in {site.lasted_s:.0f} s, and {most_calls} are allowed"] * (calls > most_calls),
+            [f"{calls} in {site.lasted_s:.0f} s, and {most_calls} are allowed"]
+            * (calls > most_calls),
         ),
         Invariant(
             "a response streamed from the site is complete or aborted",
             chats.total(),
             ["WRONG"] * chats["WRONG"],
         ),
-        Invariant("most responses streamed from the site are complete", chats.total(), _failed_chats(chats)),
         Invariant(
-            "a stream from the site fails for a fault only", chats.total(), _unexplained(load, injected)
+            "most responses streamed from the site are complete",
+            chats.total(),
+            _failed_chats(chats),
+        ),
+        Invariant(
+            "a stream from the site fails for a fault only",
+            chats.total(),
+            _unexplained(load, injected),
         ),
     ]
 
@@ -253,16 +302,23 @@ def wrongly_shared(session: SessionView, sessions: list[SessionView], ran: froze
         return ""
     if started := [k.id for k in session.kernels if k.id in ran]:
         return f"shares the run of {owner.name}, and has started {started}"
+
     if (session.status, session.result) != (owner.status, owner.result):
-        return f"{session.status} {session.result}, and {owner.name} is {owner.status} {owner.result}"
+        return (
+            f"{session.status} {session.result}, and {owner.name} is {owner.status} {owner.result}"
+        )
+
     return ""
 
 
 def _failed_chats(chats: Counter[str]) -> list[str]:
-    """Chats run against proxies and replicas that are killed and paused in turn; yet most must succeed."""
+    """Chats run against proxies and replicas that are killed and paused in turn; yet most must
+    succeed."""
     complete = chats["complete"]
     return (
-        [] if complete > chats.total() / 2 else [f"{complete} of {chats.total()} are complete: {dict(chats)}"]
+        []
+        if complete > chats.total() / 2
+        else [f"{complete} of {chats.total()} are complete: {dict(chats)}"]
     )
 
 
@@ -272,17 +328,27 @@ def history_gap(session: SessionView, history: list[HistoryEntry]) -> str:
         return f"revisions {[e.revision for e in history]} of a session at {session.revision}"
     if any(one.to_status is not two.from_status for one, two in pairwise(history)):
         return "a transition does not start at the status before it"
-    return "" if history[-1].to_status is session.status else f"the history ends at {history[-1].to_status}"
+
+    return (
+        ""
+        if history[-1].to_status is session.status
+        else f"the history ends at {history[-1].to_status}"
+    )
 
 
 def wrong_result(
     request: Request, session: SessionView, history: list[HistoryEntry], ran: frozenset[str]
 ) -> str:
     """The reported result of a session, if it contradicts its script; else ""."""
-    kernel, reason = main_kernel(session), session.reason
-    reported = f"{session.status} {reason} {session.result} exit {kernel.exit_code} ({session.detail})"
+    kernel = main_kernel(session)
+    reason = session.reason
+    reported = (
+        f"{session.status} {reason} {session.result} exit {kernel.exit_code} ({session.detail})"
+    )
     not_started = [
-        k.id for k in session.kernels if k.exit_code is not None and k.exit_code >= 0 and k.id not in ran
+        k.id
+        for k in session.kernels
+        if k.exit_code is not None and k.exit_code >= 0 and k.id not in ran
     ]
     if not_started:
         return f"kernels {not_started} have an exit code and were never started"
@@ -290,10 +356,19 @@ def wrong_result(
         return "" if session.result is Result.UNDEFINED else reported
     if request.kind == "job" and reason in SITE_REASONS:
         return "" if session.result is not Result.SUCCESS else reported
+
     if reason in FAULT_REASONS:
-        return "" if session.status is Status.ERROR and session.result is not Result.SUCCESS else reported
+        return (
+            ""
+            if session.status is Status.ERROR and session.result is not Result.SUCCESS
+            else reported
+        )
+
     if request.kind == "lifetime":
-        return "" if (session.status, reason) == (Status.TERMINATED, Reason.MAX_LIFETIME) else reported
+        return (
+            "" if (session.status, reason) == (Status.TERMINATED, Reason.MAX_LIFETIME) else reported
+        )
+
     if request.kind == "timeout":
         correct = (session.result, reason) == (Result.FAILED, Reason.TIMEOUT)
     elif session.adopted_from is not None:
@@ -303,10 +378,15 @@ def wrong_result(
     elif request.cluster is not None and request.cluster.sub_end == "failure":
         correct = False
     elif request.code == 0:
-        correct = (session.result, reason, kernel.exit_code) == (Result.SUCCESS, Reason.EXIT_ZERO, 0)
+        correct = (session.result, reason, kernel.exit_code) == (
+            Result.SUCCESS,
+            Reason.EXIT_ZERO,
+            0,
+        )
     else:
         failed = (Result.FAILED, Reason.EXIT_NONZERO, request.code, request.retries)
         correct = (session.result, reason, kernel.exit_code, session.requeues) == failed
+
     return "" if correct and session.status is Status.TERMINATED else reported
 
 

@@ -1,4 +1,5 @@
-"""Load during the faults: sessions with a known end, and clients of an endpoint with two replicas."""
+"""Load during the faults: sessions with a known end, and clients of an endpoint with two
+replicas."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from .features import EQUAL, TEMPLATE, draw_pipeline, template
 from .site import GROUP
 
 ENGINE = Path(__file__).parents[1] / "e2e" / "slow_engine.py"
-# The time is the one at which the host started the process, in clock ticks since boot: a program that is
-# asked for the time answers when it gets the CPU, which may be seconds later.
+# The time is the one at which the host started the process, in clock ticks since boot: a program
+# that is asked for the time answers when it gets the CPU, which may be seconds later.
 RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$ $(cut -d " " -f 22 /proc/$$/stat)" >> {file}; '
 RECORD_END = 'echo "$MOORAGE_KERNEL_ID $(date +%s)" >> {file};'
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
@@ -45,8 +46,8 @@ NOT_LISTENING = "Connect call failed"
 
 @dataclass(frozen=True)
 class Request:
-    """A session as scripted. ``code``: exit code of its program; None if it does not exit on its own.
-    ``cluster``: None for a session of one kernel."""
+    """A session as scripted. ``code``: exit code of its program; None if it does not exit on its
+    own. ``cluster``: None for a session of one kernel."""
 
     name: str
     kind: str
@@ -68,10 +69,10 @@ class FailedStream:
 
 @dataclass
 class Load:
-    """``requests`` by session name. ``acknowledged``: ids from 201 responses, with names. ``uncertain``:
-    names of requests whose response was lost. ``pipelines``: names of the acknowledged ones, by id. ``calls``
-    and ``chats``: number of API calls and streams by result; ``site_chats``: of the model at the site.
-    ``engine_gpus``: of each replica."""
+    """``requests`` by session name. ``acknowledged``: ids from 201 responses, with names.
+    ``uncertain``: names of requests whose response was lost. ``pipelines``: names of the
+    acknowledged ones, by id. ``calls`` and ``chats``: number of API calls and streams by result;
+    ``site_chats``: of the model at the site. ``engine_gpus``: of each replica."""
 
     cluster: Cluster
     seed: int
@@ -94,14 +95,17 @@ class Load:
         self.ended_kernels = self.cluster.home / "ended-kernels"
         self._record_start = RECORD_START.format(file=self.started_kernels)
         self._record_end = RECORD_END.format(file=self.ended_kernels)
-        self._submitted, self.stop_at = 0, 0.0
+        self._submitted = 0
+        self.stop_at = 0.0
 
     async def create_endpoints(self) -> None:
         node = SMALL | {"mem": "64MiB", "cuda.device": self.engine_gpus}
         async with self.cluster.client() as client:
             await client.create_endpoint(self._model("chat", node))
             if self.cluster.site is not None:
-                await client.create_endpoint(self._model(SITE_MODEL, {"cpu": 1}, resource_group=GROUP))
+                await client.create_endpoint(
+                    self._model(SITE_MODEL, {"cpu": 1}, resource_group=GROUP)
+                )
             options = {"resources": SMALL, "stop_grace_s": 1}
             await client.put_template(TEMPLATE, template(self._record_start, options))
 
@@ -118,14 +122,17 @@ class Load:
         )
 
     async def run(self, seconds: float) -> None:
-        """Create and stop sessions and stream responses until the time is up. A component that is down fails
-        only the calls that need it."""
+        """Create and stop sessions and stream responses until the time is up. A component that is
+        down fails only the calls that need it."""
         loop = asyncio.get_running_loop()
         self.stop_at = loop.time() + seconds
         chats = [asyncio.create_task(self._chat(url)) for url in self.cluster.openai_urls]
+
         if self.cluster.site is not None:
             for proxy, url in zip(PROXIES, self.cluster.openai_urls, strict=True):
-                self._spawn(self._chat_at_site(proxy, url))  # one that is held at the end is not waited for
+                # one that is held at the end is not waited for
+                self._spawn(self._chat_at_site(proxy, url))
+
         async with AsyncExitStack() as stack:
             self._clients = [
                 await stack.enter_async_context(self.cluster.client(manager=manager))
@@ -135,8 +142,10 @@ class Load:
                 rare = self._rng.random() < 0.08
                 self._spawn(self._submit_pipeline() if rare else self._create_session())
                 await asyncio.sleep(self._rng.expovariate(self.per_s))
+
             for task in self._tasks:
                 task.cancel()
+
             await asyncio.gather(*self._tasks, *chats, return_exceptions=True)
 
     def stop(self) -> None:
@@ -158,12 +167,15 @@ class Load:
             else:
                 view = await client.create_session(spec)
         except MoorageError as error:
-            self.calls[f"create: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
+            self.calls[
+                f"create: {type(error).__name__} {getattr(error, 'status', '')}".strip()
+            ] += 1
             self.uncertain.add(request.name)
             return
         except asyncio.CancelledError:
             self.uncertain.add(request.name)
             raise
+
         self.calls["create: 201"] += 1
         self.acknowledged[view.id] = request.name
         if stop_after_s is not None:
@@ -172,7 +184,8 @@ class Load:
 
     async def _submit_pipeline(self) -> None:
         """Submitted until it is acknowledged, and retried if a step fails."""
-        name, rng = f"pipeline-{self._submitted}", self._rng
+        name = f"pipeline-{self._submitted}"
+        rng = self._rng
         self._submitted += 1
         options = {"resources": SMALL, "stop_grace_s": 1}
         spec = draw_pipeline(rng, name, self._record_start, self._record_end, options)
@@ -181,8 +194,11 @@ class Load:
                 view = await client.submit_pipeline(spec, idempotency_key=name)
                 break
             except MoorageError as error:
-                self.calls[f"submit: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
+                self.calls[
+                    f"submit: {type(error).__name__} {getattr(error, 'status', '')}".strip()
+                ] += 1
                 await asyncio.sleep(0.5)
+
         self.calls["submit: 201"] += 1
         self.pipelines[view.id] = name
         for client in cycle(self._clients):
@@ -193,7 +209,9 @@ class Load:
                     self.calls["retry: 202"] += 1
                     return
             except MoorageError as error:
-                self.calls[f"retry: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
+                self.calls[
+                    f"retry: {type(error).__name__} {getattr(error, 'status', '')}".strip()
+                ] += 1
                 if getattr(error, "status", 0) == 409:
                     return
 
@@ -209,16 +227,20 @@ class Load:
 
     def _draw(self) -> tuple[Request, SessionSpec, float | None]:
         """The next session, and when to stop it."""
-        rng, name = self._rng, f"load-{len(self.requests)}"
+        rng = self._rng
+        name = f"load-{len(self.requests)}"
         kinds = KINDS | {"job": 4} if self.cluster.site else KINDS
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
         run_s = min(15.0, 0.2 + rng.expovariate(1 / 4))
         code = rng.choice((0, 0, 0, 1, 3, 42))
         options: dict[str, Any] = {"resources": SMALL, "stop_grace_s": 1}
         stop_after_s = rng.uniform(0, 10) if kind == "interactive" or rng.random() < 0.1 else None
+
         if kind == "retried":
-            code, run_s = rng.choice((1, 7)), min(run_s, 3.0)
+            code = rng.choice((1, 7))
+            run_s = min(run_s, 3.0)
             options |= {"retries": 2, "retry_backoff_s": 1}
+
         if kind == "job":
             options |= {"resource_group": GROUP, "resources": {"cpu": 1}}
         if kind == "gpu":
@@ -230,6 +252,7 @@ class Load:
             options["timeout_s"] = 3
         if kind == "lifetime":
             options["max_lifetime_s"] = 4
+
         cluster = None
         if kind == "cluster":
             cluster = draw_cluster(rng, len(self.cluster.agents))
@@ -238,7 +261,9 @@ class Load:
                 run_s = 600.0  # main1 is ended
             if rng.random() < 0.3:
                 options |= {"retries": 1, "retry_backoff_s": 1}
+
             options |= cluster.session_options(self._record_start, self._record_end, sub_s)
+
         scripted = kind in ("batch", "retried", "gpu", "templated", "equal", "cluster", "job")
         program = (
             f"{self._record_start} sleep {run_s:.2f}; {self._record_end} exit {code}"
@@ -248,19 +273,27 @@ class Load:
         options["type"] = "interactive" if kind in ("interactive", "lifetime") else "batch"
         told = [f"{run_s:.2f}", str(code)] if kind == "templated" else []
         spec = SessionSpec(name=name, command=["/bin/sh", "-c", program, *told], **options)
-        request = Request(name, kind, code if scripted else None, options.get("retries", 0), cluster)
+        request = Request(
+            name, kind, code if scripted else None, options.get("retries", 0), cluster
+        )
+
         return request, spec, stop_after_s
 
     async def _chat(self, url: str) -> None:
-        """Stream responses. An aborted response is counted but is no violation: its replica may be gone."""
+        """Stream responses. An aborted response is counted but is no violation: its replica may be
+        gone."""
         loop = asyncio.get_running_loop()
         message: Any = [{"role": "user", "content": "go on"}]
         while loop.time() < self.stop_at:
             try:
                 async with asyncio.timeout(20):
                     pieces = [
-                        piece async for piece in chat(url, self.cluster.key, "chat", message, max_tokens=20)
+                        piece
+                        async for piece in chat(
+                            url, self.cluster.key, "chat", message, max_tokens=20
+                        )
                     ]
+
                 complete = "".join(pieces).split() == [str(n) for n in range(20)]
                 self.chats["complete" if complete else "WRONG"] += 1
             except (MoorageError, OSError, TimeoutError) as error:
@@ -272,13 +305,18 @@ class Load:
         loop = asyncio.get_running_loop()
         message: Any = [{"role": "user", "content": "go on"}]
         while loop.time() < self.stop_at:
-            began, pieces, problem = datetime.now(UTC), list[str](), ""
+            began = datetime.now(UTC)
+            pieces = list[str]()
+            problem = ""
             try:
                 async with asyncio.timeout(SITE_PATIENCE_S):
-                    async for piece in chat(url, self.cluster.key, SITE_MODEL, message, max_tokens=20):
+                    async for piece in chat(
+                        url, self.cluster.key, SITE_MODEL, message, max_tokens=20
+                    ):
                         pieces.append(piece)
             except (MoorageError, OSError, TimeoutError) as error:
                 problem = f"{type(error).__name__} {error}".strip()
+
             complete = "".join(pieces).split() == [str(n) for n in range(20)]
             if NOT_LISTENING in problem:
                 await asyncio.sleep(0.5)  # its proxy is down: that says nothing about the site

@@ -1,6 +1,7 @@
 """Network namespace with one virtual link to this one, which can be unplugged or throttled.
 
-Nothing outside the namespace and its link is changed. Needs root, ``ip`` and, for throttling, ``tc``.
+Nothing outside the namespace and its link is changed. Needs root, ``ip`` and, for throttling,
+``tc``.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ class NetworkFaultsUnavailable(Exception):
 
 
 class NetworkLink:
-    """``prefix`` runs a command in the namespace. ``near`` and ``far``: the addresses of the link's ends."""
+    """``prefix`` runs a command in the namespace. ``near`` and ``far``: the addresses of the link's
+    ends."""
 
     def __init__(self) -> None:
         place = number(NETWORKS)
-        self.name, self._near_end, self._far_end = f"mg-{place}", f"fln{place}", f"flf{place}"
-        self.near, self.far = f"10.231.{place}.1", f"10.231.{place}.2"
+        self.name = f"mg-{place}"
+        self._near_end = f"fln{place}"
+        self._far_end = f"flf{place}"
+        self.near = f"10.231.{place}.1"
+        self.far = f"10.231.{place}.2"
         self.prefix = ("ip", "netns", "exec", self.name)
         self.can_throttle = False
 
@@ -30,6 +35,7 @@ class NetworkLink:
         """Raises ``NetworkFaultsUnavailable``."""
         if os.geteuid() != 0 or shutil.which("ip") is None:
             raise NetworkFaultsUnavailable("it needs root and the program `ip`")
+
         self.close()  # what a killed test left
         try:
             _run("ip", "netns", "add", self.name)
@@ -43,6 +49,7 @@ class NetworkLink:
         except NetworkFaultsUnavailable:
             self.close()
             raise
+
         try:
             self.throttle(True)
             self.throttle(False)
@@ -86,4 +93,6 @@ def _run(*command: str) -> None:
     except OSError as error:
         raise NetworkFaultsUnavailable(f"`{command[0]}` cannot be run: {error}") from error
     if done.returncode != 0:
-        raise NetworkFaultsUnavailable(f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}")
+        raise NetworkFaultsUnavailable(
+            f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}"
+        )

@@ -1,5 +1,5 @@
-"""Fault injection run: ``python -m tests.faults.run --seconds 300``. Prints the faults and a table of
-invariants."""
+"""Fault injection run: ``python -m tests.faults.run --seconds 300``. Prints the faults and a table
+of invariants."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ async def inject(cluster: Cluster, fault: Fault) -> None:
     if fault.component == SITE:
         await _inject_at_site(cluster, fault)
         return
+
     if fault.kind == "kill":
         cluster.kill(fault.component)
     elif fault.kind == "pause":
         cluster.send_signal(fault.component, signal.SIGSTOP)
     else:
         _set_network_fault(cluster, fault.kind, True)
+
     try:
         await asyncio.sleep(fault.duration_s)
     finally:
@@ -79,9 +81,11 @@ async def inject_all(
 ) -> None:
     for fault in faults:
         await asyncio.sleep(fault.delay_s)
-        began, position = datetime.now(UTC), len(injected)
+        began = datetime.now(UTC)
+        position = len(injected)
         print(f"{time.monotonic() - started:6.1f} s  {began:%H:%M:%S} {fault}", flush=True)
         injected.append(InjectedFault(fault, began))
+
         try:
             await inject(cluster, fault)
         finally:
@@ -99,7 +103,9 @@ async def converge(cluster: Cluster, load: Load) -> None:
 
     async def all_alive() -> bool:
         async with cluster.client() as client:
-            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(cluster.all_agents)
+            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(
+                cluster.all_agents
+            )
 
     async def all_ended() -> bool:
         async with cluster.client(30) as client:
@@ -115,14 +121,21 @@ async def converge(cluster: Cluster, load: Load) -> None:
         async with cluster.client() as client:
             used = [o for a in await client.list_agents() for o in a.offers if o.used]
             live = [s for s in await all_sessions(client) if s.status in LIVE]
+
         left = cluster.site.left() if cluster.site else []
-        return not used and not live and not left and not await asyncio.to_thread(kernels_below, cluster.home)
+        return (
+            not used
+            and not live
+            and not left
+            and not await asyncio.to_thread(kernels_below, cluster.home)
+        )
 
     await until("all agents are alive again", all_alive, CONVERGE_S)
     await until("every session has ended", all_ended, CONVERGE_S)
     async with cluster.client(30) as client:
         for endpoint in (await client.list_endpoints()).items:
             await client.delete_endpoint(endpoint.name)
+
     await until("nothing runs and nothing is allocated", nothing_remains, CONVERGE_S)
 
 
@@ -140,6 +153,7 @@ async def run(
         if faulty_site is not None:
             stack.push_async_callback(faulty_site.stop)
             await faulty_site.start()
+
         cluster = Cluster(home, postgres, network, faulty_site)
         stack.callback(cluster.close)
         return await _run(cluster, Load(cluster, seed, sessions_per_s), seconds, network_faults)
@@ -154,25 +168,30 @@ async def _run(
     injected: list[InjectedFault] = []
     started = time.monotonic()
     sequences = fault_sequences(load.seed, network_faults, cluster.site is not None)
-    tasks = [asyncio.create_task(inject_all(cluster, faults, injected, started)) for faults in sequences]
+    tasks = [
+        asyncio.create_task(inject_all(cluster, faults, injected, started)) for faults in sequences
+    ]
     await load.run(seconds)
     for task in tasks:
         task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if not isinstance(result, asyncio.CancelledError):
             raise RuntimeError("fault injection failed before the end of the run") from result
+
     faults_ended = time.monotonic()
     not_converged = []
     try:
         await converge(cluster, load)
     except AssertionError as error:
         not_converged.append(str(error))
+
     converged_s = time.monotonic() - faults_ended
     invariants, ends = await check_invariants(cluster, load, injected)
     invariants.append(Invariant("the platform converges after the faults", 1, not_converged))
     components = len(cluster.components)
     invariants.append(Invariant("no component exits on its own", components, cluster.exited()))
     print_report(load, seconds, converged_s, injected, ends, invariants)
+
     return invariants
 
 
@@ -186,8 +205,12 @@ def _open_network() -> Iterator[tuple[NetworkLink | None, frozenset[str]]]:
         print(f"SKIPPED: no network faults on this machine: {error}", flush=True)
         yield None, frozenset()
         return
+
     if not network.can_throttle:
-        print("SKIPPED: the network is unplugged but not throttled: `tc` has no tbf here", flush=True)
+        print(
+            "SKIPPED: the network is unplugged but not throttled: `tc` has no tbf here", flush=True
+        )
+
     try:
         yield network, frozenset({"unplug", "throttle"} if network.can_throttle else {"unplug"})
     finally:
@@ -202,21 +225,32 @@ def print_report(
     ends: Counter[str],
     invariants: list[Invariant],
 ) -> None:
-    print(f"\nseed {load.seed}, {seconds:g} s of faults, converged {converged_s:.1f} s after the last")
+    print(
+        f"\nseed {load.seed}, {seconds:g} s of faults, converged {converged_s:.1f} s after the last"
+    )
     kinds = Counter(f"{each.fault.kind} {each.fault.component}" for each in injected)
     counters = [("faults", kinds), ("calls", load.calls), ("streams", load.chats), ("ends", ends)]
     if load.cluster.site is not None:
         counters[3:3] = [("site", load.site_chats), ("HEAppE", load.cluster.site.server.calls)]
+
     for title, counter in counters:
-        print(f"{title:<8} {counter.total():>5}: " + ", ".join(f"{k} x{n}" for k, n in counter.most_common()))
+        print(
+            f"{title:<8} {counter.total():>5}: "
+            + ", ".join(f"{k} x{n}" for k, n in counter.most_common())
+        )
+
     for failed in load.failed_at_site:
         span = f"{failed.began:%H:%M:%S} to {failed.ended:%H:%M:%S}"
-        print(f"failed at the site, {span}, {failed.proxy}, after {failed.pieces} pieces: {failed.problem}")
+        print(
+            f"failed at the site, {span}, {failed.proxy}, after {failed.pieces} pieces: {failed.problem}"
+        )
+
     print(f"\n{'invariant':<55} {'checked':>9} {'violations':>10}")
     for invariant in invariants:
         print(f"{invariant.name:<55} {invariant.checked:>9} {len(invariant.violations):>10}")
         for violation in invariant.violations[:10]:
             print(f"    {violation}")
+
     print(f"{sum(len(invariant.violations) for invariant in invariants)} violations", flush=True)
 
 
@@ -225,9 +259,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--per-second", type=float, default=2.6, help="rate of new sessions")
-    parser.add_argument("--no-site", action="store_true", help="without the HEAppE site, its agent and model")
     parser.add_argument(
-        "--keep", action="store_true", help="keep the state directory with all logs, as after a violation"
+        "--no-site", action="store_true", help="without the HEAppE site, its agent and model"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the state directory with all logs, as after a violation",
     )
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="moorage-faults-"))
@@ -243,6 +281,7 @@ def main() -> int:
             print(f"state and logs: {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
+
     return 0 if holds else 1
 
 

@@ -10,7 +10,9 @@ from .cluster import AGENTS, MANAGERS, PROXIES, SITE_AGENT
 from .site import SITE, SWITCHED
 
 # One fault of each group at a time: two components may be down together, but never all of them.
-_CONTROL_PLANE = [(kind, component) for component in (*MANAGERS, "postgres") for kind in ("kill", "pause")]
+_CONTROL_PLANE = [
+    (kind, component) for component in (*MANAGERS, "postgres") for kind in ("kill", "pause")
+]
 _NODES = [
     *((kind, component) for component in (*AGENTS, *PROXIES) for kind in ("kill", "pause")),
     ("unplug", "network"),
@@ -21,14 +23,19 @@ _SITE = [
     *((kind, SITE) for kind in SWITCHED),
 ]
 # A login node restarts slowly. The others last until something is likely to have met them.
-_SITE_LASTS_S = {"login-node-away": (10.0, 30.0), "scheduler-away": (5.0, 20.0), "submit-lost": (20.0, 40.0)}
+_SITE_LASTS_S = {
+    "login-node-away": (10.0, 30.0),
+    "scheduler-away": (5.0, 20.0),
+    "submit-lost": (20.0, 40.0),
+}
 _AT_ONCE = frozenset({"tunnels-die", "job-cancelled"})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``kill``: SIGKILL, and a restart after ``duration_s``. ``pause``: SIGSTOP. ``unplug``, ``throttle``: of
-    the network link. Others: of the site. ``delay_s``: since the end of the fault before."""
+    """``kill``: SIGKILL, and a restart after ``duration_s``. ``pause``: SIGSTOP. ``unplug``,
+    ``throttle``: of the network link. Others: of the site. ``delay_s``: since the end of the fault
+    before."""
 
     kind: str
     component: str
@@ -43,11 +50,14 @@ def fault_sequences(seed: int, network_faults: frozenset[str], site: bool) -> li
     """Endless sequences: faults of the control plane, of nodes, proxy and network, and of the site.
     ``network_faults``: the kinds that this machine supports. ``site``: there is one."""
     nodes = [(kind, name) for kind, name in _NODES if name != "network" or kind in network_faults]
-    # A manager declares an agent LOST only after it has run for as long: its faults are further apart.
+
+    # A manager declares an agent LOST only after it has run for as long: its faults are further
+    # apart.
     control_plane = _sequence(random.Random(f"{seed}-upper"), _CONTROL_PLANE, (3, 16))
     sequences = [control_plane, _sequence(random.Random(f"{seed}-lower"), nodes, (1, 4))]
     if site:
         sequences.append(_sequence(random.Random(f"{seed}-site"), _SITE, (3, 10)))
+
     return sequences
 
 
@@ -64,4 +74,5 @@ def _sequence(
                 duration_s = rng.uniform(*_SITE_LASTS_S[kind])
             if kind in _AT_ONCE:
                 duration_s = 0.0
+
             yield Fault(kind, component, rng.uniform(*delay_s), duration_s)

@@ -1,5 +1,5 @@
-"""Site under test: a HEAppE server in this process, before a scripted cluster that runs real programs, and
-the faults of both."""
+"""Site under test: a HEAppE server in this process, before a scripted cluster that runs real
+programs, and the faults of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ GROUP = SITE = "site"
 WALLTIMES_S = (75.0, 150.0)
 QUEUE_S = (2.0, 8.0)
 # How many calls a fault catches: few by chance, or all while it lasts.
-SOME, ALL = -1, 1_000_000
+SOME = -1
+ALL = 1_000_000
 # Users' requests are not repeated once they were sent.
 _JOBS: dict[str, int | str] = {"only": "JobManagement"}
 # The faults, with the switches of the server that each sets.
@@ -45,8 +46,8 @@ SWITCHED: dict[str, dict[str, int | str]] = {
 
 
 class FaultySite:
-    """Runs in the loop that starts it. The profile of the server and the walltime of jobs follow the
-    seed."""
+    """Runs in the loop that starts it. The profile of the server and the walltime of jobs follow
+    the seed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"{seed}-site")
@@ -87,6 +88,7 @@ class FaultySite:
     async def begin(self, kind: str) -> None:
         for name, value in SWITCHED[kind].items():
             setattr(self.server.switches, name, self._rng.randint(2, 5) if value == SOME else value)
+
         match kind:
             case "login-node-away" | "tunnels-die":
                 await self.server.tunnels.kill()
@@ -97,7 +99,9 @@ class FaultySite:
             case "job-cancelled":
                 await self._cancel_job()
             case "submit-lost":
-                self.server.switches.submit_lost_as = self._rng.choice(("slurm", "ssh-command", "empty"))
+                self.server.switches.submit_lost_as = self._rng.choice(
+                    ("slurm", "ssh-command", "empty")
+                )
 
     async def end(self, kind: str) -> None:
         usual = Switches()
@@ -115,16 +119,23 @@ class FaultySite:
 
     def jobs(self) -> list[SiteJob]:
         """All that the cluster has ever had."""
-        rows = {task.scheduler_id: task for row in self.server.database.jobs.values() for task in row.tasks}
+        rows = {
+            task.scheduler_id: task
+            for row in self.server.database.jobs.values()
+            for task in row.tasks
+        }
         found = []
         for job in self._cluster.jobs:
             assert job.submitted is not None
             ended = None if job.state in ACTIVE else job.ended
-            row, disowned = rows.get(job.scheduler_id), job.submitted
+            row = rows.get(job.scheduler_id)
+            disowned = job.submitted
             if row is not None:
                 disowned = row.end if row.state in ENDED else None
+
             started = job.started if job.nodes else None
             found.append(SiteJob(job.name, job.submitted, started, ended, disowned))
+
         return found
 
     def left(self) -> list[str]:

@@ -23,8 +23,8 @@ _CHARGED_S = 2.0
 
 @dataclass(frozen=True)
 class SiteJob:
-    """``started`` and ``ended``: None while it has not. ``disowned``: since when HEAppE does not know that it
-    waits or runs, which nobody can know then; None: it always has."""
+    """``started`` and ``ended``: None while it has not. ``disowned``: since when HEAppE does not
+    know that it waits or runs, which nobody can know then; None: it always has."""
 
     name: str
     submitted: datetime
@@ -45,18 +45,25 @@ class SiteJob:
 
 
 def strangers(jobs: Iterable[SiteJob], sessions: Iterable[SessionView]) -> list[str]:
-    """Jobs of no kernel, and jobs of a kernel that has another one at the same time, or ran before."""
-    kernels = {kernel_part(KernelId(kernel.id)) for session in sessions for kernel in session.kernels}
+    """Jobs of no kernel, and jobs of a kernel that has another one at the same time, or ran
+    before."""
+    kernels = {
+        kernel_part(KernelId(kernel.id)) for session in sessions for kernel in session.kernels
+    }
     by_kernel: defaultdict[str, list[SiteJob]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: job.submitted):
         by_kernel[job.kernel].append(job)
+
     found = [f"{job.name} is of no kernel" for job in jobs if job.kernel not in kernels]
     for of_kernel in by_kernel.values():
         for one, two in pairwise(of_kernel):
             if one.ended is None or one.ended > two.submitted:
                 found.append(f"{one.name} has two jobs at {two.submitted:%H:%M:%S}")
             elif one.started is not None:
-                found.append(f"{one.name} has run, and is submitted again at {two.submitted:%H:%M:%S}")
+                found.append(
+                    f"{one.name} has run, and is submitted again at {two.submitted:%H:%M:%S}"
+                )
+
     return found
 
 
@@ -64,7 +71,8 @@ def most_alive(jobs: Sequence[SiteJob]) -> int:
     """How many jobs were known to wait or to run at one time."""
     changes = [(job.submitted, 1) for job in jobs]
     changes += [(until, -1) for job in jobs if (until := job.known_until) is not None]
-    alive, most = 0, 0
+    alive = 0
+    most = 0
     for _, change in sorted(changes):
         alive += change
         most = max(most, alive)
@@ -80,10 +88,15 @@ def outlived(jobs: Sequence[SiteJob], sessions: Iterable[SessionView]) -> list[s
             job = by_kernel.get(kernel_part(KernelId(kernel.id)))
             if job is None or session.status not in TERMINAL:
                 continue
-            ended_at, known_until = session.status_since, job.known_until
+
+            ended_at = session.status_since
+            known_until = job.known_until
             if known_until is None or known_until > ended_at + _TOLERANCE:
                 until = "for ever" if known_until is None else f"until {known_until:%H:%M:%S}"
-                found.append(f"{session.name} ended {session.reason} at {ended_at:%H:%M:%S}, its job {until}")
+                found.append(
+                    f"{session.name} ended {session.reason} at {ended_at:%H:%M:%S}, its job {until}"
+                )
+
     return found
 
 
@@ -98,24 +111,31 @@ def charged_wrongly_at_site(
         if job is None or job.started is None:
             found.append(f"{charge.id} is charged, and never ran at the site")
             continue
-        started, over = job.started.timestamp(), job.started.timestamp() + walltime_s
+
+        started = job.started.timestamp()
+        over = job.started.timestamp() + walltime_s
         ended = over if job.known_until is None else job.known_until.timestamp()
         if abs(charge.began - started) > _CHARGED_S:
-            found.append(f"{charge.id} is charged from {charge.began}, and started at {started:.0f}")
+            found.append(
+                f"{charge.id} is charged from {charge.began}, and started at {started:.0f}"
+            )
         elif not ended - _CHARGED_S <= charge.ended <= over + _CHARGED_S:
             until = f"ran until {ended:.0f}, with a walltime until {over:.0f}"
-            found.append(f"{charge.id} is charged until {charge.ended} ({charge.reason}), and {until}")
+            found.append(
+                f"{charge.id} is charged until {charge.ended} ({charge.reason}), and {until}"
+            )
+
     return found
 
 
 def jobs_allowed(replicas: int, seconds: float, walltime_s: float, losses: int) -> int:
-    """Most jobs of a model with so many replicas: half of each walltime may be given up for successors that
-    are ready in time. ``losses``: jobs that faults may have cost."""
+    """Most jobs of a model with so many replicas: half of each walltime may be given up for
+    successors that are ready in time. ``losses``: jobs that faults may have cost."""
     lives = math.ceil(seconds / (walltime_s / 2))
     return replicas * (lives + 1) + losses
 
 
 def calls_allowed(seconds: float, streams: int, jobs: int) -> int:
-    """Most calls to HEAppE: a list each second, what each job takes with its log and its checks, and streams
-    with their retries; half as much again."""
+    """Most calls to HEAppE: a list each second, what each job takes with its log and its checks,
+    and streams with their retries; half as much again."""
     return math.ceil(1.5 * seconds + 20 * jobs + 3 * streams)

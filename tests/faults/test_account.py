@@ -6,7 +6,8 @@ import pytest
 
 from .account import Charge, charged_wrongly
 
-STARTS, ENDS = {"k": 100}, {"k": 110}
+STARTS = {"k": 100}
+ENDS = {"k": 110}
 
 
 @pytest.mark.parametrize(
@@ -25,4 +26,6 @@ STARTS, ENDS = {"k": 100}, {"k": 110}
     ],
 )
 def test_charge(charge: Charge, wrong: str) -> None:
-    assert [wrong in found for found in charged_wrongly([charge], STARTS, ENDS)] == [True] * bool(wrong)
+    assert [wrong in found for found in charged_wrongly([charge], STARTS, ENDS)] == [True] * bool(
+        wrong
+    )

@@ -25,7 +25,11 @@ TOGETHER = replace(ENDS, sub_end="never")
 
 
 def kernel(hostname: str, agent: str | None, code: int | None, **fields: Any) -> KernelView:
-    given: dict[str, Any] = {"attempt": 1, "status": Status.TERMINATED, "status_since": START} | fields
+    given: dict[str, Any] = {
+        "attempt": 1,
+        "status": Status.TERMINATED,
+        "status_since": START,
+    } | fields
     role = "main" if hostname == "main1" else "sub"
     return KernelView(
         id=f"{hostname}-{given['attempt']}",
@@ -44,8 +48,19 @@ def session(
     status: Status = Status.TERMINATED,
     requeues: int = 0,
 ) -> SessionView:
-    given: dict[str, Any] = {"status": status, "reason": reason, "result": result, "requeues": requeues}
-    given |= {"name": "c", "detail": "", "kernels": list(kernels), "adopted_from": None, "endpoint": None}
+    given: dict[str, Any] = {
+        "status": status,
+        "reason": reason,
+        "result": result,
+        "requeues": requeues,
+    }
+    given |= {
+        "name": "c",
+        "detail": "",
+        "kernels": list(kernels),
+        "adopted_from": None,
+        "endpoint": None,
+    }
     return SessionView.model_construct(**given)
 
 
@@ -53,15 +68,23 @@ def history(*statuses: Status) -> list[HistoryEntry]:
     entries = []
     for number, (one, two) in enumerate(zip((Status.PENDING, *statuses), statuses, strict=False)):
         at = START + timedelta(seconds=number)
-        fields: dict[str, Any] = {"revision": number + 1, "from_status": one, "to_status": two, "at": at}
+        fields: dict[str, Any] = {
+            "revision": number + 1,
+            "from_status": one,
+            "to_status": two,
+            "at": at,
+        }
         entries.append(HistoryEntry.model_construct(**fields))
+
     return entries
 
 
 STARTED = history(Status.SCHEDULED, Status.CREATING, Status.TERMINATING, Status.TERMINATED)
 RAN = history(Status.SCHEDULED, Status.CREATING, Status.RUNNING, Status.TERMINATED)
-MAIN, SUB = kernel("main1", "agent-1", 0), kernel("sub1", "agent-2", None)
-STOPPED, FAILED = kernel("main1", "agent-1", -15), kernel("sub1", "agent-2", 7)
+MAIN = kernel("main1", "agent-1", 0)
+SUB = kernel("sub1", "agent-2", None)
+STOPPED = kernel("main1", "agent-1", -15)
+FAILED = kernel("sub1", "agent-2", 7)
 BY_SUB: dict[str, Any] = {"reason": Reason.EXIT_NONZERO, "result": Result.FAILED}
 
 
@@ -70,7 +93,12 @@ BY_SUB: dict[str, Any] = {"reason": Reason.EXIT_NONZERO, "result": Result.FAILED
     [
         (TOGETHER, session(MAIN, SUB), RAN, True),
         (TOGETHER, session(kernel("main1", "agent-1", 3), SUB), RAN, False),
-        (TOGETHER, session(kernel("main1", "agent-1", 3), kernel("sub1", "agent-2", 0)), RAN, False),
+        (
+            TOGETHER,
+            session(kernel("main1", "agent-1", 3), kernel("sub1", "agent-2", 0)),
+            RAN,
+            False,
+        ),
         (TOGETHER, session(STOPPED, FAILED, **BY_SUB), RAN, False),
         (ENDS, session(STOPPED, FAILED, **BY_SUB), RAN, True),
         (ENDS, session(STOPPED, FAILED, **BY_SUB), STARTED, True),
@@ -104,11 +132,23 @@ def test_an_exit_code_of_a_sub_kernel_that_was_never_started_is_found() -> None:
         (TOGETHER, (kernel("main1", None, None), kernel("sub1", None, None)), ""),
         (TOGETHER, (MAIN,), "has the kernels ['main1']"),
         (TOGETHER, (MAIN, SUB, SUB), "has the kernels ['main1', 'sub1', 'sub1']"),
-        (TOGETHER, (MAIN, kernel("sub1", "agent-2", None, status=Status.RUNNING)), "without ['sub1']"),
-        (TOGETHER, (MAIN, kernel("sub1", "agent-1", None)), "multi-node and was placed on ['agent-1']"),
+        (
+            TOGETHER,
+            (MAIN, kernel("sub1", "agent-2", None, status=Status.RUNNING)),
+            "without ['sub1']",
+        ),
+        (
+            TOGETHER,
+            (MAIN, kernel("sub1", "agent-1", None)),
+            "multi-node and was placed on ['agent-1']",
+        ),
         (TOGETHER, (MAIN, kernel("sub1", None, None)), "placed on ['None', 'agent-1']"),
         (replace(TOGETHER, mode="single-node"), (MAIN, SUB), "single-node and was placed on"),
-        (TOGETHER, (kernel("main1", "agent-1", 0, attempt=2), MAIN, SUB), "attempt 2 has the kernels"),
+        (
+            TOGETHER,
+            (kernel("main1", "agent-1", 0, attempt=2), MAIN, SUB),
+            "attempt 2 has the kernels",
+        ),
     ],
 )
 def test_kernels(script: ClusterScript, kernels: tuple[KernelView, ...], problem: str) -> None:
@@ -119,7 +159,11 @@ def test_kernels(script: ClusterScript, kernels: tuple[KernelView, ...], problem
 
 def test_a_fault_is_blamed_on_the_agents_of_the_kernels_that_say_so() -> None:
     gone = kernel("sub1", "agent-2", None, status=Status.ERROR, reason=Reason.KERNEL_GONE)
-    blames: dict[str, Any] = {"reason": Reason.KERNEL_GONE, "status": Status.ERROR, "result": Result.FAILED}
+    blames: dict[str, Any] = {
+        "reason": Reason.KERNEL_GONE,
+        "status": Status.ERROR,
+        "result": Result.FAILED,
+    }
     claimed = claimed_fault(session(MAIN, gone, **blames), RAN)
     assert claimed is not None
     assert claimed.agents == {"agent-2"}
@@ -133,7 +177,8 @@ def test_a_fault_is_blamed_on_the_agents_of_the_kernels_that_say_so() -> None:
 
 
 def test_drawn_clusters_are_specifications_of_every_kind() -> None:
-    rng, kinds = random.Random(1), set()
+    rng = random.Random(1)
+    kinds = set()
     for _ in range(200):
         script = draw_cluster(rng, agents=2)
         options = script.session_options("true;", "true;", 1.0)
@@ -141,4 +186,5 @@ def test_drawn_clusters_are_specifications_of_every_kind() -> None:
         assert spec.cluster is not None
         assert script.mode == "single-node" or script.size == 2, "there are two agents"
         kinds.add((spec.cluster.mode, spec.cluster.on_kernel_loss, script.sub_end))
+
     assert len(kinds) == 8

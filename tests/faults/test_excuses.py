@@ -19,7 +19,9 @@ def at(seconds: float) -> datetime:
 
 
 def fault(kind: str, component: str, began: float, ended: float | None) -> InjectedFault:
-    return InjectedFault(Fault(kind, component, 0, 0), at(began), None if ended is None else at(ended))
+    return InjectedFault(
+        Fault(kind, component, 0, 0), at(began), None if ended is None else at(ended)
+    )
 
 
 LOST = SessionEnd(Reason.AGENT_LOST, frozenset({"agent-1"}), at(0), at(200))

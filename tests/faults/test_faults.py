@@ -12,5 +12,7 @@ from .run import run
 @pytest.mark.timeout(420)
 async def test_faults_lose_duplicate_and_leak_nothing(home: Path) -> None:
     invariants = await run(home, seed=45, seconds=45, sessions_per_s=2.0, site=False)
-    assert all(each.checked for each in invariants), "an invariant that checks nothing proves nothing"
+    assert all(each.checked for each in invariants), (
+        "an invariant that checks nothing proves nothing"
+    )
     assert {each.name: each.violations for each in invariants if each.violations} == {}

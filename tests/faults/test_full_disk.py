@@ -1,8 +1,8 @@
-"""Full disks of Postgres: the API reports it, acknowledged sessions survive, and the platform recovers on its
-own.
+"""Full disks of Postgres: the API reports it, acknowledged sessions survive, and the platform
+recovers on its own.
 
-With a full data disk Postgres refuses a statement. With a full disk of the write-ahead log it panics, and
-cannot start before there is space.
+With a full data disk Postgres refuses a statement. With a full disk of the write-ahead log it
+panics, and cannot start before there is space.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def small_disk(path: Path, size: str) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "moorage-test", str(path)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"SKIPPED: no full disk, as no tmpfs can be mounted here: {done.stderr.strip()}")
+        pytest.skip(
+            f"SKIPPED: no full disk, as no tmpfs can be mounted here: {done.stderr.strip()}"
+        )
+
     try:
         yield path
     finally:
@@ -103,8 +106,10 @@ class SessionClient:
                 created = await self.create(f"full-{n}", f"exit 0 # {n} {text}")
             except MoorageError:
                 continue  # the response was lost: neither acknowledged nor refused
+
             if not created and len(self.refused) > 5:
                 break
+
         assert self.refused, "the disk was never full"
         for error in self.refused:
             assert error.status == 503, f"{error.status} {error}"
@@ -113,7 +118,10 @@ class SessionClient:
     async def check_recovery(self) -> None:
         """Check the sessions after space has been freed."""
         await until("it accepts sessions again on its own", lambda: self.create("after", "exit 0"))
-        await until("all sessions end", lambda: self.has(Status.TERMINATED, "before", "running", "after"))
+        await until(
+            "all sessions end", lambda: self.has(Status.TERMINATED, "before", "running", "after")
+        )
+
         async with self.platform.client() as client:
             sessions = {s.id: s for s in await all_sessions(client)}
             assert self.acknowledged.keys() <= sessions.keys(), "no acknowledged session is lost"
@@ -121,12 +129,14 @@ class SessionClient:
             assert (running.result, running.kernels[0].exit_code) == (Result.FAILED, 3)
 
             async def complete(id_: str) -> bool:
-                # Some sessions are still active: the history may be newer than the session that was read
-                # before it.
+                # Some sessions are still active: the history may be newer than the session that was
+                # read before it.
                 return history_gap(await client.get_session(id_), await client.history(id_)) == ""
 
             for id_ in sessions:
-                await until(f"the history of {id_} is complete", partial(complete, id_), timeout_s=20)
+                await until(
+                    f"the history of {id_} is complete", partial(complete, id_), timeout_s=20
+                )
 
 
 async def start_manager(platform: Platform) -> None:
@@ -142,7 +152,9 @@ async def test_full_data_disk_is_reported_and_survived(platform: Platform, data_
     await client.start_sessions()
     await asyncio.to_thread(fill, data_disk)
     await client.create_until_refused()
-    assert any("disk" in str(e) and "full" in str(e) for e in client.refused), str(client.refused[0])
+    assert any("disk" in str(e) and "full" in str(e) for e in client.refused), str(
+        client.refused[0]
+    )
     (data_disk / "filler").unlink()
     await client.check_recovery()
     platform.close()  # before its disk is unmounted
@@ -150,11 +162,13 @@ async def test_full_data_disk_is_reported_and_survived(platform: Platform, data_
 
 def _move_wal(data: Path, to: Path) -> None:
     """Move the write-ahead log to a disk of its own, as administrators do."""
-    old, new = data / "pg_wal", to / "pg_wal"
+    old = data / "pg_wal"
+    new = to / "pg_wal"
     owner = old.stat()
     shutil.copytree(old, new)
     for path in (new, *new.rglob("*")):
         os.chown(path, owner.st_uid, owner.st_gid)
+
     new.chmod(0o700)
     shutil.rmtree(old)
     old.symlink_to(new)

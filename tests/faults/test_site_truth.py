@@ -48,11 +48,18 @@ def job(kernel: KernelId, submitted: float, started: float | None, ended: float 
 
 def session(*kernels: KernelId, ended: float | None = 20) -> SessionView:
     views = [
-        KernelView(id=each, attempt=number, status=Status.TERMINATED, agent_id="site-1", status_since=START)
+        KernelView(
+            id=each, attempt=number, status=Status.TERMINATED, agent_id="site-1", status_since=START
+        )
         for number, each in enumerate(kernels, start=1)
     ]
     status = Status.RUNNING if ended is None else Status.TERMINATED
-    given: dict[str, Any] = {"name": "s", "kernels": views, "status": status, "reason": Reason.USER_REQUESTED}
+    given: dict[str, Any] = {
+        "name": "s",
+        "kernels": views,
+        "status": status,
+        "reason": Reason.USER_REQUESTED,
+    }
     return SessionView.model_construct(**given | {"status_since": at(ended or 0)})
 
 
@@ -92,7 +99,9 @@ def test_a_kernel_has_one_job(jobs: list[SiteJob], problem: str) -> None:
         ([replace(RUN, ended=None, disowned=at(7))], 5, "its job until 00:00:07"),
     ],
 )
-def test_a_session_ends_after_its_job(jobs: list[SiteJob], ended: float | None, problem: str) -> None:
+def test_a_session_ends_after_its_job(
+    jobs: list[SiteJob], ended: float | None, problem: str
+) -> None:
     found = outlived(jobs, [session(TWO, ONE, ended=ended)])
     assert [problem in each for each in found] == [True] * bool(problem)
 
@@ -114,7 +123,9 @@ def test_a_session_ends_after_its_job(jobs: list[SiteJob], ended: float | None, 
         (2, 10, job(TWO, 0, 2, 10), "never ran"),
     ],
 )
-def test_a_job_is_charged_as_its_site_ran_it(began: float, ended: float, ran: SiteJob, problem: str) -> None:
+def test_a_job_is_charged_as_its_site_ran_it(
+    began: float, ended: float, ran: SiteJob, problem: str
+) -> None:
     charge = Charge(ONE, int(at(began).timestamp()), int(at(ended).timestamp()), "exit-zero")
     found = charged_wrongly_at_site([charge], [ran], 60)
     assert [problem in each for each in found] == [True] * bool(problem)
@@ -124,7 +135,9 @@ def test_jobs_that_are_alive_at_one_time_are_counted() -> None:
     assert most_alive([]) == 0
     assert most_alive([RUN, job(TWO, 10, 11, None)]) == 1, "one ended as the other was submitted"
     assert most_alive([RUN, job(TWO, 9, None, None), job(TWO, 9.5, None, 9.6)]) == 3
-    assert most_alive([replace(RUN, disowned=at(5)), job(TWO, 6, None, None)]) == 1, "nobody can know"
+    assert most_alive([replace(RUN, disowned=at(5)), job(TWO, 6, None, None)]) == 1, (
+        "nobody can know"
+    )
 
 
 def test_bounds() -> None:
@@ -153,13 +166,19 @@ async def test_jobs_that_the_database_of_a_site_denies_are_disowned() -> None:
     site = FaultySite(seed=1)
     await site.start()
     try:
-        now, database = site.server.clock.now(), site.server.database
-        work = Submission("mg-00000000-000000000000-1", "t", 60, 1, "q", "true", (), site.server.root)
+        now = site.server.clock.now()
+        database = site.server.database
+        work = Submission(
+            "mg-00000000-000000000000-1", "t", 60, 1, "q", "true", (), site.server.root
+        )
         number = await site.server.cluster.submit(work, now)
         assert site.jobs()[0].disowned == now, "it was submitted, and nobody was told"
         row = site.server.add_job(work.name, state=RUNNING)
-        template, kind = site.server.site.templates[0], site.server.site.node_types[0]
-        row.tasks.append(Task(1, work, template, kind, row.project, scheduler_id=number, state=RUNNING))
+        template = site.server.site.templates[0]
+        kind = site.server.site.node_types[0]
+        row.tasks.append(
+            Task(1, work, template, kind, row.project, scheduler_id=number, state=RUNNING)
+        )
         assert site.jobs()[0].disowned is None
         database.fail(row, now)
         assert site.jobs()[0].disowned == now
@@ -177,4 +196,6 @@ def test_every_fault_comes_once_in_a_round(site: bool) -> None:
         faults = [next(sequences[2]) for _ in range(2 * (len(SWITCHED) + 2))]
         kinds = Counter(fault.kind for fault in faults)
         assert kinds == dict.fromkeys((*SWITCHED, "kill", "pause"), 2)
-        assert all(10 <= fault.duration_s <= 30 for fault in faults if fault.kind == "login-node-away")
+        assert all(
+            10 <= fault.duration_s <= 30 for fault in faults if fault.kind == "login-node-away"
+        )

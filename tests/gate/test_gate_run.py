@@ -26,7 +26,8 @@ FAILS_ALWAYS = "def test_fails_always(): assert False, 'every time'\n"
 
 
 class Checkout:
-    """A repository with the gate, a table of steps, and cases. ``output`` is what the last run printed."""
+    """A repository with the gate, a table of steps, and cases. ``output`` is what the last run
+    printed."""
 
     def __init__(self, root: Path, capfd: pytest.CaptureFixture[str]) -> None:
         self.root = root
@@ -112,7 +113,10 @@ def test_quarantined_case_runs_and_does_not_judge(checkout: Checkout) -> None:
         '[[quarantine]]\ncase = "tests/test_bad.py::test_fails_always"\ndate = 2026-11-27\nreason = "x"\n'
     )
     assert checkout.run(f'[unit]\ntests = ["tests"]\n{CHECK}') == 0
-    assert "IN QUARANTINE (failed, does not judge): tests/test_bad.py::test_fails_always" in checkout.output
+    assert (
+        "IN QUARANTINE (failed, does not judge): tests/test_bad.py::test_fails_always"
+        in checkout.output
+    )
 
 
 def test_collection_error_is_named(checkout: Checkout) -> None:
@@ -127,7 +131,9 @@ def test_step_without_cases_is_red(checkout: Checkout) -> None:
     assert checkout.last_lines()[0] == "FAILED step unit"
 
 
-def test_step_that_cannot_be_prepared_is_red_only_where_all_are_required(checkout: Checkout) -> None:
+def test_step_that_cannot_be_prepared_is_red_only_where_all_are_required(
+    checkout: Checkout,
+) -> None:
     steps = f'[docker]\nprepare = "echo no engine here; exit 1"\ncommand = "true"\n{CHECK}'
     assert checkout.run(steps) == 0
     assert "not run" in checkout.output

@@ -1,4 +1,5 @@
-"""Fixtures for tests on a real NVIDIA GPU, without Docker. The part ``pytest`` of ``run.sh`` runs them."""
+"""Fixtures for tests on a real NVIDIA GPU, without Docker. The part ``pytest`` of ``run.sh`` runs
+them."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def offer(devices: DeviceManager) -> SlotOffer:
 
 @pytest_asyncio.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
-    runtime = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
+    runtime = ProcessRuntime(
+        tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1
+    )
     await runtime.probe()
     yield runtime
     for handle in (await runtime.find()).values():
@@ -88,13 +91,16 @@ def foreign_process() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(size: int) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, str(PROGRAM), str(size)], stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(size)], stdout=subprocess.PIPE
+        )
         processes.append(process)
         assert process.stdout is not None
         deadline = time.monotonic() + 60
         while not process.stdout.readline().startswith(b"holds"):
             assert process.poll() is None
             assert time.monotonic() < deadline
+
         return process
 
     yield start

@@ -2,11 +2,12 @@
 
 ``python cuda_program.py SIZE [--leave-child] [--fault] [--seconds N]``
 
-SIZE in bytes, or like ``60%`` of the memory of the first device. Prints the variable and the devices that it
-sees and the free memory that it found, allocates SIZE, writes to all of it, prints ``holds``, and sleeps
-until it is killed or N seconds are over. With ``--leave-child`` a child in a session of its own does that,
-and the program ends when the child holds its memory. With ``--fault`` it then writes where it has no memory,
-for which the driver ends it. Lines begin with a word, and most end with the time.
+SIZE in bytes, or like ``60%`` of the memory of the first device. Prints the variable and the
+devices that it sees and the free memory that it found, allocates SIZE, writes to all of it, prints
+``holds``, and sleeps until it is killed or N seconds are over. With ``--leave-child`` a child in a
+session of its own does that, and the program ends when the child holds its memory. With ``--fault``
+it then writes where it has no memory, for which the driver ends it. Lines begin with a word, and
+most end with the time.
 
 It runs as a kernel and imports nothing of Moorage. With KIT_REHEARSE it makes do without a driver.
 """
@@ -63,12 +64,15 @@ class Driver:
 
     def open(self) -> tuple[int, int]:
         """Free and total memory of the first device."""
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        device = ctypes.c_int()
+        context = ctypes.c_void_p()
+        free = ctypes.c_size_t()
+        total = ctypes.c_size_t()
         self.call("cuDeviceGet", ctypes.byref(device), 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+
         return free.value, total.value
 
     def hold(self, size: int) -> None:
@@ -78,16 +82,21 @@ class Driver:
         self.call("cuCtxSynchronize")
 
     def fault(self) -> None:
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
+        function = ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(_WILD_STORE))
-        self.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(b"wild_store"))
-        one, none = ctypes.c_uint(1), ctypes.c_uint(0)
+        self.call(
+            "cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(b"wild_store")
+        )
+        one = ctypes.c_uint(1)
+        none = ctypes.c_uint(0)
         self.call("cuLaunchKernel", function, *[one] * 6, none, None, None, None)
         self.call("cuCtxSynchronize")
 
     def _name(self, index: int) -> str:
         """The UUID as NVML writes it; for a slice the UUID of the slice."""
-        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        device = ctypes.c_int()
+        raw = (ctypes.c_ubyte * 16)()
         if self._cuda.cuDeviceGet(ctypes.byref(device), index):
             return "?"
         if self._cuda.cuDeviceGetUuid_v2(ctypes.byref(raw), device):
@@ -122,6 +131,7 @@ def main(size: str, leave_child: bool, fault: bool, seconds: float) -> None:
             os.read(read, 1)
             say("leaves", "a", "child")
             return
+
         os.setsid()
         run(size, seconds, holds=write)
     else:
@@ -139,8 +149,10 @@ def run(size: str, seconds: float, *, holds: int = -1, fault: bool = False) -> N
         say("holds", wanted)
         if fault:
             driver.fault()
+
     if holds >= 0:
         os.write(holds, b"1")
+
     time.sleep(seconds)
 
 

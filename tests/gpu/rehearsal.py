@@ -1,8 +1,8 @@
-"""Rehearsal of the kit for GPUs: makes it and runs it from its folder alone, without a network and without
-a GPU.
+"""Rehearsal of the kit for GPUs: makes it and runs it from its folder alone, without a network and
+without a GPU.
 
-``python -m tests.gpu.rehearsal`` runs it; with ``--check`` it only prints what is missing and exits with 1.
-The wheels of the kit are for Python 3.12, so it needs one.
+``python -m tests.gpu.rehearsal`` runs it; with ``--check`` it only prints what is missing and exits
+with 1. The wheels of the kit are for Python 3.12, so it needs one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KIT = ROOT / "build" / "gpu-kit"
-# The environment of vLLM has torch's build for CPUs; without it the parts that need torch are told as not
-# run.
+# The environment of vLLM has torch's build for CPUs; without it the parts that need torch are told
+# as not run.
 TORCH = ROOT / ".venv-vllm" / "bin" / "python"
 # What a network namespace without routes runs: nothing in it is reachable but itself.
 _ALONE = 'ip link set lo up && exec bash "$0" --rehearse'
@@ -41,27 +41,40 @@ def missing_requirement(python: str) -> str:
         return "there is no Python 3.12: name one in PYTHON"
     if not shutil.which("ip"):
         return "not installed: iproute2"
-    alone = subprocess.run(["unshare", "--net", "ip", "link"], capture_output=True, text=True, check=False)
-    return "" if alone.returncode == 0 else f"no network namespace can be made: {alone.stderr.strip()}"
+
+    alone = subprocess.run(
+        ["unshare", "--net", "ip", "link"], capture_output=True, text=True, check=False
+    )
+    return (
+        "" if alone.returncode == 0 else f"no network namespace can be made: {alone.stderr.strip()}"
+    )
 
 
 def find_python() -> str:
     """A Python 3.12 that runs; "" if there is none."""
     for candidate in _candidates():
-        program = [candidate, "-c", "import sys, lzma, venv; print(sys.version_info[:2] == (3, 12))"]
+        program = [
+            candidate,
+            "-c",
+            "import sys, lzma, venv; print(sys.version_info[:2] == (3, 12))",
+        ]
         try:
             answer = subprocess.run(program, capture_output=True, text=True, check=False).stdout
         except OSError:
             continue
+
         if answer.strip() == "True":
             return candidate
+
     return ""
 
 
 def _candidates() -> Iterator[str]:
     yield from filter(None, (os.environ.get("PYTHON"), shutil.which("python3.12"), sys.executable))
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    yield from (str(python) for python in sorted(versions.glob("3.12*/bin/python3.12"), reverse=True))
+    yield from (
+        str(python) for python in sorted(versions.glob("3.12*/bin/python3.12"), reverse=True)
+    )
 
 
 if __name__ == "__main__":

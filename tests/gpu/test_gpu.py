@@ -65,17 +65,28 @@ def test_offers_match_nvidia_smi(devices: DeviceManager) -> None:
     program = shutil.which("nvidia-smi")
     if program is None:
         pytest.skip("there is no nvidia-smi to compare with")
-    ask = [program, "--query-gpu=uuid,name,memory.total,mig.mode.current", "--format=csv,noheader,nounits"]
-    shown = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip().splitlines()
+
+    ask = [
+        program,
+        "--query-gpu=uuid,name,memory.total,mig.mode.current",
+        "--format=csv,noheader,nounits",
+    ]
+    shown = (
+        subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip().splitlines()
+    )
     rows = [tuple(field.strip() for field in line.split(",")) for line in shown]
     whole = [(uuid, name, int(mib)) for uuid, name, mib, mig in rows if mig != "Enabled"]
     offers = devices.offers()
     assert [(o.device_id, o.model, o.memory_bytes >> 20) for o in offers if not o.parent] == whole
-    assert {o.parent for o in offers if o.parent} <= {uuid for uuid, _, _, mig in rows if mig == "Enabled"}
+    assert {o.parent for o in offers if o.parent} <= {
+        uuid for uuid, _, _, mig in rows if mig == "Enabled"
+    }
     assert all(o.healthy and o.capacity == 1000 for o in offers)
 
 
-async def test_kernel_sees_only_its_own_device(runtime: ProcessRuntime, devices: DeviceManager) -> None:
+async def test_kernel_sees_only_its_own_device(
+    runtime: ProcessRuntime, devices: DeviceManager
+) -> None:
     for offer in devices.offers():
         handle = await start(runtime, spec(offer))
         assert await logged(runtime, handle, "sees") == ["sees", "1", bare_uuid(offer.device_id)]
@@ -109,7 +120,9 @@ async def test_memory_release_check_waits_for_real_memory(
     foreign_process: StartProcess,
 ) -> None:
     holder = foreign_process(2 * GIB)
-    kernel, wanted, progress = KernelId("k"), frozenset({offer.device_id}), list[str]()
+    kernel = KernelId("k")
+    wanted = frozenset({offer.device_id})
+    progress = list[str]()
     monitor = health_monitor(1.0)
     refusal = await monitor.memory_release.wait(kernel, wanted, progress.append)
     assert refusal is not None
@@ -119,11 +132,14 @@ async def test_memory_release_check_waits_for_real_memory(
     print(refusal.detail)
     if holder.pid in seen.memory_by_pid:  # in a container the driver reports other pids
         assert f"pid {holder.pid} " in refusal.detail
+
     assert list(monitor.fences.reasons()) == [offer.device_id]
     # The device stays fenced while its memory is held, whatever its probation.
     await monitor.check()
     assert list(monitor.fences.reasons()) == [offer.device_id]
-    waiting = asyncio.create_task(health_monitor(60.0).memory_release.wait(kernel, wanted, progress.append))
+    waiting = asyncio.create_task(
+        health_monitor(60.0).memory_release.wait(kernel, wanted, progress.append)
+    )
     before = len(progress)
     await until("it waits", lambda: _true(len(progress) > before))
     holder.kill()
@@ -152,9 +168,14 @@ async def test_memory_of_kernels_on_a_shared_device_does_not_block(
     await logged(runtime, handle, "holds")
     wanted = frozenset({offer.device_id})
     running[kernel.kernel_id] = RunningKernel("process", handle, {offer.device_id: 500})
-    assert await health_monitor(0).memory_release.wait(KernelId("next"), wanted, lambda text: None) is None
+    assert (
+        await health_monitor(0).memory_release.wait(KernelId("next"), wanted, lambda text: None)
+        is None
+    )
     running.clear()
-    refusal = await health_monitor(0).memory_release.wait(KernelId("next"), wanted, lambda text: None)
+    refusal = await health_monitor(0).memory_release.wait(
+        KernelId("next"), wanted, lambda text: None
+    )
     assert refusal is not None
 
 
@@ -163,7 +184,8 @@ def test_healthy_device_has_no_fault(devices: DeviceManager) -> None:
     assert devices.unhealthy(parents) == {}
     assert devices.unhealthy(parents) == {}
     assert (
-        set(devices.unhealthy({DeviceId("GPU-00000000-0000-0000-0000-000000000000"): DeviceId("")})) == set()
+        set(devices.unhealthy({DeviceId("GPU-00000000-0000-0000-0000-000000000000"): DeviceId("")}))
+        == set()
     )
 
 
@@ -173,12 +195,14 @@ async def test_session_with_a_gpu_end_to_end(reachable_dir: Path, offer: SlotOff
     home.mkdir(mode=0o711)
     platform = Platform(home)
     platform.start("up", "--set", "agent.docker=off", "--set", "agent.stats_interval_s=0.5")
+
     try:
         await until("it is up", lambda: asyncio.to_thread((home / "connection.json").exists))
         command = [sys.executable, str(PROGRAM), str(GIB)]
         run = ["run", "--no-wait", "--name", "job", "--gpus", "1", "--", *command]
         done = await asyncio.to_thread(platform.run, *run)
         assert done.returncode == 0, done.stderr
+
         async with platform.client() as client:
 
             async def holds() -> bool:
@@ -194,8 +218,10 @@ async def test_session_with_a_gpu_end_to_end(reachable_dir: Path, offer: SlotOff
                 return any((line.latest.gpu_memory or 0) >= GIB for line in lines)
 
             await until("its usage is reported", measured)
+
         print((await asyncio.to_thread(platform.run, "top", "--devices")).stdout)
         assert (await asyncio.to_thread(platform.run, "stop", "job")).returncode == 0
     finally:
         platform.close()
+
     assert kernels_below(home) == {}

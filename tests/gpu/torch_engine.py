@@ -1,9 +1,10 @@
-"""A small OpenAI server on torch, with random weights: ``python torch_engine.py PORT [WIDTH LAYERS SLOTS]``.
+"""A small OpenAI server on torch, with random weights: ``python torch_engine.py PORT [WIDTH LAYERS
+SLOTS]``.
 
-A decoder with a cache of keys and values, which works on SLOTS requests at a time, a step for all of them.
-What it says makes no sense, but its steps are those of a model of that size. It prints a line ``stage NAME
-TIME`` for each stage of its start. It runs as a kernel, with a Python that has torch and aiohttp, and imports
-nothing of Moorage. Without CUDA it is very small.
+A decoder with a cache of keys and values, which works on SLOTS requests at a time, a step for all
+of them. What it says makes no sense, but its steps are those of a model of that size. It prints a
+line ``stage NAME TIME`` for each stage of its start. It runs as a kernel, with a Python that has
+torch and aiohttp, and imports nothing of Moorage. Without CUDA it is very small.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from typing import Any
 import torch
 from aiohttp import web
 
-VOCABULARY, HEAD, CONTEXT, PROMPT = 32_000, 128, 512, 16
+VOCABULARY = 32_000
+HEAD = 128
+CONTEXT = 512
+PROMPT = 16
 
 
 def stage(name: str, ago: float = 0.0) -> None:
@@ -38,7 +42,9 @@ class Model:
     """Weights, caches, and one step for all slots."""
 
     def __init__(self, width: int, layers: int, slots: int, device: torch.device) -> None:
-        self.slots, self.device, self.heads = slots, device, width // HEAD
+        self.slots = slots
+        self.device = device
+        self.heads = width // HEAD
         self._kind = torch.bfloat16 if device.type == "cuda" else torch.float32
         self._embedding = self._weight(VOCABULARY, width)
         self._layers = [
@@ -58,10 +64,14 @@ class Model:
         self._columns = torch.arange(CONTEXT, device=device)
         self._graph: Any = None
         self._output = self.tokens
-        self.parameters = self._embedding.numel() + sum(w.numel() for layer in self._layers for w in layer)
+        self.parameters = self._embedding.numel() + sum(
+            w.numel() for layer in self._layers for w in layer
+        )
 
     def _weight(self, *shape: int) -> torch.Tensor:
-        return torch.empty(*shape, device=self.device, dtype=self._kind).normal_(0, shape[0] ** -0.5)
+        return torch.empty(*shape, device=self.device, dtype=self._kind).normal_(
+            0, shape[0] ** -0.5
+        )
 
     @torch.inference_mode()
     def capture(self) -> None:
@@ -71,10 +81,12 @@ class Model:
         with torch.cuda.stream(side):
             for _ in range(3):
                 self._compute()
+
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._output = self._compute()
+
         self._graph = graph
 
     def forget_graph(self) -> None:
@@ -92,7 +104,8 @@ class Model:
 
     def _compute(self) -> torch.Tensor:
         functional = torch.nn.functional
-        slots, heads = self.slots, self.heads
+        slots = self.slots
+        heads = self.heads
         x = self._embedding[self.tokens]
         mask = (self._columns[None, :] <= self.positions[:, None])[:, None, None, :]
         for number, (qkv, out, up, down) in enumerate(self._layers):
@@ -107,6 +120,7 @@ class Model:
             x = x + attended.reshape(slots, heads * HEAD) @ out
             y = functional.rms_norm(x, x.shape[-1:])
             x = x + functional.gelu(y @ up) @ down
+
         logits = functional.rms_norm(x, x.shape[-1:]) @ self._embedding.T
         return logits.argmax(-1)
 
@@ -129,7 +143,8 @@ class Worker:
         self._waiting: list[Request] = []
         self._running: dict[int, Request] = {}
         self._wanted = threading.Condition()
-        self.steps = self.cancelled = 0
+        self.steps = 0
+        self.cancelled = 0
         self.failed = ""
 
     @property
@@ -148,6 +163,7 @@ class Worker:
                     while not self.active:
                         self._wanted.wait()
                     self._admit()
+
                 self._step(loop)
         except BaseException:  # noqa: BLE001 - without its thread the server is of no use
             self.failed = traceback.format_exc()
@@ -164,11 +180,16 @@ class Worker:
             if request.cancelled:
                 del self._running[slot]
                 self.cancelled += 1
+
         if not self._running:
             return
-        tokens, positions = [0] * self._model.slots, [0] * self._model.slots
+
+        tokens = [0] * self._model.slots
+        positions = [0] * self._model.slots
         for slot, request in self._running.items():
-            tokens[slot], positions[slot] = request.token, request.position
+            tokens[slot] = request.token
+            positions[slot] = request.position
+
         produced = self._model.step(tokens, positions)
         self.steps += 1
         ready: list[tuple[Request, int | None]] = []
@@ -177,12 +198,14 @@ class Worker:
             if request.position < len(request.prompt):
                 request.token = request.prompt[request.position]
                 continue
+
             request.token = produced[slot]
             request.left -= 1
             ready.append((request, produced[slot]))
             if request.left <= 0:
                 ready.append((request, None))
                 del self._running[slot]
+
         loop.call_soon_threadsafe(_deliver, ready)
 
 
@@ -216,7 +239,9 @@ class Server:
     async def _answer(
         self, http: web.Request, body: dict[str, Any], prompt: str, *, chat: bool
     ) -> web.StreamResponse:
-        asked = Request(prompt, int(body.get("max_tokens") or body.get("max_completion_tokens") or 16))
+        asked = Request(
+            prompt, int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
+        )
         self._worker.submit(asked)
         finished = False
         try:
@@ -224,18 +249,24 @@ class Server:
                 words = []
                 while (token := await asked.produced.get()) is not None:
                     words.append(f"w{token}")
+
                 finished = True
-                return web.json_response(_whole(body, " ".join(words), len(asked.prompt), len(words), chat))
+                return web.json_response(
+                    _whole(body, " ".join(words), len(asked.prompt), len(words), chat)
+                )
+
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(http)
             count = 0
             while (token := await asked.produced.get()) is not None:
                 count += 1
                 await response.write(_chunk(body, f"w{token} ", chat))
+
             finished = True
             usage = {"prompt_tokens": len(asked.prompt), "completion_tokens": count}
             last = {"object": "chat.completion.chunk", "choices": [], "usage": usage}
             await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
+
             return response
         except ConnectionResetError:
             return response  # the client has gone
@@ -268,17 +299,21 @@ def main(port: int, width: int, layers: int, slots: int) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         torch.set_num_threads(1)
-        width, layers = 128, 1
+        width = 128
+        layers = 1
     else:
         torch.zeros(1, device=device)
         stage("cuda")
+
     model = Model(width, layers, slots, device)
     if device.type == "cuda":
         torch.cuda.synchronize()
+
     stage("weights")
     print("has", model.parameters, "parameters on", device, flush=True)
     model.step([0] * slots, [0] * slots)
     stage("step")
+
     if device.type == "cuda" and os.environ.get("KIT_GRAPH", "1") == "1":
         try:
             model.capture()
@@ -287,9 +322,11 @@ def main(port: int, width: int, layers: int, slots: int) -> None:
         except Exception:  # noqa: BLE001 - without a graph it is slower
             traceback.print_exc()
             model.forget_graph()
+
     started = time.monotonic()
     for _ in range(20):
         model.step([1] * slots, [1] * slots)
+
     print("a step takes", f"{(time.monotonic() - started) / 20 * 1000:.2f}", "ms", flush=True)
     worker = Worker(model)
     server = Server(worker)
@@ -309,7 +346,9 @@ def main(port: int, width: int, layers: int, slots: int) -> None:
         ]
     )
     app.on_startup.append(begin)
-    web.run_app(app, host=os.environ.get("HOST", "127.0.0.1"), port=port, print=None, access_log=None)
+    web.run_app(
+        app, host=os.environ.get("HOST", "127.0.0.1"), port=port, print=None, access_log=None
+    )
 
 
 if __name__ == "__main__":

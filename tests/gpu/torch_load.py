@@ -1,7 +1,8 @@
 """A known load on the first device: ``python torch_load.py SECONDS [MATRIX] [GIB]``.
 
-Multiplies square matrices for so long, holds GIB more, and prints its rate in TFLOP/s. It runs as a kernel,
-with a Python that has torch, and imports nothing of Moorage. Without CUDA it loads a processor.
+Multiplies square matrices for so long, holds GIB more, and prints its rate in TFLOP/s. It runs as a
+kernel, with a Python that has torch, and imports nothing of Moorage. Without CUDA it loads a
+processor.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def main(seconds: float, side: int, gib: float) -> None:
     if not on_gpu:
         torch.set_num_threads(1)
         side = min(side, 512)
+
     kind = torch.bfloat16 if on_gpu else torch.float32
     left, right = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
     held = torch.ones(int(gib * 2**30) if on_gpu else 1, dtype=torch.uint8, device=device)
@@ -26,16 +28,28 @@ def main(seconds: float, side: int, gib: float) -> None:
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
     wait()
     print("loads", os.getpid(), "at", f"{time.time():.3f}", flush=True)
-    started, products = time.monotonic(), 0
+    started = time.monotonic()
+    products = 0
     while time.monotonic() - started < seconds:
         for _ in range(50 if on_gpu else 1):
             torch.mm(left, right, out=result)
+
         wait()
         products += 50 if on_gpu else 1
+
     spent = time.monotonic() - started
     reserved = torch.cuda.memory_reserved() if on_gpu else 0
     rate = products * 2 * side**3 / spent / 1e12
-    print("did", f"{rate:.1f}", "TFLOP/s", "reserved", reserved, "at", f"{time.time():.3f}", flush=True)
+    print(
+        "did",
+        f"{rate:.1f}",
+        "TFLOP/s",
+        "reserved",
+        reserved,
+        "at",
+        f"{time.time():.3f}",
+        flush=True,
+    )
     del held
 
 

@@ -1,5 +1,5 @@
-"""The test server as a program: ``python -m tests.heappe --command PROGRAM``. Prints its URL; ends with its
-standard input.
+"""The test server as a program: ``python -m tests.heappe --command PROGRAM``. Prints its URL; ends
+with its standard input.
 
 Jobs run the command of their template: in a shell, or with ``--slurm PARTITION`` in the Slurm of
 ``SLURM_CONF``.
@@ -22,7 +22,9 @@ from tests.heappe.wire import PROFILES
 async def serve(options: argparse.Namespace) -> None:
     commands = options.command or ["true"]
     templates = tuple(
-        Template(11 + number, "engine" if not number else f"engine-{number + 1}", 7, command=command)
+        Template(
+            11 + number, "engine" if not number else f"engine-{number + 1}", 7, command=command
+        )
         for number, command in enumerate(commands)
     )
     cluster: Cluster
@@ -32,9 +34,13 @@ async def serve(options: argparse.Namespace) -> None:
         cluster = ScriptedCluster()
         engine = {"program": "program", "played": None, "none": False}[options.engine]
         cluster.script = lambda job: Script(engine=engine, queue_s=options.queue_s)
+
     timing = Timing(poll_s=options.poll_s, cache_s=min(10.0, options.poll_s))
-    server = HeappeServer(options.profile, site=Site(templates=templates), cluster=cluster, timing=timing)
+    server = HeappeServer(
+        options.profile, site=Site(templates=templates), cluster=cluster, timing=timing
+    )
     await server.start(options.port)
+
     try:
         print(server.url, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -49,8 +55,12 @@ def main() -> None:
     parser.add_argument(
         "--poll-s", type=float, default=30.0, help="how often the database copies the cluster"
     )
-    parser.add_argument("--queue-s", type=float, default=0.0, help="how long a job waits, without Slurm")
-    parser.add_argument("--command", action="append", help="executable of a command template; may repeat")
+    parser.add_argument(
+        "--queue-s", type=float, default=0.0, help="how long a job waits, without Slurm"
+    )
+    parser.add_argument(
+        "--command", action="append", help="executable of a command template; may repeat"
+    )
     parser.add_argument(
         "--engine",
         choices=("program", "played", "none"),

@@ -45,7 +45,8 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``limit``: the largest body, in bytes. ``members``: the model of the body; None leaves it unread."""
+    """``limit``: the largest body, in bytes. ``members``: the model of the body; None leaves it
+    unread."""
 
     method: str
     path: str

@@ -1,4 +1,5 @@
-"""Raw caller of the test server, for its own tests: sends what it is told and shows what came back."""
+"""Raw caller of the test server, for its own tests: sends what it is told and shows what came
+back."""
 
 from __future__ import annotations
 
@@ -60,11 +61,18 @@ class Caller:
         return await self.send(method, path, data, **query)
 
     async def send(
-        self, method: str, path: str, data: bytes | None, kind: str = "application/json", **query: Any
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        kind: str = "application/json",
+        **query: Any,
     ) -> Answer:
         url = f"{self.server.url}/heappe/{path}"
         headers = {"Content-Type": kind} if data is not None else {}
-        async with self._session.request(method, url, data=data, params=query, headers=headers) as got:
+        async with self._session.request(
+            method, url, data=data, params=query, headers=headers
+        ) as got:
             return Answer(got.status, (await got.read()).decode(), got.content_type)
 
     async def create(self, name: str, **task: Any) -> int:
@@ -103,17 +111,22 @@ class Caller:
         return await self.call("POST", "DataTransfer/RequestDataTransfer", body)
 
     async def close(self, method: dict[str, Any]) -> Answer:
-        return await self.call("POST", "DataTransfer/CloseDataTransfer", {"UsedTransferMethod": method})
+        return await self.call(
+            "POST", "DataTransfer/CloseDataTransfer", {"UsedTransferMethod": method}
+        )
 
     async def serve(self, name: str, **task: Any) -> Served:
         """A job whose engine is reached through a tunnel."""
         job = await self.start(name, **task)
         await self.server.advance(31)
         task = (await self.info(job))["Tasks"][0]["Id"]
-        addresses = await self.call("GET", "JobManagement/AllocatedNodesIPs", SubmittedTaskInfoId=task)
+        addresses = await self.call(
+            "GET", "JobManagement/AllocatedNodesIPs", SubmittedTaskInfoId=task
+        )
         port = int((await self.part(job, task)).value[0]["Content"])
         answer = await self.tunnel(task, addresses.value[0], port)
         assert answer.status == 200, answer
+
         return Served(self, job, task, answer.value)
 
 
@@ -126,14 +139,24 @@ class Served:
 
     def _where(self, path: str, headers: Any) -> dict[str, Any]:
         place = {"NodeIPAddress": self.method["NodeIPAddress"], "NodePort": self.method["NodePort"]}
-        return {"SubmittedTaskInfoId": self.task, "HttpRequest": path, "HttpHeaders": headers} | place
+        return {
+            "SubmittedTaskInfoId": self.task,
+            "HttpRequest": path,
+            "HttpHeaders": headers,
+        } | place
 
     async def get(self, path: str, headers: Any = ACCEPT) -> Answer:
-        return await self.caller.call("POST", "DataTransfer/HttpGetToJobNode", self._where(path, headers))
+        return await self.caller.call(
+            "POST", "DataTransfer/HttpGetToJobNode", self._where(path, headers)
+        )
 
     async def post(
         self, payload: dict[str, Any], *, stream: bool = True, headers: Any = JSON, **extra: Any
     ) -> Answer:
-        body = self._where("/v1/chat/completions", headers) | {"HttpPayload": json.dumps(payload)} | extra
+        body = (
+            self._where("/v1/chat/completions", headers)
+            | {"HttpPayload": json.dumps(payload)}
+            | extra
+        )
         action = "HttpPostToJobNodeStream" if stream else "HttpPostToJobNode"
         return await self.caller.call("POST", f"DataTransfer/{action}", body)

@@ -1,7 +1,7 @@
 """Clusters behind the test server: the truth that HEAppE's database copies late.
 
-``ScriptedCluster`` plays jobs in the server's time, with engines that really listen. Another back end
-implements ``Cluster``; jobs have real directories in all of them.
+``ScriptedCluster`` plays jobs in the server's time, with engines that really listen. Another back
+end implements ``Cluster``; jobs have real directories in all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Submission:
-    """One task as the scheduler gets it. ``arguments`` are the values of the template's parameters."""
+    """One task as the scheduler gets it. ``arguments`` are the values of the template's
+    parameters."""
 
     name: str
     task_name: str
@@ -43,8 +44,9 @@ class Submission:
     progress: str = "progress.txt"
 
     def wrapped(self) -> str:
-        """The command line as HEAppE writes it between the quotes of ``sbatch --wrap '...'``: each value
-        with .NET's ``Regex.Escape``, not quoted, and a redirection that covers the first command only."""
+        """The command line as HEAppE writes it between the quotes of ``sbatch --wrap '...'``: each
+        value with .NET's ``Regex.Escape``, not quoted, and a redirection that covers the first
+        command only."""
         values = " ".join(_regex_escape(value) for value in self.arguments)
         first, semicolon, rest = self.command.partition(";")
         return f"cd {self.directory}; {first} {values} 1>>{self.stdout} 2>>{self.stderr}{semicolon}{rest}"
@@ -52,13 +54,15 @@ class Submission:
 
 def _regex_escape(value: str) -> str:
     letters = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\f": "\\f"}
-    return re.sub(r"[\\*+?|{\[()^$.# \n\t\r\f]", lambda found: letters.get(found[0], "\\" + found[0]), value)
+    return re.sub(
+        r"[\\*+?|{\[()^$.# \n\t\r\f]", lambda found: letters.get(found[0], "\\" + found[0]), value
+    )
 
 
 @dataclass
 class TruthJob:
-    """A job as ``scontrol`` shows it; ``state`` is Slurm's. ``started`` of a pending job is the scheduler's
-    estimate."""
+    """A job as ``scontrol`` shows it; ``state`` is Slurm's. ``started`` of a pending job is the
+    scheduler's estimate."""
 
     scheduler_id: str
     name: str
@@ -92,8 +96,9 @@ class Cluster(Protocol):
 class Script:
     """How a scripted job lives. Times are seconds of the server's clock.
 
-    ``engine``: None runs ``Engine`` in this process, False nothing, "program" the template's command in a
-    shell. ``files``: names with their text, or a function of the port; written when the engine listens.
+    ``engine``: None runs ``Engine`` in this process, False nothing, "program" the template's
+    command in a shell. ``files``: names with their text, or a function of the port; written when
+    the engine listens.
     """
 
     queue_s: float = 0.0
@@ -142,7 +147,8 @@ class ScriptedCluster:
         return engine
 
     async def submit(self, job: Submission, now: datetime) -> str:
-        number, self._next = str(self._next), self._next + 1
+        number = str(self._next)
+        self._next = self._next + 1
         script = self.scripts.get(job.name) or self.script(job)
         truth = TruthJob(number, job.name, "PENDING", script.reason, submitted=now)
         truth.started = now + timedelta(seconds=script.queue_s) if script.queue_s else None
@@ -173,27 +179,37 @@ class ScriptedCluster:
             await self._stop(played)
 
     async def _advance(self, played: _Played, now: datetime) -> None:
-        truth, script = played.truth, played.script
+        truth = played.truth
+        script = played.script
         if truth.state == "PENDING" and not self.holding:
             due = truth.submitted + timedelta(seconds=script.queue_s)
             if due <= now:
-                truth.state, truth.reason, truth.started = "RUNNING", "None", due
+                truth.state = "RUNNING"
+                truth.reason = "None"
+                truth.started = due
                 width = max(1, played.job.nodes)
                 truth.nodes = tuple(f"cn{number:03}" for number in range(1, width + 1))
                 truth.addresses = tuple(f"127.0.1.{number}" for number in range(1, width + 1))
                 self.started[played.job.name] += 1
+
         if truth.state == "RUNNING":
             await self._run(played, now)
-        if truth.state == "COMPLETING" and played.over + timedelta(seconds=script.completing_s) <= now:
+
+        if (
+            truth.state == "COMPLETING"
+            and played.over + timedelta(seconds=script.completing_s) <= now
+        ):
             truth.state = played.final
 
     async def _run(self, played: _Played, now: datetime) -> None:
-        truth, script = played.truth, played.script
+        truth = played.truth
+        script = played.script
         elapsed = (now - truth.started).total_seconds()
         ends = min(script.run_s if script.run_s is not None else 1e12, played.job.walltime_s)
         if not played.begun and script.load_s <= elapsed < ends:
             played.begun = True
             await self._begin(played)
+
         if played.program is not None and played.program.returncode is not None:
             truth.exit_code = played.program.returncode
             await self._end(played, "FAILED" if truth.exit_code else "COMPLETED", now)
@@ -207,11 +223,13 @@ class ScriptedCluster:
                 await self._end(played, state, when)
 
     async def _begin(self, played: _Played) -> None:
-        script, job = played.script, played.job
+        script = played.script
+        job = played.job
         if not job.directory.exists():  # Slurm cannot open the output
             played.truth.exit_code = 1
             await self._end(played, "FAILED", played.truth.started)
             return
+
         if script.engine == "program":
             line = f"exec bash -c '{job.wrapped()}'"
             played.program = await asyncio.create_subprocess_exec(
@@ -220,15 +238,20 @@ class ScriptedCluster:
                      "SLURM_JOB_ID": played.truth.scheduler_id},
             )  # fmt: skip
             return
+
         if script.engine is None:
             played.engine = Engine(script.model, script.api_key)
             await played.engine.start(played.truth.addresses[0], script.port)
+
         port = played.engine.port if played.engine else script.port
-        for name, text in ({job.progress: str(port), job.stdout: "engine started\n"} | script.files).items():
+        for name, text in (
+            {job.progress: str(port), job.stdout: "engine started\n"} | script.files
+        ).items():
             (job.directory / name).write_text(text(port) if callable(text) else text)
 
     async def _end(self, played: _Played, state: str, when: datetime) -> None:
-        played.over = played.truth.ended = when
+        played.over = when
+        played.truth.ended = when
         played.final = state
         played.truth.state = "COMPLETING" if played.script.completing_s and played.begun else state
         await self._stop(played)
@@ -236,6 +259,7 @@ class ScriptedCluster:
     async def _stop(self, played: _Played) -> None:
         if played.engine is not None:
             await played.engine.kill()
+
         program = played.program
         if program is not None and program.returncode is None:
             for sign, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
@@ -243,7 +267,8 @@ class ScriptedCluster:
                     os.killpg(program.pid, sign)
                     async with asyncio.timeout(patience_s):
                         await program.wait()
-                        while True:  # the shell ends at once; a job has ended when all of its processes have
+                        # the shell ends at once; a job has ended when all of its processes have
+                        while True:
                             os.killpg(program.pid, 0)
                             await asyncio.sleep(0.01)
                 except ProcessLookupError:

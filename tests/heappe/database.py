@@ -1,6 +1,8 @@
-"""Database of the test server: jobs as HEAppE knows them, which lags behind the cluster and can be wrong.
+"""Database of the test server: jobs as HEAppE knows them, which lags behind the cluster and can be
+wrong.
 
-States are HEAppE's numbers. ``poll`` copies the cluster's truth; an ended job is never polled again.
+States are HEAppE's numbers. ``poll`` copies the cluster's truth; an ended job is never polled
+again.
 """
 
 from __future__ import annotations
@@ -15,16 +17,26 @@ from tests.heappe.cluster import Submission, TruthJob
 from tests.heappe.site import NodeType, Project, Site, Template, User, stamp, template_view
 from tests.heappe.switches import Switches
 
-CONFIGURING, SUBMITTED, QUEUED, RUNNING = 1, 2, 4, 8
-FINISHED, FAILED, CANCELED, WAITING, DELETED = 16, 32, 64, 128, 256
+CONFIGURING = 1
+SUBMITTED = 2
+QUEUED = 4
+RUNNING = 8
+FINISHED = 16
+FAILED = 32
+CANCELED = 64
+WAITING = 128
+DELETED = 256
 ENDED = frozenset({FINISHED, FAILED, CANCELED, DELETED})
 NAMES = {
     1: "Configuring", 2: "Submitted", 4: "Queued", 8: "Running", 16: "Finished", 32: "Failed", 64: "Canceled",
     128: "WaitingForServiceAccount", 256: "Deleted",
 }  # fmt: skip
-BY_CALLBACK, BY_USER, BY_POLL = 1, 2, 3
+BY_CALLBACK = 1
+BY_USER = 2
+BY_POLL = 3
 
-# Slurm's state in HEAppE's numbers. COMPLETING reads as Running; everything that is not here as Failed.
+# Slurm's state in HEAppE's numbers. COMPLETING reads as Running; everything that is not here as
+# Failed.
 _MAPPED = {
     "PENDING": QUEUED, "CONFIGURING": QUEUED, "REQUEUED": QUEUED, "RUNNING": RUNNING, "COMPLETING": RUNNING,
     "COMPLETED": FINISHED, "SPECIAL_EXIT": FINISHED, "STOPPED": CANCELED, "SUSPENDED": CANCELED,
@@ -110,20 +122,27 @@ class Database:
         for task in job.tasks:
             if task.state in ENDED or not task.scheduler_id:
                 continue
+
             truth = truths.get(task.scheduler_id)
             if truth is None:
                 task.end = now
                 self._set(job, task, FAILED)
                 continue
-            task.start, task.end, task.reason = truth.started, truth.ended, truth.reason
-            task.nodes, task.addresses = truth.nodes, truth.addresses
+
+            task.start = truth.started
+            task.end = truth.ended
+            task.reason = truth.reason
+            task.nodes = truth.nodes
+            task.addresses = truth.addresses
             self._set(job, task, mapped(truth.state, self.switches.cancelled_reads))
+
         self.combine(job, now, source)
 
     def fail(self, job: Job, now: datetime, error: str | None = None) -> None:
         for task in job.tasks:
             if task.state not in ENDED:
-                task.end, task.error = now, error
+                task.end = now
+                task.error = error
                 self._set(job, task, FAILED)
         self.combine(job, now, BY_POLL)
 
@@ -136,7 +155,12 @@ class Database:
     def _set(self, job: Job, task: Task, state: int) -> None:
         if task.state != state:
             task.state = state
-            data = {"jobId": job.id, "taskId": task.id, "state": NAMES[state], "errorMessage": task.error}
+            data = {
+                "jobId": job.id,
+                "taskId": task.id,
+                "state": NAMES[state],
+                "errorMessage": task.error,
+            }
             self.events.append(("org.heappe.task.state-changed", data))
 
     def combine(self, job: Job, now: datetime, source: int) -> None:
@@ -146,8 +170,12 @@ class Database:
         state = next((found for found in order if found in states), FINISHED)
         if state != job.state:
             job.state = state
-            self.events.append(("org.heappe.job.state-changed", {"jobId": job.id, "state": NAMES[state]}))
-        job.source, job.updated = source, now
+            self.events.append(
+                ("org.heappe.job.state-changed", {"jobId": job.id, "state": NAMES[state]})
+            )
+
+        job.source = source
+        job.updated = now
 
     def overdue_waiting(self, now: datetime) -> list[Job]:
         return [
@@ -175,24 +203,32 @@ class Views:
     """Rows as the API returns them."""
 
     def __init__(self, site: Site, switches: Switches, profile: str) -> None:
-        self._site, self._switches, self._profile = site, switches, profile
+        self._site = site
+        self._switches = switches
+        self._profile = profile
 
     def time(self, moment: datetime | None, *, fresh: bool = False) -> str | None:
-        """6.3.2: UTC without a zone, with Z only from CreateJob. 6.4 and later: the cluster's zone."""
+        """6.3.2: UTC without a zone, with Z only from CreateJob. 6.4 and later: the cluster's
+        zone."""
         if moment is None:
             return None
+
         moment += timedelta(seconds=self._switches.clock_skew_s)
         local = self._switches.local_times
         if self._profile == "6.5" if local is None else local:
             there = moment.astimezone(ZoneInfo(self._site.zone))
             offset = there.strftime("%z")
-            return stamp(there, f"{offset[:3]}:{offset[3:]}" if self._switches.times_with_offset else "")
+            return stamp(
+                there, f"{offset[:3]}:{offset[3:]}" if self._switches.times_with_offset else ""
+            )
+
         return stamp(moment, "Z" if fresh else "")
 
     def job(self, job: Job, now: datetime, *, fresh: bool = False) -> dict[str, Any]:
         view: dict[str, Any] = {"Id": job.id, "Name": job.name, "State": job.state}
         if self._profile == "6.5":
             view |= {"StateSource": job.source, "StateUpdatedAt": self.time(job.updated)}
+
         end = job.end or now
         allocated = (end - job.start).total_seconds() if job.start and job.start <= end else 0.0
         return view | {
@@ -209,9 +245,12 @@ class Views:
         view: dict[str, Any] = {"Id": task.id, "Name": task.spec.task_name, "State": task.state}
         if self._profile == "6.5":
             view |= {"StateSource": BY_POLL, "StateUpdatedAt": None}
+
         end = task.end or now
         allocated = (end - task.start).total_seconds() if task.start and task.start <= end else 0.0
-        kind, project = task.node_type, task.project
+        kind = task.node_type
+        project = task.project
+
         return view | {
             "Priority": task.priority,
             "AllocatedTime": allocated,

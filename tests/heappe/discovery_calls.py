@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 _SESSION = Member("SessionCode", str, 50)
 _PASSWORD = (
-    Member("Credentials", dict, members=(Member("Username", str, 50), Member("Password", str, 100))),
+    Member(
+        "Credentials", dict, members=(Member("Username", str, 50), Member("Password", str, 100))
+    ),
 )
 _TOKEN = (Member("Credentials", dict, members=(Member("OpenIdAccessToken", str),)),)
 _DRY_RUN = (
@@ -39,7 +41,8 @@ class DiscoveryCalls:
         self._clusters: dict[str, tuple[Any, Any]] = {}
 
     def endpoints(self) -> list[Endpoint]:
-        users, clusters = "UserAndLimitationManagement/", "ClusterInformation/"
+        users = "UserAndLimitationManagement/"
+        clusters = "ClusterInformation/"
         return [
             Endpoint("GET", "Health", self.health),
             Endpoint("POST", users + "AuthenticateUserPassword", self.password, 148, _PASSWORD),
@@ -51,7 +54,11 @@ class DiscoveryCalls:
             Endpoint("GET", clusters + "ListAvailableClusters", self.clusters, 0),
             Endpoint("GET", clusters + "CurrentClusterNodeUsage", self.usage, 94),
             Endpoint(
-                "POST", clusters + "RequestCommandTemplateParametersName", self.parameters, 2_000, _TEMPLATE
+                "POST",
+                clusters + "RequestCommandTemplateParametersName",
+                self.parameters,
+                2_000,
+                _TEMPLATE,
             ),
             Endpoint("POST", "JobManagement/DryRunJob", self.dry_run, 250_000, _DRY_RUN),
         ]
@@ -62,7 +69,12 @@ class DiscoveryCalls:
     async def health(self, call: Call) -> web.Response:
         server = self._server
         now = server.clock.now() + timedelta(seconds=server.switches.clock_skew_s)
-        vault = {"Initialized": True, "Sealed": False, "StandBy": False, "PerformanceStandby": False}
+        vault = {
+            "Initialized": True,
+            "Sealed": False,
+            "StandBy": False,
+            "PerformanceStandby": False,
+        }
         return reply(
             {
                 "IsHealthy": True,
@@ -93,7 +105,8 @@ class DiscoveryCalls:
         return reply(self._server.sessions.code_for(user))
 
     async def user(self, call: Call) -> web.Response:
-        user, site = call.user(), self._server.site
+        user = call.user()
+        site = self._server.site
         groups = [
             {
                 "Id": project.id,
@@ -116,7 +129,8 @@ class DiscoveryCalls:
         )
 
     async def projects(self, call: Call) -> web.Response:
-        user, site = call.user(), self._server.site
+        user = call.user()
+        site = self._server.site
         now = self._server.clock.now()
         return reply(
             [
@@ -134,13 +148,18 @@ class DiscoveryCalls:
         return reply([])
 
     async def clusters(self, call: Call) -> web.Response:
-        server, user = self._server, call.user()
-        wanted, now = call.query.get("accountingstring", []), server.clock.now()
+        server = self._server
+        user = call.user()
+        wanted = call.query.get("accountingstring", [])
+        now = server.clock.now()
         filters = {
-            name: value for name, value in call.query.items() if name not in ("sessioncode", "forcerefresh")
+            name: value
+            for name, value in call.query.items()
+            if name not in ("sessioncode", "forcerefresh")
         }
         if server.switches.clusters_need_accounting and filters and not wanted:
             return reply([])
+
         key = f"{user.id} {sorted(filters.items())}"
         made, value = self._clusters.get(key, (None, None))
         fresh = made is not None and now - made < timedelta(seconds=server.timing.clusters_cache_s)
@@ -152,19 +171,25 @@ class DiscoveryCalls:
                 if name in ("", known)
             ]
             self._clusters[key] = (now, value)
+
         return reply(value)
 
     async def usage(self, call: Call) -> web.Response:
-        server, number = self._server, call.number("ClusterNodeId")
+        server = self._server
+        number = call.number("ClusterNodeId")
         server.sessions.require(call.user(), server.site.project(call.number("ProjectId")))
         server.ssh()
         kind = server.site.node_type(number)
         require(kind, f"Node type '{number}' does not exist.")
         tasks = [
-            task for job in server.database.jobs.values() for task in job.tasks if task.node_type == kind
+            task
+            for job in server.database.jobs.values()
+            for task in job.tasks
+            if task.node_type == kind
         ]
         here = {task.scheduler_id for task in tasks}
         used = [job for job in active(server.cluster.jobs) if job.scheduler_id in here]
+
         return reply(
             {
                 "Id": kind.id,
@@ -187,17 +212,21 @@ class DiscoveryCalls:
         return reply(list(template.parameters))
 
     async def dry_run(self, call: Call) -> web.Response:
-        server, body = self._server, call.body
+        server = self._server
+        body = call.body
         server.sessions.require(call.user(), server.site.project(body.get("projectid") or 0))
         for name in ("Nodes", "TasksPerNode", "WallTimeInMinutes"):
             require((body.get(name.lower()) or 0) > 0, f"{name} must be greater than 0.")
+
         server.ssh()
         kind = server.site.node_type(body.get("clusternodetypeid") or 0)
         require(kind, "Node type does not exist.")
+
         if server.switches.dry_run_unparsable:
             answer = {"JobId": 0, "StartTime": "0001-01-01T00:00:00", "Processors": 0, "Node": None,
                       "Partition": None, "Message": "allocation failure: node not available"}  # fmt: skip
             return reply(answer)
+
         start = server.clock.now() + timedelta(seconds=server.queue_estimate_s)
         return reply(
             {

@@ -1,7 +1,7 @@
 """Engine of a scripted job: an OpenAI server in miniature that listens on the address of its node.
 
-What a request asks for decides what it does: ``max_tokens`` words, ``pause_ms`` between two of them, a prompt
-``too long`` is refused with vLLM's 400, ``hang`` never answers.
+What a request asks for decides what it does: ``max_tokens`` words, ``pause_ms`` between two of
+them, a prompt ``too long`` is refused with vLLM's 400, ``hang`` never answers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Engine:
     """``cancelled`` counts requests whose client left; ``seen`` are the paths in order."""
 
     def __init__(self, model: str = "tiny", api_key: str = "") -> None:
-        self.model, self.api_key = model, api_key
+        self.model = model
+        self.api_key = api_key
         self.seen: list[str] = []
         self.cancelled = 0
         self.active = 0
@@ -38,17 +39,21 @@ class Engine:
     async def start(self, host: str, port: int = 0) -> int:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/{path:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()
         self.port = self._runner.addresses[0][1]
+
         return self.port
 
     async def kill(self) -> None:
         """End as a killed process does: its connections break."""
         if self._runner is not None:
-            runner, self._runner = self._runner, None
+            runner = self._runner
+            self._runner = None
             for connection in list(runner.server.connections if runner.server else []):
                 if connection.transport is not None:
                     connection.transport.abort()
@@ -58,16 +63,23 @@ class Engine:
         self.seen.append(request.path)
         if request.path == "/health":
             return web.Response()
+
         if request.path == "/metrics":
             return web.Response(
                 text=f"vllm:num_requests_running {float(self.active)}\nvllm:num_requests_waiting 0.0\n"
             )
+
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
+
         if request.path == "/v1/models":
-            return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+            return web.json_response(
+                {"object": "list", "data": [{"id": self.model, "object": "model"}]}
+            )
+
         if request.method != "POST":
             return web.json_response({"detail": "Not Found"}, status=404)
+
         self.active += 1
         try:
             return await self._generate(request, await request.json())
@@ -83,7 +95,9 @@ class Engine:
             return web.json_response(TOO_LONG, status=400)
         if "hang" in prompt:
             await asyncio.Event().wait()
-        count, pause_s = int(given.get("max_tokens", 3)), float(given.get("pause_ms", 0)) / 1000
+
+        count = int(given.get("max_tokens", 3))
+        pause_s = float(given.get("pause_ms", 0)) / 1000
         words = [f" wörd{number}" for number in range(count)]
         usage = {"prompt_tokens": 2, "completion_tokens": count, "total_tokens": 2 + count}
         if not given.get("stream"):
@@ -97,6 +111,7 @@ class Engine:
                     "usage": usage,
                 }
             )
+
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await stream.prepare(request)
         for word in words:
@@ -104,8 +119,11 @@ class Engine:
             await stream.write(_event({"id": "c", "model": self.model, "choices": [choice]}))
             if pause_s:
                 await asyncio.sleep(pause_s)
+
         last = {"index": 0, "delta": {}, "finish_reason": "stop"}
-        await stream.write(_event({"id": "c", "model": self.model, "choices": [last], "usage": usage}))
+        await stream.write(
+            _event({"id": "c", "model": self.model, "choices": [last], "usage": usage})
+        )
         await stream.write(b"data: [DONE]\n\n")
         return stream
 

@@ -32,12 +32,14 @@ class Events:
         await socket.prepare(call.request)
         for text in list(self._last):
             await socket.send_str(text)
+
         self._sockets.add(socket)
         try:
             async for _ in socket:
                 pass
         finally:
             self._sockets.discard(socket)
+
         return socket
 
     async def publish(self) -> None:

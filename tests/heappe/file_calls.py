@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tests.heappe.server import HeappeServer
 
 LOG_FILE, PROGRESS_FILE, STANDARD_ERROR, STANDARD_OUTPUT = range(4)
-_SESSION, _JOB = Member("SessionCode", str, 50), Member("SubmittedJobInfoId", int)
+_SESSION = Member("SessionCode", str, 50)
+_JOB = Member("SubmittedJobInfoId", int)
 _OFFSETS = Member("TaskFileOffsets", list, members=(
     Member("SubmittedTaskInfoId", int), Member("FileType", int), Member("Offset", int),
 ))  # fmt: skip
@@ -30,12 +31,19 @@ class FileCalls:
 
     def endpoints(self) -> list[Endpoint]:
         at = "FileTransfer/"
-        path, key = Member("RelativeFilePath", str, 255), Member("PublicKey", str)
+        path = Member("RelativeFilePath", str, 255)
+        key = Member("PublicKey", str)
         return [
             Endpoint(
-                "POST", at + "DownloadPartsOfJobFilesFromCluster", self.parts, 480, (_SESSION, _JOB, _OFFSETS)
+                "POST",
+                at + "DownloadPartsOfJobFilesFromCluster",
+                self.parts,
+                480,
+                (_SESSION, _JOB, _OFFSETS),
             ),
-            Endpoint("POST", at + "DownloadFileFromCluster", self.download, 700, (_SESSION, _JOB, path)),
+            Endpoint(
+                "POST", at + "DownloadFileFromCluster", self.download, 700, (_SESSION, _JOB, path)
+            ),
             Endpoint("GET", at + "ListChangedFilesForJob", self.changed, 98),
             Endpoint("POST", at + "UploadFilesToJobExecutionDir", self.upload, 2_200_000_000, None),
             Endpoint("POST", at + "RequestFileTransfer", self.request, 98, (_SESSION, _JOB)),
@@ -47,10 +55,12 @@ class FileCalls:
         job = server.database.jobs.get(number)
         if job is None:
             raise Problem("validation", f"Submitted job info with ID '{number}' does not exist.")
+
         user = call.user()
         server.sessions.require(user, job.project)
         if job.owner != user:
             raise Problem("not-yours", f"User is not authorised to work with the job '{job.id}'.")
+
         server.ssh()
         return job
 
@@ -62,12 +72,14 @@ class FileCalls:
         for given in call.body.get("taskfileoffsets") or []:
             task = tasks.get(given.get("submittedtaskinfoid"))
             require(task, "Task does not belong to the job.")
-            kind, offset = given.get("filetype") or 0, given.get("offset") or 0
+            kind = given.get("filetype") or 0
+            offset = given.get("offset") or 0
             name = _file_name(task, kind)
             try:
                 content = (task.spec.directory / name).read_bytes()[offset:]
             except FileNotFoundError:
                 continue
+
             answer.append(
                 {
                     "Content": content.decode("utf-8", "replace"),
@@ -77,6 +89,7 @@ class FileCalls:
                     "SubmittedTaskInfoId": task.id,
                 }
             )
+
         return reply(answer)
 
     async def download(self, call: Call) -> web.Response:
@@ -111,6 +124,7 @@ class FileCalls:
                 path.write_bytes(await part.read(decode=False))
                 path.chmod(0o755)
                 answer.append({"FileName": part.filename, "Succeeded": True, "Path": str(path)})
+
         return reply(answer)
 
     async def request(self, call: Call) -> web.Response:
@@ -118,6 +132,7 @@ class FileCalls:
         keys = self._keys.setdefault(job.id, set())
         if len(keys) >= KEYS_PER_JOB:
             raise Problem("state", "The number of temporary keys of the job is exceeded.")
+
         public = f"ssh-ed25519 {self._server.clock.new_id()}"
         keys.add(public)
         credentials = dict.fromkeys(("Password", "PrivateKeyCertificate", "Passphrase"))

@@ -50,7 +50,8 @@ _JOB = Member("JobSpecification", dict, members=(
     Member("IsExtraLong", bool), Member("NotificationEmail", str, 50), Member("PhoneNumber", str, 20),
     _VARIABLES, Member("Tasks", list, members=_TASK), Member("Reservation", str, 1000),
 ))  # fmt: skip
-_SESSION, _CREATED = Member("SessionCode", str, 50), Member("CreatedJobInfoId", int)
+_SESSION = Member("SessionCode", str, 50)
+_CREATED = Member("CreatedJobInfoId", int)
 _SUBMITTED = Member("SubmittedJobInfoId", int)
 
 
@@ -59,13 +60,18 @@ class JobCalls:
         self._server = server
 
     def endpoints(self) -> list[Endpoint]:
-        at, id_and_code = "JobManagement/", (_SESSION, _SUBMITTED)
+        at = "JobManagement/"
+        id_and_code = (_SESSION, _SUBMITTED)
         return [
             Endpoint("POST", at + "CreateJob", self.create, 250_000, (_SESSION, _JOB)),
             Endpoint("PUT", at + "SubmitJob", self.submit, 94, (_SESSION, _CREATED)),
             Endpoint("PUT", at + "CancelJob", self.cancel, 98, id_and_code),
             Endpoint(
-                "DELETE", at + "DeleteJob", self.delete, 120, (*id_and_code, Member("ArchiveLogs", bool))
+                "DELETE",
+                at + "DeleteJob",
+                self.delete,
+                120,
+                (*id_and_code, Member("ArchiveLogs", bool)),
             ),
             Endpoint("GET", at + "CurrentInfoForJob", self.info, 98),
             Endpoint("GET", at + "ListJobsForCurrentUser", self.list, 60),
@@ -91,34 +97,42 @@ class JobCalls:
         given = call.body.get("jobspecification")
         if not isinstance(given, dict):
             raise BindingFailed({"JobSpecification": ["The JobSpecification field is required."]})
+
         user = call.user()
         tasks = self._validated(given, user)
         if server.switches.create_slow_s:
             await asyncio.sleep(server.switches.create_slow_s)
+
         server.ssh()
-        now, number = server.clock.now(), server.database.next_job
+        now = server.clock.now()
+        number = server.database.next_job
         server.database.next_job += 1
         directory = server.root / str(number)
         project = server.site.project(given["projectid"])
-        job = Job(number, given["name"], user, project, [], directory, given.get("waitinglimit") or 0)
-        job.sub_project, job.created, job.updated = given.get("subprojectidentifier"), now, now
+        job = Job(
+            number, given["name"], user, project, [], directory, given.get("waitinglimit") or 0
+        )
+        job.sub_project = given.get("subprojectidentifier")
+        job.created = now
+        job.updated = now
         job.source = BY_USER
         for task in tasks:
             job.tasks.append(self._task(job, task))
+
         server.database.jobs[number] = job
         if server.switches.take("create_leaves_row"):
             if server.profile == "6.5":
                 del server.database.jobs[number]
             raise Problem("ssh", "Cannot create the job directory.")
+
         return reply(server.views.job(job, now, fresh=True))
 
     def _task(self, job: Job, given: dict[str, Any]) -> Task:
         server = self._server
-        number, server.database.next_task = server.database.next_task, server.database.next_task + 1
-        template, kind = (
-            server.site.template(given["commandtemplateid"]),
-            server.site.node_type(given["clusternodetypeid"]),
-        )
+        number = server.database.next_task
+        server.database.next_task = server.database.next_task + 1
+        template = server.site.template(given["commandtemplateid"])
+        kind = server.site.node_type(given["clusternodetypeid"])
         values = {
             value.get("commandparameteridentifier"): value.get("parametervalue") or ""
             for value in given.get("templateparametervalues") or []
@@ -135,6 +149,7 @@ class JobCalls:
         )  # fmt: skip
         task = Task(number, spec, template, kind, job.project, log=given["logfile"])
         task.priority = given["priority"] if given.get("priority") is not None else 4
+
         return task
 
     def _validated(self, given: dict[str, Any], user: User) -> list[dict[str, Any]]:
@@ -149,47 +164,60 @@ class JobCalls:
         )
         if given.get("filetransfermethodid") is None:
             raise Problem("problem", "Nullable object must have a value.")
+
         require((given.get("waitinglimit") or 0) >= 0, "WaitingLimit must not be negative.")
         tasks: list[dict[str, Any]] = given.get("tasks") or []
         require(tasks, "Each job has to contain at least one task.")
         for task in tasks:
             self._validate_task(task, given["filetransfermethodid"], given["clusterid"])
+
         return tasks
 
     def _validate_task(self, task: dict[str, Any], file_transfer: int, cluster_id: int) -> None:
         server = self._server
         require(
-            NAME.fullmatch(task.get("name") or ""), "Task Name contains illegal characters or is not set."
+            NAME.fullmatch(task.get("name") or ""),
+            "Task Name contains illegal characters or is not set.",
         )
         if server.profile == "6.3.2" or task.get("maxcores") is not None:
             require((task.get("maxcores") or 0) > 0, "MaxCores is not set.")
+
         for member in ("ProgressFile", "LogFile"):
             require(task.get(member.lower()), f"{member} is not set.")
+
         require((task.get("walltimelimit") or 0) > 0, "WalltimeLimit is not set.")
         require(0 <= (task.get("priority") or 0) <= 8, "Priority is out of range.")
         if task.get("clusternodetypeid") is None:
             raise Problem("problem", "Nullable object must have a value.")
+
         kind = server.site.node_type(task["clusternodetypeid"])
         require(kind, f"Node type '{task['clusternodetypeid']}' does not exist.")
         require(
-            (kind.cluster_id or server.site.cluster_id) == cluster_id, "Node type is not of this cluster."
+            (kind.cluster_id or server.site.cluster_id) == cluster_id,
+            "Node type is not of this cluster.",
         )
         require(
-            task["walltimelimit"] <= kind.max_walltime_s, "WalltimeLimit exceeds the node type's MaxWalltime."
+            task["walltimelimit"] <= kind.max_walltime_s,
+            "WalltimeLimit exceeds the node type's MaxWalltime.",
         )
         require(
-            file_transfer == server.site.file_transfer, "FileTransferMethodId does not fit the node type."
+            file_transfer == server.site.file_transfer,
+            "FileTransferMethodId does not fit the node type.",
         )
         template = server.site.template(task.get("commandtemplateid") or 0)
         require(template, f"Command template '{task.get('commandtemplateid')}' does not exist.")
         require(template.node_type == kind.id, "Command template is not for this node type.")
-        values = [v.get("commandparameteridentifier") for v in task.get("templateparametervalues") or []]
+        values = [
+            v.get("commandparameteridentifier") for v in task.get("templateparametervalues") or []
+        ]
         if set(values) - set(template.parameters):
             raise Problem("problem", "Sequence contains no matching element")
+
         require(set(template.parameters) <= set(values), "A template parameter has no value.")
 
     async def submit(self, call: Call) -> web.Response:
-        server, switches = self._server, self._server.switches
+        server = self._server
+        switches = self._server.switches
         job, _ = self._own(call, call.body.get("createdjobinfoid") or 0)
         if job.state not in (CONFIGURING, WAITING):
             detail = f"Submitting job '{job.id}' is not in the configuring state."
@@ -199,14 +227,18 @@ class JobCalls:
         if switches.account_busy:
             job.state = WAITING
             return reply(server.views.job(job, server.clock.now()))
+
         server.ssh()
         if switches.submit_refused:
             raise Problem("slurm", switches.submit_refused)
+
         ids = await self.place(job)
         if switches.take("submit_doubled"):
             ids = await self.place(job)
+
         if switches.take("submit_lost"):
-            # HEAppE saves the row after sbatch and scontrol have both succeeded: it stays Configuring.
+            # HEAppE saves the row after sbatch and scontrol have both succeeded: it stays
+            # Configuring.
             match switches.submit_lost_as:
                 case "slurm":
                     raise Problem("slurm", "sbatch: warning: Invalid output of the submission.")
@@ -214,25 +246,31 @@ class JobCalls:
                     raise Problem("ssh-command", "The command has failed.")
                 case _:
                     raise EmptyError
+
         await self.accepted(job, ids)
         return reply(server.views.job(job, server.clock.now()))
 
     async def place(self, job: Job) -> list[str]:
-        server, now = self._server, self._server.clock.now()
+        server = self._server
+        now = self._server.clock.now()
         if len(job.tasks) > 1 and server.profile == "6.3.2":
             for task in job.tasks:
                 await server.cluster.submit(task.spec, now)
             raise Problem("state", "ErrorCombiningJobInfoFromCluster")
+
         try:
             return [await server.cluster.submit(task.spec, now) for task in job.tasks]
         except Refused as refused:
             raise Problem("slurm", str(refused)) from refused
 
     async def accepted(self, job: Job, ids: list[str]) -> None:
-        server, now = self._server, self._server.clock.now()
-        job.submitted, job.state = now, SUBMITTED
+        server = self._server
+        now = self._server.clock.now()
+        job.submitted = now
+        job.state = SUBMITTED
         for task, scheduler_id in zip(job.tasks, ids, strict=True):
-            task.scheduler_id, task.state = scheduler_id, SUBMITTED
+            task.scheduler_id = scheduler_id
+            task.state = SUBMITTED
         server.database.copy(job, server.truths(), now, BY_USER)
         server.forget_cached(job.id)
 
@@ -240,14 +278,17 @@ class JobCalls:
         server = self._server
         job, _ = self._own(call, call.body.get("submittedjobinfoid") or 0)
         now = server.clock.now()
+
         if job.state in ENDED:
             raise Problem(
                 "state", f"Cannot cancel job '{job.id}', this job is in state '{NAMES[job.state]}'."
             )
+
         if job.state in (CONFIGURING, WAITING):
             unsaved = server.switches.cancel_unsaved
             if server.profile == "6.3.2" if unsaved is None else unsaved:
                 return reply(server.views.job(job, now) | {"State": CANCELED})
+
             server.database.cancel(job, now)
         else:
             server.ssh()
@@ -256,8 +297,10 @@ class JobCalls:
                     await server.cluster.cancel(task.scheduler_id, now)
                 except Refused as refused:
                     raise Problem("slurm", str(refused)) from refused
+
             await server.cluster.settle(now)
             server.database.copy(job, server.truths(), now, BY_USER)
+
         server.forget_cached(job.id)
         return reply(server.views.job(job, now))
 
@@ -268,63 +311,88 @@ class JobCalls:
             raise Problem(
                 "state", f"Cannot delete job '{job.id}', this job is in state '{NAMES[job.state]}'."
             )
+
         server.ssh()
         job.state = DELETED
         server.remove_directory(job.directory)
         server.forget_cached(job.id)
+
         return reply("Job was deleted")
 
     async def info(self, call: Call) -> web.Response:
-        server, number = self._server, call.number("SubmittedJobInfoId")
+        server = self._server
+        number = call.number("SubmittedJobInfoId")
         job = self.job(number)
         user = call.user()
         server.sessions.require(user, job.project)
         if job.owner != user and not server.sessions.sees_everybody(user):
             raise Problem("not-yours", f"User is not authorised to work with the job '{job.id}'.")
+
         if server.switches.ssh_ca or server.switches.live_info:
             server.ssh()
             server.database.copy(job, server.truths(), server.clock.now(), BY_USER)
             return reply(server.views.job(job, server.clock.now()))
-        return reply(server.cached(("job", job.id), lambda: server.views.job(job, server.clock.now())))
+
+        return reply(
+            server.cached(("job", job.id), lambda: server.views.job(job, server.clock.now()))
+        )
 
     async def list(self, call: Call) -> web.Response:
-        server, user = self._server, call.user()
+        server = self._server
+        user = call.user()
         text = call.first("jobstates")
         if text and not re.fullmatch(r"\d+(,\d+)*", text):
             raise Problem("problem", "Input string was not in a correct format.")
+
         states = {int(part) for part in text.split(",")} if text else None
         jobs = [job for job in server.database.jobs.values() if job.state != DELETED]
         paged = server.profile == "6.5"
         everybody = server.switches.everybody_for_manager
-        everybody = (paged if everybody is None else everybody) and server.sessions.sees_everybody(user)
+        everybody = (paged if everybody is None else everybody) and server.sessions.sees_everybody(
+            user
+        )
         wanted_user = call.number("UserId") if paged else 0
         if wanted_user or not everybody:
             jobs = [job for job in jobs if job.owner.id == (wanted_user or user.id)]
             if wanted_user != user.id and not everybody:
                 jobs = [job for job in jobs if job.owner == user]
+
         if states is not None:
             jobs = [job for job in jobs if job.state in states]
+
         if paged:
             if project := call.number("ProjectId"):
                 jobs = [job for job in jobs if job.project.id == project]
             if sub := call.first("subprojectidentifier"):
                 jobs = [job for job in jobs if job.sub_project == sub]
+
             jobs.sort(key=lambda job: -job.id)
             start = call.number("Offset")
-            jobs = jobs[start : start + call.number("Limit")] if call.first("limit") else jobs[start:]
-        now, key = server.clock.now(), ("list", user.id, str(sorted(call.query.items())))
+            jobs = (
+                jobs[start : start + call.number("Limit")] if call.first("limit") else jobs[start:]
+            )
+
+        now = server.clock.now()
+        key = ("list", user.id, str(sorted(call.query.items())))
         return reply(server.cached(key, lambda: [server.views.job(job, now) for job in jobs]))
 
     async def addresses(self, call: Call) -> web.Response:
         server = self._server
         found = server.database.task(call.number("SubmittedTaskInfoId"))
         if found is None:
-            raise Problem("validation", "Submitted task info does not exist.", code="NotExistingTaskInfo")
+            raise Problem(
+                "validation", "Submitted task info does not exist.", code="NotExistingTaskInfo"
+            )
+
         job, task = found
         user = call.user()
         server.sessions.require(user, job.project)
+
         if task.state != RUNNING:
-            raise Problem("validation", "Allocated nodes IP addresses are provided only for running task.")
+            raise Problem(
+                "validation", "Allocated nodes IP addresses are provided only for running task."
+            )
+
         server.ssh()
         server.tunnels.last_use = server.clock.now()
         names = server.switches.node_names
@@ -338,7 +406,8 @@ class JobCalls:
                 await self.accepted(job, await self.place(job))
 
     async def expire_waiting(self) -> None:
-        server, now = self._server, self._server.clock.now()
+        server = self._server
+        now = self._server.clock.now()
         for job in server.database.overdue_waiting(now):
             for task in job.tasks:
                 await server.cluster.cancel(task.scheduler_id, now)

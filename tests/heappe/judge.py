@@ -2,8 +2,8 @@
 
     python judge.py URL USER PASSWORD
 
-Runs in an environment of its own (``tools/environment py4heappe``), so it imports nothing of ours. Prints
-what it did, line by line; an answer that py4heappe does not accept raises.
+Runs in an environment of its own (``tools/environment py4heappe``), so it imports nothing of ours.
+Prints what it did, line by line; an answer that py4heappe does not accept raises.
 """
 
 import json
@@ -27,7 +27,9 @@ def wait_for(what, ask):
 
 def specification(cluster, kind, project, template):
     values = [
-        hp.CommandTemplateParameterValueExt(command_parameter_identifier=name, parameter_value="e30")
+        hp.CommandTemplateParameterValueExt(
+            command_parameter_identifier=name, parameter_value="e30"
+        )
         for name in PARAMETERS
     ]
     task = hp.TaskSpecificationExt(
@@ -42,7 +44,8 @@ def specification(cluster, kind, project, template):
 
 
 def submitted(client, user, password):
-    users, clusters = hp.UserAndLimitationManagementApi(client), hp.ClusterInformationApi(client)
+    users = hp.UserAndLimitationManagementApi(client)
+    clusters = hp.ClusterInformationApi(client)
     jobs = hp.JobManagementApi(client)
     given = hp.PasswordCredentialsExt(username=user, password=password)
     code = users.heappe_user_and_limitation_management_authenticate_user_password_post(
@@ -50,7 +53,9 @@ def submitted(client, user, password):
     )
     assert len(code) == 36
     print("logged in", hp.HealthApi(client).heappe_health_get().version)
-    found = users.heappe_user_and_limitation_management_projects_for_current_user_get(session_code=code)
+    found = users.heappe_user_and_limitation_management_projects_for_current_user_get(
+        session_code=code
+    )
     print("projects", sorted({reference.project.accounting_string for reference in found}))
     cluster = clusters.heappe_cluster_information_list_available_clusters_get(session_code=code)[0]
     kind = cluster.node_types[0]
@@ -66,13 +71,16 @@ def submitted(client, user, password):
     jobs.heappe_job_management_submit_job_put(
         hp.SubmitJobModel(session_code=code, created_job_info_id=job.id)
     )
+
     return code, job
 
 
 def main(url, user, password):
     client = hp.ApiClient(hp.Configuration(host=url))
     code, job = submitted(client, user, password)
-    jobs, files, data = hp.JobManagementApi(client), hp.FileTransferApi(client), hp.DataTransferApi(client)
+    jobs = hp.JobManagementApi(client)
+    files = hp.FileTransferApi(client)
+    data = hp.DataTransferApi(client)
 
     def running():
         info = jobs.heappe_job_management_current_info_for_job_get(
@@ -81,11 +89,13 @@ def main(url, user, password):
         return info if info.state.value == 8 else None
 
     task = wait_for("running", running).tasks[0].id
-    listed = jobs.heappe_job_management_list_jobs_for_current_user_get(session_code=code, job_states="4,8")
+    listed = jobs.heappe_job_management_list_jobs_for_current_user_get(
+        session_code=code, job_states="4,8"
+    )
     assert [one.id for one in listed] == [job.id]
-    host = jobs.heappe_job_management_allocated_nodes_ips_get(session_code=code, submitted_task_info_id=task)[
-        0
-    ]
+    host = jobs.heappe_job_management_allocated_nodes_ips_get(
+        session_code=code, submitted_task_info_id=task
+    )[0]
 
     def port():
         offset = hp.TaskFileOffsetExt(submitted_task_info_id=task, file_type=1, offset=0)
@@ -141,9 +151,14 @@ def traffic(data, code, task, tunnel):
         "pause_ms": 20,
     }
     model = hp.HttpPostToJobNodeModel(
-        http_request="/v1/chat/completions", http_headers=[kind], http_payload=json.dumps(asked), **where
+        http_request="/v1/chat/completions",
+        http_headers=[kind],
+        http_payload=json.dumps(asked),
+        **where,
     )
-    stream = data.heappe_data_transfer_http_post_to_job_node_stream_post_without_preload_content(model)
+    stream = data.heappe_data_transfer_http_post_to_job_node_stream_post_without_preload_content(
+        model
+    )
     body = b"".join(stream.stream())
     assert body.endswith(b"data: [DONE]\n\n"), body
     print("streamed", body.count(b"data: "))

@@ -1,4 +1,5 @@
-"""HEAppE-compatible server: routes calls, keeps the time of its services, and plays the gateway in front."""
+"""HEAppE-compatible server: routes calls, keeps the time of its services, and plays the gateway in
+front."""
 
 from __future__ import annotations
 
@@ -61,18 +62,26 @@ class HeappeServer:
         timing: Timing | None = None,
     ) -> None:
         assert profile in PROFILES
-        self.profile, self.clock = profile, clock or SystemClock()
-        self.site, self.timing, self.switches = site or Site(), timing or Timing(), Switches()
+        self.profile = profile
+        self.clock = clock or SystemClock()
+        self.site = site or Site()
+        self.timing = timing or Timing()
+        self.switches = Switches()
         self.cluster: Any = cluster or ScriptedCluster()
         self.database = Database(self.site, self.switches, profile)
         self.views = Views(self.site, self.switches, profile)
         self.sessions = Sessions(self.site, self.switches, self.timing, self.clock)
-        self.tunnels, self.traffic, self.events = Tunnels(self.site.ports), Traffic(self), Events(self)
+        self.tunnels, self.traffic, self.events = (
+            Tunnels(self.site.ports),
+            Traffic(self),
+            Events(self),
+        )
         self.jobs, self.discovery = JobCalls(self), DiscoveryCalls(self)
         parts = (self.jobs, self.discovery, TransferCalls(self), FileCalls(self), self.events)
         self._endpoints: dict[str, list[Endpoint]] = {}
         for endpoint in (endpoint for part in parts for endpoint in part.endpoints()):
             self._endpoints.setdefault(endpoint.path.lower(), []).append(endpoint)
+
         self.calls = Counter[str]()
         self.logged: list[str] = []
         self.queue_estimate_s = 0.0
@@ -87,7 +96,10 @@ class HeappeServer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.stop()
 
@@ -103,7 +115,9 @@ class HeappeServer:
     async def _listen(self, port: int) -> None:
         app = web.Application(client_max_size=1 << 40)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}{self.site.prefix}"
@@ -158,6 +172,7 @@ class HeappeServer:
                 await self._bill(self._next_poll)
                 await self._services(self._next_poll)
                 self._next_poll += timedelta(seconds=self.timing.poll_s)
+
             await self._bill(now)
             if self.switches.callback_cluster and not self.switches.callbacks_lost:
                 for job in self.database.polled():
@@ -166,12 +181,16 @@ class HeappeServer:
                 await self.tunnels.kill()
             if self.tunnels.forwards and self.switches.take("other_user_closes"):
                 await self.tunnels.closed_by_another()
+
             await self.events.publish()
 
     async def _bill(self, now: Any) -> None:
         """Count what runs unknown to the database, then bring the cluster up to date."""
-        seconds, self._settled = max(0.0, (now - self._settled).total_seconds()), max(now, self._settled)
-        self._leaked_s += seconds * sum(len(job.nodes) for job in self.unknown() if job.state != "PENDING")
+        seconds = max(0.0, (now - self._settled).total_seconds())
+        self._settled = max(now, self._settled)
+        self._leaked_s += seconds * sum(
+            len(job.nodes) for job in self.unknown() if job.state != "PENDING"
+        )
         await self.cluster.settle(now)
 
     async def _services(self, now: Any) -> None:
@@ -187,11 +206,13 @@ class HeappeServer:
                 for job in self.database.polled():
                     self.database.copy(job, self.truths(), now, BY_POLL)
                 await self.jobs.expire_waiting()
+
             await self.jobs.rotate()
             for number in list(self.tunnels.forwards):
                 found = self.database.task(number)
                 if found is None or found[1].state in ENDED:
                     await self.tunnels.forget(number)
+
         used = self.tunnels.last_use
         if used is not None and now - used > timedelta(seconds=self.timing.tunnel_idle_s):
             await self.tunnels.kill()
@@ -208,7 +229,11 @@ class HeappeServer:
     def unknown(self) -> list[TruthJob]:
         """Jobs on the cluster that the database does not know or believes to have ended."""
         known = {task.scheduler_id for job in self.database.polled() for task in job.tasks}
-        return [job for job in self.cluster.jobs if job.state in ACTIVE and job.scheduler_id not in known]
+        return [
+            job
+            for job in self.cluster.jobs
+            if job.state in ACTIVE and job.scheduler_id not in known
+        ]
 
     def leaked_node_seconds(self) -> float:
         return self._leaked_s
@@ -218,7 +243,8 @@ class HeappeServer:
         return self.switches.maintenance or self.switches.slurm_down or lost
 
     def ssh(self) -> None:
-        """What every call that reaches the cluster passes. Raises ``Problem`` if the site is in trouble."""
+        """What every call that reaches the cluster passes. Raises ``Problem`` if the site is in
+        trouble."""
         switches = self.switches
         if switches.account_uninitialised:
             raise Problem("not-allowed", "The cluster account is not initialised for the project.")
@@ -226,9 +252,11 @@ class HeappeServer:
             raise Problem("pool", "The connection pool is exhausted.")
         if switches.maintenance:
             raise Problem("ssh", "Connection failed to establish within 15000 milliseconds.")
+
         if self.in_trouble():
             raise Problem(
-                "slurm", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+                "slurm",
+                "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
             )
 
     def remove_directory(self, directory: Path) -> None:
@@ -236,12 +264,17 @@ class HeappeServer:
 
     def add_job(self, name: str, user: str = "agent", state: int = 16) -> Job:
         """A row of earlier times, or of other software, without a job on the cluster."""
-        now, number = self.clock.now(), self.database.next_job
+        now = self.clock.now()
+        number = self.database.next_job
         self.database.next_job += 1
         project = self.site.projects[0]
         job = Job(number, name, self.site.user(user), project, [], self.root / str(number))
-        job.state, job.created, job.submitted, job.updated = state, now, now, now
+        job.state = state
+        job.created = now
+        job.submitted = now
+        job.updated = now
         self.database.jobs[number] = job
+
         return job
 
     # The answers of 6.5 are cached for some seconds.
@@ -249,15 +282,22 @@ class HeappeServer:
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
         now = self.clock.now()
         made, value = self._cache.get(key, (None, None))
-        if self.profile != "6.5" or made is None or now - made >= timedelta(seconds=self.timing.cache_s):
+        if (
+            self.profile != "6.5"
+            or made is None
+            or now - made >= timedelta(seconds=self.timing.cache_s)
+        ):
             value = make()
             self._cache[key] = (now, value)
+
         return value
 
     def forget_cached(self, job: int) -> None:
         if not self.switches.cache_survives_writes:
             self._cache = {
-                key: value for key, value in self._cache.items() if key[0] != "list" and key[1] != job
+                key: value
+                for key, value in self._cache.items()
+                if key[0] != "list" and key[1] != job
             }
 
     # Calls.
@@ -274,10 +314,12 @@ class HeappeServer:
             return spoiled
         if endpoint is None:
             return status_page(*((405, "Method Not Allowed") if endpoints else (404, "Not Found")))
+
         answer = await self._answer(request, endpoint)
         await self.settle()
         if self.switches.only in path and self.switches.take("answers_lost"):
             return self._html(504)
+
         return answer
 
     def _html(self, status: int) -> web.Response:
@@ -302,8 +344,12 @@ class HeappeServer:
             await asyncio.Event().wait()
         if switches.take("empty_500"):
             return web.Response(status=500)
+
         if switches.take("rate_limited"):
-            return web.Response(status=429, text="API calls quota exceeded! maximum admitted 1000000 per 1h.")
+            return web.Response(
+                status=429, text="API calls quota exceeded! maximum admitted 1000000 per 1h."
+            )
+
         return None
 
     async def _answer(self, request: web.Request, endpoint: Endpoint) -> web.StreamResponse:
@@ -311,6 +357,7 @@ class HeappeServer:
         query: dict[str, list[str]] = {}
         for name, value in request.query.items():
             query.setdefault(name.lower(), []).append(value)
+
         call = Call(request, self.sessions, endpoint.path, query)
         try:
             if (
@@ -318,6 +365,7 @@ class HeappeServer:
                 and (refused := await self._read(call, endpoint, number)) is not None
             ):
                 return refused
+
             return await endpoint.handler(call)
         except BindingFailed as failed:
             return binding_response(failed.errors, number)
@@ -333,11 +381,13 @@ class HeappeServer:
         request = call.request
         if (request.content_length or 0) > endpoint.limit:
             return web.Response(status=413)
+
         raw = await request.read()
         if len(raw) > endpoint.limit:
             return web.Response(status=413)
         if endpoint.method == "GET":
             return None
+
         if not request.content_type.endswith("json"):
             rfc = "https://tools.ietf.org/html/rfc9110#section-15.5.16"
             body = {
@@ -347,10 +397,12 @@ class HeappeServer:
                 "traceId": f"00-{number}-00",
             }
             return web.json_response(body, status=415, content_type="application/problem+json")
+
         with suppress(ValueError):
             call.body = folded(json.loads(raw))
             bind(endpoint.members or (), call.body)
             return None
+
         return binding_response({"$": ["The input is not valid JSON."]}, number)
 
     def remember(self, call: Call) -> None:

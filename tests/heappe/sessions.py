@@ -1,4 +1,5 @@
-"""Authentication of the test server: session codes, API keys and bearer tokens, and the roles of users."""
+"""Authentication of the test server: session codes, API keys and bearer tokens, and the roles of
+users."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ class Sessions:
     """One live session per user, shared by all who log in as that user; each use extends it."""
 
     def __init__(self, site: Site, switches: Switches, timing: Timing, clock: Clock) -> None:
-        self._site, self._switches, self._timing, self._clock = site, switches, timing, clock
+        self._site = site
+        self._switches = switches
+        self._timing = timing
+        self._clock = clock
         self._sessions: dict[str, _Session] = {}
 
     def login(self, name: str, password: str) -> str:
@@ -63,16 +67,20 @@ class Sessions:
         """The caller. Raises ``Problem`` or ``PlainUnauthorized``."""
         if code:
             return self._by_code(code)
+
         name, _, password = headers.get("X-API-Key", "").partition(":")
         user = self._site.user(name)
         if user is not None and user.password == password:
             return user
+
         kind, _, token = headers.get("Authorization", "").partition(" ")
         if self._site.bearer and kind == "Bearer":
             user = self._site.user(token.removeprefix("jwt-")) if token.startswith("jwt-") else None
             if user is None:
                 raise PlainUnauthorized("Unauthorized")
+
             return user
+
         raise Problem("unauthorized", "Unauthorized")
 
     def _by_code(self, code: str) -> User:
@@ -81,10 +89,14 @@ class Sessions:
             raise Problem("unauthorized", "Unauthorized")
         if self._switches.take("sessions_expire"):
             self.expire(session.user.name)
+
         now = self._clock.now()
         if self._expired(session, now):
-            detail = f"Session code '{code}' already expired at '{session.last_use:%m/%d/%Y %H:%M:%S}'."
+            detail = (
+                f"Session code '{code}' already expired at '{session.last_use:%m/%d/%Y %H:%M:%S}'."
+            )
             raise Problem("expired", detail, code="Expired")
+
         session.last_use = now
         return session.user
 
@@ -92,7 +104,9 @@ class Sessions:
         if project is None or project.ends_in_days <= 0:
             raise Problem("missing", "Project not found or it has ended.", code="ProjectNotFound")
         if role not in user.roles:
-            raise Problem("unauthorized", f"User does not have role {role}.", code=f"MissingRole:{role}")
+            raise Problem(
+                "unauthorized", f"User does not have role {role}.", code=f"MissingRole:{role}"
+            )
 
     def sees_everybody(self, user: User) -> bool:
         return bool({MANAGER, ADMINISTRATOR} & set(user.roles))

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-SUBMITTER, MANAGER, REPORTER, ADMINISTRATOR = "Submitter", "Manager", "Reporter", "Administrator"
+SUBMITTER = "Submitter"
+MANAGER = "Manager"
+REPORTER = "Reporter"
+ADMINISTRATOR = "Administrator"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """HEAppE's defaults, in seconds. All are times of the server's clock, except ``http_timeout_s``."""
+    """HEAppE's defaults, in seconds. All are times of the server's clock, except
+    ``http_timeout_s``."""
 
     poll_s: float = 30.0
     session_s: float = 900.0
@@ -35,8 +39,8 @@ class User:
 
 @dataclass(frozen=True)
 class Template:
-    """``command``: the executable on the cluster, for back ends that run programs; it gets the values of
-    ``parameters`` as arguments, in this order."""
+    """``command``: the executable on the cluster, for back ends that run programs; it gets the
+    values of ``parameters`` as arguments, in this order."""
 
     id: int
     name: str
@@ -120,8 +124,12 @@ def stamp(moment: datetime | None, zone: str = "") -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06d}0{zone}"
 
 
-def project_view(site: Site, project: Project, now: datetime, node_type: NodeType | None = None) -> dict:
-    templates = [] if node_type is None else [t for t in site.templates if t.node_type == node_type.id]
+def project_view(
+    site: Site, project: Project, now: datetime, node_type: NodeType | None = None
+) -> dict:
+    templates = (
+        [] if node_type is None else [t for t in site.templates if t.node_type == node_type.id]
+    )
     end = (now.astimezone(UTC) + timedelta(days=project.ends_in_days)).replace(tzinfo=None)
     return {
         "Id": project.id,
@@ -165,13 +173,16 @@ def template_view(template: Template) -> dict[str, Any]:
 def cluster_view(
     site: Site, cluster_id: int, now: datetime, callback: bool, wanted: list[str]
 ) -> dict[str, Any]:
-    projects = [p for p in site.projects if p.ends_in_days > 0 and (not wanted or p.accounting in wanted)]
+    projects = [
+        p for p in site.projects if p.ends_in_days > 0 and (not wanted or p.accounting in wanted)
+    ]
     kinds = []
     for kind in site.node_types:
         if (kind.cluster_id or site.cluster_id) != cluster_id:
             continue
         if not projects or not any(template.node_type == kind.id for template in site.templates):
             continue
+
         aggregation = {
             "Id": kind.id,
             "Name": kind.name,
@@ -198,6 +209,7 @@ def cluster_view(
                 "Projects": [project_view(site, project, now, kind) for project in projects],
             }
         )
+
     return {
         "Id": cluster_id,
         "Name": site.clusters[cluster_id],

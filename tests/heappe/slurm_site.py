@@ -1,5 +1,5 @@
-"""Back end of the test server over a running Slurm: ``sbatch``, ``scontrol`` and ``scancel`` as HEAppE calls
-them on a login node.
+"""Back end of the test server over a running Slurm: ``sbatch``, ``scontrol`` and ``scancel`` as
+HEAppE calls them on a login node.
 
 All nodes have this machine's loopback address. Times follow the system's clock.
 """
@@ -21,12 +21,14 @@ _BAD = re.compile(r"error|Invalid|Failed")
 
 
 class SlurmSite:
-    """``env``: what Slurm's commands need. ``partition`` replaces the queue of the node type. ``user``: the
-    account of the jobs, "" for this process's. ``unreachable``: Slurm did not answer when last asked."""
+    """``env``: what Slurm's commands need. ``partition`` replaces the queue of the node type.
+    ``user``: the account of the jobs, "" for this process's. ``unreachable``: Slurm did not answer
+    when last asked."""
 
     def __init__(self, env: Mapping[str, str], partition: str = "", user: str = "") -> None:
         self.jobs: list[TruthJob] = []
-        self.partition, self.unreachable = partition, False
+        self.partition = partition
+        self.unreachable = False
         self._env = {name: env[name] for name in ("PATH", "SLURM_CONF") if name in env}
         self._env |= {"SLURM_TIME_FORMAT": "%s", "LANG": "C.UTF-8", "HOME": "/tmp"}
         self._as: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if user else {}
@@ -34,7 +36,8 @@ class SlurmSite:
 
     async def submit(self, job: Submission, now: datetime) -> str:
         minutes, seconds = divmod(job.walltime_s, 60)
-        name, queue = job.name.replace(" ", "_"), self.partition or job.queue
+        name = job.name.replace(" ", "_")
+        queue = self.partition or job.queue
         files = f"-o {job.directory}/sbatch.out -e {job.directory}/sbatch.err"
         line = (
             f"sbatch -J {name} -p {queue} -t {minutes}:{seconds:02} -D {job.directory} {files}"
@@ -43,10 +46,12 @@ class SlurmSite:
         code, out = await self._run("bash", "-c", line)
         if code or _BAD.search(out):
             raise Refused(out.strip())
+
         number = out.split()[-1]
         self.jobs.append(TruthJob(number, job.name, "PENDING", "None", submitted=now))
         self._looked_at = 0.0
         await self.settle(now)
+
         return number
 
     async def cancel(self, scheduler_id: str, now: datetime) -> None:
@@ -60,11 +65,13 @@ class SlurmSite:
         loop = asyncio.get_running_loop()
         if not waiting or loop.time() - self._looked_at < _LOOK_EVERY_S:
             return
+
         self._looked_at = loop.time()
         code, out = await self._run("scontrol", "-o", "show", "jobs")
         self.unreachable = bool(code)
         if code:
             return
+
         shown = {}
         for line in out.splitlines():
             fields = dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line))
@@ -88,7 +95,8 @@ class SlurmSite:
 
 
 def _take_over(job: TruthJob, fields: dict[str, str]) -> None:
-    job.state, job.reason = fields["JobState"], fields.get("Reason", "None")
+    job.state = fields["JobState"]
+    job.reason = fields.get("Reason", "None")
     job.started = _moment(fields.get("StartTime", ""))
     job.ended = _moment(fields.get("EndTime", "")) if job.state not in ACTIVE else None
     job.exit_code = int(fields.get("ExitCode", "0:0").partition(":")[0])

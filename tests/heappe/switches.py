@@ -1,7 +1,8 @@
 """Switches of the test server: each turns one trap of HEAppE on or off while the server runs.
 
-A number counts down: the trap catches the next so many calls. ``README.md`` lists all of them with the
-pitfall or correction that they stand for; ``test_server.py`` holds the list and this class to each other.
+A number counts down: the trap catches the next so many calls. ``README.md`` lists all of them with
+the pitfall or correction that they stand for; ``test_server.py`` holds the list and this class to
+each other.
 """
 
 from __future__ import annotations

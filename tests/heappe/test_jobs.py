@@ -85,7 +85,8 @@ async def test_cancelling_what_was_not_submitted_is_not_saved_in_632(
 async def test_a_lost_submit_leaves_the_row_configuring(
     server: HeappeServer, caller: Caller, how: str, expected: tuple[int, int]
 ) -> None:
-    server.switches.submit_lost, server.switches.submit_lost_as = 1, how
+    server.switches.submit_lost = 1
+    server.switches.submit_lost_as = how
     job = await caller.create("a")
     assert (await caller.submit(job)).status == expected[not old(server)]
     await server.advance(61)
@@ -97,7 +98,8 @@ async def test_a_lost_submit_leaves_the_row_configuring(
 
 
 async def test_an_answer_lost_in_the_gateway(server: HeappeServer, caller: Caller) -> None:
-    server.switches.answers_lost, server.switches.only = 1, "SubmitJob"
+    server.switches.answers_lost = 1
+    server.switches.only = "SubmitJob"
     job = await caller.create("a")
     answer = await caller.submit(job)
     assert (answer.status, answer.kind) == (504, "text/html")
@@ -142,7 +144,9 @@ async def test_a_false_failed_is_for_ever_and_bills(server: HeappeServer, caller
     assert server.leaked_node_seconds() == pytest.approx(60, abs=2)
 
 
-async def test_sites_with_ssh_certificates_poll_only_on_demand(server: HeappeServer, caller: Caller) -> None:
+async def test_sites_with_ssh_certificates_poll_only_on_demand(
+    server: HeappeServer, caller: Caller
+) -> None:
     server.switches.ssh_ca = True
     server.cluster.script = lambda job: Script(queue_s=10)
     job = await caller.start("a")
@@ -181,6 +185,7 @@ async def test_a_waiting_limit_cancels(server: HeappeServer, caller: Caller) -> 
 async def test_lists_in_both_profiles(server: HeappeServer, caller: Caller) -> None:
     for number in range(5):
         server.add_job(f"old-{number}", state=16)
+
     server.add_job("theirs", user="other", state=8)
     await caller.create("mine")
     mine = [job["Name"] for job in (await caller.call("GET", LIST, JobStates="1,8")).value]
@@ -189,21 +194,26 @@ async def test_lists_in_both_profiles(server: HeappeServer, caller: Caller) -> N
     assert page == (
         ["old-0", "old-1", "old-2", "old-3", "old-4", "mine"] if old(server) else ["old-4", "old-3"]
     )
+
     async with Caller(server, "manager") as manager:
         seen = {job["Name"] for job in (await manager.call("GET", LIST)).value}
         assert ("theirs" in seen) is not old(server), "a manager gets everybody's jobs in 6.5"
         own = (await manager.call("GET", LIST, UserId=3)).value
         assert own == []
+
     assert (await caller.call("GET", LIST, JobStates="1,x")).status == 500
 
 
-async def test_times_have_the_zone_of_the_cluster_since_64(server: HeappeServer, caller: Caller) -> None:
+async def test_times_have_the_zone_of_the_cluster_since_64(
+    server: HeappeServer, caller: Caller
+) -> None:
     job = await caller.start("a")
     await server.advance(31)
     info = await caller.info(job)
     hour = "00" if old(server) else "01"
     assert info["SubmitTime"] == f"2026-01-01T{hour}:00:00.0000000"
-    server.switches.times_with_offset, server.switches.clock_skew_s = True, 3600
+    server.switches.times_with_offset = True
+    server.switches.clock_skew_s = 3600
     await server.advance(11)
     info = await caller.info(job)
     assert info["SubmitTime"] == (
@@ -221,19 +231,25 @@ async def test_answers_of_65_are_ten_seconds_old(server: HeappeServer, caller: C
     assert await state(caller, job) == 8
 
 
-async def test_addresses_only_while_the_database_says_running(server: HeappeServer, caller: Caller) -> None:
+async def test_addresses_only_while_the_database_says_running(
+    server: HeappeServer, caller: Caller
+) -> None:
     server.cluster.script = lambda job: Script(queue_s=100)
     job = await caller.start("a")
     task = (await caller.info(job))["Tasks"][0]["Id"]
     path = "JobManagement/AllocatedNodesIPs"
-    assert (await caller.call("GET", path, SubmittedTaskInfoId=task)).status == (404 if old(server) else 400)
+    assert (await caller.call("GET", path, SubmittedTaskInfoId=task)).status == (
+        404 if old(server) else 400
+    )
     await server.advance(130)
     assert (await caller.call("GET", path, SubmittedTaskInfoId=task)).value == ["127.0.1.1"]
     server.switches.node_names = ["3(NXDOMAIN)"]
     assert (await caller.call("GET", path, SubmittedTaskInfoId=task)).value == ["3(NXDOMAIN)"]
 
 
-async def test_several_tasks_are_queued_and_refused_in_632(server: HeappeServer, caller: Caller) -> None:
+async def test_several_tasks_are_queued_and_refused_in_632(
+    server: HeappeServer, caller: Caller
+) -> None:
     job = await caller.create("a")
     task = server.database.jobs[job].tasks[0]
     server.database.jobs[job].tasks.append(task)
@@ -241,7 +257,9 @@ async def test_several_tasks_are_queued_and_refused_in_632(server: HeappeServer,
     assert server.running() == ["a", "a"]
 
 
-async def test_logs_come_in_parts_with_the_requested_offset(server: HeappeServer, caller: Caller) -> None:
+async def test_logs_come_in_parts_with_the_requested_offset(
+    server: HeappeServer, caller: Caller
+) -> None:
     server.cluster.script = lambda job: Script(files={"stdout.txt": "one\ntwö\n"})
     job = await caller.start("a")
     task = (await caller.info(job))["Tasks"][0]["Id"]
@@ -257,7 +275,13 @@ async def test_logs_come_in_parts_with_the_requested_offset(server: HeappeServer
 
 async def test_dry_run_estimates_the_queue(server: HeappeServer, caller: Caller) -> None:
     server.queue_estimate_s = 7200
-    body = {"ProjectId": 1, "ClusterNodeTypeId": 7, "Nodes": 1, "TasksPerNode": 1, "WallTimeInMinutes": 60}
+    body = {
+        "ProjectId": 1,
+        "ClusterNodeTypeId": 7,
+        "Nodes": 1,
+        "TasksPerNode": 1,
+        "WallTimeInMinutes": 60,
+    }
     answer = await caller.call("POST", "JobManagement/DryRunJob", body)
     assert answer.value["StartTime"] == f"2026-01-01T0{2 if old(server) else 3}:00:00.0000000"
     server.switches.dry_run_unparsable = True

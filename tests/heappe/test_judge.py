@@ -1,4 +1,5 @@
-"""Acceptance of the test server by py4heappe 4.0.0 (``tools/environment py4heappe`` installs it)."""
+"""Acceptance of the test server by py4heappe 4.0.0 (``tools/environment py4heappe`` installs
+it)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-py4heappe/bin/python"
 
 
-@pytest.mark.skipif(not PYTHON.exists(), reason="tools/environment py4heappe installs HEAppE's own client")
+@pytest.mark.skipif(
+    not PYTHON.exists(), reason="tools/environment py4heappe installs HEAppE's own client"
+)
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_heappes_own_client_accepts_the_server(profile: str) -> None:
     async with HeappeServer(profile, timing=Timing(poll_s=0.5, cache_s=0.2)) as server:

@@ -49,7 +49,9 @@ def launch(hpc: HpcJob | None = None) -> Launch:
 
 
 @pytest.mark.parametrize("profile", ["6.3.2", pytest.param("6.5", marks=pytest.mark.smoke)])
-async def test_one_agent_serves_several_node_types_and_projects(tmp_path: Path, profile: str) -> None:
+async def test_one_agent_serves_several_node_types_and_projects(
+    tmp_path: Path, profile: str
+) -> None:
     site = Site(projects=(Project(1, "EXA-00-1"), Project(9, "EXA-00-9")))
     async with HeappeServer(profile, clock=ManualClock(), site=site) as server:
         runtime = runtime_of(server, tmp_path, "one")
@@ -59,7 +61,10 @@ async def test_one_agent_serves_several_node_types_and_projects(tmp_path: Path, 
             await runtime.book.sync()
             for handle in handles:
                 assert (await runtime.observe(handle)).state is S.RUNNING
-            assert {len(job.tasks) for job in server.database.jobs.values()} == {1}, "6.3 loses others"
+
+            assert {len(job.tasks) for job in server.database.jobs.values()} == {1}, (
+                "6.3 loses others"
+            )
             tasks = [job.tasks[0] for job in server.database.jobs.values()]
             assert {(task.project.accounting, task.node_type.name) for task in tasks} == set(PLACES)
             with pytest.raises(CreateFailed, match="EXA-00-7"):
@@ -86,10 +91,12 @@ async def test_two_clusters_of_one_server(tmp_path: Path, profile: str) -> None:
         try:
             for runtime in runtimes:
                 await runtime.create(launch())
+
             tasks = [job.tasks[0] for job in server.database.jobs.values()]
             assert [(task.node_type.id, task.template.id) for task in tasks] == [(7, 11), (9, 21)]
             with pytest.raises(CreateFailed, match="no cluster is chosen; it has: bench, second"):
                 await unsaid.create(launch())
+
             await unsaid.create(launch(HpcJob(cluster="second")))
         finally:
             for runtime in (*runtimes, unsaid):
@@ -112,6 +119,7 @@ async def test_agents_that_share_an_account_leave_each_others_jobs_alone(
                 [nodes] = runtime.site_nodes()
                 assert (nodes.name, nodes.used) == ("gpu", 2)
                 assert nodes.total >= nodes.used
+
             one, two = agents
             await one.stop(handles[0], 1)
             await server.advance(120)

@@ -1,7 +1,7 @@
 """Every trap of the test server, once while a kernel runs and once while it is created.
 
-A trap may cost time. It never ends a kernel whose job runs, never leaves two jobs of a kernel for long, and
-never leaves a job that nobody knows.
+A trap may cost time. It never ends a kernel whose job runs, never leaves two jobs of a kernel for
+long, and never leaves a job that nobody knows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from tests.heappe import HeappeServer, Script, Timing
 from tests.heappe.switches import Switches
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
-MANY, POLL_S, WALLTIME_S = 10_000, 40.0, 7200.0
+MANY = 10_000
+POLL_S = 40.0
+WALLTIME_S = 7200.0
 Trap = Callable[[Switches], None]
 
 
@@ -121,7 +123,9 @@ class Agent:
 
 @asynccontextmanager
 async def agent(folder: Path, profile: str, auth: str = "api-key") -> AsyncIterator[Agent]:
-    async with HeappeServer(profile, clock=ManualClock(), timing=Timing(http_timeout_s=2.0)) as server:
+    async with HeappeServer(
+        profile, clock=ManualClock(), timing=Timing(http_timeout_s=2.0)
+    ) as server:
         found = Agent(server, folder, auth)
         try:
             yield found
@@ -143,16 +147,20 @@ def launch() -> Launch:
 @PROFILES
 @pytest.mark.parametrize("trap", PASSING)
 async def test_a_running_kernel_outlives(tmp_path: Path, profile: str, trap: str) -> None:
-    async with agent(tmp_path, profile, auth="session" if trap == "sessions-expire" else "api-key") as at:
+    async with agent(
+        tmp_path, profile, auth="session" if trap == "sessions-expire" else "api-key"
+    ) as at:
         handle = await at.runtime.create(launch())
         await at.pass_time(120)
         before = await at.runtime.observe(handle)
         assert before.state is S.RUNNING
         PASSING[trap](at.server.switches)
+
         for _ in range(5):
             await at.pass_time(120)
             assert await at.state(handle) in (S.RUNNING, S.UNKNOWN)
             assert len(at.server.running()) == 1
+
         clear(at.server.switches)
         await at.pass_time(600)
         after = await at.runtime.observe(handle)
@@ -166,7 +174,9 @@ async def test_a_running_kernel_outlives(tmp_path: Path, profile: str, trap: str
 async def test_a_kernel_that_is_created_runs_once_or_not_at_all(
     tmp_path: Path, profile: str, trap: str
 ) -> None:
-    async with agent(tmp_path, profile, auth="session" if trap == "sessions-expire" else "api-key") as at:
+    async with agent(
+        tmp_path, profile, auth="session" if trap == "sessions-expire" else "api-key"
+    ) as at:
         at.server.cluster.script = lambda job: Script(queue_s=100)
         (PASSING | STARTING)[trap](at.server.switches)
         handle = await created(at)
@@ -177,7 +187,9 @@ async def test_a_kernel_that_is_created_runs_once_or_not_at_all(
             await at.runtime.find()
             await at.pass_time(200)
             assert at.server.running() == []
+
             return
+
         await at.pass_time(60)
         clear(at.server.switches)
         await at.pass_time(1200)
@@ -186,6 +198,7 @@ async def test_a_kernel_that_is_created_runs_once_or_not_at_all(
         assert set(counted.values()) <= {1} or beyond_heappe
         if await at.state(handle) is S.RUNNING:
             assert len(counted) == 1
+
         await at.runtime.stop(handle, 1)
         await at.pass_time(300)
         assert at.server.running() == [] or beyond_heappe
@@ -210,11 +223,13 @@ async def test_a_job_that_the_database_has_lost_goes_on(tmp_path: Path, profile:
     async with agent(tmp_path, profile) as at:
         handle = await at.runtime.create(launch())
         await at.pass_time(120)
-        rows, at.server.database.jobs = at.server.database.jobs, {}
+        rows = at.server.database.jobs
+        at.server.database.jobs = {}
         for _ in range(5):
             await at.pass_time(120)
             assert await at.state(handle) in (S.RUNNING, S.UNKNOWN)
             assert set(await at.runtime.find()) == {handle.state["kernel_id"]}
+
         at.server.database.jobs = rows
         await at.pass_time(120)
         assert await at.state(handle) is S.RUNNING
@@ -235,7 +250,8 @@ async def test_options_that_heappe_does_not_know_are_refused(tmp_path: Path, pro
 async def test_a_kernel_on_a_cluster_that_calls_back_lives_for_its_walltime(
     tmp_path: Path, profile: str, lost: bool
 ) -> None:
-    """Such clusters are not polled; a callback that is lost leaves the job RUNNING, and later Failed."""
+    """Such clusters are not polled; a callback that is lost leaves the job RUNNING, and later
+    Failed."""
     async with agent(tmp_path, profile) as at:
         at.server.switches.callback_cluster = True
         handle = await at.runtime.create(launch())
@@ -244,6 +260,7 @@ async def test_a_kernel_on_a_cluster_that_calls_back_lives_for_its_walltime(
         for _ in range(10):
             await at.pass_time(WALLTIME_S / 12)
             assert await at.state(handle) is S.RUNNING
+
         await at.pass_time(WALLTIME_S / 3)
         ended = await at.runtime.observe(handle)
         assert (ended.state, ended.walltime_over) == (S.EXITED, True)
@@ -252,21 +269,28 @@ async def test_a_kernel_on_a_cluster_that_calls_back_lives_for_its_walltime(
 
 
 @PROFILES
-async def test_a_job_that_is_guessed_to_have_failed_is_in_doubt(tmp_path: Path, profile: str) -> None:
-    """Without callbacks HEAppE gives a job up that has waited three times its walltime. It waits on."""
+async def test_a_job_that_is_guessed_to_have_failed_is_in_doubt(
+    tmp_path: Path, profile: str
+) -> None:
+    """Without callbacks HEAppE gives a job up that has waited three times its walltime. It waits
+    on."""
     async with agent(tmp_path, profile) as at:
-        at.server.switches.callback_cluster = at.server.switches.callbacks_lost = True
+        at.server.switches.callback_cluster = True
+        at.server.switches.callbacks_lost = True
         at.server.cluster.holding = True
         handle = await at.runtime.create(launch())
         for _ in range(3):
             await at.pass_time(WALLTIME_S - 400)
             assert await at.state(handle) is S.QUEUED
+
         assert at.runtime.doubtful_jobs() == ()
         await at.pass_time(1800)
         ended = await at.runtime.observe(handle)
         assert (ended.state, ended.never_started) == (S.EXITED, True)
         await at.runtime.destroy(handle)
-        assert at.server.running() == [handle.state["name"]], "HEAppE cancels no job that it shows as failed"
+        assert at.server.running() == [handle.state["name"]], (
+            "HEAppE cancels no job that it shows as failed"
+        )
         [doubt] = at.runtime.doubtful_jobs()
         assert (doubt.name, "guess" in doubt.why) == (handle.state["name"], True)
 
@@ -276,24 +300,36 @@ async def test_a_job_that_is_guessed_to_have_failed_is_in_doubt(tmp_path: Path, 
 async def test_a_call_that_hangs_ends_no_kernel(
     tmp_path: Path, profile: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that takes a call and never answers: each call has a limit of time, also in real seconds."""
-    for one in (wire.LIST_JOBS, wire.SUBMIT_JOB, wire.CREATE_JOB, wire.NODE_GET, wire.REQUEST_TUNNEL):
+    """A server that takes a call and never answers: each call has a limit of time, also in real
+    seconds."""
+    for one in (
+        wire.LIST_JOBS,
+        wire.SUBMIT_JOB,
+        wire.CREATE_JOB,
+        wire.NODE_GET,
+        wire.REQUEST_TUNNEL,
+    ):
         monkeypatch.setattr(wire, _name_of(one), replace(one, timeout_s=1.0))
+
     async with agent(tmp_path, profile) as at:
-        at.server.switches.hangs, at.server.switches.only = 2, call
+        at.server.switches.hangs = 2
+        at.server.switches.only = call
         handle = await created(at)
         await at.pass_time(200)
         clear(at.server.switches)
         await at.pass_time(400)
+
         if handle is None:
             await at.runtime.find()
             await at.pass_time(200)
             assert at.server.running() == []
             return
+
         if call == "SubmitJob":  # it was not taken, which only time tells
             await at.pass_time(DOUBT_S)
             assert (await at.state(handle), at.server.running()) == (S.EXITED, [])
             return
+
         assert await at.state(handle) is S.RUNNING
         assert at.server.running() == [handle.state["name"]]
 
@@ -307,6 +343,7 @@ def test_every_switch_is_in_a_trap_or_tested_by_itself() -> None:
     sprung = Switches()
     for trap in (*PASSING.values(), *STARTING.values(), UNHEALED):
         trap(sprung)
+
     untouched = {name for name, value in vars(Switches()).items() if getattr(sprung, name) == value}
     assert untouched <= {
         "create_slow_s", "cancel_unsaved", "cancelled_reads", "ssh_ca", "live_info", "callback_cluster",

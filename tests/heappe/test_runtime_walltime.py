@@ -24,7 +24,8 @@ from tests.addresses import free_port
 from tests.heappe import HeappeServer, Script, Site, Template
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
-WALLTIME_S, POLL_S = 7200.0, 40.0
+WALLTIME_S = 7200.0
+POLL_S = 40.0
 # Takes SIGTERM as an orderly end; ends by itself once there is a file "end".
 ENGINE = """
 import os, signal, sys, time
@@ -81,7 +82,9 @@ async def bench(folder: Path, profile: str) -> AsyncIterator[Bench]:
 
 
 @PROFILES
-async def test_an_orderly_end_at_the_walltime_is_the_walltimes(tmp_path: Path, profile: str) -> None:
+async def test_an_orderly_end_at_the_walltime_is_the_walltimes(
+    tmp_path: Path, profile: str
+) -> None:
     async with bench(tmp_path, profile) as at:
         handle = await at.start()
         await at.pass_time(WALLTIME_S)
@@ -101,6 +104,7 @@ async def test_a_program_that_ends_by_itself_at_its_last_moment_succeeds(
         async with asyncio.timeout(60):
             while '"exit"' not in (at.directory / "progress.txt").read_text():
                 await asyncio.sleep(0.02)
+
         await at.pass_time(600)
         ended = await at.runtime.observe(handle)
         assert (ended.state, ended.exit_code, ended.walltime_over) == (S.EXITED, 0, False)
@@ -116,13 +120,17 @@ async def test_a_job_that_is_cancelled_at_the_site_has_not_reached_its_walltime(
         await at.server.cluster.cancel(job.scheduler_id, at.server.clock.now())
         await at.pass_time(120)
         ended = await at.runtime.observe(handle)
-        assert (ended.state, ended.exit_code, ended.walltime_over) == (S.EXITED, -15, False), "no success"
+        assert (ended.state, ended.exit_code, ended.walltime_over) == (S.EXITED, -15, False), (
+            "no success"
+        )
         await at.pass_time(WALLTIME_S)
         assert not (await at.runtime.observe(handle)).walltime_over, "not later, either"
 
 
 @PROFILES
-async def test_a_job_that_we_stop_has_not_reached_its_walltime(tmp_path: Path, profile: str) -> None:
+async def test_a_job_that_we_stop_has_not_reached_its_walltime(
+    tmp_path: Path, profile: str
+) -> None:
     async with bench(tmp_path, profile) as at:
         handle = await at.start()
         await at.pass_time(WALLTIME_S - 160)

@@ -1,4 +1,5 @@
-"""The test server over a real Slurm: a job is submitted, reached through a tunnel, cancelled, and refused."""
+"""The test server over a real Slurm: a job is submitted, reached through a tunnel, cancelled, and
+refused."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(params=PROFILES)
-async def server(request: pytest.FixtureRequest, slurm: SlurmCluster) -> AsyncIterator[HeappeServer]:
+async def server(
+    request: pytest.FixtureRequest, slurm: SlurmCluster
+) -> AsyncIterator[HeappeServer]:
     site = Site(templates=(Template(11, "engine", 7, command=PROGRAM),))
     timing = Timing(poll_s=0.5, cache_s=0.1)
     back_end = SlurmSite(slurm.env, partition="main")
@@ -43,7 +46,9 @@ async def until(condition, timeout_s: float = 60) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_real_job_is_served_through_a_tunnel(server: HeappeServer, slurm: SlurmCluster) -> None:
+async def test_a_real_job_is_served_through_a_tunnel(
+    server: HeappeServer, slurm: SlurmCluster
+) -> None:
     async with Caller(server) as caller:
         job = await caller.start("mg-real")
         task = (await caller.info(job))["Tasks"][0]["Id"]
@@ -60,7 +65,9 @@ async def test_a_real_job_is_served_through_a_tunnel(server: HeappeServer, slurm
         await until(runs)
         assert slurm.jobs() == ["mg-real"]
         port = int((await caller.part(job, task)).value[0]["Content"])
-        hosts = (await caller.call("GET", "JobManagement/AllocatedNodesIPs", SubmittedTaskInfoId=task)).value
+        hosts = (
+            await caller.call("GET", "JobManagement/AllocatedNodesIPs", SubmittedTaskInfoId=task)
+        ).value
         where = (await caller.tunnel(task, hosts[0], port)).value
         body = {"SubmittedTaskInfoId": task, "HttpRequest": "/v1/chat/completions", "HttpHeaders": JSON,
                 "HttpPayload": '{"stream": true, "messages": []}', "NodeIPAddress": where["NodeIPAddress"],

@@ -67,8 +67,12 @@ async def test_headers_have_rules(server: HeappeServer, caller: Caller) -> None:
 
 async def test_failures_inside_200(server: HeappeServer, caller: Caller) -> None:
     served = await caller.serve("a")
-    assert (await served.post(CHAT, NodePort=1)).text == "data: Error: NoActiveConnectionForUser\n\n"
-    assert (await served.post(CHAT, SubmittedTaskInfoId=5)).text == "data: Error: NotExistingTaskInfo\n\n"
+    assert (
+        await served.post(CHAT, NodePort=1)
+    ).text == "data: Error: NoActiveConnectionForUser\n\n"
+    assert (
+        await served.post(CHAT, SubmittedTaskInfoId=5)
+    ).text == "data: Error: NotExistingTaskInfo\n\n"
     assert (await served.post(CHAT, SessionCode="nonsense")).text == "data: Error: Unauthorized\n\n"
     invalid = await served.post(CHAT, HttpRequest="")
     assert (invalid.status, invalid.kind) == (200, "text/plain")
@@ -80,7 +84,8 @@ async def test_failures_inside_200(server: HeappeServer, caller: Caller) -> None
     answer = await served.post(CHAT | {"stream": True})
     assert answer.text.startswith("data: {")
     assert answer.text.endswith("data: Error: ResponseNotOk\n\n")
-    server.switches.stream_error_after, server.switches.stream_cut_after = -1, 30
+    server.switches.stream_error_after = -1
+    server.switches.stream_cut_after = 30
     assert "DONE" not in (await served.post(CHAT | {"stream": True})).text
 
 
@@ -105,13 +110,16 @@ async def test_the_timeout_of_calls_without_stream() -> None:
         assert (answer.status, answer.value["detail"]) == (400, "''")
 
 
-async def test_a_client_that_leaves_cancels_the_engine(server: HeappeServer, caller: Caller) -> None:
+async def test_a_client_that_leaves_cancels_the_engine(
+    server: HeappeServer, caller: Caller
+) -> None:
     served = await caller.serve("a")
     task = asyncio.ensure_future(served.post(CHAT | {"stream": True, "pause_ms": 60_000}))
     engine = server.cluster.engine("a")
     async with asyncio.timeout(20):
         while not engine.active:
             await asyncio.sleep(0.01)
+
         task.cancel()
         while not engine.cancelled:
             await asyncio.sleep(0.01)
@@ -124,7 +132,10 @@ async def test_one_tunnel_per_task_and_user(server: HeappeServer, caller: Caller
     async with Caller(server, "other") as other:
         theirs = await other.tunnel(served.task, "127.0.1.1", served.method["NodePort"])
         assert theirs.value["Port"] != served.method["Port"]
-    assert (await caller.tunnel(served.task, "127.0.1.1", 22)).status == (404 if old(server) else 400)
+
+    assert (await caller.tunnel(served.task, "127.0.1.1", 22)).status == (
+        404 if old(server) else 400
+    )
     wrong = served.method | {"Port": 4999}
     assert (await caller.close(wrong)).status == (400 if old(server) else 502)
     assert (await caller.close(served.method)).text == '"CloseDataTransfer"'
@@ -139,7 +150,9 @@ async def test_closing_heals_a_dead_tunnel(server: HeappeServer, caller: Caller)
     server.switches.tunnels_die = 1
     assert (await served.get("/health")).status == (400 if old(server) else 502)
     assert (await served.post(CHAT)).text.startswith("data: Error: Connection refused (localhost:")
-    assert (await caller.tunnel(served.task, "127.0.1.1", served.method["NodePort"])).value == served.method
+    assert (
+        await caller.tunnel(served.task, "127.0.1.1", served.method["NodePort"])
+    ).value == served.method
     assert (await served.get("/health")).status == (400 if old(server) else 502), (
         "request alone heals nothing"
     )
@@ -155,18 +168,23 @@ async def test_a_quiet_tunnel_is_reaped_unless_addresses_are_asked(
     for _ in range(5):
         await server.advance(600)
         await caller.call("GET", "JobManagement/AllocatedNodesIPs", SubmittedTaskInfoId=served.task)
+
     assert (await served.get("/health")).status == 200
     for _ in range(5):
         assert (await served.get("/health")).status == 200, "requests do not count as use"
         await server.advance(400)
+
     assert (await served.get("/health")).status != 200
 
 
-async def test_a_tunnel_that_another_user_closed_never_heals(server: HeappeServer, caller: Caller) -> None:
+async def test_a_tunnel_that_another_user_closed_never_heals(
+    server: HeappeServer, caller: Caller
+) -> None:
     served = await caller.serve("a")
     async with Caller(server, "other") as other:
         theirs = (await other.tunnel(served.task, "127.0.1.1", served.method["NodePort"])).value
         assert (await other.close(theirs)).status == 200
+
     for _ in range(2):
         assert (await served.get("/health")).status != 200
         answer = await caller.close(served.method)
@@ -175,7 +193,9 @@ async def test_a_tunnel_that_another_user_closed_never_heals(server: HeappeServe
         assert again.value == served.method
 
 
-async def test_the_switch_for_another_user_does_the_same(server: HeappeServer, caller: Caller) -> None:
+async def test_the_switch_for_another_user_does_the_same(
+    server: HeappeServer, caller: Caller
+) -> None:
     served = await caller.serve("a")
     server.switches.other_user_closes = 1
     assert (await served.get("/health")).status != 200
@@ -206,7 +226,9 @@ async def test_an_ended_job_keeps_its_tunnel_until_the_next_poll(
 ) -> None:
     served = await caller.serve("a")
     await caller.cancel(served.job)
-    assert (await served.post(CHAT)).text == "data: Error: An error occurred while sending the request.\n\n"
+    assert (
+        await served.post(CHAT)
+    ).text == "data: Error: An error occurred while sending the request.\n\n"
     await server.advance(30)
     assert (await served.post(CHAT)).text == "data: Error: NoActiveConnectionForUser\n\n"
 
@@ -215,6 +237,7 @@ async def test_a_tunnel_says_nothing_about_the_engine(server: HeappeServer, call
     with socket.socket() as probe:
         probe.bind(("127.0.1.1", 0))
         port = probe.getsockname()[1]
+
     server.cluster.script = lambda job: Script(load_s=120, port=port)
     job = await caller.start("a")
     await server.advance(31)
@@ -222,7 +245,11 @@ async def test_a_tunnel_says_nothing_about_the_engine(server: HeappeServer, call
     assert (await caller.tunnel(task, "127.0.1.1", port)).status == 200
     body = {"SubmittedTaskInfoId": task, "NodeIPAddress": "127.0.1.1", "NodePort": port, "HttpHeaders": JSON,
             "HttpRequest": "/health"}  # fmt: skip
-    assert (await caller.call("POST", "DataTransfer/HttpGetToJobNode", body)).value["detail"].startswith("''")
+    assert (
+        (await caller.call("POST", "DataTransfer/HttpGetToJobNode", body))
+        .value["detail"]
+        .startswith("''")
+    )
     await server.advance(90)
     assert (await caller.call("POST", "DataTransfer/HttpGetToJobNode", body)).status == 200
 
@@ -247,26 +274,38 @@ async def test_events_are_replayed_in_65(server: HeappeServer, caller: Caller) -
             with pytest.raises(aiohttp.WSServerHandshakeError):
                 await session.ws_connect(url)
             return
+
         async with session.ws_connect(url) as socket:
             events = [json.loads((await socket.receive(timeout=20)).data) for _ in range(2)]
             assert [event["data"]["state"] for event in events] == ["Running", "Running"]
             assert events[0]["id"] != events[1]["id"]
 
 
-async def test_a_program_runs_in_the_directory_of_its_job(server: HeappeServer, caller: Caller) -> None:
+async def test_a_program_runs_in_the_directory_of_its_job(
+    server: HeappeServer, caller: Caller
+) -> None:
     server.cluster.script = lambda job: Script(engine="program")
     job = await caller.create("a")
     task = server.database.jobs[job].tasks[0]
     launcher = task.spec.directory / "go.sh"
     launcher.write_text("echo args: $1\nsleep 600 &\nwait\n")
     task.spec = type(task.spec)(
-        **{name: getattr(task.spec, name) for name in task.spec.__dataclass_fields__ if name != "command"},
+        **{
+            name: getattr(task.spec, name)
+            for name in task.spec.__dataclass_fields__
+            if name != "command"
+        },
         command="bash go.sh",
     )
     await caller.submit(job)
+
     async with asyncio.timeout(20):
-        while not (found := (await caller.part(job, task.id, kind=3)).value) or not found[0]["Content"]:
+        while (
+            not (found := (await caller.part(job, task.id, kind=3)).value)
+            or not found[0]["Content"]
+        ):
             await asyncio.sleep(0.01)
+
     assert found[0]["Content"] == "args: e30\n"
     assert (await caller.cancel(job)).status == 200
     assert server.running() == []

@@ -23,13 +23,18 @@ def old(server: HeappeServer) -> bool:
 
 
 async def test_output_is_pascal_case_with_nulls_and_input_ignores_case(caller: Caller) -> None:
-    given = {"JOBSPECIFICATION": {name.lower(): v for name, v in specification("a").items()}, "Unknown": 1}
+    given = {
+        "JOBSPECIFICATION": {name.lower(): v for name, v in specification("a").items()},
+        "Unknown": 1,
+    }
     answer = await caller.call("POST", "jobmanagement/CREATEJOB", given)
     assert answer.status == 200
     assert answer.value["State"] == 1
     assert answer.value["StartTime"] is None
     assert answer.value["CreationTime"]
-    info = await caller.call("GET", "JobManagement/CurrentInfoForJob", SUBMITTEDJOBINFOID=answer.value["Id"])
+    info = await caller.call(
+        "GET", "JobManagement/CurrentInfoForJob", SUBMITTEDJOBINFOID=answer.value["Id"]
+    )
     assert info.value["Name"] == "a"
     deleted = await caller.call(
         "DELETE", "JobManagement/DeleteJob", {"submittedjobinfoid": answer.value["Id"]}
@@ -78,7 +83,9 @@ async def test_both_shapes_of_400(server: HeappeServer, caller: Caller) -> None:
     assert "JobSpecification.Name" in answer.value["errors"]
     wrong = await caller.send("PUT", "JobManagement/SubmitJob", b'{"CreatedJobInfoId":"1"}')
     assert wrong.status == 400
-    assert (await caller.send("PUT", "JobManagement/SubmitJob", b"{}", kind="text/plain")).status == 415
+    assert (
+        await caller.send("PUT", "JobManagement/SubmitJob", b"{}", kind="text/plain")
+    ).status == 415
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,11 @@ async def test_jobs_that_are_refused(
         ({"MaxCores": None}, (404, 200)),
         ({"TemplateParameterValues": []}, (404, 400)),
         (
-            {"TemplateParameterValues": [{"CommandParameterIdentifier": "no", "ParameterValue": ""}]},
+            {
+                "TemplateParameterValues": [
+                    {"CommandParameterIdentifier": "no", "ParameterValue": ""}
+                ]
+            },
             (500, 500),
         ),
         (
@@ -129,7 +140,11 @@ async def test_tasks_that_are_refused(
 
 async def test_routes_that_do_not_exist_answer_in_plain_text(caller: Caller) -> None:
     missing = await caller.call("GET", "JobManagement/Nothing")
-    assert (missing.status, missing.text, missing.kind) == (404, "Status Code: 404; Not Found", "text/plain")
+    assert (missing.status, missing.text, missing.kind) == (
+        404,
+        "Status Code: 404; Not Found",
+        "text/plain",
+    )
     wrong = await caller.call("POST", "JobManagement/SubmitJob", {})
     assert (wrong.status, wrong.text) == (405, "Status Code: 405; Method Not Allowed")
 
@@ -137,16 +152,21 @@ async def test_routes_that_do_not_exist_answer_in_plain_text(caller: Caller) -> 
 async def test_a_session_is_shared_slides_and_expires(server: HeappeServer) -> None:
     async with Caller(server, none="") as nobody:
         first = (await nobody.call("POST", LOGIN, credentials("agent", "secret-agent"))).value
-        assert (await nobody.call("POST", LOGIN, credentials("agent", "secret-agent"))).value == first
+        assert (
+            await nobody.call("POST", LOGIN, credentials("agent", "secret-agent"))
+        ).value == first
         for _ in range(3):
             await server.advance(800)
             assert (await nobody.call("GET", CLUSTERS, SessionCode=first)).status == 200
+
         await server.advance(901)
         expired = await nobody.call("GET", CLUSTERS, SessionCode=first)
         assert expired.status == 401
         assert expired.value["title"] == "Session Code Authentication Problem"
         assert "already expired at" in expired.value["detail"]
-        assert (await nobody.call("POST", LOGIN, credentials("agent", "secret-agent"))).value != first
+        assert (
+            await nobody.call("POST", LOGIN, credentials("agent", "secret-agent"))
+        ).value != first
         unknown = await nobody.call("GET", CLUSTERS, SessionCode="nonsense")
         title = "Unauthorized Access" if old(server) else "Access Forbidden"
         assert (unknown.status, unknown.value["title"]) == (401 if old(server) else 403, title)
@@ -157,8 +177,13 @@ async def test_wrong_passwords_and_keys(server: HeappeServer) -> None:
         assert (await caller.call("GET", CLUSTERS)).status == (401 if old(server) else 403)
         answer = await caller.call("POST", LOGIN, credentials("agent", "wrong"))
         assert answer.status == (502 if old(server) else 401)
-        assert answer.value["title"] == ("External Service Error" if old(server) else "Authentication Failed")
-        assert (await caller.call("POST", LOGIN, credentials("agent@site", "x"))).status in (400, 404)
+        assert answer.value["title"] == (
+            "External Service Error" if old(server) else "Authentication Failed"
+        )
+        assert (await caller.call("POST", LOGIN, credentials("agent@site", "x"))).status in (
+            400,
+            404,
+        )
 
 
 async def test_bearer_tokens() -> None:
@@ -166,8 +191,11 @@ async def test_bearer_tokens() -> None:
         async with Caller(server, Authorization="Bearer jwt-agent") as caller:
             assert (await caller.call("GET", CLUSTERS)).status == 200
             token = {"Credentials": {"OpenIdAccessToken": "jwt-agent"}}
-            answer = await caller.call("POST", "UserAndLimitationManagement/AuthenticateLexisToken", token)
+            answer = await caller.call(
+                "POST", "UserAndLimitationManagement/AuthenticateLexisToken", token
+            )
             assert answer.text == '"HEADER-AUTH-NEEDED"'
+
         async with Caller(server, Authorization="Bearer wrong") as caller:
             answer = await caller.call("GET", CLUSTERS)
             assert (answer.status, answer.text, answer.kind) == (401, "Unauthorized", "text/plain")
@@ -180,14 +208,18 @@ async def test_roles_and_other_peoples_jobs(server: HeappeServer, caller: Caller
             "POST", "JobManagement/CreateJob", {"JobSpecification": specification("a")}
         )
         assert answer.status == (401 if old(server) else 403)
+
     async with Caller(server, "other") as other:
         answer = await other.call("GET", "JobManagement/CurrentInfoForJob", SubmittedJobInfoId=job)
         assert answer.status == (401 if old(server) else 403)
         expected = "Session Code Authentication Problem" if old(server) else "Access Forbidden"
         assert answer.value["title"] == expected
+
     async with Caller(server, "nobody") as nobody:
         unknown = await nobody.call("GET", "JobManagement/CurrentInfoForJob", SubmittedJobInfoId=77)
-        assert unknown.status == (404 if old(server) else 400), "unknown ids are told before authentication"
+        assert unknown.status == (404 if old(server) else 400), (
+            "unknown ids are told before authentication"
+        )
 
 
 async def test_clusters_are_cached_for_hours(server: HeappeServer, caller: Caller) -> None:

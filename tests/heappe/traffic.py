@@ -1,5 +1,5 @@
-"""Requests through tunnels: HttpGetToJobNode, HttpPostToJobNode and HttpPostToJobNodeStream, with their
-traps."""
+"""Requests through tunnels: HttpGetToJobNode, HttpPostToJobNode and HttpPostToJobNodeStream, with
+their traps."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class Traffic:
         headers = self._headers(call)
         if method == "GET":
             require(headers, "HttpHeaders is not set.")
+
         self._server.remember(call)
         record = self._record(call)
         url = self._url(call, record)
@@ -68,8 +69,10 @@ class Traffic:
                 status = got.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Problem("connection", "''", code="ResponseNotOk") from error
+
         if status != 200:
             raise Problem("connection", f"'{text}'", code="ResponseNotOk")
+
         return reply(text)
 
     def _headers(self, call: Call) -> dict[str, str]:
@@ -79,11 +82,14 @@ class Traffic:
         return {str(header.get("name") or ""): str(header.get("value") or "") for header in given}
 
     def _record(self, call: Call) -> Record:
-        """The caller's tunnel, which must have been asked for with exactly this address and port."""
-        server, body = self._server, call.body
+        """The caller's tunnel, which must have been asked for with exactly this address and
+        port."""
+        server = self._server
+        body = call.body
         found = server.database.task(body.get("submittedtaskinfoid") or 0)
         if found is None:
             raise Problem("validation", "Task does not exist.", code="NotExistingTaskInfo")
+
         user = call.user()
         job, task = found
         server.sessions.require(user, job.project)
@@ -91,8 +97,11 @@ class Traffic:
         asked = (body.get("nodeipaddress"), body.get("nodeport"))
         if record is None or (record.forward.host, record.forward.node_port) != asked:
             raise Problem(
-                "connection", "There is no active connection for the user.", code="NoActiveConnectionForUser"
+                "connection",
+                "There is no active connection for the user.",
+                code="NoActiveConnectionForUser",
             )
+
         return record
 
     def _url(self, call: Call, record: Record) -> str:
@@ -103,10 +112,12 @@ class Traffic:
         """Answers 200 whatever happens; an error is a line in the body."""
         headers = self._headers(call)
         self._server.remember(call)
-        if missing := [name for name in ("httprequest", "nodeipaddress") if not call.body.get(name)]:
+        missing = [name for name in ("httprequest", "nodeipaddress") if not call.body.get(name)]
+        if missing:
             return web.Response(
                 text=f"Validation failed: {missing[0]} is not set.", content_type="text/plain"
             )
+
         response = web.StreamResponse(headers=STREAM_HEADERS)
         response.enable_chunked_encoding()
         out = _Out(response, self._server)
@@ -118,6 +129,7 @@ class Traffic:
             await out.error(call, "Unauthorized")
         except (aiohttp.ClientPayloadError, ConnectionResetError):
             await out.error(call, "The response ended prematurely. (ResponseEnded)")
+
         return response
 
     async def _relay(self, call: Call, headers: dict[str, str], out: _Out) -> None:
@@ -125,18 +137,27 @@ class Traffic:
         kinds = [value for name, value in headers.items() if name.lower() == "content-type"]
         if kinds and ";" in kinds[0]:
             raise Problem("problem", f"The format of value '{kinds[0]}' is invalid.")
-        url, payload = self._url(call, record), str(call.body.get("httppayload") or "")
+
+        url = self._url(call, record)
+        payload = str(call.body.get("httppayload") or "")
         try:
             got = await self._session.post(
-                url, headers=headers, data=payload.encode(), timeout=aiohttp.ClientTimeout(total=None)
+                url,
+                headers=headers,
+                data=payload.encode(),
+                timeout=aiohttp.ClientTimeout(total=None),
             )
         except aiohttp.ClientConnectorError as error:
-            raise Problem("connection", f"Connection refused (localhost:{record.forward.port})") from error
+            raise Problem(
+                "connection", f"Connection refused (localhost:{record.forward.port})"
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise Problem("connection", "An error occurred while sending the request.") from error
+
         async with got:
             if not 200 <= got.status < 300:
                 raise Problem("connection", "ResponseNotOk")
+
             await out.begin(call)
             patience_s = self._server.switches.stream_idle_cut_s or None
             while True:
@@ -145,10 +166,12 @@ class Traffic:
                 except TimeoutError:
                     call.abort()
                     return
+
                 if not chunk:
                     break
                 if not await out.write(chunk):
                     return
+
         if not out.stopped:
             await out.response.write_eof()
 
@@ -157,9 +180,11 @@ class _Out:
     """The body of a streamed answer, with the switches that cut, split and spoil it."""
 
     def __init__(self, response: web.StreamResponse, server: HeappeServer) -> None:
-        self.response, self._server = response, server
+        self.response = response
+        self._server = server
         self._written = 0
-        self._begun = self.stopped = False
+        self._begun = False
+        self.stopped = False
 
     async def begin(self, call: Call) -> None:
         if not self._begun:
@@ -178,6 +203,7 @@ class _Out:
                 self.stopped = True
                 await stop()
                 return False
+
         await self._send(chunk)
         return True
 

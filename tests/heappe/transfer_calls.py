@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _IPV4 = re.compile(r"(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}")
 _IPV6 = re.compile(r"[0-9A-F]{4}(:[0-9A-F]{4}){7}")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
+_HOST = re.compile(
+    r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
 _METHOD = Member("UsedTransferMethod", dict, members=(
     Member("SubmittedTaskId", int), Member("Port", int), Member("NodeIPAddress", str, 45),
     Member("NodePort", int),
@@ -33,28 +35,41 @@ class TransferCalls:
         self._server = server
 
     def endpoints(self) -> list[Endpoint]:
-        at, through = "DataTransfer/", self._server.traffic
+        at = "DataTransfer/"
+        through = self._server.traffic
         return [
             Endpoint("POST", at + "RequestDataTransfer", self.request, 170, _REQUEST),
             Endpoint(
-                "POST", at + "CloseDataTransfer", self.close, 220, (Member("SessionCode", str, 50), _METHOD)
+                "POST",
+                at + "CloseDataTransfer",
+                self.close,
+                220,
+                (Member("SessionCode", str, 50), _METHOD),
             ),
             Endpoint("POST", at + "HttpGetToJobNode", through.get, 50_000, traffic.COMMON),
             Endpoint("POST", at + "HttpPostToJobNode", through.post, 5_000_000, traffic.POST),
-            Endpoint("POST", at + "HttpPostToJobNodeStream", through.stream, 5_000_000, traffic.POST),
+            Endpoint(
+                "POST", at + "HttpPostToJobNodeStream", through.stream, 5_000_000, traffic.POST
+            ),
         ]
 
     async def request(self, call: Call) -> web.Response:
-        server, body = self._server, call.body
-        number, host = body.get("submittedtaskinfoid") or 0, body.get("ipaddress") or ""
+        server = self._server
+        body = call.body
+        number = body.get("submittedtaskinfoid") or 0
+        host = body.get("ipaddress") or ""
         port = body.get("port") or 0
         require(
-            _IPV4.fullmatch(host) or _IPV6.fullmatch(host) or _HOST.fullmatch(host), "IpAddress is not valid."
+            _IPV4.fullmatch(host) or _IPV6.fullmatch(host) or _HOST.fullmatch(host),
+            "IpAddress is not valid.",
         )
         require(0 <= port <= 65_535 and port != 22, "Port is not valid.")
         found = server.database.task(number)
         if found is None:
-            raise Problem("validation", "Submitted task info does not exist.", code="NotExistingTaskInfo")
+            raise Problem(
+                "validation", "Submitted task info does not exist.", code="NotExistingTaskInfo"
+            )
+
         job, task = found
         user = call.user()
         server.sessions.require(user, job.project)
@@ -62,6 +77,7 @@ class TransferCalls:
             raise Problem("connection", f"TaskId '{number}' is not a currently running task.")
         if server.switches.linux_local:
             raise Problem("no-tunnels-here", "NotSupportedEndpoint")
+
         record = server.tunnels.of(task.id, user)
         if record is None:
             server.ssh()
@@ -69,6 +85,7 @@ class TransferCalls:
             others = server.switches.ports_taken
             record = await server.tunnels.request(task.id, user, host, port, address, others)
             server.tunnels.last_use = server.clock.now()
+
         forward = record.forward
         return reply(
             {
@@ -80,15 +97,20 @@ class TransferCalls:
         )
 
     async def close(self, call: Call) -> web.Response:
-        server, method = self._server, call.body.get("usedtransfermethod") or {}
+        server = self._server
+        method = call.body.get("usedtransfermethod") or {}
         number = method.get("submittedtaskid") or 0
         found = server.database.task(number)
         if found is None:
-            raise Problem("validation", "Submitted task info does not exist.", code="NotExistingTaskInfo")
+            raise Problem(
+                "validation", "Submitted task info does not exist.", code="NotExistingTaskInfo"
+            )
+
         user = call.user()
         server.sessions.require(user, found[0].project)
         record = server.tunnels.of(number, user)
         if record is not None and record.forward.port != method.get("port"):
             raise Problem("connection", "There is no active connection for the user.")
+
         await server.tunnels.close(number, user)
         return reply("CloseDataTransfer")

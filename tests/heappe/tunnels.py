@@ -1,7 +1,7 @@
 """Tunnels of the test server: real TCP forwards from HEAppE's own ports to nodes.
 
-Two lists, as in HEAppE: records, one per task and user, and forwards per task. They can disagree, and then
-neither closing nor requesting a tunnel mends it.
+Two lists, as in HEAppE: records, one per task and user, and forwards per task. They can disagree,
+and then neither closing nor requesting a tunnel mends it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.heappe.wire import Problem
 
 @dataclass(eq=False)
 class Forward:
-    """``port``: the number that HEAppE reports; ``real_port``: where this machine listens. ``address``:
-    what the login node resolves ``host`` to."""
+    """``port``: the number that HEAppE reports; ``real_port``: where this machine listens.
+    ``address``: what the login node resolves ``host`` to."""
 
     port: int
     host: str
@@ -44,6 +44,7 @@ class Forward:
         except OSError:
             writer.transport.abort()
             return
+
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(_copy(reader, back))
@@ -78,8 +79,8 @@ class Record:
 
 
 class Tunnels:
-    """``last_use``: when the pooled SSH connection of jobs was last used, which HTTP through a tunnel is
-    not."""
+    """``last_use``: when the pooled SSH connection of jobs was last used, which HTTP through a
+    tunnel is not."""
 
     def __init__(self, ports: tuple[int, int]) -> None:
         self.ports = ports
@@ -94,31 +95,41 @@ class Tunnels:
     async def request(
         self, task: int, user: User, host: str, port: int, address: str = "", others: int = 0
     ) -> Record:
-        """The one tunnel of this user to this task, whatever port is asked for. ``others``: ports that other
-        users of the instance hold."""
+        """The one tunnel of this user to this task, whatever port is asked for. ``others``: ports
+        that other users of the instance hold."""
         if (record := self.of(task, user)) is not None:
             return record
-        used = {forward.port for forwards in self.forwards.values() for forward in forwards} | self.leaked
+
+        used = {
+            forward.port for forwards in self.forwards.values() for forward in forwards
+        } | self.leaked
         free = [number for number in range(*self.ports) if number not in used][others:]
         if not free:
             raise Problem("tunnel", "There is no free local port available for the tunnel.")
+
         forward = Forward(free[0], host, port, address)
         await forward.open()
         self.forwards.setdefault(task, []).append(forward)
         record = self.records[task, user.name] = Record(task, user.name, forward)
+
         return record
 
     async def close(self, task: int, user: User) -> None:
         """Stops the forwards of all users of the task, and forgets this user's record only."""
         if (task, user.name) not in self.records:
             raise EmptyError
+
         forwards = self.forwards.pop(task, [])
         if not forwards:
             raise Problem("tunnel", f"There is no tunnel for the task {task}.")
+
         for forward in forwards:
             await forward.close()
+
         del self.records[task, user.name]
-        self.leaked |= {record.forward.port for record in self.records.values() if record.task == task}
+        self.leaked |= {
+            record.forward.port for record in self.records.values() if record.task == task
+        }
 
     async def kill(self, task: int | None = None) -> None:
         """The SSH connection is gone; HEAppE still lists the tunnels."""
@@ -128,8 +139,8 @@ class Tunnels:
                     await forward.close()
 
     async def closed_by_another(self) -> None:
-        """Another user closed his tunnel to each task: the forwards of all users are gone, the records
-        stay."""
+        """Another user closed his tunnel to each task: the forwards of all users are gone, the
+        records stay."""
         for forwards in self.forwards.values():
             for forward in forwards:
                 await forward.close()

@@ -1,5 +1,5 @@
-"""Wire format of HEAppE: errors in both profiles, input that is bound case-insensitively, output with
-explicit nulls.
+"""Wire format of HEAppE: errors in both profiles, input that is bound case-insensitively, output
+with explicit nulls.
 
 The rules are facts read from HEAppE 6.3.2's source and snapshots of 6.5; no code of it is here.
 """
@@ -39,12 +39,14 @@ _ERRORS: dict[str, tuple[tuple[int, str], tuple[int, str]]] = {
 
 
 class Problem(Exception):
-    """An answer other than 200 by HEAppE's own error handler. ``code``: the resource key of the exception,
-    which is all that the stream endpoint says."""
+    """An answer other than 200 by HEAppE's own error handler. ``code``: the resource key of the
+    exception, which is all that the stream endpoint says."""
 
     def __init__(self, kind: str, detail: str, code: str = "") -> None:
         super().__init__(detail)
-        self.kind, self.detail, self.code = kind, detail, code or detail
+        self.kind = kind
+        self.detail = detail
+        self.code = code or detail
 
 
 class BindingFailed(Exception):
@@ -61,8 +63,11 @@ def problem_response(problem: Problem, profile: str, request_id: str) -> web.Res
     if profile == "6.5":
         body["detail"] += f" (Request ID: {request_id})"
         body["TraceId"] = request_id
+
     return web.Response(
-        status=status, body=_dumps(body), headers={"Content-Type": "application/json; charset=utf-8"}
+        status=status,
+        body=_dumps(body),
+        headers={"Content-Type": "application/json; charset=utf-8"},
     )
 
 
@@ -75,12 +80,16 @@ def binding_response(errors: dict[str, list[str]], request_id: str) -> web.Respo
         "traceId": f"00-{request_id}-00",
     }
     return web.Response(
-        status=400, body=_dumps(body), headers={"Content-Type": "application/problem+json; charset=utf-8"}
+        status=400,
+        body=_dumps(body),
+        headers={"Content-Type": "application/problem+json; charset=utf-8"},
     )
 
 
 def status_page(status: int, reason: str) -> web.Response:
-    return web.Response(status=status, text=f"Status Code: {status}; {reason}", content_type="text/plain")
+    return web.Response(
+        status=status, text=f"Status Code: {status}; {reason}", content_type="text/plain"
+    )
 
 
 def _dumps(value: object) -> bytes:
@@ -91,7 +100,9 @@ def reply(value: object) -> web.Response:
     """A result: a plain string as JSON with quotes, None as 204 without a body."""
     if value is None:
         return web.Response(status=204)
-    return web.Response(body=_dumps(value), headers={"Content-Type": "application/json; charset=utf-8"})
+    return web.Response(
+        body=_dumps(value), headers={"Content-Type": "application/json; charset=utf-8"}
+    )
 
 
 def folded(value: Any) -> Any:
@@ -114,23 +125,30 @@ class Member:
 
 
 def bind(members: tuple[Member, ...], given: Any, where: str = "") -> None:
-    """Raise ``BindingFailed`` unless the folded JSON fits. Unknown members are ignored, nulls and missing
-    ones left to the validators."""
+    """Raise ``BindingFailed`` unless the folded JSON fits. Unknown members are ignored, nulls and
+    missing ones left to the validators."""
     errors: dict[str, list[str]] = {}
     _bind(members, given, where, errors)
     if errors:
         raise BindingFailed(errors)
 
 
-def _bind(members: tuple[Member, ...], given: Any, where: str, errors: dict[str, list[str]]) -> None:
+def _bind(
+    members: tuple[Member, ...], given: Any, where: str, errors: dict[str, list[str]]
+) -> None:
     if not isinstance(given, dict):
         errors[f"$.{where}".rstrip(".")] = ["The JSON value could not be converted."]
         return
+
     for member in members:
-        value, path = given.get(member.name.lower()), f"{where}.{member.name}".lstrip(".")
+        value = given.get(member.name.lower())
+        path = f"{where}.{member.name}".lstrip(".")
         if value is None:
             continue
-        fits = isinstance(value, member.kind) and (member.kind is not int or not isinstance(value, bool))
+
+        fits = isinstance(value, member.kind) and (
+            member.kind is not int or not isinstance(value, bool)
+        )
         if not fits:
             errors[f"$.{path}"] = [f"The JSON value could not be converted. Path: $.{path}."]
         elif member.kind is str and member.limit and len(value) > member.limit:

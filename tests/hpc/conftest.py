@@ -14,7 +14,9 @@ from tests.hpc.slurm import SlurmCluster
 
 
 @pytest_asyncio.fixture(params=[DirectSite, HeappeSite], ids=lambda kind: kind.name)
-async def site(request: pytest.FixtureRequest, slurm_cluster: SlurmCluster) -> AsyncIterator[DirectSite]:
+async def site(
+    request: pytest.FixtureRequest, slurm_cluster: SlurmCluster
+) -> AsyncIterator[DirectSite]:
     made: DirectSite = request.param(slurm_cluster)
     await made.start()
     yield made
@@ -33,5 +35,6 @@ async def platform(home: Path, site: DirectSite) -> AsyncIterator[Platform]:
     for name in ("manager", "agent"):
         if (home / f"{name}.out").exists():
             print(f"-- {name}", running.output(name)[-4000:], sep="\n")
+
     running.close()
     assert not site.cluster.jobs(), "no job is left in the queue"

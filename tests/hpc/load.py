@@ -1,7 +1,7 @@
 """Constant load on a model, and the judgement of each of its requests.
 
-A request fails unless its answer is whole. It may fail only where nobody could have saved it: its stream had
-begun when a part on its way was killed, or the proxy that it was sent to was down.
+A request fails unless its answer is whole. It may fail only where nobody could have saved it: its
+stream had begun when a part on its way was killed, or the proxy that it was sent to was down.
 """
 
 from __future__ import annotations
@@ -52,8 +52,12 @@ class Load:
         return [one for one in self.requests if one.problem and not self._is_excused(one)]
 
     def _is_excused(self, one: Request) -> bool:
-        begun = one.first_at and any(one.first_at <= until and one.ended >= at for at, until in self._kills)
-        return bool(begun) or any(one.began <= until and one.ended >= at for at, until in self._outages)
+        begun = one.first_at and any(
+            one.first_at <= until and one.ended >= at for at, until in self._kills
+        )
+        return bool(begun) or any(
+            one.began <= until and one.ended >= at for at, until in self._outages
+        )
 
     def summary(self) -> str:
         cut = sum(bool(one.problem) for one in self.requests) - len(self.failed())
@@ -73,10 +77,12 @@ class Load:
                 async for piece in answer.content.iter_any():
                     one.first_at = one.first_at or time.monotonic()
                     text += piece
+
             if answer.status != 200 or not text.endswith(b"data: [DONE]\n\n"):
                 one.problem = f"{answer.status} {text[-300:]!r}"
         except (aiohttp.ClientError, TimeoutError) as error:
             one.problem = repr(error)
+
         one.ended = time.monotonic()
         self.requests.append(one)
 
@@ -92,21 +98,26 @@ async def constant_load(
     long_words: int = 0,
     strict: bool = True,
 ) -> AsyncIterator[Load]:
-    """``rate`` requests a second, each a stream of ``words`` words; every second also one of ``long_words``.
-    ``strict``: at the end every request must have succeeded, but for those that nobody could have saved."""
-    load, over, running = Load(), asyncio.Event(), set[asyncio.Task[None]]()
+    """``rate`` requests a second, each a stream of ``words`` words; every second also one of
+    ``long_words``. ``strict``: at the end every request must have succeeded, but for those that
+    nobody could have saved."""
+    load = Load()
+    over = asyncio.Event()
+    running = set[asyncio.Task[None]]()
 
     async def clients() -> None:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE_S)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(headers=key, timeout=timeout, connector=connector) as http:
-            began, sent = time.monotonic(), 0
+            began = time.monotonic()
+            sent = 0
             while not over.is_set():
                 is_long = long_words and sent % max(1, round(rate)) == 0
                 asking = load.ask(http, url, model, long_words if is_long else words)
                 running.add(asyncio.create_task(asking))
                 sent += 1
                 await asyncio.sleep(max(0.0, began + sent / rate - time.monotonic()))
+
             await asyncio.gather(*running)
 
     asking = asyncio.create_task(clients())
@@ -116,4 +127,5 @@ async def constant_load(
         over.set()
         await asking
         print(load.summary(), flush=True)
+
     assert not (strict and load.failed()), load.failed()[:5]

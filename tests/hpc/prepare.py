@@ -1,7 +1,7 @@
 """Preparation for the tests with Slurm: ``python -m tests.hpc.prepare``.
 
-Installs missing Debian packages; starts nothing. Exits with 1 and prints the reason if this machine cannot
-run a private Slurm.
+Installs missing Debian packages; starts nothing. Exits with 1 and prints the reason if this machine
+cannot run a private Slurm.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Slurm's commands as scripts over a directory, for tests that need a site and no cluster. A job is a process
-of this machine."""
+"""Slurm's commands as scripts over a directory, for tests that need a site and no cluster. A job is
+a process of this machine."""
 
 from __future__ import annotations
 
@@ -54,13 +54,15 @@ _SINFO = """
 
 
 class ScriptedSlurm:
-    """``commands``: the directory of the commands. ``down``: for how many seconds they hang before they fail;
-    None: they work."""
+    """``commands``: the directory of the commands. ``down``: for how many seconds they hang before
+    they fail; None: they work."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.commands = folder, folder / "bin"
+        self.folder = folder
+        self.commands = folder / "bin"
         self.commands.mkdir(parents=True)
         (folder / "jobs").mkdir()
+
         for name, text in (
             ("sbatch", _SBATCH),
             ("squeue", _SQUEUE),

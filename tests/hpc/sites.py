@@ -1,5 +1,5 @@
-"""Two ways to one private Slurm, for the same tests: directly, and through a server that speaks HEAppE's
-protocol."""
+"""Two ways to one private Slurm, for the same tests: directly, and through a server that speaks
+HEAppE's protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def heappe_agent(url: str) -> dict[str, str]:
 class DirectSite:
     """``name``: of the runtime. ``relays``: answers pass through the agent."""
 
-    name, relays = "slurm", False
+    name = "slurm"
+    relays = False
 
     def __init__(self, cluster: SlurmCluster) -> None:
         self.cluster = cluster
@@ -60,7 +61,8 @@ class DirectSite:
 class HeappeSite(DirectSite):
     """``server`` runs in the process of the tests, and its node types are partitions."""
 
-    name, relays = "heappe", True
+    name = "heappe"
+    relays = True
 
     def __init__(self, cluster: SlurmCluster, profile: str = "6.5") -> None:
         super().__init__(cluster)

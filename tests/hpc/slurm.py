@@ -1,7 +1,8 @@
-"""Private Slurm of one node on loopback, for tests: munged, slurmctld and slurmd in a directory of their own.
+"""Private Slurm of one node on loopback, for tests: munged, slurmctld and slurmd in a directory of
+their own.
 
-A job that asks for no memory gets a little of it. Its parts can be killed and started again one by one.
-Nothing of it touches a Slurm of the machine.
+A job that asks for no memory gets a little of it. Its parts can be killed and started again one by
+one. Nothing of it touches a Slurm of the machine.
 """
 
 from __future__ import annotations
@@ -65,15 +66,17 @@ PartitionName=short Nodes={host} MaxTime=1 DefaultTime=1 State=UP
 
 
 class SlurmCluster:
-    """``root``: an empty directory that any user can pass through. ``cpus``: how many the node pretends to
-    have. ``env``: what Slurm's commands need to reach it."""
+    """``root``: an empty directory that any user can pass through. ``cpus``: how many the node
+    pretends to have. ``env``: what Slurm's commands need to reach it."""
 
     def __init__(
         self, root: Path, *, cpus: int = 16, memory_mb: int = 4000, min_job_age_s: int = 300
     ) -> None:
-        self.root, self.host = root, socket.gethostname().partition(".")[0]
+        self.root = root
+        self.host = socket.gethostname().partition(".")[0]
         for name in ("state", "spool"):
             (root / name).mkdir(mode=0o700)
+
         root.chmod(0o711)
         self.conf = root / "slurm.conf"
         self.conf.write_text(
@@ -83,11 +86,13 @@ class SlurmCluster:
             )
         )  # fmt: skip
         self.env = os.environ | {"SLURM_CONF": str(self.conf)}
+
         # For programs that take a directory of commands.
         self.commands = root / "bin"
         self.commands.mkdir()
         for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol"):
             self.wrap(name, f'exec {shutil.which(name) or name} "$@"')
+
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
@@ -121,7 +126,10 @@ class SlurmCluster:
 
     def wait_idle(self) -> None:
         self._wait(
-            lambda: self.run("sinfo", "-h", "-o", "%T", check=False).strip()[:4] in ("idle", "mixe"), "idle"
+            lambda: (
+                self.run("sinfo", "-h", "-o", "%T", check=False).strip()[:4] in ("idle", "mixe")
+            ),
+            "idle",
         )
 
     def wrap(self, name: str, script: str) -> None:
@@ -151,7 +159,9 @@ class SlurmCluster:
             self.run(*node, "State=RESUME")
 
     def run(self, *argv: str, check: bool = True) -> str:
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            argv, env=self.env, capture_output=True, text=True, check=False, timeout=60
+        )
         if check and done.returncode:
             raise AssertionError(f"{argv}: {done.stderr}")
         return done.stdout
@@ -168,6 +178,7 @@ class SlurmCluster:
             deadline = time.monotonic() + 10
             while self.run("squeue", "-h", check=False) and time.monotonic() < deadline:
                 time.sleep(0.1)
+
         for part in ("slurmd", "slurmctld", "munged"):
             if part in self._daemons:
                 self.kill(part, signal.SIGTERM)
@@ -177,7 +188,11 @@ class SlurmCluster:
         assert program, f"{argv[0]} is not installed: python -m tests.hpc.prepare"
         with (self.root / f"{part}.out").open("ab") as output:
             self._daemons[part] = subprocess.Popen(
-                [program, *argv[1:]], env=self.env, stdout=output, stderr=output, start_new_session=True
+                [program, *argv[1:]],
+                env=self.env,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -185,5 +200,7 @@ class SlurmCluster:
         while not condition():
             assert time.monotonic() < deadline, f"not within {_START_S} s: {what}; see {self.root}"
             for part, process in self._daemons.items():
-                assert process.poll() is None, f"{part} has ended: {(self.root / f'{part}.out').read_text()}"
+                assert process.poll() is None, (
+                    f"{part} has ended: {(self.root / f'{part}.out').read_text()}"
+                )
             time.sleep(0.05)

@@ -25,7 +25,11 @@ pytestmark = pytest.mark.hpc
     ],
 )
 async def test_site_is_checked(
-    slurm_cluster: SlurmCluster, tmp_path: Path, change: dict[str, Any], failed: list[str], text: str
+    slurm_cluster: SlurmCluster,
+    tmp_path: Path,
+    change: dict[str, Any],
+    failed: list[str],
+    text: str,
 ) -> None:
     settings = AgentSettings(
         **{"slurm_commands": str(slurm_cluster.commands), "runtimes": ("slurm",)} | change

@@ -40,14 +40,17 @@ http.server.ThreadingHTTPServer(("", int(sys.argv[2])), H).serve_forever()
 
 def steps() -> list[str]:
     """The blocks of commands and settings of the guide, in order."""
-    return [block.text for block in blocks(ROOT / "docs" / "hpc.md") if block.language in ("", "toml")]
+    return [
+        block.text for block in blocks(ROOT / "docs" / "hpc.md") if block.language in ("", "toml")
+    ]
 
 
 class Reader:
     """Somebody who types what the guide says. ``said``: what the commands printed."""
 
     def __init__(self, platform: Platform, url: str, other_url: str, folder: Path) -> None:
-        self.platform, self.said = platform, ""
+        self.platform = platform
+        self.said = ""
         self.urls = {"https://heappe.example.org": url, "https://heappe.example.com": other_url}
         commands = folder / "bin"
         commands.mkdir()
@@ -60,8 +63,10 @@ class Reader:
         if step.startswith("[agent"):
             for example, url in self.urls.items():
                 step = step.replace(example, url)
+
             (self.platform.home / "moorage.toml").write_text(f"{step}\n")
             return
+
         for line in step.splitlines():
             if line == "systemctl restart moorage-agent":
                 self.platform.start("agent")
@@ -95,6 +100,7 @@ async def test_the_guide_works(home: Path, tmp_path: Path) -> None:
     )
     for name in ("karolina", "lumi"):
         (home / f"{name}.secret").write_text("secret-agent")
+
     timing = Timing(poll_s=0.5, cache_s=0.2)
     async with (
         HeappeServer("6.5", clock=SystemClock(), site=site, timing=timing) as server,
@@ -110,10 +116,12 @@ async def test_the_guide_works(home: Path, tmp_path: Path) -> None:
                 await reader.follow(step)
                 if "mkdir" in step:
                     (tmp_path / "moorage" / "server.py").write_text(SERVER)
+
             assert "runs on the cluster" in reader.said
             await reader.follow("moorage agent doctor")  # with the sites of the last step
             for name in ("karolina", "lumi"):
                 assert f"node-1-{name}: HEAppE cluster" in reader.said
+
             asked = {"model": "mine", "messages": [{"role": "user", "content": "hello"}]}
             async with aiohttp.ClientSession(headers=platform.auth) as session:
 
@@ -123,6 +131,7 @@ async def test_the_guide_works(home: Path, tmp_path: Path) -> None:
                         return got.status == 200 and "served" in await got.text()
 
                 await until("the model of the guide answers", served, 120)
+
             assert len(server.running()) == 1
             assert platform.run("scale", "mine", "0").returncode == 0
 

@@ -1,5 +1,5 @@
-"""Sessions and models as jobs of a real Slurm, through manager, agent and proxy as processes: directly, and
-through HEAppE's protocol."""
+"""Sessions and models as jobs of a real Slurm, through manager, agent and proxy as processes:
+directly, and through HEAppE's protocol."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ async def nothing_left(site: DirectSite) -> bool:
     return not site.cluster.jobs()
 
 
-def load(platform: Platform, model: str, rate: float = 5, **words: int) -> AbstractAsyncContextManager[Load]:
+def load(
+    platform: Platform, model: str, rate: float = 5, **words: int
+) -> AbstractAsyncContextManager[Load]:
     return constant_load(platform.openai_url, platform.auth, model, rate, **words)
 
 
@@ -78,14 +80,20 @@ def scripted(name: str = "slow", **fields: object) -> EndpointSpec:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_spill_over_to_the_site_and_return(platform: Platform, site: DirectSite) -> None:
-    """Processes of one node are preferred. While it is full, the site serves; a group counts as full for
-    minutes."""
-    local, cpus = "local", os.cpu_count() or 1
+    """Processes of one node are preferred. While it is full, the site serves; a group counts as
+    full for minutes."""
+    local = "local"
+    cpus = os.cpu_count() or 1
     node = {"cpu": cpus, "mem": "64MiB"}
     async with ready(platform, site) as client:
         await client.update_group(local, GroupOptions())
         start_node(platform, local)
-        full = {"name": "full", "command": ["sleep", "100000"], "resource_group": local, "resources": node}
+        full = {
+            "name": "full",
+            "command": ["sleep", "100000"],
+            "resource_group": local,
+            "resources": node,
+        }
         await client.create_session(SessionSpec.model_validate(full))
 
         async def runs() -> bool:
@@ -102,6 +110,7 @@ async def test_spill_over_to_the_site_and_return(platform: Platform, site: Direc
         groups_in_order = {"resource_group": local, "resource_groups": [local, GROUP]}
         await client.create_endpoint(scripted(resources=node, **groups_in_order))
         await until("the site serves", lambda: groups(GROUP), WITHIN_S)
+
         async with load(platform, "slow") as seen:
             await client.stop_session("full")
             await until("it has returned", lambda: groups(local), 400 + WITHIN_S)
@@ -111,6 +120,7 @@ async def test_spill_over_to_the_site_and_return(platform: Platform, site: Direc
             await until("the site serves as well", lambda: groups(local, GROUP), WITHIN_S)
             await client.scale_endpoint("slow", 1)
             await until("the node serves alone", lambda: groups(local), WITHIN_S)
+
         await client.delete_endpoint("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
@@ -128,7 +138,8 @@ def start_node(platform: Platform, group: str) -> None:
 
 @pytest.mark.slow
 async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSite) -> None:
-    """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are complete, too."""
+    """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are
+    complete, too."""
     async with ready(platform, site, "short", walltime_s=60, successor_at=0.4) as client:
         await client.create_endpoint(scripted(rollout={"drain_timeout_s": 15}))
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
@@ -141,6 +152,7 @@ async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSit
             await until("the first job is over", is_replaced, 150)
             assert site.cluster.jobs(), "its successor runs"
             await asyncio.sleep(5)
+
         assert len(seen.requests) > 300
         await client.delete_endpoint("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
@@ -151,6 +163,7 @@ async def test_model_is_served_while_parts_are_killed(platform: Platform, site: 
         await client.create_endpoint(scripted())
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
         before = site.cluster.jobs()
+
         async with load(platform, "slow") as seen:
 
             async def answers(count: int = 10) -> None:
@@ -169,7 +182,9 @@ async def test_model_is_served_while_parts_are_killed(platform: Platform, site: 
                 await answers()
                 print(seen.summary(), flush=True)
                 assert not seen.failed(), seen.failed()[:3]
+
             await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
+
         assert site.cluster.jobs() == before, "the same job serves"
         await client.delete_endpoint("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
@@ -177,19 +192,23 @@ async def test_model_is_served_while_parts_are_killed(platform: Platform, site: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("site", [HeappeSite], indirect=True, ids=["heappe"])
-async def test_a_login_node_is_away_for_a_minute_under_load(platform: Platform, site: HeappeSite) -> None:
-    """No request fails but those whose answer had begun, the same job serves afterwards, and the site is
-    asked as often as attempts are due, not as often as there are requests."""
+async def test_a_login_node_is_away_for_a_minute_under_load(
+    platform: Platform, site: HeappeSite
+) -> None:
+    """No request fails but those whose answer had begun, the same job serves afterwards, and the
+    site is asked as often as attempts are due, not as often as there are requests."""
     async with ready(platform, site) as client:
         await client.create_endpoint(scripted())
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
         before = site.cluster.jobs()
+
         async with load(platform, "slow", strict=False) as seen:
             await asyncio.sleep(5)
             assert len(seen.requests) > 10
             with seen.cut():
                 site.server.switches.maintenance = True
                 await site.server.tunnels.kill()
+
             calls = site.server.calls.total()
             await asyncio.sleep(60)
             calls = site.server.calls.total() - calls
@@ -200,6 +219,7 @@ async def test_a_login_node_is_away_for_a_minute_under_load(platform: Platform, 
                 return len(seen.requests) > held + 200 and await is_ready(client, "slow")
 
             await until("what waited is answered", are_answered, WITHIN_S)
+
         assert not seen.failed(), (len(seen.failed()), seen.failed()[:3])
         print(f"{calls} calls in a minute")
         assert calls <= 120
@@ -214,9 +234,10 @@ async def test_a_login_node_is_away_for_a_minute_under_load(platform: Platform, 
 async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
     platform: Platform, site: DirectSite, tmp_path: Path
 ) -> None:
-    """One that runs is in the case before. The queue is longer than the start timeout, and the model loads
-    for longer than all restarts take."""
-    gate, nobody = tmp_path / "gate", Load()
+    """One that runs is in the case before. The queue is longer than the start timeout, and the
+    model loads for longer than all restarts take."""
+    gate = tmp_path / "gate"
+    nobody = Load()
     async with ready(platform, site) as client:
 
         async def statuses() -> list[str]:
@@ -241,6 +262,7 @@ async def test_a_job_outlives_restarts_of_each_part_while_it_waits_and_starts(
             await restart_each("QUEUED")
             await asyncio.sleep(max(0.0, began + 65 - asyncio.get_running_loop().time()))
             assert await statuses() == ["QUEUED"]
+
         await restart_each("CREATING")
         gate.touch()
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
@@ -287,15 +309,18 @@ async def kill_proxy(platform: Platform, site: DirectSite, seen: Load) -> None:
 
         async def answers() -> bool:
             url = f"{platform.openai_url}/models"
-            async with aiohttp.ClientSession(headers=platform.auth) as http, http.get(url) as answer:
+            async with (
+                aiohttp.ClientSession(headers=platform.auth) as http,
+                http.get(url) as answer,
+            ):
                 return answer.status == 200
 
         await until("the proxy answers", answers)
 
 
 async def kill_slurm(platform: Platform, site: DirectSite, seen: Load) -> None:
-    """slurmctld is told to end, for it saves its state then. Killed, it forgets that young jobs run, and
-    kills them itself."""
+    """slurmctld is told to end, for it saves its state then. Killed, it forgets that young jobs
+    run, and kills them itself."""
     site.cluster.kill("slurmd")
     site.cluster.start_slurmd()
     await asyncio.to_thread(site.cluster.wait_idle)
@@ -338,6 +363,7 @@ async def test_llama_model_is_served_by_a_job(
             body = {"model": "tiny", "prompt": "Hi", "max_tokens": 4}
             async with http.post(f"{platform.openai_url}/completions", json=body) as answer:
                 assert answer.status == 200, await answer.text()
+
         await client.delete_endpoint("tiny")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
@@ -360,21 +386,31 @@ async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -
             ("fine", ["sh", "-c", "echo hello; pwd"], "SUCCESS"),
             ("bad", ["sh", "-c", "exit 3"], "FAILED"),
         ):
-            spec = {"name": name, "command": command, "resource_group": GROUP, "resources": {"cpu": 1}}
+            spec = {
+                "name": name,
+                "command": command,
+                "resource_group": GROUP,
+                "resources": {"cpu": 1},
+            }
             await client.create_session(SessionSpec.model_validate(spec))
             seen = await ended(client, name)
             assert seen.result == result, seen
+
         done = platform.run("logs", "fine")
         assert done.stdout.startswith("hello\n"), done
 
 
-async def test_a_queue_that_is_longer_than_the_start_timeout(platform: Platform, site: DirectSite) -> None:
+async def test_a_queue_that_is_longer_than_the_start_timeout(
+    platform: Platform, site: DirectSite
+) -> None:
     """Its node is drained, and its agent is killed meanwhile."""
     names = ("one", "two")
     async with ready(platform, site) as client:
 
         async def statuses() -> list[str]:
-            found = [one for name in names for one in (await client.list_sessions(endpoint=name)).items]
+            found = [
+                one for name in names for one in (await client.list_sessions(endpoint=name)).items
+            ]
             return [one.status for one in found]
 
         async def all_wait() -> bool:
@@ -383,6 +419,7 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(platform: Platform,
         with site.cluster.drained():
             for name in names:
                 await client.create_endpoint(scripted(name, start_timeout_s=10))
+
             await until("both jobs wait", all_wait, WITHIN_S)
             platform.kill("agent")
             platform.start("agent")
@@ -390,17 +427,26 @@ async def test_a_queue_that_is_longer_than_the_start_timeout(platform: Platform,
             while asyncio.get_running_loop().time() < began + 50:
                 assert await all_wait(), await statuses()
                 await asyncio.sleep(0.5)
+
         for name in names:
             await until(f"{name} is ready", lambda name=name: is_ready(client, name), WITHIN_S)
+
         assert len(await statuses()) == len(names), "no replica was replaced"
         for name in names:
             await client.delete_endpoint(name)
+
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
-async def test_files_are_copied_in_and_out(platform: Platform, site: DirectSite, tmp_path: Path) -> None:
+async def test_files_are_copied_in_and_out(
+    platform: Platform, site: DirectSite, tmp_path: Path
+) -> None:
     async with ready(platform, site) as client:
-        command = ["sh", "-c", "while [ ! -e go ]; do sleep 0.1; done; mkdir out; cp go out/went; sleep 1000"]
+        command = [
+            "sh",
+            "-c",
+            "while [ ! -e go ]; do sleep 0.1; done; mkdir out; cp go out/went; sleep 1000",
+        ]
         spec = {"name": "job", "command": command, "resource_group": GROUP, "resources": {"cpu": 1}}
         await client.create_session(SessionSpec.model_validate(spec))
 
@@ -415,7 +461,9 @@ async def test_files_are_copied_in_and_out(platform: Platform, site: DirectSite,
             return done.returncode == 0
 
         assert await copied(str(tmp_path / "go"), "job:")
-        await until("the result is there", lambda: copied("job:out", str(tmp_path / "got")), WITHIN_S)
+        await until(
+            "the result is there", lambda: copied("job:out", str(tmp_path / "got")), WITHIN_S
+        )
         assert (tmp_path / "got" / "went").read_text() == "data"
         assert not await copied("job:/etc/hostname", str(tmp_path / "no"))
         assert await copied(str(tmp_path / "got"), "job:") is (site.name == "slurm")

@@ -1,4 +1,5 @@
-"""Faults of a site and of its agent, with a real Slurm: one job at most for a kernel, and none left."""
+"""Faults of a site and of its agent, with a real Slurm: one job at most for a kernel, and none
+left."""
 
 from __future__ import annotations
 
@@ -59,10 +60,12 @@ async def running(site: SlurmHarness, launch: Launch | None = None) -> tuple[Run
 async def test_lost_answer_of_a_submission_starts_one_job(
     site: SlurmHarness, slurm_cluster: SlurmCluster, lost: str
 ) -> None:
-    runtime, launch = site.runtime(), site.launch()
+    runtime = site.runtime()
+    launch = site.launch()
     with slurm_cluster.replaced("sbatch", f'"$REAL" "$@" > /dev/null || exit 9\n{lost}'):
         handle = await runtime.create(launch)
         assert await runtime.create(launch) == handle  # a second order does not submit again either
+
     await until(runtime, handle, S.RUNNING, timeout_s=WITHIN_S)
     assert slurm_cluster.jobs() == [handle.state["name"]]
     assert runtime.doubtful_jobs() == ()  # type: ignore[attr-defined]
@@ -72,20 +75,28 @@ async def test_lost_answer_of_a_submission_starts_one_job(
 async def test_lost_submission_is_watched_and_not_repeated(
     site: SlurmHarness, slurm_cluster: SlurmCluster
 ) -> None:
-    runtime, launch = site.runtime(), site.launch()
+    runtime = site.runtime()
+    launch = site.launch()
     failure = 'echo "sbatch: error: Unable to contact slurm controller" >&2; exit 1'
     with slurm_cluster.replaced("sbatch", failure):
         handle = await runtime.create(launch)
+
     for one in (runtime, site.runtime()):  # also by an agent that was restarted
         seen = await one.observe(handle)
         assert (seen.state, slurm_cluster.jobs()) == (S.QUEUED, [])
         assert "watching" in seen.detail
         [doubt] = one.doubtful_jobs()  # type: ignore[attr-defined]
-        assert (doubt.name, doubt.job_id, "not answered" in doubt.why) == (handle.state["name"], "", True)
+        assert (doubt.name, doubt.job_id, "not answered" in doubt.why) == (
+            handle.state["name"],
+            "",
+            True,
+        )
         assert list(await one.find()) == [launch.kernel_id]
 
 
-async def test_refusal_leaves_nothing_and_says_why(site: SlurmHarness, slurm_cluster: SlurmCluster) -> None:
+async def test_refusal_leaves_nothing_and_says_why(
+    site: SlurmHarness, slurm_cluster: SlurmCluster
+) -> None:
     launch = replace(site.launch(), hpc=HpcJob(partition="nope"))
     runtime = site.runtime()
     with pytest.raises(CreateFailed, match="Invalid partition name") as caught:
@@ -94,11 +105,14 @@ async def test_refusal_leaves_nothing_and_says_why(site: SlurmHarness, slurm_clu
     assert (await runtime.find(), slurm_cluster.jobs()) == ({}, [])
 
 
-async def test_double_of_a_job_is_cancelled(site: SlurmHarness, slurm_cluster: SlurmCluster) -> None:
+async def test_double_of_a_job_is_cancelled(
+    site: SlurmHarness, slurm_cluster: SlurmCluster
+) -> None:
     runtime = site.runtime()
     twice = '"$REAL" "$@" > /dev/null; "$REAL" "$@"'
     with slurm_cluster.replaced("sbatch", twice):
         handle = await runtime.create(site.launch())
+
     await until(runtime, handle, S.RUNNING, timeout_s=WITHIN_S)
 
     async def is_alone() -> bool:
@@ -118,7 +132,11 @@ async def test_job_without_a_record_is_found_by_its_comment_and_ended(
     found = await again.find()
     assert found == {launch.kernel_id: handle}
     [doubt] = again.doubtful_jobs()  # type: ignore[attr-defined]
-    assert (doubt.name, doubt.job_id.isdigit(), "RUNNING" in doubt.why) == (handle.state["name"], True, True)
+    assert (doubt.name, doubt.job_id.isdigit(), "RUNNING" in doubt.why) == (
+        handle.state["name"],
+        True,
+        True,
+    )
     assert site.runtime().doubtful_jobs() == (doubt,)  # type: ignore[attr-defined]
     await again.destroy(found[launch.kernel_id])
     assert again.doubtful_jobs() == ()  # type: ignore[attr-defined]
@@ -127,7 +145,8 @@ async def test_job_without_a_record_is_found_by_its_comment_and_ended(
 
 async def test_silent_site_ends_no_kernel(site: SlurmHarness, slurm_cluster: SlurmCluster) -> None:
     runtime, handle = await running(site)
-    slurm_cluster.kill("slurmctld", signal.SIGTERM)  # it saves its state; killed, it loses the last seconds
+    # it saves its state; killed, it loses the last seconds
+    slurm_cluster.kill("slurmctld", signal.SIGTERM)
     try:
         assert (await runtime.observe(handle)).state is S.RUNNING  # what was seen last
         fresh = site.runtime()
@@ -141,12 +160,15 @@ async def test_silent_site_ends_no_kernel(site: SlurmHarness, slurm_cluster: Slu
     finally:
         slurm_cluster.start_slurmctld()
         slurm_cluster.wait_idle()
+
     await until(fresh, handle, S.RUNNING, timeout_s=WITHIN_S)
     await fresh.stop(handle, 5)
     await until(fresh, handle, S.EXITED, timeout_s=WITHIN_S)
 
 
-async def test_job_outlives_the_daemon_of_its_node(site: SlurmHarness, slurm_cluster: SlurmCluster) -> None:
+async def test_job_outlives_the_daemon_of_its_node(
+    site: SlurmHarness, slurm_cluster: SlurmCluster
+) -> None:
     runtime, handle = await running(site)
     slurm_cluster.kill("slurmd")
     slurm_cluster.start_slurmd()
@@ -183,7 +205,10 @@ async def test_kernel_is_reached_at_the_port_that_its_job_picked(site: SlurmHarn
 
     async def answers() -> bool:
         try:
-            async with aiohttp.ClientSession() as http, http.get("http://{}:{}/".format(*address)) as answer:
+            async with (
+                aiohttp.ClientSession() as http,
+                http.get("http://{}:{}/".format(*address)) as answer,
+            ):
                 return answer.status == 200
         except aiohttp.ClientError:
             return False
@@ -217,13 +242,16 @@ async def test_program_that_cannot_start_says_why(site: SlurmHarness) -> None:
 async def test_one_call_looks_at_all_jobs(site: SlurmHarness) -> None:
     runtime = site.runtime()
     handles = [await runtime.create(site.launch()) for _ in range(6)]
-    await asyncio.gather(*(until(runtime, handle, S.RUNNING, timeout_s=WITHIN_S) for handle in handles))
+    await asyncio.gather(
+        *(until(runtime, handle, S.RUNNING, timeout_s=WITHIN_S) for handle in handles)
+    )
     waiting = [asyncio.create_task(runtime.wait(handle, S.RUNNING)) for handle in handles]
     before = site.calls()
     await asyncio.sleep(3)
     calls = site.calls() - before
     for task in waiting:
         task.cancel()
+
     await asyncio.gather(*waiting, return_exceptions=True)
     assert calls <= 3 / site.poll_s + 1
 

@@ -1,5 +1,5 @@
-"""Two real Slurm clusters behind one agent daemon: each has its jobs once, whatever happens to the other or
-to the daemon."""
+"""Two real Slurm clusters behind one agent daemon: each has its jobs once, whatever happens to the
+other or to the daemon."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ def second_cluster(reachable_dir: Path) -> Iterator[SlurmCluster]:
 
 
 class Clusters:
-    """``north`` and ``south``, each with a resource group of its name. They have the same commands: the
-    configuration tells them apart."""
+    """``north`` and ``south``, each with a resource group of its name. They have the same commands:
+    the configuration tells them apart."""
 
     def __init__(self, platform: Platform, client: Client, of: dict[str, SlurmCluster]) -> None:
-        self.platform, self.client, self.of = platform, client, of
+        self.platform = platform
+        self.client = client
+        self.of = of
 
     def start_agent(self) -> None:
         sites = {
@@ -55,7 +57,9 @@ class Clusters:
     async def create(self, name: str, group: str, gate: Path) -> None:
         command = ["sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done; echo $SLURM_JOB_ID"]
         spec = {"name": name, "type": "batch", "command": command, "resource_group": group}
-        await self.client.create_session(SessionSpec.model_validate(spec | {"resources": {"cpu": 1}}))
+        await self.client.create_session(
+            SessionSpec.model_validate(spec | {"resources": {"cpu": 1}})
+        )
 
     async def when(self, name: str, *statuses: str) -> SessionView:
         async def view() -> SessionView | None:
@@ -88,7 +92,9 @@ async def clusters(
         for group in of:
             options = {"hpc": {"runtime": "slurm", "walltime_s": 600, "partition": "main"}}
             await client.update_group(group, GroupOptions.model_validate(options))
+
         yield Clusters(platform, client, of)
+
     print(platform.output("agent")[-4000:])
     platform.close()
     for cluster in of.values():
@@ -105,8 +111,12 @@ async def test_each_cluster_has_its_jobs_once(clusters: Clusters, tmp_path: Path
         await clusters.create(f"on-{group}", group, gate)
     for group in clusters.of:
         await clusters.when(f"on-{group}", "RUNNING")
+
     assert clusters.jobs() == {"north": 1, "south": 1}
-    assert {agent.resource_group for agent in await clusters.client.list_agents()} == {"north", "south"}
+    assert {agent.resource_group for agent in await clusters.client.list_agents()} == {
+        "north",
+        "south",
+    }
     nodes = {group: (await clusters.client.get_group(group)).site_nodes for group in clusters.of}
     assert {group: [(n.name, n.total) for n in found] for group, found in nodes.items()} == {
         "north": [("main", 1)], "south": [("main", 1)],

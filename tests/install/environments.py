@@ -29,7 +29,10 @@ def find_python(version: str) -> str:
 
 
 def _runs(python: str) -> bool:
-    return subprocess.run([python, "-c", "import ssl"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([python, "-c", "import ssl"], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def outside(env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -63,6 +66,7 @@ class Environment:
             if UV
             else [self.program("pip"), "install", "-q"]
         )
+
         # The version of two wheels may be the same: what counts is which file it is.
         again = ["--reinstall-package", "moorage"] if UV else ["--force-reinstall", "--no-deps"]
         self.must([*tool, *(again if upgrade else []), *requirements])
@@ -74,11 +78,14 @@ class Environment:
 
     def packages(self) -> set[str]:
         """Names of the installed distributions."""
-        listing = "import importlib.metadata as m; print(*(d.name.lower() for d in m.distributions()))"
+        listing = (
+            "import importlib.metadata as m; print(*(d.name.lower() for d in m.distributions()))"
+        )
         return set(self.run("python", "-c", listing).stdout.split())
 
     def size(self) -> int:
-        """Bytes below the environment, without the installers that ``venv`` puts there, and uv does not."""
+        """Bytes below the environment, without the installers that ``venv`` puts there, and uv does
+        not."""
         files = (f for f in self.folder.rglob("*") if f.is_file() and not f.is_symlink())
         return sum(f.stat().st_size for f in files if not {"pip", "setuptools"} & {*f.parts})
 

@@ -11,14 +11,16 @@ from .environments import Environment, outside
 
 
 class InstalledPlatform(Platform):
-    """Its daemons and commands are those of ``installation``, which may change between two of them."""
+    """Its daemons and commands are those of ``installation``, which may change between two of
+    them."""
 
     def __init__(self, home: Path, installation: Environment) -> None:
         super().__init__(home)
         self.env = {name: value for name, value in self.env.items() if name in outside()} | {
             name: value for name, value in self.env.items() if name.startswith("MOORAGE_")
         }
-        del self.env["MOORAGE_AGENT__PROCESS_DISK"]  # an installation of the previous release refuses it
+        # an installation of the previous release refuses it
+        del self.env["MOORAGE_AGENT__PROCESS_DISK"]
         self.installation = installation
 
     def run(
@@ -35,6 +37,7 @@ class InstalledPlatform(Platform):
         known_as = known_as or name
         if name == "up":
             self.forget_addresses()
+
         with (self.home / f"{known_as}.out").open("ab") as log:
             self._running[known_as] = subprocess.Popen(
                 [self.installation.program("moorage"), name, *arguments],

@@ -1,4 +1,5 @@
-"""Blocks of the documents that install Moorage or start it, typed in a copy of the checkout or with a wheel.
+"""Blocks of the documents that install Moorage or start it, typed in a copy of the checkout or with
+a wheel.
 
 ``tests/e2e/test_documents.py`` types the rest.
 """
@@ -60,7 +61,10 @@ def checkout(reachable_dir: Path) -> Path:
 async def test_up_from_the_checkout(checkout: Path, home: Path, page: str, start: str) -> None:
     platform = Platform(home)
     typing = subprocess.Popen(
-        ["bash", "-exc", block(page, start)], cwd=checkout, env=outside(platform.env), start_new_session=True
+        ["bash", "-exc", block(page, start)],
+        cwd=checkout,
+        env=outside(platform.env),
+        start_new_session=True,
     )
 
     async def is_installed() -> bool:
@@ -72,6 +76,7 @@ async def test_up_from_the_checkout(checkout: Path, home: Path, page: str, start
     finally:
         os.killpg(typing.pid, signal.SIGINT)
         code = typing.wait(60)
+
     assert code == 0
 
 
@@ -82,9 +87,12 @@ def test_the_demo_and_what_it_leaves(checkout: Path) -> None:
         database = Path((checkout / ".moorage/postgres/place").read_text())
     finally:
         typed("make clean", checkout, {})
+
     assert "the model answered in" in said
     assert "nothing is left running" in said
-    assert [path for path in (checkout / ".moorage", checkout / ".venv", database) if path.exists()] == []
+    assert [
+        path for path in (checkout / ".moorage", checkout / ".venv", database) if path.exists()
+    ] == []
 
 
 def test_the_wheel_by_pip_and_pipx(wheel: Path, home: Path) -> None:

@@ -1,4 +1,5 @@
-"""The wheel in Debian trixie with its own Python 3.13: the client, the demo, and a missing library."""
+"""The wheel in Debian trixie with its own Python 3.13: the client, the demo, and a missing
+library."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_the_client_runs_in_trixie(trixie: Trixie) -> None:
     assert trixie.run("python3", "--version").stdout.startswith("Python 3.13.")
     assert trixie.moorage("version").stdout.strip() == moorage.__version__
     unanswered = trixie.moorage("ps", env={"MOORAGE_URL": "http://127.0.0.1:9"})
-    assert unanswered.stderr.startswith("moorage: no manager answers at http://127.0.0.1:9"), unanswered
+    assert unanswered.stderr.startswith("moorage: no manager answers at http://127.0.0.1:9"), (
+        unanswered
+    )
     assert "installed: serves GGUF files" in trixie.moorage("doctor").stdout
 
 
@@ -44,11 +47,13 @@ def test_a_library_that_the_system_lacks_is_named_before_anything_starts(trixie:
     [library] = (trixie.folder / "usr/lib").glob("*/libgomp.so.1")
     hidden = library.with_name("hidden")
     os.rename(library, hidden)
+
     try:
         refused = trixie.moorage("demo", "--exit")
         doctor = trixie.moorage("doctor").stdout
     finally:
         os.rename(hidden, library)
+
     assert (refused.returncode, "agent" in refused.stdout) == (1, False), refused
     assert refused.stderr == (
         "moorage: this needs a library that this system does not have: libgomp.so.1; "

@@ -32,13 +32,17 @@ def commit_of(release: str) -> str:
 
 def wheel_of(commit: str, folder: Path) -> Path:
     """The wheel of a commit of this repository's history."""
-    archived = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+    archived = subprocess.run(
+        ["git", "archive", commit], cwd=ROOT, capture_output=True, check=False
+    )
     if archived.returncode:
         pytest.skip(
             f"NOT TESTED: an upgrade from {commit}, which is not in this clone: git fetch --unshallow"
         )
+
     with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
         files.extractall(folder / "source", filter="data")
+
     return build(folder / "dist", folder / "source")
 
 
@@ -92,7 +96,11 @@ async def test_sessions_live_through_an_upgrade(
         async with platform.client() as client:
             dev = await client.get_session("dev")
             endpoint = await client.get_endpoint("tiny")
-        assert (dev.status, dev.attempt, endpoint.status) == (Status.RUNNING, 1, EndpointStatus.READY)
+        assert (dev.status, dev.attempt, endpoint.status) == (
+            Status.RUNNING,
+            1,
+            EndpointStatus.READY,
+        )
         return True
 
     await until("the sessions are adopted", are_adopted)
@@ -117,7 +125,9 @@ async def test_sessions_live_through_an_upgrade(
     stop(platform, DAEMONS[release])
     installation.uninstall()
     assert not Path(installation.program("moorage")).exists()
-    left = [pid for pid, env in processes().items() if env.get("MOORAGE_HOME") == str(platform.home)]
+    left = [
+        pid for pid, env in processes().items() if env.get("MOORAGE_HOME") == str(platform.home)
+    ]
     assert left == []
 
 
@@ -128,12 +138,14 @@ async def test_a_model_is_served_from_the_wheel(wheel: Path, home: Path, version
     python = find_python(version)
     if not python:
         pytest.skip(f"NOT TESTED: Python {version} is not on this machine")
+
     installation = Environment.make(home / "env", python)
     installation.install(f"{wheel}[all]")
     platform = InstalledPlatform(home, installation)
     model = home / "tiny.gguf"
     write_tiny_gguf(model)
     platform.start("up")
+
     try:
         await platform.wait_until_ready()
         platform.must("serve", str(model), "--name", "tiny")

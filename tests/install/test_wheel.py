@@ -21,12 +21,19 @@ def test_a_wheel_without_extras_is_a_client(client_only: Environment, tmp_path: 
     home = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_URL": "http://127.0.0.1:9"}
     for arguments in (["--help"], ["run", "--help"], ["up", "--help"], ["agent", "--help"]):
         assert client_only.run("moorage", *arguments, env=home).returncode == 0, arguments
+
     assert client_only.run("moorage", "version").stdout.strip() == moorage.__version__
-    found = client_only.run("python", "-c", "import moorage.sdk; print(moorage.sdk.__file__)").stdout
+    found = client_only.run(
+        "python", "-c", "import moorage.sdk; print(moorage.sdk.__file__)"
+    ).stdout
     assert found.startswith(str(client_only.folder))
     unanswered = client_only.run("moorage", "ps", env=home)
-    assert unanswered.stderr.startswith("moorage: no manager answers at http://127.0.0.1:9"), unanswered
-    assert client_only.packages().isdisjoint({"grpcio", "asyncpg", "sqlalchemy", "numpy", "cryptography"})
+    assert unanswered.stderr.startswith("moorage: no manager answers at http://127.0.0.1:9"), (
+        unanswered
+    )
+    assert client_only.packages().isdisjoint(
+        {"grpcio", "asyncpg", "sqlalchemy", "numpy", "cryptography"}
+    )
     assert client_only.size() < 60 * MB
 
 
@@ -39,7 +46,10 @@ IN_SHORT = ("up", "db check", "mcp")
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [pytest.param(*pair, marks=() if pair[0] in IN_SHORT else pytest.mark.install) for pair in NEEDS.items()],
+    [
+        pytest.param(*pair, marks=() if pair[0] in IN_SHORT else pytest.mark.install)
+        for pair in NEEDS.items()
+    ],
 )
 def test_a_component_that_is_not_installed_names_its_extra(
     client_only: Environment, tmp_path: Path, command: str, extra: str
@@ -53,7 +63,9 @@ def test_a_component_that_is_not_installed_names_its_extra(
 
 
 @pytest.mark.install
-def test_doctor_and_unknown_commands_need_no_extra(client_only: Environment, tmp_path: Path) -> None:
+def test_doctor_and_unknown_commands_need_no_extra(
+    client_only: Environment, tmp_path: Path
+) -> None:
     env = {"MOORAGE_HOME": str(tmp_path)}
     assert "pip install 'moorage[manager]'" in client_only.run("moorage", "doctor", env=env).stdout
     unknown = client_only.run("moorage", "nosuch", env=env)
@@ -61,13 +73,16 @@ def test_doctor_and_unknown_commands_need_no_extra(client_only: Environment, tmp
 
 
 def test_all_is_what_the_demo_needs() -> None:
-    """Plots and servers for coding agents are extras of their own: what ``all`` brings is in README."""
+    """Plots and servers for coding agents are extras of their own: what ``all`` brings is in
+    README."""
     requirements = importlib.metadata.metadata("moorage").get_all("Requires-Dist") or []
     everything = next(line for line in requirements if re.search(r"extra == ['\"]all['\"]", line))
     assert {"plot", "mcp", "testing", "celery"}.isdisjoint(re.findall(r"\w+", everything))
 
 
-@pytest.mark.skipif(not UV, reason="NOT TESTED: the demo from the wheel: pip takes a minute; install uv")
+@pytest.mark.skipif(
+    not UV, reason="NOT TESTED: the demo from the wheel: pip takes a minute; install uv"
+)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("version", ["3.11", "3.12"])
 def test_the_demo_runs_from_the_wheel(wheel: Path, home: Path, version: str) -> None:
@@ -75,6 +90,7 @@ def test_the_demo_runs_from_the_wheel(wheel: Path, home: Path, version: str) -> 
     python = find_python(version)
     if not python:
         pytest.skip(f"NOT TESTED: Python {version} is not on this machine")
+
     installation = Environment.make(home / "env", python)
     installation.install(f"{wheel}[all]")
     assert "matplotlib" not in installation.packages()

@@ -1,8 +1,8 @@
 """Root file system of Debian trixie with its own Python, and an installation of a wheel in it.
 
-``python -m tests.install.trixie_root`` makes the root with mmdebstrap in ``build/trixie-root``, where later
-runs find it, and prints the reason if it cannot. Programs run in it in namespaces of their own: they see
-neither this machine's files nor a network.
+``python -m tests.install.trixie_root`` makes the root with mmdebstrap in ``build/trixie-root``,
+where later runs find it, and prints the reason if it cannot. Programs run in it in namespaces of
+their own: they see neither this machine's files nor a network.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ def prepare() -> str:
         return reason
     if not shutil.which("mmdebstrap") or not (where := mirror()):
         return "this is no Debian with mmdebstrap and a mirror that apt knows"
+
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.parent.mkdir(parents=True, exist_ok=True)
+
     # Unpacked, not configured: that takes a third of the time, and Python needs no more.
     command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=extract", "--components=main"]
     command += [f"--include={','.join(PACKAGES)}", "trixie", str(ROOT)]
@@ -68,8 +70,10 @@ def prepare() -> str:
     )  # fmt: skip
     if done.returncode:
         return f"mmdebstrap failed: {done.stderr.strip()[-300:]}"
+
     for name in ("passwd", "group"):
         shutil.copy(ROOT / f"usr/share/base-passwd/{name}.master", ROOT / "etc" / name)
+
     (ROOT / "complete").write_text(" ".join(PACKAGES))
     return ""
 
@@ -86,23 +90,41 @@ class Trixie:
         made = cls(folder)
         ready = made.run("python3", "-m", "venv", "--without-pip", PREFIX)
         assert ready.returncode == 0, ready.stderr
-        # There is no network inside. Scripts would name the interpreter outside: `run` calls the module.
+
+        # There is no network inside. Scripts would name the interpreter outside: `run` calls the
+        # module.
         site = folder / PREFIX.lstrip("/") / f"lib/python{VERSION}/site-packages"
-        command = [str(UV), "pip", "install", "--quiet", "--python-version", VERSION, "--target", str(site)]
+        command = [
+            str(UV),
+            "pip",
+            "install",
+            "--quiet",
+            "--python-version",
+            VERSION,
+            "--target",
+            str(site),
+        ]
         done = subprocess.run(
             [*command, f"{wheel}[all]"],
             env=outside(), cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
         return made
 
-    def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        known = {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"} | dict(
-            env or {}
-        )
+    def run(
+        self, *command: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        known = {
+            "HOME": "/root",
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+        } | dict(env or {})
         variables = [f"{name}={value}" for name, value in known.items()]
         entered = [*_NAMESPACES, "sh", "-c", _ENTER, str(self.folder), *variables, *command]
-        return subprocess.run(entered, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        return subprocess.run(
+            entered, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
 
     def moorage(
         self, *arguments: str, env: Mapping[str, str] | None = None

@@ -61,6 +61,7 @@ class Node:
         self.runtimes.append(runtime)
         capabilities = await runtime.probe()
         assert capabilities.isolates, capabilities.detail
+
         return runtime
 
     async def close(self) -> None:
@@ -68,11 +69,14 @@ class Node:
             newest = self.runtimes[-1]
             for handle in (await newest.find()).values():
                 await newest.destroy(handle)
+
         for runtime in self.runtimes:
             runtime.close()
+
         left = mounts(self.state)
         for folder in left:
             subprocess.run(["umount", "--lazy", folder], check=True)
+
         assert left == [], "disks of kernels"
 
 
@@ -138,8 +142,10 @@ async def attack(runtime: Runtime, hostile: Launch) -> dict[str, str]:
     await until_exited(runtime, handle)
     output = await runtime.log_tail(handle, 100_000)
     await runtime.destroy(handle)
+
     try:
         outcomes: dict[str, str] = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         raise AssertionError(f"the hostile kernel failed itself: {output}") from None
+
     return outcomes

@@ -1,7 +1,8 @@
-"""Hostile kernel: tries to get at what is not its own, and prints the outcome of each attack as JSON.
+"""Hostile kernel: tries to get at what is not its own, and prints the outcome of each attack as
+JSON.
 
-Run as ``python hostile.py TARGETS``; TARGETS is JSON. Uses the standard library only, because it also runs
-inside images. An outcome is the reason why the attack failed, or begins with SUCCEEDED.
+Run as ``python hostile.py TARGETS``; TARGETS is JSON. Uses the standard library only, because it
+also runs inside images. An outcome is the reason why the attack failed, or begins with SUCCEEDED.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ def fork_without_end() -> object:
             if pid == 0:
                 time.sleep(60)
                 os._exit(0)
+
             children.append(pid)
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
     return f"{len(children)} children"
 
 
@@ -93,9 +96,11 @@ def take_memory() -> object:
         taken = bytearray(1 << 30)
         taken[::4096] = b"1" * len(taken[::4096])
         os._exit(0)
+
     _, status = os.waitpid(pid, 0)
     if os.WIFSIGNALED(status):
         raise OSError(f"killed by signal {os.WTERMSIG(status)}")
+
     return "1 GiB"
 
 
@@ -129,8 +134,10 @@ def foreign_processes() -> object:
         except OSError:
             if name != "1":  # process 1 is the supervisor inside, which cannot be examined
                 found.append(name)
+
     if found:
         return found
+
     raise OSError("only processes of the session are visible")
 
 
@@ -149,18 +156,22 @@ def attacks(targets: dict[str, Any]) -> dict[str, Callable[[], object]]:
     }
     if targets["memory"]:
         found["take memory"] = take_memory
+
     for path in targets["files"]:
         found[f"read {path}"] = lambda path=path: read(path)  # type: ignore[misc]
     for path in targets["writes"]:
         found[f"write {path}"] = lambda path=path: write(path)  # type: ignore[misc]
+
     for pid in targets["pids"]:
         found[f"environment of {pid}"] = lambda pid=pid: read(f"/proc/{pid}/environ")  # type: ignore[misc]
         found[f"files of {pid}"] = lambda pid=pid: read(f"/proc/{pid}/cwd")  # type: ignore[misc]
         found[f"memory of {pid}"] = lambda pid=pid: memory_of(pid)  # type: ignore[misc]
         found[f"trace {pid}"] = lambda pid=pid: call("ptrace", PTRACE_ATTACH, pid, 0, 0)  # type: ignore[misc]
         found[f"signal {pid}"] = lambda pid=pid: os.kill(pid, signal.SIGTERM)  # type: ignore[misc]
+
     for address in targets["addresses"]:
         found[f"connect to {address}"] = lambda address=address: connect(address)  # type: ignore[misc]
+
     return found
 
 

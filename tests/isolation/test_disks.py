@@ -1,4 +1,5 @@
-"""Disks of sandboxed kernels: what a kernel fills is its own, and what ends leaves nothing behind."""
+"""Disks of sandboxed kernels: what a kernel fills is its own, and what ends leaves nothing
+behind."""
 
 from __future__ import annotations
 
@@ -54,19 +55,26 @@ async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 @pytest.fixture(params=["enforced", "counted"])
 def with_quotas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, bool]]:
     """A state directory on a file system with quotas of users, and whether they are enforced."""
-    image, home = tmp_path / "quotas.img", tmp_path / "quotas"
+    image = tmp_path / "quotas.img"
+    home = tmp_path / "quotas"
     home.mkdir()
     with image.open("wb") as file:
         file.truncate(512 << 20)
+
     quiet = {"check": True, "capture_output": True, "text": True}
     options = ("-O", "quota", "-E", "quotatype=usrquota")
     subprocess.run(["mkfs.ext4", "-q", "-F", *options, str(image)], **quiet)  # type: ignore[call-overload]
     enforced = request.param == "enforced"
     how = "loop,usrquota" if enforced else "loop"
-    done = subprocess.run(["mount", "-o", how, str(image), str(home)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-o", how, str(image), str(home)], capture_output=True, text=True
+    )
     if done.returncode:
         assert "CONFIG_QFMT_V2=y" not in config_of_linux(), done.stderr
-        pytest.skip("this Linux has no quotas of ext4 (CONFIG_QFMT_V2): `make test-cgroup2` has them")
+        pytest.skip(
+            "this Linux has no quotas of ext4 (CONFIG_QFMT_V2): `make test-cgroup2` has them"
+        )
+
     yield home, enforced
     # Disks of kernels in it end in threads.
     subprocess.run(["umount", "--lazy", str(home)], **quiet)  # type: ignore[call-overload]
@@ -90,7 +98,9 @@ async def test_a_quota_is_used_where_it_is_enforced(with_quotas: tuple[Path, boo
         assert (mounts(node.state) == []) is enforced
         same = await runtime.create(python(FILL))
         assert (await printed(runtime, same)).startswith(f"{message} 0" if enforced else message)
-        other = await runtime.create(python("open('mine', 'w').write('x'); print('room')", session="two"))
+        other = await runtime.create(
+            python("open('mine', 'w').write('x'); print('room')", session="two")
+        )
         assert await printed(runtime, other) == "room\n"
         await runtime.destroy(handle)
         again = await runtime.create(python("open('mine', 'w').write('x'); print('room')"))
@@ -105,25 +115,33 @@ async def test_a_kernel_cannot_store_more_than_its_limit(node: Node, how: str) -
     if how == "spare":  # made after the first kernel
         await runtime.destroy(await runtime.create(launch("true")))
         await until(lambda: any(map(os.path.ismount, (node.state / "disks").glob("spare-*/"))))
+
     handle = await runtime.create(python(FILL))
     text = await printed(runtime, handle)
     assert text.startswith("No space left on device"), text
     assert 32 <= int(text.split()[-1]) < 64
-    other = await runtime.create(python("open('mine', 'w').write('x'); print('room')", session="two"))
+    other = await runtime.create(
+        python("open('mine', 'w').write('x'); print('room')", session="two")
+    )
     assert await printed(runtime, other) == "room\n", "the space of another kernel is its own"
     for ended in (handle, other):
         await runtime.destroy(ended)
+
     runtime.close()
     assert (mounts(node.state), used(node.state / "disks")) == ([], 0)
 
 
 async def test_home_is_private_and_empty_as_without_a_limit(node: Node) -> None:
     runtime = await node.start(disk=LIMIT)
-    program = "import os; s = os.stat('.'); print(os.listdir(), oct(s.st_mode), s.st_uid == os.getuid())"
+    program = (
+        "import os; s = os.stat('.'); print(os.listdir(), oct(s.st_mode), s.st_uid == os.getuid())"
+    )
     handle = await runtime.create(python(program))
     assert await printed(runtime, handle) == "[] 0o40700 True\n"
     [work] = mounts(node.state)[:1]
-    options = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if work in line)
+    options = next(
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if work in line
+    )
     assert {"nosuid", "nodev"} <= set(options.split()[5].split(","))
 
 
@@ -135,13 +153,15 @@ async def test_a_command_in_a_kernel_is_limited_too(node: Node) -> None:
     output = b""
     while (piece := await command.read()) is not None:
         output += piece[1]
+
     await command.wait()
     assert b"No space left on device" in output
     assert int(output.split()[-1]) < LIMIT
 
 
 async def test_a_disk_ends_while_a_younger_kernel_runs(node: Node) -> None:
-    """The younger one has the disk of the older in its mounts, unseen: its space is free all the same."""
+    """The younger one has the disk of the older in its mounts, unseen: its space is free all the
+    same."""
     runtime = await node.start(disk=LIMIT)
     older = await runtime.create(python(FILL + "import time; time.sleep(600)"))
     await until(lambda: used(node.state / "disks") > LIMIT // 2)
@@ -156,7 +176,8 @@ def loop_bytes(folder: Path) -> int:
     devices = [
         backing.parts[3]
         for backing in Path("/sys/block").glob("loop*/loop/backing_file")
-        if (path := backing.read_text().strip()).startswith(f"{folder}/") and path.endswith("(deleted)")
+        if (path := backing.read_text().strip()).startswith(f"{folder}/")
+        and path.endswith("(deleted)")
     ]
     return used(folder) + sum(map(allocated, devices))
 
@@ -165,9 +186,11 @@ def allocated(device: str) -> int:
     """Bytes that a loop device has, without its holes."""
     fd = os.open(f"/dev/{device}", os.O_RDONLY)
     try:
-        size, found = os.lseek(fd, 0, os.SEEK_END), 0
+        size = os.lseek(fd, 0, os.SEEK_END)
+        found = 0
         for offset in range(0, size, 1 << 20):
             found += bool(os.pread(fd, 1 << 20, offset).strip(b"\0")) << 20
+
         return found
     finally:
         os.close(fd)
@@ -175,7 +198,8 @@ def allocated(device: str) -> int:
 
 async def test_a_kept_workspace_is_limited_outlives_the_agent_and_is_removed(node: Node) -> None:
     runtime = await node.start(disk=LIMIT)
-    workspaces, session = Workspaces(node.state), SessionId("kept-one")
+    workspaces = Workspaces(node.state)
+    session = SessionId("kept-one")
 
     def order(program: str) -> Any:
         made = python(program, session=session)
@@ -231,8 +255,14 @@ async def test_without_a_way_to_limit_processes_of_members_are_refused(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     with pytest.raises(AssertionError) as failed:
         await node.start(disk=LIMIT)
-    for part in ("agent.process_disk = 64MiB cannot be kept", "quotas of users", "mount: no loop devices"):
+
+    for part in (
+        "agent.process_disk = 64MiB cannot be kept",
+        "quotas of users",
+        "mount: no loop devices",
+    ):
         assert part in str(failed.value)
+
     state = await node.runtimes[-1].check()
     assert not state.isolates
     assert "usrquota" in state.detail

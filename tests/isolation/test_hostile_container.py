@@ -39,7 +39,8 @@ _VICTIM = "import socket, time; socket.create_server(('0.0.0.0', 4711)); time.sl
 
 @pytest_asyncio.fixture
 async def runtime(docker_engine: PrivateEngine, installation: Path) -> AsyncIterator[DockerRuntime]:
-    state, clock = installation / "agent-one", SystemClock()
+    state = installation / "agent-one"
+    clock = SystemClock()
     engine = Engine(docker_engine.socket)
     image_gc = ImageGarbageCollector(
         engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock
@@ -55,6 +56,7 @@ async def runtime(docker_engine: PrivateEngine, installation: Path) -> AsyncIter
     yield runtime
     for handle in (await runtime.find()).values():
         await runtime.destroy(handle)
+
     await runtime.close()
 
 
@@ -86,6 +88,7 @@ async def test_root_of_an_image_gets_no_connection_of_the_node(runtime: DockerRu
     async with asyncio.timeout(30):
         while str(ports[-1]) not in await runtime.log_tail(squatter):
             await asyncio.sleep(0.1)
+
     for port in ports:
         for host in ("127.0.0.1", source_address("192.0.2.254", 1) or "127.0.0.2"):
             with pytest.raises(ConnectionRefusedError):
@@ -100,14 +103,22 @@ async def test_root_of_an_image_reaches_nothing(
     with docker_engine.api() as api:
         [container] = api.containers()
         networks = api.inspect_container(container["Id"])["NetworkSettings"]["Networks"]
+
     [network] = networks.values()
     with socket.create_server(("127.0.0.1", 0)) as internal:
         targets = {
             "files": [
-                *(str(installation / name) for name in ("admin-key", "link-token", "agent-one/docker.key")),
+                *(
+                    str(installation / name)
+                    for name in ("admin-key", "link-token", "agent-one/docker.key")
+                ),
                 *("/proc/kcore", str(docker_engine.folder), "/var/lib/docker"),
             ],
-            "writes": ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/sys/fs/cgroup/cgroup.procs"],
+            "writes": [
+                "/proc/sysrq-trigger",
+                "/proc/sys/kernel/core_pattern",
+                "/sys/fs/cgroup/cgroup.procs",
+            ],
             "pids": [*counters.pids[:1], os.getpid()],
             "memory": True,
             "addresses": [
@@ -117,8 +128,13 @@ async def test_root_of_an_image_reaches_nothing(
                 *(str(docker_engine.socket), "/var/run/docker.sock"),
             ],
         }
-        outcomes = await attack(runtime, launch(HOSTILE.read_text(), json.dumps(targets), session="hostile"))
-    assert {name: outcome for name, outcome in outcomes.items() if outcome.startswith(SUCCEEDED)} == {}
+        outcomes = await attack(
+            runtime, launch(HOSTILE.read_text(), json.dumps(targets), session="hostile")
+        )
+
+    assert {
+        name: outcome for name, outcome in outcomes.items() if outcome.startswith(SUCCEEDED)
+    } == {}
     assert "unavailable" in outcomes["fork without end"]
     assert outcomes["take memory"] == "OSError: killed by signal 9"
     assert outcomes["become root"] == "OSError: already the root of the image"

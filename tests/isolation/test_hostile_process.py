@@ -1,4 +1,5 @@
-"""Hostile process kernels: what they try on the node and on other kernels fails, each for its reason."""
+"""Hostile process kernels: what they try on the node and on other kernels fails, each for its
+reason."""
 
 from __future__ import annotations
 
@@ -24,7 +25,17 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 from tests.addresses import free_port
 
-from .conftest import ALLOWED_PORT, HOSTILE, UIDS, UNIFIED, Node, attack, launch, python, until_exited
+from .conftest import (
+    ALLOWED_PORT,
+    HOSTILE,
+    UIDS,
+    UNIFIED,
+    Node,
+    attack,
+    launch,
+    python,
+    until_exited,
+)
 from .hostile import SUCCEEDED
 
 HAS_IPV6 = socket.has_dualstack_ipv6()
@@ -60,7 +71,8 @@ def listen_everywhere() -> socket.socket:
 
 @pytest.mark.parametrize("how", [pytest.param("kernel", marks=pytest.mark.smoke), "exec"])
 async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how: str) -> None:
-    runtime, port = await node.start(), free_port()
+    runtime = await node.start()
+    port = free_port()
     target = await victim(runtime, port)
     folder = node.state / "kernels" / target.state["kernel_id"]
     with contextlib.ExitStack() as stack:
@@ -70,6 +82,7 @@ async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how:
         engine.bind(node_socket)
         engine.listen()
         os.chmod(node_socket, 0o666)
+
         # A route to a documentation address has one of the node's own addresses, if it has any.
         addresses = {
             "127.0.0.2",
@@ -101,10 +114,14 @@ async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how:
             outcomes = await attack(runtime, launch(*argv))
         else:
             outcomes = await attack_by_command(runtime, argv)
-    assert {name: outcome for name, outcome in outcomes.items() if outcome.startswith(SUCCEEDED)} == {}
+
+    assert {
+        name: outcome for name, outcome in outcomes.items() if outcome.startswith(SUCCEEDED)
+    } == {}
     assert "unavailable" in outcomes["fork without end"]  # EAGAIN
     assert outcomes.get("take memory", "") == ("" if UNIFIED else "OSError: killed by signal 9")
     assert outcomes["user namespace"] == "PermissionError: Operation not permitted"
+
     # Its loopback is its own.
     assert outcomes[f"connect to {['127.0.0.1', port]}"].startswith("ConnectionRefusedError")
     assert (await runtime.observe(target)).state is S.RUNNING
@@ -123,15 +140,19 @@ async def attack_by_command(runtime: ProcessRuntime, argv: tuple[str, ...]) -> d
 
 
 async def test_kernels_of_one_session_and_allowed_ports_are_reachable(node: Node) -> None:
-    runtime, port = await node.start(), free_port()
+    runtime = await node.start()
+    port = free_port()
     await victim(runtime, port)
     client = (
-        "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 2); print('connected')"
+        "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 2); "
+        "print('connected')"
     )
     with socket.create_server(("127.0.0.1", ALLOWED_PORT)):
         for session, reached in (("victim", port), ("other", ALLOWED_PORT)):
             handle = await runtime.create(python(client, str(reached), session=session))
-            assert (await until_exited(runtime, handle)).exit_code == 0, await runtime.log_tail(handle)
+            assert (await until_exited(runtime, handle)).exit_code == 0, await runtime.log_tail(
+                handle
+            )
 
 
 @pytest.fixture
@@ -158,10 +179,17 @@ print(json.dumps(found))
     assert (await until_exited(runtime, handle)).exit_code == 0, await runtime.log_tail(handle)
     found = json.loads(await runtime.log_tail(handle))
     assert found["/run"] == found["/dev/shm"] == found["/var/tmp"] == found["."] == []
+
     # In this test the state directory is below /tmp: what leads to the working directory is there.
     assert of_node.name not in found["/tmp"]
     assert found["mode"] == "0o700"
-    assert set(found["environment"]) <= {"PATH", KERNEL_ID_VAR, OWNER_VAR, "MOORAGE_PORT", "LC_CTYPE"}
+    assert set(found["environment"]) <= {
+        "PATH",
+        KERNEL_ID_VAR,
+        OWNER_VAR,
+        "MOORAGE_PORT",
+        "LC_CTYPE",
+    }
     work = node.state / "kernels" / handle.state["kernel_id"] / "work"
     assert (work / "mine").stat().st_uid == work.stat().st_uid
     assert work.stat().st_uid in UIDS
@@ -176,19 +204,25 @@ async def test_out_of_memory_is_the_reason_even_if_a_child_was_killed(node: Node
     eat = "x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"
     of_child = await runtime.create(python(program, eat))
     seen = await until_exited(runtime, of_child)
+
     # On cgroup v2 all processes of a kernel end together.
     assert (seen.exit_code, seen.oom) == (-signal.SIGKILL if UNIFIED else 1, True)
     of_main = await until_exited(runtime, await runtime.create(python(eat)))
     assert (of_main.exit_code, of_main.oom) == (-signal.SIGKILL, True)
-    killed = await until_exited(runtime, await runtime.create(python("import os; os.kill(os.getpid(), 9)")))
+    killed = await until_exited(
+        runtime, await runtime.create(python("import os; os.kill(os.getpid(), 9)"))
+    )
     assert (killed.exit_code, killed.oom) == (-signal.SIGKILL, False)
 
 
 async def test_exit_status_stop_and_missing_program_are_as_without_a_sandbox(node: Node) -> None:
     runtime = await node.start()
-    assert (await until_exited(runtime, await runtime.create(python("raise SystemExit(7)")))).exit_code == 7
+    assert (
+        await until_exited(runtime, await runtime.create(python("raise SystemExit(7)")))
+    ).exit_code == 7
     with pytest.raises(CreateFailed, match="No such file"):
         await runtime.create(launch("/no/such/program"))
+
     polite = (
         "import signal, sys\n"
         "signal.signal(15, lambda *_: sys.exit(3))\n"
@@ -203,14 +237,18 @@ async def test_exit_status_stop_and_missing_program_are_as_without_a_sandbox(nod
 
 async def test_kernel_ends_with_its_supervisor_and_survives_its_agent(node: Node) -> None:
     before = await node.start()
-    escape = "import os, time; os.fork() or os.setsid(); print('ready', flush=True); time.sleep(600)"
+    escape = (
+        "import os, time; os.fork() or os.setsid(); print('ready', flush=True); time.sleep(600)"
+    )
     handle = await before.create(python(escape))
     await until_logged(before, handle, "ready")
     before.close()
     after = await node.start()
     adopted = (await after.find())[handle.state["kernel_id"]]
     assert (await after.observe(adopted)).state is S.RUNNING
-    command = await after.exec(adopted, Command(("id", "-u"), {}, tty=False, stdin=False, rows=0, cols=0))
+    command = await after.exec(
+        adopted, Command(("id", "-u"), {}, tty=False, stdin=False, rows=0, cols=0)
+    )
     output = await command.read()
     assert output is not None
     assert int(output[1]) in UIDS
@@ -219,6 +257,7 @@ async def test_kernel_ends_with_its_supervisor_and_survives_its_agent(node: Node
     async with asyncio.timeout(20):
         while any(procfs.uid(pid) in UIDS and _is_alive(pid) for pid in procfs.pids()):
             await asyncio.sleep(0.05)
+
     assert (await until_exited(after, adopted)).detail
     await after.destroy(adopted)
 
@@ -242,13 +281,16 @@ async def test_nothing_remains_and_uids_are_used_again(node: Node) -> None:
     assert uids[0] == uids[2] != uids[1]
     with pytest.raises(CreateFailed) as caught:
         await runtime.create(launch("sleep", "600", session="c"))
+
     assert caught.value.reason is Reason.NOT_ISOLATED
     for handle in (first, same):
         await runtime.destroy(handle)
+
     third = await runtime.create(launch("sleep", "600", session="c"))
     assert procfs.uid(third.state["engine_pid"]) == uids[0]
     for handle in (second, third):
         await runtime.destroy(handle)
+
     runtime.close()
     leaked = [line for line in mounts() - before if "moorage" in line or str(node.home) in line]
     assert not leaked, "no mount leaks to the node"
@@ -272,6 +314,7 @@ async def test_kept_workspace_belongs_to_its_session(node: Node) -> None:
     assert (kept / "model").read_text() == "weights!"
     assert kept.stat().st_uid in UIDS
     assert victim.stat().st_uid == node.home.stat().st_uid == 0
+
     # The agent, which is root, follows no link that a kernel has left.
     again = python("pass")
     path = runtime.work_dir(again.kernel_id)
@@ -279,6 +322,7 @@ async def test_kept_workspace_belongs_to_its_session(node: Node) -> None:
     path.symlink_to(kept)
     with pytest.raises(CreateFailed):
         await runtime.create(replace(again, files=(File(f"{path}/.ssh/authorized_keys", "evil"),)))
+
     assert victim.read_text() == "mine"
 
 
@@ -294,4 +338,5 @@ async def test_invented_environment_makes_no_kernel(node: Node) -> None:
     async with asyncio.timeout(20):
         while (procfs.environ(handle.state["engine_pid"]) or {}).get(KERNEL_ID_VAR) != "invented":
             await asyncio.sleep(0.05)
+
     assert set(await runtime.find()) == {order.kernel_id}

@@ -1,4 +1,5 @@
-"""Networks of sandboxed kernels: whose sockets are whose, what a kernel reaches, and what remains of it."""
+"""Networks of sandboxed kernels: whose sockets are whose, what a kernel reaches, and what remains
+of it."""
 
 from __future__ import annotations
 
@@ -94,11 +95,16 @@ def node_address() -> str:
 
 @pytest.mark.parametrize("how", ["kernel", "exec"])
 async def test_squatter_gets_no_connection_of_the_node(node: Node, how: str) -> None:
-    """It listens at the ports of services that are down: the manager, the proxy, Postgres, another engine."""
+    """It listens at the ports of services that are down: the manager, the proxy, Postgres, another
+    engine."""
     runtime = await node.start()
-    engine, app = free_port(), free_port()
+    engine = free_port()
+    app = free_port()
+
     # Given to another kernel, which has not begun to listen.
-    await runtime.create(launch("sleep", "600", session="victim", port=engine, apps=(AppPort("lab", app),)))
+    await runtime.create(
+        launch("sleep", "600", session="victim", port=engine, apps=(AppPort("lab", app),))
+    )
     ports = [free_port() for _ in range(4)] + [ALLOWED_PORT, engine, app]
     squatter = python(_LISTEN, json.dumps(ports), session="squatter")
     if how == "kernel":
@@ -110,38 +116,49 @@ async def test_squatter_gets_no_connection_of_the_node(node: Node, how: str) -> 
             handle, Command(squatter.argv, {}, tty=False, stdin=False, rows=0, cols=0)
         )
         assert await command.read() is not None
+
     for port in ports:
         for host in ("127.0.0.1", node_address()):
             with pytest.raises(ConnectionRefusedError):
                 await answer_in_thread(host, port)
+
     with ExitStack() as services:
         # The services start again at their ports.
         for port in ports[:5]:
             services.enter_context(socket.create_server(("0.0.0.0", port)))
+
     await runtime.destroy(handle)
 
 
 @pytest.mark.parametrize("listens_on", ["0.0.0.0", "127.0.0.1"])
-async def test_published_port_is_reached_at_all_addresses_of_the_node(node: Node, listens_on: str) -> None:
-    runtime, port, other = await node.start(), free_port(), free_port()
+async def test_published_port_is_reached_at_all_addresses_of_the_node(
+    node: Node, listens_on: str
+) -> None:
+    runtime = await node.start()
+    port = free_port()
+    other = free_port()
     handle = await runtime.create(python(_ECHO, listens_on, str(port), port=port))
     hidden = await runtime.create(python(_ECHO, listens_on, str(other)))
     for kernel in (handle, hidden):
         await until_logged(runtime, kernel, "ready")
+
     for host in ("127.0.0.1", node_address()):
         assert await answer_in_thread(host, port) == "the kernel"
         with pytest.raises(ConnectionRefusedError):
             await answer_in_thread(host, other)
+
     # Nothing else can listen at a port while it is published, whatever happens to the rules.
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", port), reuse_port=False)
+
     await runtime.destroy(handle)
     with pytest.raises(ConnectionRefusedError):
         await answer_in_thread("127.0.0.1", port)
 
 
 async def test_next_agent_keeps_the_networks_of_its_kernels(node: Node) -> None:
-    before, port = await node.start(), free_port()
+    before = await node.start()
+    port = free_port()
     handle = await before.create(python(_ECHO, "0.0.0.0", str(port), port=port))
     await until_logged(before, handle, "ready")
     before.close()
@@ -154,13 +171,15 @@ async def test_next_agent_keeps_the_networks_of_its_kernels(node: Node) -> None:
 
 
 async def test_rules_come_back(node: Node) -> None:
-    runtime, port = await node.start(), free_port()
+    runtime = await node.start()
+    port = free_port()
     handle = await runtime.create(python(_ECHO, "0.0.0.0", str(port), port=port))
     await until_logged(runtime, handle, "ready")
     [table] = tables(node)
     subprocess.run(["nft", "delete", "table", "inet", table], check=True)
     with pytest.raises(ConnectionRefusedError):
         await answer_in_thread("127.0.0.1", port)
+
     assert (await runtime.check()).isolates
     assert await answer_in_thread("127.0.0.1", port) == "the kernel"
 
@@ -194,7 +213,8 @@ def _ip(*arguments: str) -> None:
 @pytest.fixture
 def bridge() -> Iterator[str]:
     """The address of a server beside a bridge of the node, as of a container."""
-    name, inside = "mtbridge", "mtbridge-server"
+    name = "mtbridge"
+    inside = "mtbridge-server"
     _ip("netns", "add", inside)
     _ip("link", "add", name, "type", "bridge")
     _ip("address", "add", "198.18.7.1/24", "dev", name)
@@ -264,7 +284,8 @@ async def test_metadata_of_a_cloud_is_out_of_reach(
 
 async def test_other_kernels_are_out_of_reach(node: Node) -> None:
     """At the address of the kernel, and at its published port, by any address of the node."""
-    runtime, port = await node.start(), free_port()
+    runtime = await node.start()
+    port = free_port()
     victim = await runtime.create(python(_ECHO, "0.0.0.0", str(port), port=port, session="victim"))
     await until_logged(runtime, victim, "ready")
     folder = node.state / "kernels" / victim.state["kernel_id"]
@@ -287,6 +308,7 @@ async def test_abstract_sockets_of_the_node_are_out_of_reach(node: Node) -> None
         service.listen()
         handle = await runtime.create(python(program))
         await until_exited(runtime, handle)
+
     assert await runtime.log_tail(handle) == "ConnectionRefusedError\n"
 
 
@@ -310,7 +332,9 @@ def namespaces(node: Node) -> set[str]:
 
 async def test_nothing_of_a_network_remains(node: Node) -> None:
     runtime = await node.start()
-    handles = [await runtime.create(launch("sleep", "600", session=name)) for name in ("a", "a", "b")]
+    handles = [
+        await runtime.create(launch("sleep", "600", session=name)) for name in ("a", "a", "b")
+    ]
     assert len(interfaces(node)) >= 2
     for handle in handles:
         await runtime.destroy(handle)
@@ -324,6 +348,7 @@ async def test_networks_that_a_killed_agent_left_are_removed(node: Node) -> None
     async with asyncio.timeout(20):
         while len(namespaces(node)) < 4:
             await asyncio.sleep(0.05)
+
     await killed.destroy(handle)
     assert len(namespaces(node)) >= 3
     after = await node.start()
@@ -333,22 +358,31 @@ async def test_networks_that_a_killed_agent_left_are_removed(node: Node) -> None
 
 
 @pytest.mark.skipif(bool(wireguard.missing_requirement()), reason="no WireGuard on this machine")
-async def test_cluster_over_several_nodes_has_a_network_of_its_own(node: Node, tmp_path: Path) -> None:
+async def test_cluster_over_several_nodes_has_a_network_of_its_own(
+    node: Node, tmp_path: Path
+) -> None:
     """At any port, and for nobody else."""
     second = Node(tmp_path / "second")
     nodes = await node.start(), await second.start(uids=range(UIDS[-1] + 1, UIDS[-1] + 100))
     members = ClusterMember("main1", "127.0.0.1"), ClusterMember("sub1", "127.0.0.1")
-    group, key = KernelId("cluster-of-two"), "PRIVATE KEY"
+    group = KernelId("cluster-of-two")
+    key = "PRIVATE KEY"
     ranks = [
         ClusterMembership(name, role, rank, "multi-node", group, members, key, "ssh-ed25519 AAAA")
         for rank, (name, role) in enumerate((("main1", "main"), ("sub1", "sub")))
     ]
-    fields = [{"hosts": overlay.hosts(rank), "overlay": overlay.interface(rank, 25_000)} for rank in ranks]
+    fields = [
+        {"hosts": overlay.hosts(rank), "overlay": overlay.interface(rank, 25_000)} for rank in ranks
+    ]
     port = free_port()
     try:
-        main = await nodes[0].create(python(_ECHO, "0.0.0.0", str(port), session="two", **fields[0]))
+        main = await nodes[0].create(
+            python(_ECHO, "0.0.0.0", str(port), session="two", **fields[0])
+        )
         await until_logged(nodes[0], main, "ready")
-        sub = await nodes[1].create(python(_CONNECT, "main1", str(port), session="two", **fields[1]))
+        sub = await nodes[1].create(
+            python(_CONNECT, "main1", str(port), session="two", **fields[1])
+        )
         await until_exited(nodes[1], sub)
         assert await nodes[1].log_tail(sub) == "the kernel\n"
         address = fields[0]["hosts"]["main1"]

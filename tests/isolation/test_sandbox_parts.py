@@ -1,4 +1,5 @@
-"""Parts of the sandbox of process kernels, one at a time: another part often stops the same attack."""
+"""Parts of the sandbox of process kernels, one at a time: another part often stops the same
+attack."""
 
 from __future__ import annotations
 
@@ -26,10 +27,13 @@ from tests.addresses import free_port
 from .conftest import PATH, UIDS, Node, launch, python, until_exited
 
 EAT = "x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"
-IPC_CREAT, IPC_RMID = 0o1000, 0
+IPC_CREAT = 0o1000
+IPC_RMID = 0
 
 
-async def output_of(runtime: ProcessRuntime, how: str, program: str, *arguments: str, **fields: Any) -> str:
+async def output_of(
+    runtime: ProcessRuntime, how: str, program: str, *arguments: str, **fields: Any
+) -> str:
     """What a Python program prints as the main program of a kernel, or as a command in one."""
     if how == "kernel":
         handle = await runtime.create(python(program, *arguments, **fields))
@@ -63,6 +67,7 @@ async def test_environment_of_a_kernel_does_not_reach_its_supervisors(node: Node
     else:
         apps = (AppPort("lab", free_port()),) if "ports" in how else ()
         await until_exited(runtime, await runtime.create(launch("true", env=hostile, apps=apps)))
+
     assert [path.name for path in trace.iterdir()] == []
 
 
@@ -78,8 +83,13 @@ async def test_mounts(node: Node, how: str) -> None:
         assert {"nosuid"} <= set(options.split(",")), line
         if "rw" in options.split(","):
             writable[target] = (kind.split()[0], set(options.split(",")))
+
     assert writable.pop("/proc") == ("proc", {"rw", "nosuid", "nodev", "noexec", "relatime"})
-    [work] = [target for target, (kind, _) in writable.items() if kind != "tmpfs" or target.endswith("/work")]
+    [work] = [
+        target
+        for target, (kind, _) in writable.items()
+        if kind != "tmpfs" or target.endswith("/work")
+    ]
     assert "nodev" in writable.pop(work)[1]
     assert {"/tmp", "/var/tmp", "/dev/shm", "/run"} <= writable.keys()
     assert all("nodev" in options for _, options in writable.values())
@@ -156,6 +166,7 @@ def test_privileges_are_dropped_whatever_the_agent_has() -> None:
     assert fields["Groups"] == []
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert fields[name] == ["0" * 16], name
+
     assert (fields["NoNewPrivs"], fields["Seccomp"]) == (["1"], ["2"])
 
 
@@ -170,7 +181,9 @@ def shared_memory() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("how", ["kernel", "command"])
-async def test_shared_memory_of_the_node_is_out_of_reach(node: Node, shared_memory: int, how: str) -> None:
+async def test_shared_memory_of_the_node_is_out_of_reach(
+    node: Node, shared_memory: int, how: str
+) -> None:
     runtime = await node.start()
     program = "import ctypes; print(ctypes.CDLL(None).shmget(0x4D6F6F72, 4096, 0))"
     assert (await output_of(runtime, how, program)).strip() == "-1"
@@ -194,12 +207,15 @@ async def test_places_where_everybody_may_write_are_read_only(
 ) -> None:
     runtime = await node.start()
     program = (
-        "import sys\ntry: open(sys.argv[1] + '/new', 'w')\nexcept OSError as error: print(error.strerror)"
+        "import sys\ntry: open(sys.argv[1] + '/new', 'w')\nexcept OSError as error: "
+        "print(error.strerror)"
     )
     assert await output_of(runtime, how, program, str(open_directory)) == "Read-only file system\n"
 
 
-@pytest.mark.parametrize(("isolated", "expected"), [(True, "Permission denied"), (False, "of a model")])
+@pytest.mark.parametrize(
+    ("isolated", "expected"), [(True, "Permission denied"), (False, "of a model")]
+)
 async def test_closed_files_are_for_administrators(
     node: Node, open_directory: Path, isolated: bool, expected: str
 ) -> None:
@@ -249,7 +265,9 @@ async def test_rules_of_the_previous_release_end_with_its_kernels(node: Node) ->
     """Which have no network of their own."""
 
     def tables() -> str:
-        return subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            ["nft", "list", "tables"], check=True, capture_output=True, text=True
+        ).stdout
 
     table = f"moorage_{UIDS[0]}"
     subprocess.run(["nft", "add", "table", "inet", table], check=True)
@@ -310,7 +328,9 @@ async def test_members_are_refused_where_programs_fail_in_a_sandbox(tmp_path: Pa
         runtime.close()
 
 
-async def test_damaged_record_of_a_sandbox_stops_neither_the_agent_nor_lets_commands_out(node: Node) -> None:
+async def test_damaged_record_of_a_sandbox_stops_neither_the_agent_nor_lets_commands_out(
+    node: Node,
+) -> None:
     before = await node.start()
     handle = await before.create(launch("sleep", "600"))
     (node.state / "kernels" / handle.state["kernel_id"] / "sandbox").write_text("")
@@ -318,5 +338,6 @@ async def test_damaged_record_of_a_sandbox_stops_neither_the_agent_nor_lets_comm
     after = await node.start()
     with pytest.raises(ExecFailed, match="damaged"):
         await after.exec(handle, Command(("id",), {}, tty=False, stdin=False, rows=0, cols=0))
+
     await after.destroy(handle)
     assert await after.find() == {}

@@ -1,4 +1,5 @@
-"""Generated snapshots and policies, and a reference for what fits that shares no code with the planner."""
+"""Generated snapshots and policies, and a reference for what fits that shares no code with the
+planner."""
 
 from __future__ import annotations
 
@@ -37,9 +38,12 @@ JOBS = st.sampled_from([0, 0, 0, 1, 2, 5])
 
 @st.composite
 def agents(draw: st.DrawFn, name: str) -> AgentState:
-    cpu, mem = draw(st.integers(1, 8)) * 1000, draw(st.integers(1, 8)) * 100
+    cpu = draw(st.integers(1, 8)) * 1000
+    mem = draw(st.integers(1, 8)) * 100
     gpus = [DeviceId(f"g{i}") for i in range(draw(st.integers(0, 3)))]
-    left: Amounts = {("cpu", ""): cpu, ("mem", ""): mem} | {("cuda.device", gpu): 1000 for gpu in gpus}
+    left: Amounts = {("cpu", ""): cpu, ("mem", ""): mem} | {
+        ("cuda.device", gpu): 1000 for gpu in gpus
+    }
     running = []
     for number in range(draw(st.integers(0, 4))):
         allocations = []
@@ -52,6 +56,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
             if 0 < some <= left[slot, device_id]:
                 left[slot, device_id] -= some
                 allocations.append(Allocation(slot, DeviceId(device_id), some))
+
         running.append(
             Running(
                 SessionId(f"r-{name}-{number}"),
@@ -66,6 +71,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
                 terminating=draw(st.integers(0, 5)) == 0,
             )
         )
+
     return AgentState(
         AgentId(name),
         frozenset({"process"}),
@@ -73,7 +79,9 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
         {"cpu": left["cpu", ""], "mem": left["mem", ""]},
         {"cpu": cpu, "mem": mem},
         tuple(
-            DeviceState(gpu, "cuda.device", left["cuda.device", gpu], healthy=draw(st.integers(0, 7)) > 0)
+            DeviceState(
+                gpu, "cuda.device", left["cuda.device", gpu], healthy=draw(st.integers(0, 7)) > 0
+            )
             for gpu in gpus
         ),
         available=draw(st.integers(0, 7)) > 0,
@@ -102,7 +110,9 @@ def pending_session(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
         frozenset(map(AgentId, draw(st.sets(st.sampled_from(names), max_size=1)) if names else ())),
         user=draw(st.sampled_from(USERS)),
         project=draw(st.sampled_from(["p", "q"])),
-        sub_kernels=tuple(KernelRequest(KernelId(f"k-{name}-{n}"), draw(SLOTS)) for n in range(others)),
+        sub_kernels=tuple(
+            KernelRequest(KernelId(f"k-{name}-{n}"), draw(SLOTS)) for n in range(others)
+        ),
         mode=draw(st.sampled_from(["single-node", "multi-node"])),
         arch=draw(st.sampled_from(["", "", "x86_64"])),
         time_limit=draw(st.none() | st.integers(1, 60)),
@@ -130,11 +140,13 @@ REQUESTS: tuple[dict[str, int], ...] = (
 @st.composite
 def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
     """Four GPUs, most of them in use by work whose end is mostly known."""
-    running, devices = [], []
+    running = []
+    devices = []
     for number in range(4):
         gpu = DeviceId(f"g{number}")
         taken = draw(st.sampled_from([0, 500, 1000, 1000]))
         devices.append(DeviceState(gpu, "cuda.device", 1000 - taken))
+
         if taken:
             running.append(
                 Running(
@@ -148,9 +160,12 @@ def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
                     preemptible=draw(st.integers(0, 3)) > 0,
                 )
             )
+
     serves = frozenset({"process"}), frozenset({"custom"})
     free = {"cpu": draw(st.integers(2, 8)) * 1000}
-    return AgentState(AgentId(name), *serves, free, {"cpu": 8000}, tuple(devices), running=tuple(running))
+    return AgentState(
+        AgentId(name), *serves, free, {"cpu": 8000}, tuple(devices), running=tuple(running)
+    )
 
 
 @st.composite
@@ -188,6 +203,7 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
         draw(st.integers(1, 5)),
         node_seconds=draw(st.sampled_from([None, 0, 3, 9])),
     )
+
     return Snapshot("g", states, pending, (quota,) if draw(st.booleans()) else ())
 
 
@@ -196,8 +212,12 @@ QUOTAS = st.lists(
         Quota,
         st.just("user"),
         st.sampled_from(USERS),
-        st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 9000), "cuda.device": st.integers(0, 3)}),
-        st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 5000), "cuda.shares": st.integers(0, 900)}),
+        st.fixed_dictionaries(
+            {}, optional={"cpu": st.integers(0, 9000), "cuda.device": st.integers(0, 3)}
+        ),
+        st.fixed_dictionaries(
+            {}, optional={"cpu": st.integers(0, 5000), "cuda.shares": st.integers(0, 900)}
+        ),
         st.none() | st.integers(0, 3),
         st.integers(0, 2),
         node_seconds=st.none() | st.integers(0, 9),
@@ -219,17 +239,24 @@ def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
 
 @st.composite
 def head_with_backfill(draw: st.DrawFn) -> Snapshot:
-    """A head that waits for a known end, and many sessions that fit into what is free until then."""
+    """A head that waits for a known end, and many sessions that fit into what is free until
+    then."""
     free = draw(st.integers(1, 3))
     agent = draw(busy_agents("a"))
     ends = draw(st.sampled_from([NOW + 5, NOW + 10]))
     names = [DeviceId(f"g{number}") for number in range(4)]
     running = tuple(
-        Running(SessionId(f"r{name}"), KernelId(f"r{name}"), (Allocation("cuda.device", name, 1000),), ends)
+        Running(
+            SessionId(f"r{name}"),
+            KernelId(f"r{name}"),
+            (Allocation("cuda.device", name, 1000),),
+            ends,
+        )
         for name in names[free:]
     )
     devices = tuple(
-        DeviceState(name, "cuda.device", 1000 * (number < free)) for number, name in enumerate(names)
+        DeviceState(name, "cuda.device", 1000 * (number < free))
+        for number, name in enumerate(names)
     )
     sizes = [draw(st.integers(free + 1, 4)), *draw(st.lists(st.just(1), min_size=2, max_size=4))]
     pending = tuple(
@@ -239,6 +266,7 @@ def head_with_backfill(draw: st.DrawFn) -> Snapshot:
         )
         for number, size in enumerate(sizes)
     )  # fmt: skip
+
     return Snapshot("g", (replace(agent, devices=devices, running=running),), pending)
 
 
@@ -248,14 +276,22 @@ def small_quota(draw: st.DrawFn) -> Snapshot:
     world = draw(busy_snapshots(1))
     (agent,) = world.agents
     devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000) for n in range(16))
-    roomy = replace(agent, free={"cpu": 64_000}, capacity={"cpu": 64_000}, devices=devices, running=())
+    roomy = replace(
+        agent, free={"cpu": 64_000}, capacity={"cpu": 64_000}, devices=devices, running=()
+    )
     mine = tuple(replace(item, user="ann", mode="single-node") for item in world.pending)
     if draw(st.booleans()):  # of node-hours alone
         jobs = tuple(replace(item, node_seconds=draw(st.integers(1, 5))) for item in mine)
-        hours = {"node_seconds": draw(st.integers(1, 9)), "node_seconds_used": draw(st.integers(0, 2))}
+        hours = {
+            "node_seconds": draw(st.integers(1, 9)),
+            "node_seconds_used": draw(st.integers(0, 2)),
+        }
         return Snapshot("g", (roomy,), jobs, (Quota("user", "ann", {}, {}, None, 0, **hours),))
+
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
-    quota = Quota("user", "ann", limits, {"cuda.shares": 300}, draw(st.none() | st.integers(1, 5)), 0)
+    quota = Quota(
+        "user", "ann", limits, {"cuda.shares": 300}, draw(st.none() | st.integers(1, 5)), 0
+    )
     return Snapshot("g", (roomy,), mine, (quota,))
 
 
@@ -296,16 +332,22 @@ def add(free: Amounts, allocations: tuple[Allocation, ...], sign: int) -> Amount
 
 
 def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
-    """Whether ``kernels`` fit at once, by trying every choice of whole devices and one fraction for each."""
+    """Whether ``kernels`` fit at once, by trying every choice of whole devices and one fraction for
+    each."""
     if not kernels:
         return True
+
     slots, *rest = kernels
     for slot in ("cpu", "mem"):
         if slots.get(slot, 0) > free.get((slot, ""), 0):
             return False
-    left = {key: amount - (slots.get(key[0], 0) if not key[1] else 0) for key, amount in free.items()}
+
+    left = {
+        key: amount - (slots.get(key[0], 0) if not key[1] else 0) for key, amount in free.items()
+    }
     shares = slots.get("cuda.shares", 0)
-    whole, part = slots.get("cuda.device", 0) + shares // 1000, shares % 1000
+    whole = slots.get("cuda.device", 0) + shares // 1000
+    part = shares % 1000
     gpus = [key for key in left if key[0] == "cuda.device"]
     for chosen in combinations([key for key in gpus if left[key] >= 1000], whole):
         after = left | dict.fromkeys(chosen, 0)
@@ -313,26 +355,37 @@ def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
             if fit(after, rest):
                 return True
             continue
+
         for key in gpus:
-            if key not in chosen and after[key] >= part and fit(after | {key: after[key] - part}, rest):
+            if (
+                key not in chosen
+                and after[key] >= part
+                and fit(after | {key: after[key] - part}, rest)
+            ):
                 return True
+
     return False
 
 
 def when_emptied(agent: AgentState) -> Amounts:
-    """What may be allocated once all that ends by itself has ended: services and unhealthy devices stay."""
+    """What may be allocated once all that ends by itself has ended: services and unhealthy devices
+    stay."""
     scalars: Amounts = {(slot, ""): amount for slot, amount in agent.capacity.items()}
-    amounts = scalars | {(d.slot, str(d.device_id)): d.capacity if d.healthy else 0 for d in agent.devices}
+    amounts = scalars | {
+        (d.slot, str(d.device_id)): d.capacity if d.healthy else 0 for d in agent.devices
+    }
     unhealthy = {str(device.device_id) for device in agent.devices if not device.healthy}
     for running in agent.running:
         if running.endless:
             taken = tuple(take for take in running.allocations if take.device_id not in unhealthy)
             amounts = add(amounts, taken, -1)
+
     return amounts
 
 
 def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
-    """Whether it could start if all that ends by itself had ended, by trying every choice of agents."""
+    """Whether it could start if all that ends by itself had ended, by trying every choice of
+    agents."""
     kernels = [kernel.slots for kernel in item.kernels]
     able = [
         agent
@@ -345,8 +398,10 @@ def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
     ]
     if len(kernels) == 1 or item.mode == "single-node":
         return any(
-            _kernels_left(agent) >= len(kernels) and fit(when_emptied(agent), kernels) for agent in able
+            _kernels_left(agent) >= len(kernels) and fit(when_emptied(agent), kernels)
+            for agent in able
         )
+
     return fit_apart([when_emptied(agent) for agent in able if _kernels_left(agent)], kernels)
 
 
@@ -354,7 +409,8 @@ def fit_apart(able: Sequence[Amounts], kernels: Sequence[Mapping[str, int]]) -> 
     """Whether each kernel fits on an agent of its own, by trying every choice of agents."""
     fits = [[fit(free, [slots]) for slots in kernels] for free in able]
     return any(
-        all(row[kernel] for kernel, row in enumerate(chosen)) for chosen in permutations(fits, len(kernels))
+        all(row[kernel] for kernel, row in enumerate(chosen))
+        for chosen in permutations(fits, len(kernels))
     )
 
 
@@ -378,5 +434,8 @@ def shuffled(snapshot: Snapshot, rng: Any) -> Snapshot:
         for agent in snapshot.agents
     )
     return replace(
-        snapshot, agents=mixed(states), pending=mixed(snapshot.pending), quotas=mixed(snapshot.quotas)
+        snapshot,
+        agents=mixed(states),
+        pending=mixed(snapshot.pending),
+        quotas=mixed(snapshot.quotas),
     )

@@ -1,4 +1,5 @@
-"""The bound of ``docs/scheduling.md`` ("Bounded wait"), under every strategy and option, in virtual time."""
+"""The bound of ``docs/scheduling.md`` ("Bounded wait"), under every strategy and option, in virtual
+time."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ CROWD = 12  # pending sessions at which no more arrive
 
 @st.composite
 def bounded_policies(draw: st.DrawFn, scale: int = 1) -> Policy:
-    bypasses, age = draw(st.sampled_from([(None, 6), (None, 0), (3, None), (0, None), (4, 6), (None, 3)]))
+    bypasses, age = draw(
+        st.sampled_from([(None, 6), (None, 0), (3, None), (0, None), (4, 6), (None, 3)])
+    )
     return Policy(
         hol=draw(st.sampled_from(["skip", "backfill", "backfill", "strict"])),
         num_retries_to_skip=draw(st.integers(0, 2)),
@@ -55,8 +58,8 @@ def bounded_policies(draw: st.DrawFn, scale: int = 1) -> Policy:
 
 
 def start_within_bound(world: World, stream: list[list[Work]]) -> str:
-    """Play the world until the session ``NAME`` has started, and hold it to the bound as of the tick in which
-    it became overdue."""
+    """Play the world until the session ``NAME`` has started, and hold it to the bound as of the
+    tick in which it became overdue."""
     latest: int | None = None
     gpus = sum(machine.gpus for machine in world.machines)
     for later in cycle(stream):
@@ -64,19 +67,25 @@ def start_within_bound(world: World, stream: list[list[Work]]) -> str:
         world.tick(later if len(world.pending) < max(CROWD, gpus) else [])
         if NAME not in world.pending:
             return "started overdue" if latest is not None else "started earlier"
+
         if became_overdue and overdue(world, NAME):
             latest = longest_wait(world, NAME)
             if latest is None:
                 return "nobody can help it"
+
         assert latest is None or world.now < latest, f"it waits longer than until {latest}"
         if latest is None and world.now > PATIENCE * world.longest:
             return "never overdue"
+
     raise AssertionError("the stream has ended")
 
 
 @WORLDS
 @given(
-    st.data(), bounded_policies(), st.booleans(), st.sampled_from(["known", "unknown", "unknown", "mixed"])
+    st.data(),
+    bounded_policies(),
+    st.booleans(),
+    st.sampled_from(["known", "unknown", "unknown", "mixed"]),
 )
 def test_overdue_session_starts_within_the_bound(
     data: st.DataObject, policy: Policy, far: bool, limits: Limits
@@ -86,6 +95,7 @@ def test_overdue_session_starts_within_the_bound(
     world = World(fleet, policy)
     for _ in range(data.draw(st.sampled_from([0, 0, 1, 2]))):
         world.submit(data.draw(large_work(limits, fleet)))
+
     world.now += 1
     world.submit(data.draw(large_work(limits, fleet)), NAME)
     event(start_within_bound(world, data.draw(st.lists(arrivals(limits), min_size=1, max_size=4))))
@@ -101,15 +111,19 @@ def test_overdue_session_starts_within_the_bound(
 def test_overdue_cluster_starts_within_the_bound(
     data: st.DataObject, policy: Policy, limits: Limits, kernels: int
 ) -> None:
-    """On many agents, which become empty one by one while a stream of small work fills the others."""
+    """On many agents, which become empty one by one while a stream of small work fills the
+    others."""
     longest = LONGEST * FINE
     fleet = data.draw(busy_fleets(limits, longest))
     world = World(fleet, policy, longest=longest)
-    small = st.lists(short_work(limits, longest=longest), min_size=len(fleet), max_size=2 * len(fleet))
+    small = st.lists(
+        short_work(limits, longest=longest), min_size=len(fleet), max_size=2 * len(fleet)
+    )
     cluster = replace(data.draw(short_work(limits, longest=longest)), gpus=2, kernels=kernels)
     cluster = replace(cluster, others=data.draw(st.sampled_from([None, None, 1])))
     for ahead in data.draw(st.sampled_from([[], [], [], [2], [3], [2, 2]])):
         world.submit(replace(cluster, kernels=ahead))
+
     world.now += 1
     world.submit(cluster, NAME)
     event(start_within_bound(world, [data.draw(small)]))
@@ -117,14 +131,17 @@ def test_overdue_cluster_starts_within_the_bound(
 
 UNKNOWN = tuple(Work(1, runs) for runs in (LONGEST, 3))
 KNOWN = tuple(Work(1, runs, LONGEST) for runs in (LONGEST, 3))
-# One session more in each tick than can start, so that there is always one that would take what comes free.
+# One session more in each tick than can start, so that there is always one that would take what
+# comes free.
 STREAM = [[Work(1, LONGEST, None, 10, "bob"), Work(1, LONGEST, None, 10, "bob")]]
 IMPORTANT = [[replace(work, priority=90) for work in STREAM[0]]]
 LIMITED = [[replace(work, limit=LONGEST) for work in STREAM[0]]]
 ENDLESS = [[service(), Work(1, LONGEST, LONGEST, 10, "bob")]]
-SOON, SHORTEST = (Work(1, 1), Work(1, 2)), (Work(1, 1), Work(1, 3))
+SOON = (Work(1, 1), Work(1, 2))
+SHORTEST = (Work(1, 1), Work(1, 3))
 EARLY = (Work(1, 2, FAR), Work(1, 3, FAR))  # long before their limits, one after the other
-WAITS, SHORT = Work(2, 2, 2, 0), Work(1, 2, 2)
+WAITS = Work(2, 2, 2, 0)
+SHORT = Work(1, 2, 2)
 AGED: dict[str, Any] = {"max_bypasses": None, "max_skip_age": 6}
 BYPASSED: dict[str, Any] = {"max_bypasses": 2, "max_skip_age": None}
 AT_ONCE: dict[str, Any] = {"max_bypasses": 0, "max_skip_age": None}
@@ -199,20 +216,24 @@ def test_named_worlds(
     """Each would starve, or nearly, if one of the rules were left out."""
     if hol == "strict" and options is BYPASSED:
         return  # nobody is overtaken
+
     world = World(fleet, Policy(hol=hol, strategy=strategy, **options))
     for one in ahead:
         world.submit(one)
+
     world.now += bool(ahead)
     world.submit(work, NAME)
     assert start_within_bound(world, stream) in ("started overdue", "started earlier")
 
 
-SHORTEST_RUN, LONGEST_RUN = 500 * SECOND, 1500 * SECOND
+SHORTEST_RUN = 500 * SECOND
+LONGEST_RUN = 1500 * SECOND
 
 
 def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[Job]:
     """Three hours of jobs with one GPU, of which ``limited`` (1: all) have a time limit."""
-    draw, jobs = random.Random(1), []
+    draw = random.Random(1)
+    jobs = []
     mean = (SHORTEST_RUN + LONGEST_RUN) / 2 / fleet.total_gpus / load
     at = 0
     while at < 3 * HOUR:
@@ -220,6 +241,7 @@ def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[Job]:
         limit = LONGEST_RUN if draw.random() < limited else None
         jobs.append(Job(f"small-{len(jobs):05}", at, 1, runs, draw.choice(["ann", "bob"]), limit))
         at += round(draw.expovariate(1 / mean))
+
     return jobs
 
 
@@ -232,7 +254,8 @@ def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[Job]:
 def test_cluster_behind_hours_of_small_work(
     agents: int, kernels: int, load: float, limited: float, policy: str
 ) -> None:
-    """At real scale: patience and runs are thousands of passes long, and agents seldom empty at once."""
+    """At real scale: patience and runs are thousands of passes long, and agents seldom empty at
+    once."""
     fleet = Fleet(agents, 4)
     cluster = Job("cluster", 3000 * SECOND, 4 * kernels, 600 * SECOND, "eve")
     jobs = sorted([*stream_of_jobs(fleet, load, limited), cluster], key=lambda job: job.at)

@@ -1,4 +1,5 @@
-"""The decision log restores the recorded snapshots exactly, and replanning them gives the recorded places."""
+"""The decision log restores the recorded snapshots exactly, and replanning them gives the recorded
+places."""
 
 from __future__ import annotations
 
@@ -14,8 +15,22 @@ from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.decision_log import CorruptDecisionLog, Decision, Reader, Writer
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import AgentChanges, Allocation, KernelRequest, Quota, Running
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Pending,
+    Plan,
+    Policy,
+    Snapshot,
+    plan,
+)
+from moorage.manager.scheduling.core.model import (
+    AgentChanges,
+    Allocation,
+    KernelRequest,
+    Quota,
+    Running,
+)
 from moorage.manager.scheduling.core.policy import Preemption
 
 PLANS = examples(50)
@@ -36,14 +51,15 @@ def sorted_rows(snapshot: Snapshot) -> Snapshot:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
-    """A sequence of snapshots. Of what two of them share, some are the same objects and some are equal. A
-    session that differs has another revision, as in the store."""
+    """A sequence of snapshots. Of what two of them share, some are the same objects and some are
+    equal. A session that differs has another revision, as in the store."""
     found: list[tuple[Snapshot, Policy, Plan, int]] = []
     policy = draw(policies())
     last = draw(any_snapshot())
     for step in range(draw(st.integers(1, 5))):
         if draw(st.integers(0, 3)) == 0:
             policy = draw(policies())
+
         world = draw(st.one_of(any_snapshot(), st.just(last)))
         before = {item.session_id: item for item in last.pending}
         pending = []
@@ -52,9 +68,13 @@ def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
             if old is None or draw(st.booleans()):
                 pending.append(item if old in (None, item) else replace(item, revision=100 + step))
             else:
-                refused, overtaken = draw(st.integers(0, 1)), draw(st.integers(0, 1))
-                same = replace(old, retries=old.retries + refused, bypassed=old.bypassed + overtaken)
+                refused = draw(st.integers(0, 1))
+                overtaken = draw(st.integers(0, 1))
+                same = replace(
+                    old, retries=old.retries + refused, bypassed=old.bypassed + overtaken
+                )
                 pending.append(same if refused or overtaken else old)
+
         agents = {agent.agent_id: agent for agent in last.agents}
         kept = tuple(
             agents[agent.agent_id] if agent.agent_id in agents and draw(st.booleans()) else agent
@@ -64,6 +84,7 @@ def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
         last = replace(world, group="g", agents=kept, pending=tuple(pending), usage=usage)
         now = NOW + step * 7
         found.append((last, policy, plan(last, policy, now), now))
+
     return found
 
 
@@ -79,11 +100,14 @@ def test_reader_restores_snapshots_and_plans(
 ) -> None:
     writer = Writer("g")
     bodies: list[bytes] = []
-    firsts, kept, skipped = [], [], 0
+    firsts = []
+    kept = []
+    skipped = 0
     told: Snapshot | None = None
     for snapshot, policy, made, now in history:
         if data.draw(st.integers(0, 4)) == 0:
             writer.restart()
+
         passed = writer.note(snapshot, policy, made, now, 5, len(made.places))
         if passed is None:
             assert not made.places
@@ -91,20 +115,25 @@ def test_reader_restores_snapshots_and_plans(
             assert sorted_rows(snapshot) == sorted_rows(told)
             skipped += 1
             continue
+
         told = snapshot
         if passed.whole:
             firsts.append((len(bodies), len(kept)))
+
         bodies.append(b"".join(writer.write([passed], {})))
         kept.append((snapshot, policy, made, now))
+
     start, since = data.draw(st.sampled_from(firsts))
     found = read(bodies[start:])
     assert len(found) == len(kept) - since
+
     for decision, (snapshot, policy, made, now) in zip(found, kept[since:], strict=True):
         assert sorted_rows(decision.snapshot) == sorted_rows(snapshot)
         assert (decision.policy, decision.at, decision.took) == (policy, now, 5)
         assert decision.places == made.places
         assert decision.victims == made.victims
         assert set(plan(decision.snapshot, decision.policy, decision.at).places) == set(made.places)
+
     assert sum(decision.idle_passes for decision in found) <= skipped
 
 
@@ -113,7 +142,8 @@ def test_reader_restores_snapshots_and_plans(
 def test_one_segment_reads_as_one_segment_per_pass(
     history: list[tuple[Snapshot, Policy, Plan, int]],
 ) -> None:
-    alone, together = Writer("g"), Writer("g")
+    alone = Writer("g")
+    together = Writer("g")
     notes = []
     bodies = []
     for snapshot, policy, made, now in history:
@@ -121,6 +151,7 @@ def test_one_segment_reads_as_one_segment_per_pass(
             bodies.append(b"".join(alone.write([passed], {})))
         if (same := together.note(snapshot, policy, made, now, 5, 0)) is not None:
             notes.append(same)
+
     one = b"".join(together.write(notes, {}))
     seen = [(sorted_rows(d.snapshot), d.places, d.held, d.at) for d in read([one])]
     assert seen == [(sorted_rows(d.snapshot), d.places, d.held, d.at) for d in read(bodies)]
@@ -175,7 +206,8 @@ RUNS = Running(SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 
 
 def recorded(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
     """``skip``: the number of a pass whose segment is lost."""
-    writer, bodies = Writer("g"), []
+    writer = Writer("g")
+    bodies = []
     for number, world in enumerate(worlds):
         passed = writer.note(world, Policy(), plan(world, Policy(), NOW), NOW + number, 5, 0)
         if passed is not None:
@@ -203,9 +235,13 @@ AGENT_CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("change", AGENT_CHANGES)
 def test_every_change_of_an_agent_is_restored(change: dict[str, Any]) -> None:
     before = (
-        replace(AGENT, running=(RUNS,)) if "running" in change and change["running"] != (RUNS,) else AGENT
+        replace(AGENT, running=(RUNS,))
+        if "running" in change and change["running"] != (RUNS,)
+        else AGENT
     )
-    worlds = [Snapshot("g", (agent,), (ITEM,)) for agent in (before, replace(before, **change), before)]
+    worlds = [
+        Snapshot("g", (agent,), (ITEM,)) for agent in (before, replace(before, **change), before)
+    ]
     assert [sorted_rows(one.snapshot) for one in recorded(*worlds)] == worlds
 
 
@@ -235,7 +271,8 @@ def field_names(kind: type) -> set[str]:
 
 
 def test_log_covers_every_field_of_the_planner_input() -> None:
-    """Encode a new field of the input in ``decision_log/encoding.py``, and add it to the changes above."""
+    """Encode a new field of the input in ``decision_log/encoding.py``, and add it to the changes
+    above."""
     assert set().union(*AGENT_CHANGES) == field_names(AgentState) - {"agent_id"}
     assert set().union(*SESSION_CHANGES) == field_names(Pending) - {"session_id"}
     devices = [device for change in AGENT_CHANGES for device in change.get("devices", ())]
@@ -257,8 +294,14 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4, {"cpu": 1}, 2, 7, 8, 9)
     assert all(getattr(quota, name) for name in field_names(Quota))
     world = Snapshot(
-        "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}
+        "g",
+        (replace(AGENT, running=(every,)),),
+        (),
+        (quota,),
+        {"": AgentId("a")},
+        {"ann": {"cpu": 1}},
     )
+
     # The changes follow from the snapshots of two passes.
     derived = {"changes", "agent_changes"}
     assert all(getattr(world, name) for name in field_names(Snapshot) - {"pending"} - derived)
@@ -276,7 +319,8 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
 @pytest.mark.parametrize("missed", [0, 1])
 def test_announced_changes_of_agents_are_restored_as_all_changes_are(missed: int) -> None:
     """``missed``: passes that another reader of the announcements saw."""
-    other, changed = replace(AGENT, agent_id=AgentId("b")), replace(AGENT, free={"cpu": 1})
+    other = replace(AGENT, agent_id=AgentId("b"))
+    changed = replace(AGENT, free={"cpu": 1})
     announced = () if missed else (changed,), () if missed else (other.agent_id,)
     worlds = [
         Snapshot("g", (AGENT, other), (ITEM,), agent_changes=AgentChanges(1, (), ())),
@@ -298,6 +342,7 @@ def test_no_line_is_longer_because_more_agents_have_many_kernels() -> None:
         writer = Writer("g")
         passed = writer.note(Snapshot("g", tuple(agents), ()), Policy(), Plan((), ()), NOW, 0, 0)
         assert passed is not None
+
         return max(map(len, zlib.decompress(b"".join(writer.write([passed], {}))).split(b"\n")))
 
     assert longest(20) < 1.5 * longest(1)
@@ -316,8 +361,10 @@ def test_missing_segment_is_detected() -> None:
 def test_hold_counts_continue_after_a_complete_snapshot() -> None:
     """They include sessions whose hold is not repeated, and none that are gone."""
     other = replace(ITEM, session_id=SessionId("s2"), kernel_id=KernelId("k2"))
-    writer, reader = Writer("g"), Reader()
-    both, one = Snapshot("g", (AGENT,), (ITEM, other)), Snapshot("g", (AGENT,), (other,))
+    writer = Writer("g")
+    reader = Reader()
+    both = Snapshot("g", (AGENT,), (ITEM, other))
+    one = Snapshot("g", (AGENT,), (other,))
     nothing = Plan((), ())
     held = []
     for world, made in ((both, plan(both, Policy())), (one, nothing), (one, nothing)):
@@ -325,4 +372,5 @@ def test_hold_counts_continue_after_a_complete_snapshot() -> None:
         assert passed is not None
         held += [d.held for d in reader.read(b"".join(writer.write([passed], {})))]
         writer.restart()
+
     assert held == [{"infeasible": 2}, {"infeasible": 1}, {"infeasible": 1}]

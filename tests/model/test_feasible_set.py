@@ -44,8 +44,8 @@ def test_feasible_sets_are_those_of_a_scan(snapshot: Snapshot, data: st.DataObje
 @PLANS
 @given(any_snapshot())
 def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -> None:
-    """The columns of node classes count as a scan does: each agent by the first slot of which it has too
-    little, with the most that any of them has."""
+    """The columns of node classes count as a scan does: each agent by the first slot of which it
+    has too little, with the most that any of them has."""
     pool = NodePool(snapshot.agents, Policy())
     for item in snapshot.pending:
         demand = pool.with_kernels(item.shape.total)
@@ -59,18 +59,26 @@ def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -
                 ("unhealthy", node.healthy),
                 ("capacity", node.free),
             ):
-                short = next((slot for slot, amount in demand if amounts.get(slot, 0) < amount), None)
+                short = next(
+                    (slot for slot, amount in demand if amounts.get(slot, 0) < amount), None
+                )
                 dials_out = node.agent.dials_out and item.shape.constraints.direct
                 takes_work = node.agent.schedulable and not dials_out
                 if kind != "never" and not (takes_work and accepts_node(item, node, False)):
                     break
                 if kind == "unhealthy":
                     short = None if node.fits_when_empty(demand) else short or ""
+
                 if short is not None:
-                    name = ("kernels", "") if (kind, short) == ("capacity", "kernels") else (kind, short)
+                    name = (
+                        ("kernels", "")
+                        if (kind, short) == ("capacity", "kernels")
+                        else (kind, short)
+                    )
                     counts[name] += 1
                     most[name] = max(most.get(name, 0), amounts.get(short, 0))
                     break
+
         found = {(kind.value, slot): count for (kind, slot), count in infeasibility.counts.items()}
         assert sum(count.agents for count in found.values()) == len(snapshot.agents)
         for name in found.keys() | counts.keys():

@@ -19,24 +19,31 @@ AMOUNT = st.integers(1, 12).map(lambda steps: steps * 250) | st.integers(1, 3000
 
 
 def serves(free: list[int], amount: int) -> bool:
-    """Whether whole devices and one fraction of another serve ``amount``, by trying every choice."""
+    """Whether whole devices and one fraction of another serve ``amount``, by trying every
+    choice."""
     whole, fraction = divmod(amount, 1000)
     indexes = range(len(free))
     return any(
         all(free[index] >= 1000 for index in chosen)
-        and (not fraction or any(free[index] >= fraction for index in indexes if index not in chosen))
+        and (
+            not fraction or any(free[index] >= fraction for index in indexes if index not in chosen)
+        )
         for chosen in combinations(indexes, whole)
     )
 
 
 @PLANS
 @given(FREE, AMOUNT)
-def test_devices_serve_exactly_the_requests_up_to_their_packed_capacity(free: list[int], amount: int) -> None:
+def test_devices_serve_exactly_the_requests_up_to_their_packed_capacity(
+    free: list[int], amount: int
+) -> None:
     assert (amount <= packed_capacity(free)) == serves(free, amount)
 
 
 def devices(free: list[int]) -> DeviceFamily:
-    states = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", amount) for n, amount in enumerate(free))
+    states = tuple(
+        DeviceState(DeviceId(f"{n}"), "cuda.device", amount) for n, amount in enumerate(free)
+    )
     return DeviceFamily(states, tuple(free), False)
 
 
@@ -58,8 +65,8 @@ def test_selection_finds_devices_for_every_request_that_fits(
 def test_free_capacity_stays_consistent_with_its_devices(
     free: list[int], cpu: int, amounts: list[int]
 ) -> None:
-    """Allocations and releases in any order leave the packed number that the devices have, and a copy or the
-    agent's own numbers are never changed."""
+    """Allocations and releases in any order leave the packed number that the devices have, and a
+    copy or the agent's own numbers are never changed."""
     family = "cuda.shares"
     agents_free = {family: packed_capacity(free), "cpu": cpu}
     before = dict(agents_free)
@@ -73,20 +80,28 @@ def test_free_capacity_stays_consistent_with_its_devices(
             held.append(capacity.allocate(demand, "fill"))
             assert held[-1] == preview
             assert copy.allocate(demand, "fill") == preview
+
         assert capacity.free[family] == packed_capacity(capacity.free_devices[family].free)
+
     for allocations in held:
         capacity.release(allocations)
+
     assert capacity.free == agents_free == before
 
 
 @PLANS
 @given(
-    st.dictionaries(st.sampled_from(["cpu", "mem", "cuda.device", "cuda.shares"]), st.integers(0, 3)),
-    st.dictionaries(st.sampled_from(["cpu", "mem", "cuda.device", "cuda.shares"]), st.integers(0, 3)),
+    st.dictionaries(
+        st.sampled_from(["cpu", "mem", "cuda.device", "cuda.shares"]), st.integers(0, 3)
+    ),
+    st.dictionaries(
+        st.sampled_from(["cpu", "mem", "cuda.device", "cuda.shares"]), st.integers(0, 3)
+    ),
 )
 def test_a_dominating_demand_fits_on_no_node_on_which_the_other_does_not(
     one: dict[str, int], other: dict[str, int]
 ) -> None:
-    large, small = demand_of(one), demand_of(other)
+    large = demand_of(one)
+    small = demand_of(other)
     exactly = FreeCapacity(dict(large), frozenset(), {})
     assert dominates(large, small) == exactly.fits(small)

@@ -1,4 +1,5 @@
-"""Properties of every plan under strict and skip, with a reference that tries every choice of devices."""
+"""Properties of every plan under strict and skip, with a reference that tries every choice of
+devices."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Pending,
+    Plan,
+    Policy,
+    Snapshot,
+    plan,
+)
 from moorage.manager.scheduling.core.order import sort_pending
 from moorage.manager.scheduling.core.results import Place, RefusalKind
 
@@ -65,7 +74,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             draw(st.sampled_from(["process", "process", "fake", "docker"])),
             draw(st.sampled_from(["custom", "custom", "vllm"])),
             draw(SLOTS),
-            frozenset(map(AgentId, draw(st.sets(st.sampled_from(names), max_size=2)) if names else ())),
+            frozenset(
+                map(AgentId, draw(st.sets(st.sampled_from(names), max_size=2)) if names else ())
+            ),
         )
         for i in range(draw(st.integers(0, 12)))
     ]
@@ -91,6 +102,7 @@ def fits(agent: AgentState, item: Pending) -> bool:
     for slot in ("cpu", "mem"):
         if item.slots.get(slot, 0) > max(0, agent.free.get(slot, 0)):
             return False
+
     for family in ("cuda", "rocm"):
         shares = item.slots.get(f"{family}.shares", 0)
         whole = item.slots.get(f"{family}.device", 0) + shares // 1000
@@ -102,19 +114,27 @@ def fits(agent: AgentState, item: Pending) -> bool:
             for chosen in combinations(range(len(free)), whole)
         ):
             return False
+
     return True
 
 
 def after(agent: AgentState, place: Place) -> AgentState:
-    taken = {(allocation.slot, allocation.device_id): allocation.amount for allocation in place.allocations}
+    taken = {
+        (allocation.slot, allocation.device_id): allocation.amount
+        for allocation in place.allocations
+    }
     return replace(
         agent,
         free={slot: free - taken.get((slot, DeviceId("")), 0) for slot, free in agent.free.items()},
-        devices=tuple(replace(d, free=d.free - taken.get((d.slot, d.device_id), 0)) for d in agent.devices),
+        devices=tuple(
+            replace(d, free=d.free - taken.get((d.slot, d.device_id), 0)) for d in agent.devices
+        ),
     )
 
 
-def replay(snapshot: Snapshot, policy: Policy, answer: Plan) -> list[tuple[Pending, dict[str, AgentState]]]:
+def replay(
+    snapshot: Snapshot, policy: Policy, answer: Plan
+) -> list[tuple[Pending, dict[str, AgentState]]]:
     """Each session in queue order, with the agents as they were just before it was tried."""
     places = {place.session_id: place for place in answer.places}
     world: dict[str, AgentState] = {agent.agent_id: agent for agent in snapshot.agents}
@@ -123,12 +143,15 @@ def replay(snapshot: Snapshot, policy: Policy, answer: Plan) -> list[tuple[Pendi
         steps.append((item, dict(world)))
         if place := places.get(item.session_id):
             world[place.agent_id] = after(world[place.agent_id], place)
+
     return steps
 
 
 @WORLD
 @given(snapshots(), POLICIES, st.integers())
-def test_plan_does_not_depend_on_the_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
+def test_plan_does_not_depend_on_the_order_of_rows(
+    snapshot: Snapshot, policy: Policy, seed: int
+) -> None:
     shuffled = random.Random(seed)
     mixed = Snapshot(
         snapshot.group,
@@ -151,13 +174,16 @@ def test_every_session_gets_one_place_or_hold(snapshot: Snapshot, policy: Policy
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_place_allocates_exactly_the_request_from_free_capacity(snapshot: Snapshot, policy: Policy) -> None:
+def test_place_allocates_exactly_the_request_from_free_capacity(
+    snapshot: Snapshot, policy: Policy
+) -> None:
     answer = plan(snapshot, policy)
     pending = {item.session_id: item for item in snapshot.pending}
     agents_by_id = {agent.agent_id: agent for agent in snapshot.agents}
     used: defaultdict[tuple[str, str, str], int] = defaultdict(int)
     for place in answer.places:
-        item, agent = pending[place.session_id], agents_by_id[place.agent_id]
+        item = pending[place.session_id]
+        agent = agents_by_id[place.agent_id]
         assert (place.kernel_id, place.revision) == (item.kernel_id, item.revision)
         assert could_run(agent, item)
         given: Counter[str] = Counter()
@@ -165,13 +191,16 @@ def test_place_allocates_exactly_the_request_from_free_capacity(snapshot: Snapsh
             assert take.amount > 0
             used[agent.agent_id, take.slot, take.device_id] += take.amount
             given[take.slot] += take.amount
+
         asked = Counter({slot: item.slots.get(slot, 0) for slot in ("cpu", "mem")})
         for family in ("cuda", "rocm"):
             shares = item.slots.get(f"{family}.shares", 0)
             asked[f"{family}.device"] = item.slots.get(f"{family}.device", 0) * 1000 + shares
             amounts = [take.amount for take in place.allocations if take.slot == f"{family}.device"]
             assert sum(amount < 1000 for amount in amounts) <= 1
+
         assert +given == +asked
+
     for (agent_id, slot, device_id), amount in used.items():
         agent = agents_by_id[AgentId(agent_id)]
         if device_id:
@@ -184,13 +213,17 @@ def test_place_allocates_exactly_the_request_from_free_capacity(snapshot: Snapsh
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_session_is_held_only_if_it_fits_nowhere_when_tried(snapshot: Snapshot, policy: Policy) -> None:
+def test_session_is_held_only_if_it_fits_nowhere_when_tried(
+    snapshot: Snapshot, policy: Policy
+) -> None:
     """Includes refusals from the cache: what was refused without an examination fits nowhere."""
     answer = plan(snapshot, policy)
     holds = {hold.session_id: hold for hold in answer.holds}
     for item, world in replay(snapshot, policy, answer):
         hold = holds.get(item.session_id)
-        fitting = [agent for agent in world.values() if could_run(agent, item) and fits(agent, item)]
+        fitting = [
+            agent for agent in world.values() if could_run(agent, item) and fits(agent, item)
+        ]
         if hold is None:
             assert fitting
         elif hold.attempted:
@@ -204,7 +237,9 @@ def recovered(device: DeviceState) -> DeviceState:
 def emptied(agent: AgentState) -> AgentState:
     """All of it free, but unhealthy devices stay unhealthy."""
     return replace(
-        agent, free=agent.capacity, devices=tuple(replace(d, free=d.capacity) for d in agent.devices)
+        agent,
+        free=agent.capacity,
+        devices=tuple(replace(d, free=d.capacity) for d in agent.devices),
     )
 
 
@@ -212,21 +247,27 @@ def emptied(agent: AgentState) -> AgentState:
 @given(snapshots(), POLICIES)
 def test_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> None:
     empty = {
-        agent.agent_id: replace(agent, free=agent.capacity, devices=tuple(map(recovered, agent.devices)))
+        agent.agent_id: replace(
+            agent, free=agent.capacity, devices=tuple(map(recovered, agent.devices))
+        )
         for agent in snapshot.agents
     }
     pending = {item.session_id: item for item in snapshot.pending}
     for hold in plan(snapshot, policy).holds:
         if not hold.attempted:
             continue
+
         item = pending[hold.session_id]
-        like = [a for a in empty.values() if item.runtime in a.runtimes and item.engine in a.engines]
+        like = [
+            a for a in empty.values() if item.runtime in a.runtimes and item.engine in a.engines
+        ]
         roomy = [agent for agent in like if fits(agent, item)]
         usable = [agent for agent in snapshot.agents if could_run(agent, item)]
         if any(fits(emptied(agent), item) for agent in usable):
             expected = Reason.INSUFFICIENT_RESOURCES
         else:
             expected = Reason.INFEASIBLE if like and not roomy else Reason.NO_ELIGIBLE_AGENT
+
         assert hold.reason is expected
         assert hold.capacity == (expected is Reason.INSUFFICIENT_RESOURCES)
         assert sum(refusal.agents for refusal in hold.refusals) == len(snapshot.agents)
@@ -248,6 +289,7 @@ def test_only_a_blocked_head_ends_the_pass(snapshot: Snapshot, policy: Policy) -
         assert len(blocked) <= 1
     else:
         assert not untried
+
     places = {place.session_id for place in answer.places}
     if policy.hol == "strict":
         overtaken = [(a, b) for a, b in combinations(tried, 2) if a.session_id in blocked]
@@ -256,16 +298,25 @@ def test_only_a_blocked_head_ends_the_pass(snapshot: Snapshot, policy: Policy) -
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_concentrated_leaves_least_free_and_dispersed_most(snapshot: Snapshot, policy: Policy) -> None:
+def test_concentrated_leaves_least_free_and_dispersed_most(
+    snapshot: Snapshot, policy: Policy
+) -> None:
     """By cpu and then memory, the requested ones first, on agents without devices."""
-    answer = plan(replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents)), policy)
+    answer = plan(
+        replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents)), policy
+    )
     bare = replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents))
     places = {place.session_id: place for place in answer.places}
     for item, world in replay(bare, policy, answer):
         if not (place := places.get(item.session_id)):
             continue
+
         sign = 1 if policy.agent_selection == "concentrated" else -1
-        fitting = [agent for agent in world.values() if could_run(agent, item) and fits(agent, item)]
+        fitting = [
+            agent for agent in world.values() if could_run(agent, item) and fits(agent, item)
+        ]
         slots = sorted(("cpu", "mem"), key=lambda slot: not item.slots.get(slot))
-        best = min(fitting, key=lambda a: (*(sign * max(0, a.free[slot]) for slot in slots), a.agent_id))
+        best = min(
+            fitting, key=lambda a: (*(sign * max(0, a.free[slot]) for slot in slots), a.agent_id)
+        )
         assert place.agent_id == best.agent_id

@@ -1,4 +1,5 @@
-"""Properties of every plan: clusters, capacity, quotas, reservations, fair shares and preemption."""
+"""Properties of every plan: clusters, capacity, quotas, reservations, fair shares and
+preemption."""
 
 from __future__ import annotations
 
@@ -26,7 +27,15 @@ from planner_snapshots import (
 )
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Pending,
+    Plan,
+    Policy,
+    Snapshot,
+    plan,
+)
 from moorage.manager.scheduling.backfill.reservation import MAX_HOLDING
 from moorage.manager.scheduling.core.model import Running
 from moorage.manager.scheduling.core.order import is_overdue, overdue_key
@@ -36,9 +45,15 @@ from moorage.manager.scheduling.core.results import Reservation
 
 @PLANS
 @given(any_snapshot(), policies(), st.integers())
-def test_plan_does_not_depend_on_the_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
+def test_plan_does_not_depend_on_the_order_of_rows(
+    snapshot: Snapshot, policy: Policy, seed: int
+) -> None:
     answer = plan(snapshot, policy, NOW)
-    assert answer == plan(snapshot, policy, NOW) == plan(shuffled(snapshot, random.Random(seed)), policy, NOW)
+    assert (
+        answer
+        == plan(snapshot, policy, NOW)
+        == plan(shuffled(snapshot, random.Random(seed)), policy, NOW)
+    )
 
 
 @PLANS
@@ -62,6 +77,7 @@ def test_clusters_are_complete_and_get_their_request(snapshot: Snapshot, policy:
         assert [k.kernel_id for k in place.kernels] == [k.kernel_id for k in item.kernels]
         agents = [kernel.agent_id for kernel in place.kernels]
         assert len(set(agents)) == (1 if item.mode == "single-node" else len(agents))
+
         for asked, kernel in zip(item.kernels, place.kernels, strict=True):
             agent = by_id[kernel.agent_id]
             assert agent.schedulable
@@ -72,8 +88,11 @@ def test_clusters_are_complete_and_get_their_request(snapshot: Snapshot, policy:
             for take in kernel.allocations:
                 assert take.amount > 0
                 given_[take.slot] += take.amount
+
             shares = asked.slots.get("cuda.device", 0) * 1000 + asked.slots.get("cuda.shares", 0)
-            wanted = {slot: asked.slots.get(slot, 0) for slot in ("cpu", "mem")} | {"cuda.device": shares}
+            wanted = {slot: asked.slots.get(slot, 0) for slot in ("cpu", "mem")} | {
+                "cuda.device": shares
+            }
             assert given_ == +Counter(wanted)
 
 
@@ -86,11 +105,14 @@ def test_nothing_is_allocated_twice(snapshot: Snapshot, policy: Policy) -> None:
         kernels[kernel.agent_id] += 1
         for take in kernel.allocations:
             used[kernel.agent_id, take.slot, take.device_id] += take.amount
+
     for agent in snapshot.agents:
         for (slot, device_id), free in free_amounts(agent).items():
             assert used.pop((agent.agent_id, slot, device_id), 0) <= free
+
         if agent.max_kernels is not None and kernels[agent.agent_id]:
             assert agent.kernels + kernels[agent.agent_id] <= agent.max_kernels
+
     assert not used
 
 
@@ -102,9 +124,11 @@ def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
         mine = [p for p in snapshot.pending if p.session_id in placed and p.user == quota.name]
         if mine and quota.sessions is not None:
             assert quota.running + len(mine) <= quota.sessions
+
         jobs = sum(item.node_seconds for item in mine)
         if jobs and quota.node_seconds is not None:
             assert quota.node_seconds_used + jobs <= quota.node_seconds
+
         for slot, limit in quota.limits.items():
             scale = 1000 if slot == "cuda.device" else 1
             asked = [_asked(item, slot) for item in mine]
@@ -115,7 +139,9 @@ def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
 
 def _asked(item: Pending, slot: str) -> int:
     if slot == "cuda.device":
-        return sum(k.slots.get(slot, 0) * 1000 + k.slots.get("cuda.shares", 0) for k in item.kernels)
+        return sum(
+            k.slots.get(slot, 0) * 1000 + k.slots.get("cuda.shares", 0) for k in item.kernels
+        )
     return sum(kernel.slots.get(slot, 0) for kernel in item.kernels)
 
 
@@ -129,13 +155,20 @@ def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Po
     blocked = [hold.session_id for hold in answer.holds if hold.capacity]
     blocked = [name for name in blocked if can_be_helped(snapshot, pending[name])]
     assert len(blocked) <= 1
+
     for name in blocked:
         head = pending[name]
-        later = [p for p in snapshot.pending if p.queue_key > head.queue_key and p.priority == head.priority]
+        later = [
+            p
+            for p in snapshot.pending
+            if p.queue_key > head.queue_key and p.priority == head.priority
+        ]
         assert not places & {p.session_id for p in later}
 
 
-def world_at(snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int) -> dict[tuple[str, str], int]:
+def world_at(
+    snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int
+) -> dict[tuple[str, str], int]:
     """What is free on the agent at ``at``, once everything with a known end by then has ended."""
     (agent,) = (agent for agent in snapshot.agents if agent.agent_id == agent_id)
     unhealthy = {str(d.device_id) for d in agent.devices if not d.healthy}
@@ -143,13 +176,17 @@ def world_at(snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int) -> di
     for running in agent.running:
         if running.ends_at is not None and max(running.ends_at, NOW) <= at:
             free = add(
-                free, tuple(take for take in running.allocations if take.device_id not in unhealthy), 1
+                free,
+                tuple(take for take in running.allocations if take.device_id not in unhealthy),
+                1,
             )
+
     pending = {item.session_id: item for item in snapshot.pending}
     for session_id, kernel in kernel_places(answer):
         time_limit = pending[session_id].time_limit
         if kernel.agent_id == agent_id and (time_limit is None or NOW + time_limit > at):
             free = add(free, kernel.allocations, -1)
+
     return free
 
 
@@ -166,7 +203,9 @@ def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bo
 
 @PLANS
 @given(st.one_of(any_snapshot(), head_with_backfill()), policies(hol="backfill", preemption=None))
-def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, policy: Policy) -> None:
+def test_backfill_never_delays_the_reservation_of_the_head(
+    snapshot: Snapshot, policy: Policy
+) -> None:
     """With all places of the plan in effect, the head still fits when its reservation starts."""
     answer = plan(snapshot, policy, NOW)
     for reservation in answer.reservations:
@@ -186,9 +225,12 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
     late = [item for item in snapshot.pending if is_overdue(item, policy, NOW)]
     heads = sorted((item for item in blocked if item not in late), key=lambda item: item.queue_key)
     reserved = {reservation.session_id for reservation in answer.reservations}
-    # Of those that are not overdue, the first in the order of the strategy may reserve, and the oldest counts
-    # who overtakes it. The order of drf follows from what was placed before.
-    first = {"fifo": heads, "lifo": sorted(reversed(heads), key=_by_priority), "drf": heads}[policy.strategy]
+
+    # Of those that are not overdue, the first in the order of the strategy may reserve, and the
+    # oldest counts who overtakes it. The order of drf follows from what was placed before.
+    first = {"fifo": heads, "lifo": sorted(reversed(heads), key=_by_priority), "drf": heads}[
+        policy.strategy
+    ]
     may_reserve = (
         (first if policy.strategy == "drf" else first[:1])
         if policy.hol == "backfill" and not reserved & {i.session_id for i in late}
@@ -198,10 +240,14 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
     if policy.hol != "strict":
         waiting = sorted((item for item in blocked if item in late), key=overdue_key)
         assert {item.session_id for item in waiting[:MAX_HOLDING]} <= reserved
+
     for name, count in answer.bypasses.items():
-        placed = [pending[place.session_id].queue_key > pending[name].queue_key for place in answer.places]
+        placed = [
+            pending[place.session_id].queue_key > pending[name].queue_key for place in answer.places
+        ]
         assert name == heads[0].session_id
         assert count == pending[name].bypassed + sum(placed) > pending[name].bypassed
+
     for hold in answer.holds:
         assert (hold.blocked_by is not None) == (hold.reason == "reserved" or not hold.attempted)
 
@@ -230,38 +276,46 @@ def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
 @PLANS
 @given(rush())
 def test_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int], int, str]) -> None:
-    """Sessions that need one GPU keep arriving without a known end, and the head needs all GPUs of an agent.
-    Once ``bound`` of them have overtaken it, an agent is held until it is free."""
+    """Sessions that need one GPU keep arriving without a known end, and the head needs all GPUs of
+    an agent. Once ``bound`` of them have overtaken it, an agent is held until it is free."""
     gpus, stays, bound, hol = drawn
     policy = Policy(hol, 1, max_bypasses=bound, max_skip_age=None)  # type: ignore[arg-type]
     head = _one("head", 0, max(gpus))
     live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]] = {}
     arrivals = iter(stays)
     queue: list[Pending] = [_one(f"first-{n}", -1, 1) for n in range(sum(gpus))] + [head]
-    # No session runs for more than four passes, so at least one in five passes one overtakes the head until
-    # an agent is held.
+
+    # No session runs for more than four passes, so at least one in five passes one overtakes the
+    # head until an agent is held.
     for number in range(5 * bound + 10):
         answer = plan(_gpus_world(gpus, live, queue), policy, NOW)
         for place in answer.places:
             live[place.session_id] = (place.agent_id, place.allocations, number + next(arrivals, 1))
+
         if head.session_id in live:
             return
+
         bypassed = answer.bypasses.get(head.session_id, head.bypassed)
         head = replace(head, bypassed=bypassed, retries=head.retries + 1)
         live = {name: kept for name, kept in live.items() if kept[2] > number}
         gone = {place.session_id for place in answer.places}
         rest = [item for item in queue if item.session_id not in gone and item.session_id != "head"]
         queue = [head, *rest, *(_one(f"new-{number}-{n}", number + 1, 1) for n in range(3))]
+
     raise AssertionError("the head never started")
 
 
 def _one(name: str, created: int, gpus: int) -> Pending:
     slots = {"cuda.device": gpus}
-    return Pending(SessionId(name), KernelId(name), 1, 10, created + 10, 0, "process", "custom", slots)
+    return Pending(
+        SessionId(name), KernelId(name), 1, 10, created + 10, 0, "process", "custom", slots
+    )
 
 
 def _gpus_world(
-    gpus: list[int], live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]], queue: list[Pending]
+    gpus: list[int],
+    live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]],
+    queue: list[Pending],
 ) -> Snapshot:
     states = []
     for number, count in enumerate(gpus):
@@ -273,13 +327,21 @@ def _gpus_world(
         )
         used = {allocation.device_id for r in running for allocation in r.allocations}
         devices = tuple(
-            DeviceState(DeviceId(f"{n}"), "cuda.device", 0 if f"{n}" in used else 1000) for n in range(count)
+            DeviceState(DeviceId(f"{n}"), "cuda.device", 0 if f"{n}" in used else 1000)
+            for n in range(count)
         )
         states.append(
             AgentState(
-                agent_id, frozenset({"process"}), frozenset({"custom"}), {}, {}, devices, running=running
+                agent_id,
+                frozenset({"process"}),
+                frozenset({"custom"}),
+                {},
+                {},
+                devices,
+                running=running,
             )
         )
+
     return Snapshot("g", tuple(states), tuple(queue))
 
 
@@ -293,10 +355,11 @@ def _gpus_world(
 def test_drf_is_envy_free(
     gpus: int, weights: dict[str, int], asked: list[tuple[str, int]], used: dict[str, int]
 ) -> None:
-    """With equal requests, a user who got a place in this pass is by weight at most one request ahead of any
-    user who waits."""
+    """With equal requests, a user who got a place in this pass is by weight at most one request
+    ahead of any user who waits."""
     pending = [
-        replace(_one(f"s{number}", created, 1), user=user) for number, (user, created) in enumerate(asked)
+        replace(_one(f"s{number}", created, 1), user=user)
+        for number, (user, created) in enumerate(asked)
     ]
     world = replace(
         _gpus_world([gpus], {}, pending),
@@ -309,6 +372,7 @@ def test_drf_is_envy_free(
     for winner in {user_of[place.session_id] for place in answer.places}:
         for loser in {user_of[hold.session_id] for hold in answer.holds} - {winner}:
             assert (has[winner] - 1) * weights[loser] <= has[loser] * weights[winner]
+
     assert len(answer.places) == min(gpus, len(asked))
 
 
@@ -325,12 +389,14 @@ def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, poli
         assert stopped.preemptible
         assert not stopped.terminating
         assert stopped.priority < pending[victim.for_session].priority
+
     for reservation in answer.reservations:
         mine = {v.session_id for v in answer.victims if v.for_session == reservation.session_id}
         if mine and pending[reservation.session_id].mode == "single-node":
             (agent_id,) = reservation.agents
             if running[next(iter(mine))][0].max_kernels is not None:
                 continue  # they may have released a kernel rather than devices
+
             assert {running[name][0].agent_id for name in mine} == {agent_id}
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
             assert reservation.starts_at is not None
@@ -345,8 +411,15 @@ def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, poli
                 )
                 for name in gone | ending:
                     stopped = running[name][1]
-                    if gone != mine or stopped.ends_at is None or stopped.ends_at > reservation.starts_at:
+                    if (
+                        gone != mine
+                        or stopped.ends_at is None
+                        or stopped.ends_at > reservation.starts_at
+                    ):
                         left = add(
-                            left, tuple(t for t in stopped.allocations if t.device_id not in unhealthy), 1
+                            left,
+                            tuple(t for t in stopped.allocations if t.device_id not in unhealthy),
+                            1,
                         )
+
                 assert fit(left, kernels) == (gone == mine)

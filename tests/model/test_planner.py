@@ -1,4 +1,5 @@
-"""The incremental planner and the planner cache against plans from scratch, over random histories."""
+"""The incremental planner and the planner cache against plans from scratch, over random
+histories."""
 
 from __future__ import annotations
 
@@ -24,11 +25,16 @@ Kernels = list[tuple[AgentId, Running]]
 
 def agent(number: int, running: dict[SessionId, Kernels], available: bool = True) -> AgentState:
     name = AgentId(f"a{number}")
-    mine = tuple(kernel for kernels in running.values() for where, kernel in kernels if where == name)
+    mine = tuple(
+        kernel for kernels in running.values() for where, kernel in kernels if where == name
+    )
     taken: dict[tuple[str, str], int] = {}
     for kernel in mine:
         for take in kernel.allocations:
-            taken[take.slot, take.device_id] = taken.get((take.slot, take.device_id), 0) + take.amount
+            taken[take.slot, take.device_id] = (
+                taken.get((take.slot, take.device_id), 0) + take.amount
+            )
+
     devices = tuple(
         DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000 - taken.get(("cuda.device", f"g{n}"), 0))
         for n in range(1 + number)
@@ -92,7 +98,8 @@ def as_shares(unmet: UnmetCondition) -> UnmetCondition:
     if slot == unmet.slot:
         return unmet
     asked, used, limit = (
-        in_shares({unmet.slot: amount})[slot] for amount in (unmet.requested, unmet.used, unmet.limit)
+        in_shares({unmet.slot: amount})[slot]
+        for amount in (unmet.requested, unmet.used, unmet.limit)
     )
     return replace(unmet, slot=slot, requested=asked, used=used, limit=limit)
 
@@ -109,12 +116,18 @@ class History:
         all_gpus: int | None,
         node_seconds: int | None = None,
     ) -> None:
-        self.policy, self.planner, self.now = policy, IncrementalPlanner("g", policy), NOW
+        self.policy = policy
+        self.planner = IncrementalPlanner("g", policy)
+        self.now = NOW
         self.cache = PlannerCache()
         self.running: dict[SessionId, Kernels] = {}
         self.user_of: dict[SessionId, str] = {}
-        self.limit, self.agents, self.gpus, self.all_gpus = limit, agents, gpus, all_gpus
-        self.node_seconds, self.used_of_job = node_seconds, dict[SessionId, int]()
+        self.limit = limit
+        self.agents = agents
+        self.gpus = gpus
+        self.all_gpus = all_gpus
+        self.node_seconds = node_seconds
+        self.used_of_job = dict[SessionId, int]()
         self.new: set[SessionId] = set()
         self.silent: set[AgentId] = set()
         self.planner.update_agents(agent(number, {}) for number in range(agents))
@@ -125,12 +138,14 @@ class History:
         quotas = [Quota("user", "ann", {}, {}, self.limit, len(mine))]
         bobs = sum(self.gpus_of(name) for name in self.running if self.user_of[name] == "bob")
         jobs = sum(used for name, used in self.used_of_job.items() if self.user_of[name] == "bob")
-        gpus, used = {"cuda.device": self.gpus}, {"cuda.shares": bobs}
+        gpus = {"cuda.device": self.gpus}
+        used = {"cuda.shares": bobs}
         hours = {"node_seconds": self.node_seconds, "node_seconds_used": jobs}
         quotas.append(Quota("user", "bob", gpus, used, **hours))  # type: ignore[arg-type]
         if self.all_gpus is not None:
             used = {"cuda.shares": sum(map(self.gpus_of, self.running))}
             quotas.append(Quota("group", "g", {"cuda.device": self.all_gpus}, used))
+
         self.planner.update_quotas(quotas)
 
     def gpus_of(self, name: SessionId) -> int:
@@ -203,7 +218,9 @@ class History:
         if waiting:
             item = waiting[number % len(waiting)]
             self.new.add(item.session_id)
-            self.planner.update_sessions([replace(item, dependencies="met", waits_on=(), earlier_agents=())])
+            self.planner.update_sessions(
+                [replace(item, dependencies="met", waits_on=(), earlier_agents=())]
+            )
 
     def plan(self) -> Plan:
         full = plan(self.planner.snapshot(), self.policy, self.now)
@@ -215,36 +232,45 @@ class History:
         assert (answer.victims, answer.bypasses) == (full.victims, full.bypasses)
         holds = {hold.session_id: hold for hold in full.holds}
         held = {hold.session_id for hold in answer.holds}
-        new, self.new = self.new, set()
+        new = self.new
+        self.new = set()
         assert new & holds.keys() <= held, "every new session that is held gets a hold"
+
         for hold in answer.holds:
             same = holds[hold.session_id]
             if hold.session_id in new and hold.reason != same.reason:
-                # It was not examined and gets the hold as of the end of the pass: others may have taken more.
+                # It was not examined and gets the hold as of the end of the pass: others may have
+                # taken more.
                 reasons = {hold.reason, same.reason}
                 assert reasons & {Reason.QUOTA, Reason.NODE_HOURS} or reasons == {
                     Reason.RESERVED,
                     Reason.INSUFFICIENT_RESOURCES,
                 }
                 continue
+
             assert (hold.reason, hold.capacity, hold.blocked_by) == (
                 same.reason,
                 same.capacity,
                 same.blocked_by,
             )
             # A session that was not examined reports the use after the pass, which is not less.
-            mine = {(one.kind, one.scope, one.name, one.slot): one for one in map(as_shares, hold.unmet)}
+            mine = {
+                (one.kind, one.scope, one.name, one.slot): one for one in map(as_shares, hold.unmet)
+            }
             for other in map(as_shares, same.unmet):
                 found = mine[other.kind, other.scope, other.name, other.slot]
                 assert replace(found, used=0) == replace(other, used=0)
                 assert found.used >= other.used
+
         return answer
 
 
 def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -> None:
     gpus = data.draw(st.integers(0, 6)), data.draw(st.none() | st.integers(3, 9))
     jobs = data.draw(st.none() | st.integers(0, 9))
-    history = History(policy, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4)), *gpus, jobs)
+    history = History(
+        policy, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4)), *gpus, jobs
+    )
     number = 0
     for _ in range(steps):
         history.now += data.draw(st.sampled_from([0, 1, 10]))
@@ -253,8 +279,10 @@ def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -
             item = data.draw(session(number, simple))
             history.new.add(item.session_id)
             history.planner.update_sessions([item])
+
         for _ in range(data.draw(st.integers(0, 2))):
             history.end(data.draw(st.integers(0, 20)))
+
         if data.draw(st.integers(0, 3)) == 3:
             history.cancel(data.draw(st.integers(0, 20)))
         if data.draw(st.integers(0, 3)) == 3:
@@ -263,6 +291,7 @@ def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -
             history.toggle_agent(data.draw(st.integers(0, 2)))
         if data.draw(st.integers(0, 5)) == 5:
             history.turn_of_month()
+
         answer = history.plan()
         history.start(answer, data.draw(st.sampled_from([9, 9, 1, 0])))
 
@@ -275,9 +304,13 @@ def test_plans_equal_those_from_scratch(data: st.DataObject, policy: Policy) -> 
 
 @PLANS
 @given(st.data(), policies(hol="backfill", strategy="fifo", preemption=None))
-def test_plans_equal_those_from_scratch_where_it_is_incremental(data: st.DataObject, policy: Policy) -> None:
+def test_plans_equal_those_from_scratch_where_it_is_incremental(
+    data: st.DataObject, policy: Policy
+) -> None:
     selection = policy.agent_selection.replace("round-robin", "dispersed")
-    run_history(data, replace(policy, agent_selection=selection), data.draw(st.integers(4, 12)), True)
+    run_history(
+        data, replace(policy, agent_selection=selection), data.draw(st.integers(4, 12)), True
+    )
 
 
 @PLANS
@@ -286,7 +319,9 @@ def test_plans_equal_those_from_scratch_where_all_sessions_are_overdue(
     data: st.DataObject, policy: Policy
 ) -> None:
     selection = policy.agent_selection.replace("round-robin", "dispersed")
-    run_history(data, replace(policy, agent_selection=selection), data.draw(st.integers(2, 6)), True)
+    run_history(
+        data, replace(policy, agent_selection=selection), data.draw(st.integers(2, 6)), True
+    )
 
 
 def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn() -> None:
@@ -294,11 +329,23 @@ def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn(
     history = History(Policy(hol="backfill", num_retries_to_skip=0, max_skip_age=0), 1, 9, 9, None)
     waiting = [("cuda.device", 1, None)] * 2 + [("cpu", 2000, None)] * 2 + [("cpu", 2000, 3)] * 2
     for number, (slot, amount, limit) in enumerate(waiting):
-        name, kernel = SessionId(f"s{number}"), KernelId(f"k{number}")
+        name = SessionId(f"s{number}")
+        kernel = KernelId(f"k{number}")
         item = Pending(
-            name, kernel, 1, 10, number, 0, "process", "custom", {slot: amount}, user="ann", time_limit=limit
+            name,
+            kernel,
+            1,
+            10,
+            number,
+            0,
+            "process",
+            "custom",
+            {slot: amount},
+            user="ann",
+            time_limit=limit,
         )
         history.planner.update_sessions([item])
+
     answer = history.plan()
     assert [place.session_id for place in answer.places] == ["s0", "s2", "s3"]
     assert [one.session_id for one in answer.reservations] == ["s1", "s4", "s5"]
@@ -315,9 +362,12 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("one", CONSTRAINTS)
-def test_pass_without_changes_examines_few_sessions_whatever_one_of_them_waits_for(one: str) -> None:
+def test_pass_without_changes_examines_few_sessions_whatever_one_of_them_waits_for(
+    one: str,
+) -> None:
     def waiting(number: int, **constraints: Any) -> Pending:
-        name, kernel = SessionId(f"s{number:03}"), KernelId(f"k{number:03}")
+        name = SessionId(f"s{number:03}")
+        kernel = KernelId(f"k{number:03}")
         gpu = {"cuda.device": 1}
         return Pending(name, kernel, 1, 10, number, 0, "process", "custom", gpu, **constraints)
 
@@ -332,18 +382,22 @@ def test_pass_without_changes_examines_few_sessions_whatever_one_of_them_waits_f
 def busy(number: int) -> Kernels:
     """All devices of an agent are in use."""
     held = tuple(Allocation("cuda.device", DeviceId(f"g{n}"), 1000) for n in range(1 + number))
-    return [(AgentId(f"a{number}"), Running(SessionId(f"r{number}"), KernelId(f"rk{number}"), held))]
+    return [
+        (AgentId(f"a{number}"), Running(SessionId(f"r{number}"), KernelId(f"rk{number}"), held))
+    ]
 
 
 def test_quota_hold_shows_shares_once_a_fraction_is_used() -> None:
     history = History(Policy(hol="backfill", num_retries_to_skip=0), 2, 0, 2, 3)
     waiting = [(9, {"cuda.device": 3}), (0, {"cuda.device": 3}), (4, {"cuda.shares": 1500})]
     for number, (created, slots) in enumerate(waiting):
-        name, kernel = SessionId(f"s{number}"), KernelId(f"k{number}")
+        name = SessionId(f"s{number}")
+        kernel = KernelId(f"k{number}")
         item = Pending(name, kernel, 1, 10, created, 0, "process", "custom", slots, user="bob")
         history.new.add(name)
         history.planner.update_sessions([item])
         answer = history.plan() if number != 1 else None
+
     assert answer is not None
     assert [place.session_id for place in answer.places] == ["s2"]
     (hold_of_s1,) = [hold for hold in answer.holds if hold.session_id == "s1"]

@@ -1,4 +1,5 @@
-"""Preemption against a reference that tries every set of victims, with every choice of agents and devices."""
+"""Preemption against a reference that tries every set of victims, with every choice of agents and
+devices."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ from planner_snapshots import NOW, fit
 from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Pending,
+    Plan,
+    Policy,
+    Snapshot,
+    plan,
+)
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Running
 from moorage.manager.scheduling.core.policy import Preemption
 
@@ -49,26 +58,34 @@ def take(free: Free, slots: Mapping[str, int]) -> tuple[Allocation, ...] | None:
         if part and amount >= part and shares:
             taken.append(Allocation(slot, DeviceId(device), part))
             shares -= part
+
     cpu = slots.get("cpu", 0)
     if shares or free["cpu", ""] < cpu:
         return None
     if cpu:
         taken.append(Allocation("cpu", DeviceId(""), cpu))
+
     for slot, device, amount in taken:
         free[slot, device] -= amount
+
     return tuple(taken)
 
 
 @st.composite
 def full_worlds(draw: st.DrawFn) -> Snapshot:
-    """Up to three agents full of sessions, some of which have kernels on several; and one request."""
+    """Up to three agents full of sessions, some of which have kernels on several; and one
+    request."""
     drafts = [
         Draft(name, {("cpu", ""): 4000} | {("cuda.device", f"g{n}"): 1000 for n in range(gpus)}, [])
-        for name, gpus in zip("abc", draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)), strict=False)
+        for name, gpus in zip(
+            "abc", draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)), strict=False
+        )
     ]
     for number in range(draw(st.integers(1, 6))):
         fields: dict[str, Any] = {
-            "ends_at": draw(st.sampled_from([None, None, None, NOW + GRACE, NOW + GRACE + 1, NOW + 5])),
+            "ends_at": draw(
+                st.sampled_from([None, None, None, NOW + GRACE, NOW + GRACE + 1, NOW + 5])
+            ),
             "started_at": draw(st.sampled_from([NOW - 1, NOW - 2, NOW - 9, NOW - 10, NOW - 30])),
             "priority": draw(st.sampled_from([1, 1, 1, 5, 50])),
             "preemptible": draw(st.integers(0, 7)) > 0,
@@ -82,7 +99,10 @@ def full_worlds(draw: st.DrawFn) -> Snapshot:
             taken = take(draft.free, draw(st.sampled_from(REQUESTS)))
             if taken is not None:
                 name = f"r{number}-{kernel}"
-                draft.running.append(Running(SessionId(f"r{number}"), KernelId(name), taken, **fields))
+                draft.running.append(
+                    Running(SessionId(f"r{number}"), KernelId(name), taken, **fields)
+                )
+
     agents = tuple(
         AgentState(
             AgentId(draft.name),
@@ -124,7 +144,9 @@ RULES = st.builds(
 
 
 def free_later(agent: AgentState, stopped: frozenset[str]) -> Free:
-    free: Free = {("cpu", ""): agent.free["cpu"]} | {(d.slot, d.device_id): d.free for d in agent.devices}
+    free: Free = {("cpu", ""): agent.free["cpu"]} | {
+        (d.slot, d.device_id): d.free for d in agent.devices
+    }
     for running in agent.running:
         if by_itself(running) or running.session_id in stopped:
             for slot, device, amount in running.allocations:
@@ -200,24 +222,33 @@ def victims_of(made: Plan) -> Iterator[str]:
 
 @WORLDS
 @given(full_worlds(), RULES)
-def test_victims_are_the_fewest_and_the_first_of_the_order(world: Snapshot, rules: Preemption) -> None:
+def test_victims_are_the_fewest_and_the_first_of_the_order(
+    world: Snapshot, rules: Preemption
+) -> None:
     made = plan(world, Policy(preemption=rules), NOW)
     if made.places:
         assert not made.victims
         return
+
     expected = expected_victims(world, rules)
     assert set(victims_of(made)) == (expected or set())
     if expected:
         (reservation,) = made.reservations
         running = [running for agent in world.agents for running in agent.running]
+
         # Later where something else that ends takes longer.
         ends = [r.ends_at or stopped_at(r) for r in running if by_itself(r)]
         assert reservation.basis == "preemption"
-        assert reservation.starts_at in [*(stopped_at(r) for r in running if r.session_id in expected), *ends]
+        assert reservation.starts_at in [
+            *(stopped_at(r) for r in running if r.session_id in expected),
+            *ends,
+        ]
+
         for victim in made.victims:
             assert NOW + victim.grace == max(
                 stopped_at(r) for r in running if r.session_id == victim.session_id
             )
+
         assert set(reservation.waits_for) >= expected
 
 
@@ -228,6 +259,7 @@ def test_reservation_begins_when_the_request_fits(world: Snapshot, rules: Preemp
     made = plan(world, Policy(preemption=rules), NOW)
     if made.places or not made.reservations or made.reservations[0].starts_at is None:
         return
+
     (reservation,) = made.reservations
     stopped = frozenset(victims_of(made))
     agents = {agent.agent_id: agent for agent in world.agents}
@@ -236,7 +268,11 @@ def test_reservation_begins_when_the_request_fits(world: Snapshot, rules: Preemp
     def ends_at(running: Running) -> int | None:
         if running.session_id in stopped and not by_itself(running):
             return stopped_at(running)
-        return stopped_at(running) if running.terminating and running.ends_at is None else running.ends_at
+        return (
+            stopped_at(running)
+            if running.terminating and running.ends_at is None
+            else running.ends_at
+        )
 
     def fits_at(at: int) -> bool:
         free = []
@@ -248,9 +284,11 @@ def test_reservation_begins_when_the_request_fits(world: Snapshot, rules: Preemp
                 if (end := ends[running.kernel_id]) is not None and max(end, NOW) <= at
             )
             free.append(free_later(replace(agents[name], running=gone), frozenset()))
+
         requests = [kernel.slots for kernel in item.kernels]
         if item.mode == "single-node":
             return fit(free[0], list(requests))
+
         return all(fit(each, [slots]) for each, slots in zip(free, requests, strict=True))
 
     assert reservation.starts_at is not None
@@ -274,14 +312,17 @@ def test_hopeless_requests_do_not_use_up_the_searches_of_others() -> None:
         )
         for n in range(40)
     ]  # fmt: skip
-    last = Pending(SessionId("s"), KernelId("s"), 1, 80, 9, 0, "process", "custom", {"cuda.device": 1})
+    last = Pending(
+        SessionId("s"), KernelId("s"), 1, 80, 9, 0, "process", "custom", {"cuda.device": 1}
+    )
     made = plan(Snapshot("g", (agent,), (*hopeless, last)), Policy(preemption=Preemption()), NOW)
     assert [(victim.session_id, victim.for_session) for victim in made.victims] == [("low", "s")]
 
 
 def test_owners_are_searched_for_apart() -> None:
     """What one of them cannot get says nothing of another one, though both ask for the same."""
-    gpu, cpu = Allocation("cuda.device", DeviceId("g0"), 1000), Allocation("cpu", DeviceId(""), 1000)
+    gpu = Allocation("cuda.device", DeviceId("g0"), 1000)
+    cpu = Allocation("cpu", DeviceId(""), 1000)
     agent = AgentState(
         AgentId("a"), frozenset({"process"}), frozenset({"custom"}), {"cpu": 0}, {"cpu": 1000},
         (DeviceState(DeviceId("g0"), "cuda.device", 0),),
@@ -297,7 +338,9 @@ def test_owners_are_searched_for_apart() -> None:
         )
         for user, priority in (("ann", 90), ("bob", 80))
     )  # fmt: skip
-    made = plan(Snapshot("g", (agent,), pending), Policy(preemption=Preemption(among="same-user")), NOW)
+    made = plan(
+        Snapshot("g", (agent,), pending), Policy(preemption=Preemption(among="same-user")), NOW
+    )
     assert [(victim.session_id, victim.for_session) for victim in made.victims] == [("b", "s-bob")]
 
 
@@ -335,7 +378,10 @@ def gpu_agent(name: str, *sessions: tuple[str, int]) -> AgentState:
         for device, (session, started) in zip(devices, sessions, strict=True)
     )  # fmt: skip
     serves = frozenset({"process"}), frozenset({"custom"})
-    return AgentState(AgentId(name), *serves, {}, {}, devices, running=running, kernels=len(running))
+
+    return AgentState(
+        AgentId(name), *serves, {}, {}, devices, running=running, kernels=len(running)
+    )
 
 
 def gpu_request(name: str, *gpus: int, priority: int = 10) -> Pending:
@@ -352,7 +398,9 @@ def gpu_request(name: str, *gpus: int, priority: int = 10) -> Pending:
 def stopped(
     agents: list[AgentState], *pending: Pending, rules: Preemption | None = None
 ) -> list[tuple[str, str]]:
-    made = plan(Snapshot("g", tuple(agents), pending), Policy(preemption=rules or Preemption()), NOW)
+    made = plan(
+        Snapshot("g", tuple(agents), pending), Policy(preemption=rules or Preemption()), NOW
+    )
     return [(victim.session_id, victim.for_session) for victim in made.victims]
 
 
@@ -360,11 +408,14 @@ def test_cluster_on_many_agents_stops_the_first_of_the_order() -> None:
     """More agents than are considered at once."""
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", n * 7 % 20)) for n in range(20)]
     newest = sorted(range(20), key=lambda n: -(n * 7 % 20))[:3]
-    assert sorted(stopped(agents, gpu_request("s", 1, 1, 1))) == [(f"r{n:02}", "s") for n in sorted(newest)]
+    assert sorted(stopped(agents, gpu_request("s", 1, 1, 1))) == [
+        (f"r{n:02}", "s") for n in sorted(newest)
+    ]
 
 
 def test_two_sessions_of_low_priority_rather_than_one_of_higher() -> None:
-    low, high = gpu_agent("a", ("r1", 900), ("r2", 910)), gpu_agent("b", ("r3", 950), ("r3", 950))
+    low = gpu_agent("a", ("r1", 900), ("r2", 910))
+    high = gpu_agent("b", ("r3", 950), ("r3", 950))
     more = tuple(replace(running, priority=5) for running in high.running)
     assert stopped([low, high], gpu_request("s", 2)) == [("r3", "s")]
     victims = stopped([low, replace(high, running=more)], gpu_request("s", 2))
@@ -389,19 +440,25 @@ def test_cluster_on_many_agents_stops_another_cluster_rather_than_several_sessio
 
 
 def test_cluster_spares_what_another_victim_has_made_unnecessary() -> None:
-    """x alone would do for the first kernel; wide, which the second one needs, frees a GPU there too."""
+    """x alone would do for the first kernel; wide, which the second one needs, frees a GPU there
+    too."""
     agents = [gpu_agent("a", ("x", 990), ("wide", 950)), gpu_agent("b", ("wide", 950))]
     agents += [gpu_agent(f"c{n:02}", (f"r{n:02}", 900)) for n in range(12)]
     assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]
 
 
 def test_what_a_victim_frees_elsewhere_serves_the_next_request() -> None:
-    agents = [gpu_agent("a", ("wide", 950)), gpu_agent("b", ("wide", 950)), gpu_agent("c", ("other", 1))]
+    agents = [
+        gpu_agent("a", ("wide", 950)),
+        gpu_agent("b", ("wide", 950)),
+        gpu_agent("c", ("other", 1)),
+    ]
     assert stopped(agents, gpu_request("s", 1), gpu_request("t", 1, priority=9)) == [("wide", "s")]
 
 
 def test_every_search_has_its_victims_in_the_end() -> None:
-    """No more than some searches a pass; those that only wait for what is being stopped do not count."""
+    """No more than some searches a pass; those that only wait for what is being stopped do not
+    count."""
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", n)) for n in range(40)]
     pending = [gpu_request(f"s{n:02}", 1) for n in range(40)]
     for _ in range(3):
@@ -410,10 +467,13 @@ def test_every_search_has_its_victims_in_the_end() -> None:
             replace(
                 agent,
                 running=tuple(
-                    replace(running, terminating=running.terminating or running.session_id in victims)
+                    replace(
+                        running, terminating=running.terminating or running.session_id in victims
+                    )
                     for running in agent.running
                 ),
             )
             for agent in agents
         ]
+
     assert all(running.terminating for agent in agents for running in agent.running)

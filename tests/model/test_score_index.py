@@ -1,4 +1,5 @@
-"""The score index against ``min()`` over a plain key, while nodes are allocated, reserved and released."""
+"""The score index against ``min()`` over a plain key, while nodes are allocated, reserved and
+released."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ REQUESTS = st.fixed_dictionaries(
 @st.composite
 def node(draw: st.DrawFn, rank: int) -> NodeState:
     devices = tuple(
-        DeviceState(DeviceId(f"{slot}{n}"), slot, draw(st.sampled_from([0, 300, 500, 1000, 2000])), 2000)
+        DeviceState(
+            DeviceId(f"{slot}{n}"), slot, draw(st.sampled_from([0, 300, 500, 1000, 2000])), 2000
+        )
         for slot in ("cuda.device", "rocm.device")
         for n in range(draw(st.sampled_from([0, 0, 1, 3])))
     )
@@ -41,8 +44,8 @@ def node(draw: st.DrawFn, rank: int) -> NodeState:
 
 
 def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -> list[int]:
-    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key: few free devices that are not
-    requested, then the strategy over the requested slots, then over the others."""
+    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key: few free devices
+    that are not requested, then the strategy over the requested slots, then over the others."""
     demand = demand_of(slots)
     requested = [slot for slot, _ in demand]
     sign = -1 if dispersed else 1
@@ -51,7 +54,9 @@ def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -
     others = [slot for slot in all_slots if slot not in requested and slot not in idle]
 
     def key(one: NodeState) -> tuple[object, ...]:
-        amounts = (one.free.get(slot, 0) for slot in (*(s for s in all_slots if s in requested), *others))
+        amounts = (
+            one.free.get(slot, 0) for slot in (*(s for s in all_slots if s in requested), *others)
+        )
         unrequested = (one.free.get(slot, 0) for slot in idle)
         signed = (sign * amount for amount in amounts)
         return len(one.families - set(requested)), *unrequested, *signed, one.rank
@@ -84,11 +89,14 @@ def test_candidates_are_the_fitting_nodes_in_the_order_of_a_plain_key(
             index.remove(changed)
             changed.reserved = True
         elif best is not None and packed is not None:
-            request = ResourceRequest(shape, shape.total, view, FeasibleSet(nodes, shape.constraints))
+            request = ResourceRequest(
+                shape, shape.total, view, FeasibleSet(nodes, shape.constraints)
+            )
             reference = best.copy()
             allocations, exact = request.allocate_on(best, "fill")
             assert allocations == reference.allocate(shape.total, "fill")
             assert best.free == reference.free
+
             if exact:
                 index.subtract(best, view, packed)
             else:

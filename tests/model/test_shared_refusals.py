@@ -1,4 +1,5 @@
-"""The caches of a pass against a pass in which no session has anything in common with another one."""
+"""The caches of a pass against a pass in which no session has anything in common with another
+one."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 
 
 def plan_each_alone(snapshot: Snapshot, policy: Policy) -> Plan:
-    """Each session avoids an agent of its own that does not exist. So none is unconstrained or on the fast
-    path, and no two share a refusal or a hold."""
+    """Each session avoids an agent of its own that does not exist. So none is unconstrained or on
+    the fast path, and no two share a refusal or a hold."""
     pending = (
-        replace(item, avoid=item.avoid | {AgentId(f"nowhere-{item.session_id}")}) for item in snapshot.pending
+        replace(item, avoid=item.avoid | {AgentId(f"nowhere-{item.session_id}")})
+        for item in snapshot.pending
     )
     return plan(replace(snapshot, pending=tuple(pending)), policy, NOW)
 
@@ -25,10 +27,15 @@ def plan_each_alone(snapshot: Snapshot, policy: Policy) -> Plan:
 @given(st.one_of(any_snapshot(), head_with_backfill(), small_quota()), policies())
 def test_shared_refusals_change_no_decision(snapshot: Snapshot, policy: Policy) -> None:
     """Only the numbers in a shared refusal may be those of the session that was refused first."""
-    shared, alone = plan(snapshot, policy, NOW), plan_each_alone(snapshot, policy)
+    shared = plan(snapshot, policy, NOW)
+    alone = plan_each_alone(snapshot, policy)
     assert shared.places == alone.places
     assert shared.reservations == alone.reservations
-    assert (shared.victims, shared.bypasses, shared.cursors) == (alone.victims, alone.bypasses, alone.cursors)
+    assert (shared.victims, shared.bypasses, shared.cursors) == (
+        alone.victims,
+        alone.bypasses,
+        alone.cursors,
+    )
     assert [hold._replace(refusals=()) for hold in shared.holds] == [
         hold._replace(refusals=()) for hold in alone.holds
     ]

@@ -1,6 +1,6 @@
-"""Worlds in virtual time in which a session waits for capacity among services, far ends, unhealthy devices,
-draining agents, sessions ahead of it and a stream of later ones; and the bound of its wait, by plain
-arithmetic.
+"""Worlds in virtual time in which a session waits for capacity among services, far ends, unhealthy
+devices, draining agents, sessions ahead of it and a stream of later ones; and the bound of its
+wait, by plain arithmetic.
 
 Ticks are microseconds of the planner. A world is planned once in each tick.
 """
@@ -16,10 +16,19 @@ from hypothesis import strategies as st
 from planner_snapshots import Amounts, add, can_be_helped, fit, fit_apart, free_amounts
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Pending,
+    Plan,
+    Policy,
+    Snapshot,
+    plan,
+)
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Running
 
-LONGEST, FAR = 4, 60
+LONGEST = 4
+FAR = 60
 # Ticks for the same runs. Few agents of many become free in the same one of them.
 FINE = 5
 _PROCESS = frozenset({"process"}), frozenset({"custom"})
@@ -27,8 +36,8 @@ _PROCESS = frozenset({"process"}), frozenset({"custom"})
 
 @dataclass(frozen=True)
 class Work:
-    """What a session does once it has started. ``runs``: ticks; None for a service. ``limit``: its time
-    limit, which is never exceeded; None: none."""
+    """What a session does once it has started. ``runs``: ticks; None for a service. ``limit``: its
+    time limit, which is never exceeded; None: none."""
 
     gpus: int
     runs: int | None
@@ -59,7 +68,8 @@ class World:
     longest: int = LONGEST  # the longest run of work, if it does not stay
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     works: dict[SessionId, Work] = field(default_factory=dict)
-    live: list[tuple[AgentId, Running, int | None]] = field(default_factory=list)  # with the true end
+    # with the true end
+    live: list[tuple[AgentId, Running, int | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._numbers = count()
@@ -90,6 +100,7 @@ class World:
             endpoint_id=EndpointId("e") if work.runs is None else None,
         )
         self.works[session_id] = work
+
         return session_id
 
     def _start(
@@ -122,8 +133,11 @@ class World:
                 for gpu in range(machine.gpus)
             )  # fmt: skip
             agents.append(
-                AgentState(name, *_PROCESS, {}, {}, devices, draining=machine.draining, running=mine)
+                AgentState(
+                    name, *_PROCESS, {}, {}, devices, draining=machine.draining, running=mine
+                )
             )
+
         return Snapshot("g", tuple(agents), tuple(self.pending.values()))
 
     def tick(self, arrivals: Sequence[Work]) -> Plan:
@@ -132,27 +146,36 @@ class World:
         self.live = [one for one in self.live if one[2] is None or one[2] > self.now]
         for work in arrivals:
             self.submit(work)
+
         made = plan(self.snapshot(), self.policy, self.now)
         for hold in made.holds:
             if hold.capacity:
                 item = self.pending[hold.session_id]
                 self.pending[hold.session_id] = replace(item, retries=item.retries + 1)
+
         for session_id, bypassed in made.bypasses.items():
             self.pending[session_id] = replace(self.pending[session_id], bypassed=bypassed)
+
         for place in made.places:
             del self.pending[place.session_id]
             work = self.works[place.session_id]
             for kernel in place.kernels:
-                self._start(kernel.agent_id, place.session_id, work, kernel.allocations, kernel.kernel_id)
+                self._start(
+                    kernel.agent_id, place.session_id, work, kernel.allocations, kernel.kernel_id
+                )
+
         return made
 
 
 def longest_wait(world: World, name: SessionId) -> int | None:
-    """The latest time at which the overdue session ``name`` starts, as ``docs/scheduling.md`` states it.
-    None: nobody can help it now."""
-    snapshot, item, policy = world.snapshot(), world.pending[name], world.policy
+    """The latest time at which the overdue session ``name`` starts, as ``docs/scheduling.md``
+    states it. None: nobody can help it now."""
+    snapshot = world.snapshot()
+    item = world.pending[name]
+    policy = world.policy
     if not can_be_helped(snapshot, item):
         return None
+
     agents = _agents(snapshot, item)
     ahead = sum(
         other.session_id != name
@@ -162,16 +185,30 @@ def longest_wait(world: World, name: SessionId) -> int | None:
         for other in world.pending.values()
     )
     longest = world.longest
-    limits = [running.ends_at - world.now for _, running, _ in world.live if running.ends_at is not None]
-    staying = {name for name, running, end in world.live if running.ends_at is None and stays(world, end)}
+    limits = [
+        running.ends_at - world.now for _, running, _ in world.live if running.ends_at is not None
+    ]
+    staying = {
+        name for name, running, end in world.live if running.ends_at is None and stays(world, end)
+    }
+
     # The symbols of the formula.
-    m = 0 if not ahead and _fits_without_unlimited(snapshot, item) else max([longest * bool(ahead), *limits])
-    u, n, patience = longest, len(staying), policy.max_skip_age or 0
-    # Further agents are held by age, also for a session that is overdue because others have overtaken it.
+    m = (
+        0
+        if not ahead and _fits_without_unlimited(snapshot, item)
+        else max([longest * bool(ahead), *limits])
+    )
+    u = longest
+    n = len(staying)
+    patience = policy.max_skip_age or 0
+
+    # Further agents are held by age, also for a session that is overdue because others have
+    # overtaken it.
     early = max(0, item.queued_since + patience - world.now) if n else 0
     w = m + u + n * patience + early
     if not ahead and (known := _known_start(snapshot, item, world.now)) is not None:
         w = min(known - world.now, w)
+
     return world.now + (1 + ahead) * w
 
 
@@ -181,12 +218,17 @@ def stays(world: World, end: int | None) -> bool:
 
 
 def _known_start(snapshot: Snapshot, item: Pending, now: int) -> int | None:
-    times = {now} | {r.ends_at for agent in snapshot.agents for r in agent.running if r.ends_at is not None}
+    times = {now} | {
+        r.ends_at for agent in snapshot.agents for r in agent.running if r.ends_at is not None
+    }
     for time in sorted(times):
         if _fits_once(
-            snapshot, item, {r.kernel_id for a in snapshot.agents for r in a.running if _ended(r, time)}
+            snapshot,
+            item,
+            {r.kernel_id for a in snapshot.agents for r in a.running if _ended(r, time)},
         ):
             return max(time, now)
+
     return None
 
 
@@ -196,7 +238,12 @@ def _ended(running: Running, time: int) -> bool:
 
 def _fits_without_unlimited(snapshot: Snapshot, item: Pending) -> bool:
     """Whether it could start if all work without a time limit had ended, except services."""
-    gone = {r.kernel_id for a in snapshot.agents for r in a.running if r.ends_at is None and not r.endless}
+    gone = {
+        r.kernel_id
+        for a in snapshot.agents
+        for r in a.running
+        if r.ends_at is None and not r.endless
+    }
     return _fits_once(snapshot, item, gone)
 
 
@@ -209,10 +256,17 @@ def _fits_once(snapshot: Snapshot, item: Pending, gone: set[KernelId]) -> bool:
             unhealthy = {str(device.device_id) for device in agent.devices if not device.healthy}
             for running in agent.running:
                 if running.kernel_id in gone:
-                    free = add(free, tuple(t for t in running.allocations if t.device_id not in unhealthy), 1)
+                    free = add(
+                        free,
+                        tuple(t for t in running.allocations if t.device_id not in unhealthy),
+                        1,
+                    )
+
             able.append(free)
+
     if item.mode == "single-node" or len(kernels) == 1:
         return any(fit(free, kernels) for free in able)
+
     return fit_apart(able, kernels)
 
 
@@ -226,7 +280,8 @@ def _agents(snapshot: Snapshot, item: Pending) -> set[AgentId]:
 
 
 def overdue(world: World, name: SessionId) -> bool:
-    item, policy = world.pending[name], world.policy
+    item = world.pending[name]
+    policy = world.policy
     if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
         return True
     return policy.max_skip_age is not None and world.now - item.created >= policy.max_skip_age
@@ -237,12 +292,18 @@ Limits = Literal["known", "unknown", "mixed"]
 
 @st.composite
 def short_work(
-    draw: st.DrawFn, limits: Limits, gpus: int = 1, priorities: Sequence[int] = (10,), longest: int = LONGEST
+    draw: st.DrawFn,
+    limits: Limits,
+    gpus: int = 1,
+    priorities: Sequence[int] = (10,),
+    longest: int = LONGEST,
 ) -> Work:
     runs = draw(st.integers(1, longest))
     known = st.sampled_from([runs, longest])
     limit = draw({"known": known, "unknown": st.none(), "mixed": st.none() | known}[limits])
-    return Work(gpus, runs, limit, draw(st.sampled_from(priorities)), draw(st.sampled_from(["ann", "bob"])))
+    return Work(
+        gpus, runs, limit, draw(st.sampled_from(priorities)), draw(st.sampled_from(["ann", "bob"]))
+    )
 
 
 def service(priority: int = 10) -> Work:
@@ -256,7 +317,9 @@ def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
     loads = [short_work(limits), short_work(limits), short_work(limits), st.just(service())]
     loads += [st.just(Work(1, FAR, FAR))] * (2 * far)
     load = draw(st.lists(st.one_of(loads), min_size=gpus, max_size=gpus))
-    return Machine(gpus, tuple(load), draw(st.sampled_from([0, 0, 0, 1])), draw(st.integers(0, 7)) == 7)
+    return Machine(
+        gpus, tuple(load), draw(st.sampled_from([0, 0, 0, 1])), draw(st.integers(0, 7)) == 7
+    )
 
 
 @st.composite
@@ -273,7 +336,8 @@ def busy_fleets(draw: st.DrawFn, limits: Limits, longest: int) -> list[Machine]:
 
 @st.composite
 def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
-    """What arrives in a tick: small work, and now and then something large, long, important or endless."""
+    """What arrives in a tick: small work, and now and then something large, long, important or
+    endless."""
     rare = [
         short_work(limits, 2),
         short_work(limits, 3, (10, 90)),
@@ -289,8 +353,11 @@ def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
 
 @st.composite
 def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Work:
-    """Of a size that most of these machines have once they are empty, or for one of them by name."""
-    capacity = [m.gpus - m.unhealthy - sum(w.runs is None for w in m.load) for m in fleet if not m.draining]
+    """Of a size that most of these machines have once they are empty, or for one of them by
+    name."""
+    capacity = [
+        m.gpus - m.unhealthy - sum(w.runs is None for w in m.load) for m in fleet if not m.draining
+    ]
     most = max([1, *capacity])
     work = draw(short_work(limits, draw(st.integers(max(1, most - 1), most)), (0, 10, 10)))
     clusters = [(1, "multi-node")] * 3 + [(2, "single-node"), (len(capacity), "multi-node")]
@@ -298,5 +365,6 @@ def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Wor
     if kernels > 1:
         gpus = max(1, work.gpus // 2) if mode == "single-node" else max(1, min(capacity))
         work = replace(work, kernels=kernels, mode=mode, gpus=gpus)
+
     named = draw(st.sampled_from([None, None, None, *range(len(fleet))]))
     return work if named is None else replace(work, designated=frozenset({AgentId(f"a{named}")}))

@@ -16,7 +16,9 @@ _SERIES = re.compile(r"_(?:bucket|count|sum)$")
 @pytest.mark.parametrize("name", dashboards.DASHBOARDS)
 def test_committed_dashboards_are_current(name: str) -> None:
     file = dashboards.FOLDER / f"{name}.json"
-    assert file.read_text() == dashboards.dashboard(name), "run `deploy/monitoring/make_dashboards.py`"
+    assert file.read_text() == dashboards.dashboard(name), (
+        "run `deploy/monitoring/make_dashboards.py`"
+    )
 
 
 def test_queries_name_metrics_that_exist() -> None:

@@ -1,5 +1,5 @@
-"""A real Prometheus reads a real platform: its rules are valid, and every query of the dashboards has an
-answer."""
+"""A real Prometheus reads a real platform: its rules are valid, and every query of the dashboards
+has an answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.e2e.test_crashes import SLOW
 from .generator import FOLDER, dashboards
 
 pytestmark = [pytest.mark.monitoring, pytest.mark.timeout(180)]
-# Panels of what this platform does not have: faults, and readings that simulated devices do not give.
+# Panels of what this platform does not have: faults, and readings that simulated devices do not
+# give.
 EMPTY = {
     "Answered with 5xx",
     "Busy",
@@ -60,7 +61,9 @@ WATCHED = {
 
 
 def promtool(*arguments: str) -> None:
-    done = subprocess.run(["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -72,16 +75,21 @@ def test_rules_and_configuration_are_valid() -> None:
 
 @pytest.mark.parametrize("metric", WATCHED)
 def test_what_is_watched_has_a_panel_or_an_alert(metric: str) -> None:
-    name = re.compile(rf"\b{metric.removesuffix('_bucket').removesuffix('_count')}(_bucket|_count)?\b")
+    name = re.compile(
+        rf"\b{metric.removesuffix('_bucket').removesuffix('_count')}(_bucket|_count)?\b"
+    )
     rules = (FOLDER / "alerts.yaml").read_text()
-    assert any(name.search(text) for text in (rules, *(query for _, _, query in dashboards.queries())))
+    assert any(
+        name.search(text) for text in (rules, *(query for _, _, query in dashboards.queries()))
+    )
 
 
 class Prometheus:
     """``targets``: address by job of the configuration in deploy/. ``key``: a file with a key."""
 
     def __init__(self, folder: Path, targets: dict[str, str], key: Path) -> None:
-        self.folder, self.url = folder, f"http://127.0.0.1:{free_port()}"
+        self.folder = folder
+        self.url = f"http://127.0.0.1:{free_port()}"
         config: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
         assert {job["job_name"] for job in config["scrape_configs"]} == targets.keys()
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
@@ -90,6 +98,7 @@ class Prometheus:
             job["static_configs"] = [{"targets": [targets[job["job_name"]]]}]
             if "authorization" in job:
                 job["authorization"]["credentials_file"] = str(key)
+
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -175,9 +184,13 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
         await client.create_session(
             SessionSpec(name="gpu", command=["sleep", "600"], resources={"cuda.device": 1})
         )
-        await client.create_session(SessionSpec(name="no", command=["true"], resources={"cuda.device": 64}))
+        await client.create_session(
+            SessionSpec(name="no", command=["true"], resources={"cuda.device": 64})
+        )
+
     await until("the model is ready", lambda: ready(platform))
-    api, internal = platform.url.removeprefix("http://"), platform.internal_url.removeprefix("http://")
+    api = platform.url.removeprefix("http://")
+    internal = platform.internal_url.removeprefix("http://")
     prometheus = Prometheus(
         folder,
         {
@@ -189,6 +202,7 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
         key,
     )
     prometheus.start()
+
     try:
 
         async def unanswered() -> set[str]:
@@ -210,10 +224,12 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
         async with asyncio.timeout(60):
             while missing := await unanswered():
                 await asyncio.sleep(1)
+
         await check_watched(prometheus)
         for _, title, expression in dashboards.queries():
             if title in EMPTY:
                 await prometheus.query(substituted(expression))
+
         firing = await prometheus.query('ALERTS{alertstate="firing"}')
         assert not firing
     except TimeoutError:
@@ -223,6 +239,7 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
         async with platform.client() as client:
             await client.delete_endpoint(SLOW.name)
             await client.stop_session("gpu")
+
         await until("no kernel is left", lambda: no_kernel(platform))
 
 

@@ -1,5 +1,5 @@
-"""Faults in access to sessions, at every door, and in what the manager takes from hostile agents and proxies.
-A part of the catalog."""
+"""Faults in access to sessions, at every door, and in what the manager takes from hostile agents
+and proxies. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -106,8 +106,12 @@ MUTATIONS = (
     Mutation(
         "a load of an engine that is none fails those of all agents",
         "manager/store/loads.py",
-        'if "\\0" not in agent and as_uuid(one.kernel_id)]',
-        "]",
+        (
+            "        loads = [\n"
+            '            (agent, one) for agent, one in loads if "\\0" not in agent and as_uuid(one.kernel_id)\n'
+            "        ]"
+        ),
+        "        loads = [(agent, one) for agent, one in loads]",
         ("tests/store/test_loads.py",),
     ),
     Mutation(

@@ -271,8 +271,13 @@ MUTATIONS = (
     Mutation(
         "a leaked cancellation ends a task",
         "common/aio/supervisor.py",
-        "if cancel_requested() or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):",
-        "if not isinstance(error, Exception):",
+        (
+            "                if cancel_requested() or isinstance(\n"
+            "                    error, KeyboardInterrupt | SystemExit | GeneratorExit\n"
+            "                ):\n"
+            "                    raise\n"
+        ),
+        ("                if not isinstance(error, Exception):\n                    raise"),
         SUPERVISOR,
     ),
     Mutation(

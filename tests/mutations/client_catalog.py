@@ -1,17 +1,21 @@
-"""Mutations of what the command line reads from sessions, and of what the API takes from anybody."""
+"""Mutations of what the command line reads from sessions, and of what the API takes from
+anybody."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-ARCHIVE, OUTPUT = "common/archive.py", "cli/output.py"
+ARCHIVE = "common/archive.py"
+OUTPUT = "cli/output.py"
 PRINTABLE = "common/model/printable.py"
 HOSTILE = ("tests/unit/cli/test_cli_hostile_archive.py",)
 ESCAPES = ("tests/unit/cli/test_cli_escapes.py",)
 FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")
 
 MUTATIONS = (
-    Mutation("entries outside of the copy", ARCHIVE, 'or ".." in parts or first != (top,)', "", HOSTILE),
+    Mutation(
+        "entries outside of the copy", ARCHIVE, 'or ".." in parts or first != (top,)', "", HOSTILE
+    ),
     Mutation(
         "links to absolute paths",
         ARCHIVE,
@@ -71,8 +75,14 @@ MUTATIONS = (
     Mutation(
         "paths without end",
         ARCHIVE,
-        "max(len(entry.name), len(entry.linkname)) > _PATH_BYTES or",
-        "",
+        (
+            "\n"
+            "        if (\n"
+            "            max(len(entry.name), len(entry.linkname)) > _PATH_BYTES\n"
+            '            or entry.name.count("/") > _DEPTH\n'
+            "        ):"
+        ),
+        '        if entry.name.count("/") > _DEPTH:',
         HOSTILE,
     ),
     Mutation(
@@ -126,7 +136,9 @@ MUTATIONS = (
         ("tests/unit/cli/test_cli_archive.py", *HOSTILE),
     ),
     Mutation("C1 controls pass", PRINTABLE, "\\\\x7f-\\\\x9f", "\\\\x7f", ESCAPES),
-    Mutation("text may be reversed", PRINTABLE, "\\\\u2028-\\\\u202e\\\\u2066-\\\\u2069", "", ESCAPES),
+    Mutation(
+        "text may be reversed", PRINTABLE, "\\\\u2028-\\\\u202e\\\\u2066-\\\\u2069", "", ESCAPES
+    ),
     Mutation(
         "names have many lines",
         PRINTABLE,
@@ -193,8 +205,12 @@ MUTATIONS = (
     Mutation(
         "a kernel that failed before it ran has an empty log",
         "manager/rpc/logs.py",
-        "if not answer.has_data and (failed :=",
-        "if False and (failed :=",
+        (
+            "            if not answer.has_data and (\n"
+            "                failed := await self._failed(scope, session, kernel, follow)\n"
+            "            ):"
+        ),
+        "            if False and (failed := await self._failed(scope, session, kernel, follow)):",
         ("tests/wire/test_manager_link.py", "-k", "without_a_byte or fails_to_start"),
     ),
     Mutation(

@@ -1,5 +1,6 @@
-"""Guards that stand behind another one, so that the tests of that one do not miss them: checks at commit,
-leases of kernels, numbers of starts, reservations beside each other. A part of the catalog."""
+"""Guards that stand behind another one, so that the tests of that one do not miss them: checks at
+commit, leases of kernels, numbers of starts, reservations beside each other. A part of the
+catalog."""
 
 from __future__ import annotations
 
@@ -18,14 +19,19 @@ STOPS = ("tests/unit/manager/test_stops_by_the_platform.py",)
 REPORTS = ("tests/store/test_reports.py",)
 LEASE_OF_LEADERS = ("tests/store/test_leader.py",)
 MAIN = (
-    "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream"
+    "SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM "
+    "a.stream"
 )
 SUB = "ON a.id = u.agent_id AND a.status = 'ALIVE' AND a.ready AND NOT a.draining\n"
 
 
 def _without(what: str, before: str, part: str) -> Mutation:
     return Mutation(
-        f"a session is placed on an agent that {what}", PLACE, before, before.replace(part, ""), COMMIT
+        f"a session is placed on an agent that {what}",
+        PLACE,
+        before,
+        before.replace(part, ""),
+        COMMIT,
     )
 
 
@@ -87,7 +93,13 @@ MUTATIONS = (
         "contact = self._clock.boottime()",
         LEASED,
     ),
-    Mutation("an older answer shortens a lease", LEASES, "if contact <= self._contact:", "if False:", LEASED),
+    Mutation(
+        "an older answer shortens a lease",
+        LEASES,
+        "if contact <= self._contact:",
+        "if False:",
+        LEASED,
+    ),
     Mutation(
         "a kernel starts on a lease that is nearly over",
         LEASES,
@@ -126,8 +138,12 @@ MUTATIONS = (
     Mutation(
         "two blocked sessions wait for the same end",
         RESERVATION,
-        "self._index.known.first(self._pool, self._item.shape, self._now, self._guards_of.keys())",
-        "self._index.known.first(self._pool, self._item.shape, self._now, set())",
+        (
+            "            found = self._index.known.first(\n"
+            "                self._pool, self._item.shape, self._now, self._guards_of.keys()\n"
+            "            )"
+        ),
+        "            found = self._index.known.first(self._pool, self._item.shape, self._now, set())",
         RESERVED,
     ),
     Mutation(
@@ -371,8 +387,12 @@ MUTATIONS = (
     Mutation(
         "a main kernel that is gone gives no reason",
         RECONCILE,
-        "_kernel_failed(session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event)",
-        "_kernel_failed(session, main.reason, main.detail, lost_grace_s, event)",
+        (
+            "        return _kernel_failed(\n"
+            "            session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event\n"
+            "        )\n"
+        ),
+        "        return _kernel_failed(session, main.reason, main.detail, lost_grace_s, event)",
         REASONS,
     ),
     Mutation(
@@ -434,15 +454,15 @@ MUTATIONS = (
     Mutation(
         "how the kernels of a stopped session ended hides why it was stopped",
         RECONCILE,
-        "reason, detail = session.reason or main.reason, session.detail",
-        "reason, detail = main.reason, session.detail",
+        "reason = session.reason or main.reason",
+        "reason = main.reason",
         REASONS,
     ),
     Mutation(
         "a stopped session without a reason has none of its kernels",
         RECONCILE,
-        "reason, detail = session.reason or main.reason, session.detail",
-        "reason, detail = session.reason, session.detail",
+        "reason = session.reason or main.reason",
+        "reason = session.reason",
         REASONS,
     ),
 )

@@ -1,20 +1,19 @@
-"""Faults in signing in: ID tokens, rules, limits of attempts, console sessions,
-ceilings of the priority, isolation of templates, keys for SSH and logins with them. A part of the catalog."""
+"""Faults in signing in: ID tokens, rules, limits of attempts, console sessions, ceilings of the
+priority, isolation of templates, keys for SSH and logins with them. A part of the catalog."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-TOKENS, PROVIDER = "manager/oidc/tokens.py", "manager/oidc/provider.py"
+TOKENS = "manager/oidc/tokens.py"
+PROVIDER = "manager/oidc/provider.py"
 AUTHENTICATION = "manager/api/authentication.py"
 ID_TOKENS = ("tests/unit/manager/test_oidc.py",)
 CLIENT = ("tests/wire/test_oidc_client.py",)
 PEOPLE = ("tests/store/test_oidc.py",)
 SESSIONS = ("tests/store/test_console_sessions.py",)
-LONG_REQUESTS, OPEN_STREAMS = (
-    "manager/api/long_requests.py",
-    ("tests/unit/manager/api/test_api_long_requests.py",),
-)
+LONG_REQUESTS = "manager/api/long_requests.py"
+OPEN_STREAMS = ("tests/unit/manager/api/test_api_long_requests.py",)
 REVOCATION = ("tests/wire/test_revocation.py",)
 CEILINGS = ("tests/store/test_priority_ceilings.py",)
 SSH_KEYS = ("tests/store/test_ssh_keys.py",)
@@ -47,8 +46,14 @@ MUTATIONS = (
     Mutation(
         "a login under one name is a proof for another",
         "manager/pki/ssh_signatures.py",
-        "len(session) >= 20 and signed == _string(session) + request and verify",
-        "len(session) >= 20 and verify",
+        (
+            "    return (\n"
+            "        len(session) >= 20\n"
+            "        and signed == _string(session) + request\n"
+            "        and verify(key, signature, signed)\n"
+            "    )"
+        ),
+        "    return len(session) >= 20 and verify(key, signature, signed)",
         SSH_LOGINS,
     ),
     Mutation(
@@ -110,8 +115,18 @@ MUTATIONS = (
     Mutation(
         "a template that an administrator bases on a member's runs freely",
         "manager/api/templates.py",
-        "bases, isolated = [base.ref, *base.bases], base.isolated",
-        "bases = [base.ref, *base.bases]",
+        (
+            "    if template.base is not None:\n"
+            "        base = await _base(call, name, template.base)\n"
+            "        bases = [base.ref, *base.bases]\n"
+            "        isolated = base.isolated"
+        ),
+        (
+            "\n"
+            "    if template.base is not None:\n"
+            "        base = await _base(call, name, template.base)\n"
+            "        bases = [base.ref, *base.bases]"
+        ),
         TEMPLATES,
     ),
     Mutation(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-LEDGER, LIMITER = "proxy/core/limit_ledger.py", "proxy/core/request_limiter.py"
+LEDGER = "proxy/core/limit_ledger.py"
+LIMITER = "proxy/core/request_limiter.py"
 LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_request_limiter.py")
 SHARES = ("tests/unit/manager/test_limit_shares.py",)
 BUDGET_ROOM = ("tests/unit/proxy/test_budget_room.py",)
@@ -40,8 +41,14 @@ MUTATIONS = (
     Mutation(
         "what the manager has not counted yet is forgotten with a new share of a budget",
         "proxy/core/limit_ledger.py",
-        "cells[slot + _SHARE_UNTIL], cells[slot + _BEYOND] = 1, sum(recent)",
-        "cells[slot + _SHARE_UNTIL], cells[slot + _BEYOND] = 1, 0",
+        (
+            "                cells[slot + _BEYOND] = sum(recent)\n"
+            "                cells[slot + _SHARE_UNTIL] = 1"
+        ),
+        (
+            "                cells[slot + _SHARE_UNTIL] = 1\n"
+            "                cells[slot + _BEYOND] = 0"
+        ),
         BUDGET_ROOM,
     ),
     Mutation(
@@ -54,8 +61,11 @@ MUTATIONS = (
     Mutation(
         "what was used of a budget stays part of its share",
         "manager/serving/limit_shares.py",
-        "            grant = min(grant, limit)  # what",
-        "            pass  # what",
+        (
+            "            # what was used is no part of it any more, once it is summed up\n"
+            "            grant = min(grant, limit)"
+        ),
+        "            pass  # what was used is no part of it any more, once it is summed up",
         BUDGET_ROOM,
     ),
     Mutation(

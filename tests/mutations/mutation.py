@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutation:
-    """``before`` occurs exactly once in ``file`` (below src/moorage) and is replaced by ``after``. ``tests``
-    are the pytest arguments of the tests that must fail."""
+    """``before`` occurs exactly once in ``file`` (below src/moorage) and is replaced by ``after``.
+    ``tests`` are the pytest arguments of the tests that must fail."""
 
     name: str
     file: str

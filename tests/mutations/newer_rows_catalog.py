@@ -88,7 +88,11 @@ MUTATIONS = (
         "_site",
     ),
     _unguarded(
-        "key", "manager/store/keys.py", 'self._unreadable.each("key", rows, _grant)', "rows", "_grant"
+        "key",
+        "manager/store/keys.py",
+        'self._unreadable.each("key", rows, _grant)',
+        "rows",
+        "_grant",
     ),
     _unguarded(
         "measured budget",
@@ -198,8 +202,19 @@ MUTATIONS = (
     Mutation(
         "a caller of a role that is not known is an internal error",
         "manager/store/keys.py",
-        'read_one("key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"])))',
-        'key_of_row(row, row["name"], Role(row["role"]))',
+        (
+            "\n"
+            "        found = read_one(\n"
+            '            "key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"]))\n'
+            "        )\n"
+            '        if found is not None and row["use_unrecorded"]:\n'
+            '            await self._connection.fetch(SQL["key_record_use"], row["id"])\n'
+        ),
+        (
+            '        found = key_of_row(row, row["name"], Role(row["role"]))\n'
+            '        if found is not None and row["use_unrecorded"]:\n'
+            '            await self._connection.fetch(SQL["key_record_use"], row["id"])'
+        ),
         ALONE,
     ),
     Mutation(

@@ -1,4 +1,5 @@
-"""Mutations of what agents' reports say about kernels, and of what they free. A part of the catalog."""
+"""Mutations of what agents' reports say about kernels, and of what they free. A part of the
+catalog."""
 
 from __future__ import annotations
 

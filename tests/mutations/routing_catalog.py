@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-FLOW, CHAIN = "proxy/core/flow.py", "proxy/core/fallback.py"
+FLOW = "proxy/core/flow.py"
+CHAIN = "proxy/core/fallback.py"
 FALLBACKS = ("tests/unit/proxy/test_fallback.py",)
 PLANES = ("tests/conformance/planes/test_fallbacks.py",)
 STORE = ("tests/store/test_routing.py",)

@@ -13,7 +13,8 @@ PRIVILEGES = (PARTS, "-k", "privileges")
 MOUNTS = (PARTS, "-k", "mounts")
 HOSTILE = (KERNELS, "-k", "hostile_kernel")
 PROCESS = "agent/runtimes/process"
-ISOLATION, SANDBOX = f"{PROCESS}/isolation.py", f"{PROCESS}/sandbox.py"
+ISOLATION = f"{PROCESS}/isolation.py"
+SANDBOX = f"{PROCESS}/sandbox.py"
 RULES = f"{PROCESS}/network_rules.py"
 
 MUTATIONS = (
@@ -213,8 +214,13 @@ MUTATIONS = (
     Mutation(
         "a sandbox that fails counts as one",
         ISOLATION,
-        "            attempt(self._sandbox(",
-        "            (self._sandbox(",
+        (
+            "            attempt(\n"
+            '                self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()),\n'
+            "                network,\n"
+            "            )"
+        ),
+        '            (self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()), network)',
         (PARTS, "-k", "trial"),
     ),
     Mutation(
@@ -227,8 +233,12 @@ MUTATIONS = (
     Mutation(
         "a restarted agent forgets the uids of its kernels",
         ISOLATION,
-        "self.uids.load({kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()})",
-        "self.uids.load({})",
+        (
+            "        self.uids.load(\n"
+            "            {kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()}\n"
+            "        )"
+        ),
+        "        self.uids.load({})",
         (PARTS, "-k", "nobody_else"),
     ),
     Mutation(
@@ -325,8 +335,8 @@ MUTATIONS = (
     Mutation(
         "a new agent forgets the published ports",
         f"{PROCESS}/networks.py",
-        "            self._attached, self._ready = dict(attached), []",
-        "            self._attached, self._ready = {}, []",
+        "self._attached = dict(attached)",
+        "self._attached = {}",
         (NETWORKS, "-k", "keeps_the_networks"),
     ),
     Mutation(

@@ -66,8 +66,12 @@ MUTATIONS = (
     Mutation(
         "node-hours of a job are not charged within a pass",
         "manager/scheduling/core/quotas.py",
-        "amounts += [0 if owned_shape.system else owned_shape.node_seconds] if",
-        "amounts += [0] if",
+        (
+            "    amounts += (\n"
+            "        [0 if owned_shape.system else owned_shape.node_seconds] if limited.node_seconds else []\n"
+            "    )"
+        ),
+        "    amounts += [0] if limited.node_seconds else []",
         ("tests/model/test_plan_rules.py",),
     ),
     Mutation(
@@ -346,8 +350,8 @@ MUTATIONS = (
     Mutation(
         "what the sessions of one owner hold counts as free for another one",
         "manager/scheduling/planning/vacancies.py",
-        "key = self._view(node), (self.owner if level >= 0 else None, level)",
-        "key = self._view(node), (None, level)",
+        "key = (self.owner if level >= 0 else None, level)",
+        "key = (None, level)",
         PREEMPTION,
     ),
     Mutation(
@@ -416,8 +420,12 @@ MUTATIONS = (
     Mutation(
         "what ends before the grace would end does not count",
         "manager/scheduling/planning/vacancies.py",
-        "running.ends_at <= self._deadline)",
-        "running.ends_at <= self._now)",
+        (
+            "        return running.terminating or (\n"
+            "            running.ends_at is not None and running.ends_at <= self._deadline\n"
+            "        )"
+        ),
+        "        return running.terminating or (running.ends_at is not None and running.ends_at <= self._now)",
         PREEMPTION,
     ),
     Mutation(
@@ -444,8 +452,14 @@ MUTATIONS = (
     Mutation(
         "hopeless requests use up the searches",
         "manager/scheduling/planning/preemption.py",
-        "            hopeless.add(item)\n            return None\n        self._searches",
-        "            self._searches += 1\n            return None\n        self._searches",
+        (
+            "        if exhausted or not levels or not self._fitting(parts, nodes, levels[-1]):\n"
+            "            hopeless.add(item)"
+        ),
+        (
+            "        if exhausted or not levels or not self._fitting(parts, nodes, levels[-1]):\n"
+            "            self._searches += 1"
+        ),
         PREEMPTION,
     ),
     Mutation(

@@ -56,15 +56,28 @@ MUTATIONS = (
     Mutation(
         "a revision that has worked is rolled back",
         "manager/serving/replicas.py",
-        "if not endpoint.proven and endpoint.fallback and",
-        "if endpoint.fallback and",
+        (
+            "    if (\n"
+            "        not endpoint.proven\n"
+            "        and endpoint.fallback\n"
+            "        and len(failed) >= endpoint.spec.rollout.max_failures\n"
+            "    ):"
+        ),
+        "    if endpoint.fallback and len(failed) >= endpoint.spec.rollout.max_failures:",
         REPLICAS,
     ),
     Mutation(
         "a busy replica is scaled down before an idle one",
         "manager/serving/replicas.py",
-        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.in_flight or 0, r.created_at),",
-        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.created_at),",
+        (
+            "        key=lambda r: (\n"
+            "            _LEAVE_ORDER.index(leaving[r]),\n"
+            "            r.ends_at or _FAR,\n"
+            "            r.in_flight or 0,\n"
+            "            r.created_at,\n"
+            "        ),"
+        ),
+        "        key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.created_at),",
         REPLICAS,
     ),
     Mutation(
@@ -77,8 +90,12 @@ MUTATIONS = (
     Mutation(
         "autoscaling goes down at once",
         "manager/serving/autoscale.py",
-        "    if now < may_at:\n        return Decision(wanted, look_at=may_at)\n    rule, _, detail",
-        "    rule, _, detail",
+        (
+            "    may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)\n"
+            "    if now < may_at:\n"
+            "        return Decision(wanted, look_at=may_at)\n"
+        ),
+        "    may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)",
         AUTOSCALE,
     ),
     Mutation(

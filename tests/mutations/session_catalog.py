@@ -1,11 +1,14 @@
-"""Faults in pipelines, templates, idle criteria and the reuse of equal sessions. A part of the catalog."""
+"""Faults in pipelines, templates, idle criteria and the reuse of equal sessions. A part of the
+catalog."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-CREATE, GRAPH = "manager/store/sql/pipeline_create.sql", "manager/workloads/pipelines.py"
-IDLE, TEMPLATES = "manager/workloads/idle.py", "manager/workloads/templates.py"
+CREATE = "manager/store/sql/pipeline_create.sql"
+GRAPH = "manager/workloads/pipelines.py"
+IDLE = "manager/workloads/idle.py"
+TEMPLATES = "manager/workloads/templates.py"
 STORED = ("tests/store/test_pipelines.py",)
 PURE = ("tests/unit/manager/test_pipelines.py",)
 MERGE = ("tests/unit/manager/test_templates.py",)
@@ -136,8 +139,8 @@ MUTATIONS = (
     Mutation(
         "a session that shares a run that failed succeeds",
         "manager/lifecycle/reconcile.py",
-        "lost_grace_s, shared.reason, detail=detail, result=shared.result)",
-        "lost_grace_s, shared.reason, detail=detail, result=Result.SUCCESS)",
+        "session, event, lost_grace_s, shared.reason, detail=detail, result=shared.result",
+        "session, event, lost_grace_s, shared.reason, detail=detail, result=Result.SUCCESS",
         ("tests/store/test_reuse.py",),
     ),
     Mutation(

@@ -1,5 +1,5 @@
-"""Mutations of what a writer of etcd can decide, of what tenants can write that others read, and of how much
-they can write. A part of the catalog."""
+"""Mutations of what a writer of etcd can decide, of what tenants can write that others read, and of
+how much they can write. A part of the catalog."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from tests.mutations.mutation import Mutation
 SHARING = ("tests/unit/common/test_sharing.py",)
 MODELS = ("tests/wire/test_shared_models.py",)
 CONTAINER = ("tests/unit/agent/test_docker_node_settings.py", "-k", "own_model")
-DISKS, LIMITS = ("tests/isolation/test_disks.py",), ("tests/unit/agent/test_disk_limits.py",)
+DISKS = ("tests/isolation/test_disks.py",)
+LIMITS = ("tests/unit/agent/test_disk_limits.py",)
 PROCESS = "agent/runtimes/process"
-FETCHING, CREATE = "agent/models/fetching.py", "agent/kernel/create.py"
+FETCHING = "agent/models/fetching.py"
+CREATE = "agent/kernel/create.py"
 
 MUTATIONS = (
     Mutation(
@@ -44,8 +46,8 @@ MUTATIONS = (
     Mutation(
         "a container can change its model in the cache of all",
         "agent/runtimes/docker/container_config.py",
-        'config["mounts"].append(mount | {"ReadOnly": True})\n    if launch.workspace',
-        'config["mounts"].append(mount | {"ReadOnly": False})\n    if launch.workspace',
+        'config["mounts"].append(mount | {"ReadOnly": True})',
+        'config["mounts"].append(mount | {"ReadOnly": False})',
         CONTAINER,
     ),
     Mutation(
@@ -58,8 +60,16 @@ MUTATIONS = (
     Mutation(
         "an administrator's variables choose the directory of the download step",
         FETCHING,
-        '_environment(agent_env, {} if spec.isolated else spec.env) | {"HF_HUB_CACHE": str(hub_cache)}',
-        '{"HF_HUB_CACHE": str(hub_cache)} | _environment(agent_env, {} if spec.isolated else spec.env)',
+        (
+            "    env = _environment(agent_env, {} if spec.isolated else spec.env) | {\n"
+            '        "HF_HUB_CACHE": str(hub_cache)\n'
+            "    }"
+        ),
+        (
+            '    env = {"HF_HUB_CACHE": str(hub_cache)} | _environment(\n'
+            "        agent_env, {} if spec.isolated else spec.env\n"
+            "    )"
+        ),
         (*MODELS, "-k", "no_directory"),
     ),
     Mutation(
@@ -79,8 +89,8 @@ MUTATIONS = (
     Mutation(
         "a container whose image declares ports loads its model by itself",
         "agent/kernel/task.py",
-        "launch = create.prepare_launch(context, self.record, engine, model)\n        waiting",
-        "launch = create.prepare_launch(context, self.record, engine)\n        waiting",
+        "                launch = create.prepare_launch(context, self.record, engine, model)",
+        "                launch = create.prepare_launch(context, self.record, engine)",
         (*MODELS, "-k", "declares_ports"),
     ),
     Mutation(
@@ -121,8 +131,12 @@ MUTATIONS = (
     Mutation(
         "a quota limits files only",
         f"{PROCESS}/quotas.py",
-        "_BLOCK_LIMITS | _FILE_LIMITS)",
-        "_FILE_LIMITS)",
+        (
+            "    return struct.pack(\n"
+            '        "=8QI4x", size // _BLOCK, 0, 0, files, 0, 0, 0, 0, _BLOCK_LIMITS | _FILE_LIMITS\n'
+            "    )"
+        ),
+        '    return struct.pack("=8QI4x", size // _BLOCK, 0, 0, files, 0, 0, 0, 0, _FILE_LIMITS)',
         LIMITS,
     ),
     Mutation(

@@ -1,12 +1,15 @@
-"""Faults in what is known of a start: first reports, queues of sites, clocks of statuses. A part of the
-catalog."""
+"""Faults in what is known of a start: first reports, queues of sites, clocks of statuses. A part of
+the catalog."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-TASK, CLOCK, PROBING = "agent/kernel/task.py", "agent/kernel/start_clock.py", "agent/kernel/probing.py"
-KERNELS, RECONCILE = "manager/lifecycle/kernels.py", "manager/lifecycle/reconcile.py"
+TASK = "agent/kernel/task.py"
+CLOCK = "agent/kernel/start_clock.py"
+PROBING = "agent/kernel/probing.py"
+KERNELS = "manager/lifecycle/kernels.py"
+RECONCILE = "manager/lifecycle/reconcile.py"
 STATES = ("tests/unit/agent/test_kernel_states.py",)
 COUNTED = ("tests/unit/agent/test_start_clock.py",)
 CLOCKS = ("tests/unit/manager/test_status_clocks.py",)
@@ -46,8 +49,8 @@ MUTATIONS = (
     Mutation(
         "the queue of a site counts to the start timeout",
         CLOCK,
-        "self.runs_since, self.counted_s = None, 0.0",
-        "pass",
+        ("            self.runs_since = None\n            self.counted_s = 0.0"),
+        "            pass",
         COUNTED,
     ),
     Mutation(
@@ -60,8 +63,8 @@ MUTATIONS = (
     Mutation(
         "a job that waits again was ready before",
         PROBING,
-        "task, self._task, self._succeeded = self._task, None, False",
-        "task, self._task = self._task, None",
+        ("        self._task = None\n        self._succeeded = False"),
+        "        self._task = None",
         STATES,
     ),
     Mutation(
@@ -71,7 +74,13 @@ MUTATIONS = (
         'return seen.state, "", None, ',
         OBSERVED,
     ),
-    Mutation("a start is never corrected", KERNELS, "if {status, new} <= STARTING_STEPS:", "if False:", SITE),
+    Mutation(
+        "a start is never corrected",
+        KERNELS,
+        "if {status, new} <= STARTING_STEPS:",
+        "if False:",
+        SITE,
+    ),
     Mutation("the silence of a queue is not stored", KERNELS, " or silenced:", ":", SITE),
     Mutation(
         "a session does not wait with a job of it",

@@ -1,13 +1,15 @@
-"""Faults in the reuse of equal sessions, in node-hours and in the renaming of resource groups. A part of the
-catalog."""
+"""Faults in the reuse of equal sessions, in node-hours and in the renaming of resource groups. A
+part of the catalog."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-FIND, SUCCEED = "manager/store/sql/reuse_find.sql", "manager/store/sql/reuse_succeed.sql"
+FIND = "manager/store/sql/reuse_find.sql"
+SUCCEED = "manager/store/sql/reuse_succeed.sql"
 VERSIONS = "manager/store/migrations/versions"
-ALIASES, LATE = f"{VERSIONS}/0060_group_aliases.py", f"{VERSIONS}/0062_late_group_names.py"
+ALIASES = f"{VERSIONS}/0060_group_aliases.py"
+LATE = f"{VERSIONS}/0062_late_group_names.py"
 REUSE = ("tests/store/test_reuse.py",)
 RENAMED = ("tests/store/test_group_aliases.py",)
 NODE_HOURS = ("tests/store/test_node_hours.py",)

@@ -1,7 +1,7 @@
 """An NVIDIA vendor in a process of its own, which can load a library that the tests cannot.
 
-It reads one call per line from stdin, as JSON: the name of a method of ``NvidiaVendor`` and, for those that
-take devices, the devices with their parents. It writes one line with the result.
+It reads one call per line from stdin, as JSON: the name of a method of ``NvidiaVendor`` and, for
+those that take devices, the devices with their parents. It writes one line with the result.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from moorage.agent.devices.nvidia import NvidiaVendor
 
 def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    record, limit_s = Path(sys.argv[1]), float(sys.argv[2])
+    record = Path(sys.argv[1])
+    limit_s = float(sys.argv[2])
     vendor = NvidiaVendor(KnownDevices(record), limit_s=limit_s)
     for line in sys.stdin:
         name, *devices = json.loads(line)
         found = getattr(vendor, name)
         print(
-            json.dumps(found(*devices) if callable(found) else found, default=dataclasses.asdict), flush=True
+            json.dumps(found(*devices) if callable(found) else found, default=dataclasses.asdict),
+            flush=True,
         )
 
 

@@ -1,7 +1,7 @@
 """A scripted NVIDIA driver: `libnvidia-ml.so.1` from `nvml.c`, and the file that it answers from.
 
-What a GPU answers is what an H200 answered (`h200.json`), but for what makes one GPU differ from another. A
-test changes the answers while programs with the library run.
+What a GPU answers is what an H200 answered (`h200.json`), but for what makes one GPU differ from
+another. A test changes the answers while programs with the library run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ MIB = 1024**2
 XID_EVENT = 8  # nvmlEventTypeXidCriticalError
 
 # Codes of nvml.h.
-NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, DRIVER_NOT_LOADED = 3, 4, 6, 9
-GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 15, 16, 999
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+UNKNOWN = 999
 
 
 def compiler() -> str | None:
@@ -45,42 +50,60 @@ def encoded(value: object) -> str:
     """A value of the recording as the library reads it."""
     if isinstance(value, Mapping):
         return " ".join(map(str, value.values()))
+
     if isinstance(value, list):
         structures = value and isinstance(value[0], Mapping)
-        words = [":".join(map(str, one.values())) for one in value] if structures else map(str, value)
+        words = (
+            [":".join(map(str, one.values())) for one in value] if structures else map(str, value)
+        )
         return " ".join(words)
+
     return str(value)
 
 
 def recorded_answers() -> tuple[dict[str, str], dict[str, str]]:
-    """The answers of the library and of the GPU, by the keys of `nvml.c`. Of calls that were recorded with
-    several programs and without, the first counts."""
+    """The answers of the library and of the GPU, by the keys of `nvml.c`. Of calls that were
+    recorded with several programs and without, the first counts."""
     library: dict[str, str] = {}
     gpu: dict[str, str] = {}
     for entry in recording()["calls"]:
         arguments = [str(argument) for argument in entry.get("arguments", ())]
-        answer = f"error {entry['returns']}" if entry["returns"] else encoded(entry.get("value", ""))
+        answer = (
+            f"error {entry['returns']}" if entry["returns"] else encoded(entry.get("value", ""))
+        )
         of_library = entry["call"].startswith(("nvmlSystem", "nvmlEvent", "nvmlDeviceGetCount"))
         key = entry["call"]
         if len(arguments) and all(argument.isdigit() for argument in arguments):
             key += "." + ".".join(arguments)
+
         (library if of_library else gpu).setdefault(key, answer)
+
     return library, gpu
 
 
 # Left out of what was recorded of the H200: they answer by what the test scripts.
 _COMPUTED = (
-    *("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex"),
-    *("nvmlEventSetWait_v2", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetComputeRunningProcesses"),
+    *(
+        "nvmlDeviceGetHandleByUUID",
+        "nvmlDeviceGetHandleByIndex",
+        "nvmlDeviceGetMigDeviceHandleByIndex",
+    ),
+    *(
+        "nvmlEventSetWait_v2",
+        "nvmlShutdown",
+        "nvmlDeviceGetCount",
+        "nvmlDeviceGetComputeRunningProcesses",
+    ),
     *("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetIndex"),
 )
 
 
 class ScriptedNvml:
-    """The driver of one machine. ``folder`` holds the library, for ``LD_LIBRARY_PATH``, and the file.
+    """The driver of one machine. ``folder`` holds the library, for ``LD_LIBRARY_PATH``, and the
+    file.
 
-    ``answers`` is the file as a dict; ``set`` and ``clear`` change it, and the library sees the change at
-    once.
+    ``answers`` is the file as a dict; ``set`` and ``clear`` change it, and the library sees the
+    change at once.
     """
 
     def __init__(self, folder: Path, gpus: int = 1, version: str = "580.159.04") -> None:
@@ -91,8 +114,14 @@ class ScriptedNvml:
         self._events = itertools.count(1)
         build(folder / LIBRARY)
         library, _ = recorded_answers()
-        self.answers = {key: value for key, value in library.items() if not key.startswith(_COMPUTED)}
-        self.answers |= {"module": version, "library": version, "nvmlSystemGetDriverVersion": version}
+        self.answers = {
+            key: value for key, value in library.items() if not key.startswith(_COMPUTED)
+        }
+        self.answers |= {
+            "module": version,
+            "library": version,
+            "nvmlSystemGetDriverVersion": version,
+        }
         self.count = 0
         for _ in range(gpus):
             self.add_gpu()
@@ -113,6 +142,7 @@ class ScriptedNvml:
         for call, answer in answers.items():
             if not call.startswith(_COMPUTED):
                 self.answers[f"gpu.{gpu}.{call}"] = answer
+
         bus = gpu + 6
         address = f"0000:{bus:02x}:00.0 0 {bus} 0 590680286 415174878 00000000:{bus:02X}:00.0"
         self.answers |= {
@@ -125,17 +155,20 @@ class ScriptedNvml:
             "nvmlDeviceGetCount": str(self.count),
         }
         self.use_memory(gpu, 0, total=memory or 150_754_820_096)
+
         return gpu
 
     def use_memory(
         self, gpu: int, used: int, *, total: int = 0, processes: Mapping[int, int | None] = {}
     ) -> None:
-        """Let programs hold ``used`` bytes of a GPU, of which ``processes`` hold so much each (None:
-        unknown)."""
+        """Let programs hold ``used`` bytes of a GPU, of which ``processes`` hold so much each
+        (None: unknown)."""
         reserved = 644_939_776
         total = total or int(self.answers[f"gpu.{gpu}.nvmlDeviceGetMemoryInfo"].split()[0])
         free = total - used - reserved
-        listed = " ".join(f"{pid}:{'?' if size is None else size}" for pid, size in processes.items())
+        listed = " ".join(
+            f"{pid}:{'?' if size is None else size}" for pid, size in processes.items()
+        )
         self.set(
             {
                 f"gpu.{gpu}.nvmlDeviceGetMemoryInfo": f"{total} {free} {used + reserved}",
@@ -147,7 +180,8 @@ class ScriptedNvml:
     def link(self, one: int, other: int | str, *, at: int = 0) -> None:
         """Connect link ``at`` of a GPU to another GPU, or to a "switch"."""
         self.answers[f"gpu.{one}.nvmlDeviceGetNvLinkState.{at}"] = "1"
-        kind, remote = f"gpu.{one}.nvmlDeviceGetNvLinkRemoteDeviceType.{at}", "2"
+        kind = f"gpu.{one}.nvmlDeviceGetNvLinkRemoteDeviceType.{at}"
+        remote = "2"
         if isinstance(other, int):
             remote = "0"
             address = self.answers[f"gpu.{other}.nvmlDeviceGetPciInfo"]
@@ -160,10 +194,12 @@ class ScriptedNvml:
         self.answers[f"gpu.{gpu}.nvmlDeviceGetMaxMigDeviceCount"] = "7"
         for call in ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization"):
             self.answers[f"gpu.{gpu}.{call}"] = f"error {NOT_SUPPORTED}"
+
         uuids = []
         name = self.answers[f"gpu.{gpu}.nvmlDeviceGetName"]
         for number, profile in enumerate(profiles):
-            prefix, uuid = f"gpu.{gpu}.mig.{number}", f"MIG-{gpu:04}{number:04}-aaaa-bbbb-cccc-dddddddddddd"
+            prefix = f"gpu.{gpu}.mig.{number}"
+            uuid = f"MIG-{gpu:04}{number:04}-aaaa-bbbb-cccc-dddddddddddd"
             memory = int(profile.partition(".")[2].removesuffix("+me").removesuffix("gb")) * GIB
             self.answers |= {
                 f"{prefix}.nvmlDeviceGetUUID": uuid,
@@ -174,11 +210,13 @@ class ScriptedNvml:
                 f"{prefix}.nvmlDeviceGetGraphicsRunningProcesses": "",
             }
             uuids.append(uuid)
+
         self.set({})
         return uuids
 
     def fail(self, key: str, code: int) -> None:
-        """Let a call, all calls of a GPU (``gpu.N.*``) or all of the library (``*``) return an error."""
+        """Let a call, all calls of a GPU (``gpu.N.*``) or all of the library (``*``) return an
+        error."""
         self._faults[key] = f"error {code}"
         self.set({})
 
@@ -198,8 +236,8 @@ class ScriptedNvml:
         self.set({"events": f"{self.answers.get('events', '')} {event}".strip()})
 
     def install_library(self, version: str) -> None:
-        """Replace the library by that of another version, as a package manager does. Processes keep the one
-        that they have loaded."""
+        """Replace the library by that of another version, as a package manager does. Processes keep
+        the one that they have loaded."""
         self.answers["library"] = version
         build(self.folder / LIBRARY)
         self.set({})
@@ -217,14 +255,15 @@ class ScriptedNvml:
         lines = [f"{key} = {value}\n" for key, value in (self.answers | self._faults).items()]
         temporary = self._script.with_suffix(".new")
         temporary.write_text("".join(lines))
-        # The library reads a file again whose time stamp differs; the kernel's own are some milliseconds
-        # apart.
+        # The library reads a file again whose time stamp differs; the kernel's own are some
+        # milliseconds apart.
         os.utime(temporary, ns=(time.time_ns(), time.time_ns()))
         os.replace(temporary, self._script)
 
 
 def build(target: Path) -> None:
-    """Compile the library, or copy one that this process has compiled. The file is replaced atomically."""
+    """Compile the library, or copy one that this process has compiled. The file is replaced
+    atomically."""
     temporary = target.with_suffix(".new")
     shutil.copy(_compiled(), temporary)
     os.replace(temporary, target)
@@ -241,7 +280,18 @@ def _compiled() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_suffix(f".{os.getpid()}")
         soname = f"-Wl,-soname,{LIBRARY}"
-        argv = [program, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", soname, "-pthread"]
+        argv = [
+            program,
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            soname,
+            "-pthread",
+        ]
         subprocess.run([*argv, "-o", str(temporary), str(source)], check=True)
         os.replace(temporary, target)
+
     return target

@@ -1,4 +1,5 @@
-"""The scripted NVML against what is known of the real one: its layouts, and what an H200 answered."""
+"""The scripted NVML against what is known of the real one: its layouts, and what an H200
+answered."""
 
 from __future__ import annotations
 
@@ -70,12 +71,19 @@ for line in sys.stdin:
 
 def exported(library: Path) -> set[str]:
     """The NVML functions of a library."""
-    return {name.decode() for name in re.findall(rb"\0(nvml[A-Z][A-Za-z0-9_]+)(?=\0)", library.read_bytes())}
+    return {
+        name.decode()
+        for name in re.findall(rb"\0(nvml[A-Z][A-Za-z0-9_]+)(?=\0)", library.read_bytes())
+    }
 
 
 def test_structures_are_laid_out_as_those_of_the_header(make_nvml: MakeNvml) -> None:
     class Entry(ctypes.Structure):
-        _fields_ = (("type", ctypes.c_char_p), ("field", ctypes.c_char_p), ("value", ctypes.c_size_t))
+        _fields_ = (
+            ("type", ctypes.c_char_p),
+            ("field", ctypes.c_char_p),
+            ("value", ctypes.c_size_t),
+        )
 
     library = ctypes.CDLL(str(make_nvml().folder / LIBRARY))
     entries = (Entry * 100).in_dll(library, "scripted_layouts")
@@ -83,10 +91,13 @@ def test_structures_are_laid_out_as_those_of_the_header(make_nvml: MakeNvml) -> 
     for entry in entries:
         if entry.type is None:
             break
-        structure, field = CLASSES[entry.type.decode()], entry.field.decode()
+
+        structure = CLASSES[entry.type.decode()]
+        field = entry.field.decode()
         expected = getattr(structure, field).offset if field else ctypes.sizeof(structure)
         assert entry.value == expected, f"{entry.type.decode()} {field}"
         compared.add(entry.type.decode())
+
     assert compared == set(CLASSES)
 
 
@@ -98,6 +109,7 @@ def test_every_function_that_the_agent_calls_is_scripted(make_nvml: MakeNvml) ->
                 "nvml(Device|System|Event|Init|Shut)[A-Z]?", node.attr
             ):
                 called.add(node.attr)
+
     called = {name for name in called if not name.startswith("nvmlEventType")}
     assert len(called) > 20
     scripted = exported(make_nvml().folder / LIBRARY)
@@ -106,8 +118,8 @@ def test_every_function_that_the_agent_calls_is_scripted(make_nvml: MakeNvml) ->
 
 
 def test_answers_are_those_of_an_h200(make_nvml: MakeNvml) -> None:
-    """Every recorded call that the library has answers as recorded, but for what a test scripts: which GPU
-    it is, its memory and its processes."""
+    """Every recorded call that the library has answers as recorded, but for what a test scripts:
+    which GPU it is, its memory and its processes."""
     nvml = make_nvml()
     scripted = exported(nvml.folder / LIBRARY)
     by_test = (
@@ -143,8 +155,8 @@ def test_answers_are_those_of_an_h200(make_nvml: MakeNvml) -> None:
 
 
 def test_recorded_loads_are_what_the_script_makes_of_them(make_nvml: MakeNvml) -> None:
-    """``use_memory`` follows what was seen on the H200: the older structure counts the reserved memory as
-    used."""
+    """``use_memory`` follows what was seen on the H200: the older structure counts the reserved
+    memory as used."""
     nvml = make_nvml()
     for seen in recording()["observed"]["memory"]:
         nvml.use_memory(0, seen["used"])
@@ -152,6 +164,7 @@ def test_recorded_loads_are_what_the_script_makes_of_them(make_nvml: MakeNvml) -
         new = [int(word) for word in nvml.answers["gpu.0.nvmlDeviceGetMemoryInfo_v2"].split()]
         assert sum(new[1:]) == new[0] == old[0]
         assert (old[1], old[2]) == (new[2], new[1] + new[3])
+
     recorded = next(one for one in recording()["calls"] if one["call"] == "nvmlDeviceGetMemoryInfo")
     nvml.use_memory(0, 1_626_144_768)
     assert nvml.answers["gpu.0.nvmlDeviceGetMemoryInfo"] == encoded(recorded["value"])

@@ -1,8 +1,8 @@
-"""The NVIDIA vendor of the agent: inventory, usage and health of GPUs, with a scripted NVML and the real
-nvidia-ml-py.
+"""The NVIDIA vendor of the agent: inventory, usage and health of GPUs, with a scripted NVML and the
+real nvidia-ml-py.
 
-Each fault has its reason, the devices that it withholds from placement (this one, all of the node, none),
-and its end.
+Each fault has its reason, the devices that it withholds from placement (this one, all of the node,
+none), and its end.
 """
 
 from __future__ import annotations
@@ -78,13 +78,25 @@ def test_slices(make_nvml: MakeNvml, start: MakeVendor) -> None:
     whole, one, other = vendor.offers()
     assert (whole.slot, whole.device_id) == ("cuda.device", nvml.uuid(0))
     assert (one.slot, one.device_id, one.parent) == ("cuda-1g18gb.device", small, nvml.uuid(1))
-    assert (other.slot, other.device_id, other.memory_bytes) == ("cuda-3g71gb.device", large, 71 * GIB)
+    assert (other.slot, other.device_id, other.memory_bytes) == (
+        "cuda-3g71gb.device",
+        large,
+        71 * GIB,
+    )
     measured = vendor.measure(small, parents={small: nvml.uuid(1)})[small]
-    assert (measured["memory_total"], measured["utilization"], measured["power"]) == (18 * GIB, None, None)
+    assert (measured["memory_total"], measured["utilization"], measured["power"]) == (
+        18 * GIB,
+        None,
+        None,
+    )
 
 
-@pytest.mark.parametrize("call", ["nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetMaxMigDeviceCount"])
-def test_slices_without_the_rights_to_them(make_nvml: MakeNvml, start: MakeVendor, call: str) -> None:
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetMaxMigDeviceCount"]
+)
+def test_slices_without_the_rights_to_them(
+    make_nvml: MakeNvml, start: MakeVendor, call: str
+) -> None:
     """A public report: the GPU was gone from the inventory, and nothing said why."""
     nvml = make_nvml(2)
     slices = nvml.partition(1, ["1g.18gb", "1g.18gb"])
@@ -97,12 +109,15 @@ def test_slices_without_the_rights_to_them(make_nvml: MakeNvml, start: MakeVendo
     assert "/dev/nvidia-caps" in reasons[nvml.uuid(1)]
     nvml.repair(f"gpu.1.{call}")
     assert vendor.reasons() == dict.fromkeys([nvml.uuid(0), *slices], "")
+
     # Slices that were offered before stay.
     nvml.fail(f"gpu.1.{call}", NO_PERMISSION)
     assert [bool(reason) for reason in vendor.reasons().values()] == [False, True, True]
 
 
-def test_mode_of_slices_that_the_driver_does_not_tell(make_nvml: MakeNvml, start: MakeVendor) -> None:
+def test_mode_of_slices_that_the_driver_does_not_tell(
+    make_nvml: MakeNvml, start: MakeVendor
+) -> None:
     """It is not taken for a whole GPU: a program would get one of its slices."""
     nvml = make_nvml(1)
     nvml.partition(0, ["1g.18gb"])
@@ -133,6 +148,7 @@ def test_memory_and_utilization_of_processes(make_nvml: MakeNvml, start: MakeVen
     assert measured["memory_by_pid"] == {"4711": 8 * GIB, "4712": None}
     assert measured["utilization"] == 870
     assert measured["utilization_by_pid"] == {"4711": 800, "4712": 70}
+
     # Only what is newer counts the next time.
     nvml.set({"gpu.0.nvmlDeviceGetProcessUtilization": "4711:1000:80:1:0:0 4711:1200:55:1:0:0"})
     assert vendor.measure(nvml.uuid(0))[nvml.uuid(0)]["utilization_by_pid"] == {"4711": 550}
@@ -147,6 +163,7 @@ def test_limits_of_heat_and_power_withhold_nothing(make_nvml: MakeNvml, start: M
     assert measured[nvml.uuid(0)]["slowed_by"] == ["power-limit", "hardware-thermal"]
     assert measured[nvml.uuid(1)]["slowed_by"] == []
     assert vendor.unhealthy(*ids(nvml)) == {}
+
     # A GPU that nobody uses has lower clocks, too.
     nvml.set({"gpu.0.nvmlDeviceGetCurrentClocksEventReasons": "1"})
     assert vendor.measure(nvml.uuid(0))[nvml.uuid(0)]["slowed_by"] == []
@@ -173,7 +190,8 @@ def test_faults_of_the_memory(
 def test_errors_that_the_driver_reports(make_nvml: MakeNvml, start: MakeVendor) -> None:
     nvml = make_nvml(3)
     part = nvml.partition(2, ["1g.18gb"])[0]
-    devices, parents = [nvml.uuid(0), nvml.uuid(1), part], {part: nvml.uuid(2)}
+    devices = [nvml.uuid(0), nvml.uuid(1), part]
+    parents = {part: nvml.uuid(2)}
     vendor = start(nvml)
     assert vendor.offers()
     assert vendor.unhealthy(*devices, parents=parents) == {}
@@ -195,7 +213,9 @@ def test_errors_that_the_driver_reports(make_nvml: MakeNvml, start: MakeVendor) 
         (UNKNOWN, "Unknown Error"),
     ],
 )
-def test_gpu_that_fails_and_is_reset(make_nvml: MakeNvml, start: MakeVendor, code: int, reason: str) -> None:
+def test_gpu_that_fails_and_is_reset(
+    make_nvml: MakeNvml, start: MakeVendor, code: int, reason: str
+) -> None:
     """It alone is withheld. After the reset it is back, and its errors are seen again."""
     nvml = eight_gpus(make_nvml)
     vendor = start(nvml)
@@ -217,16 +237,19 @@ def test_gpu_that_fails_and_is_reset(make_nvml: MakeNvml, start: MakeVendor, cod
 
 
 def test_gpu_that_the_driver_lists_no_more(make_nvml: MakeNvml, start: MakeVendor) -> None:
-    """The driver numbers the others anew: none of them is offered twice, and the missing one stays visible,
-    also to an agent that was started again."""
+    """The driver numbers the others anew: none of them is offered twice, and the missing one stays
+    visible, also to an agent that was started again."""
     nvml = make_nvml(3)
     vendor = start(nvml)
-    missing, others = nvml.uuid(0), {nvml.uuid(1): "", nvml.uuid(2): ""}
+    missing = nvml.uuid(0)
+    others = {nvml.uuid(1): "", nvml.uuid(2): ""}
     assert vendor.reasons() == {missing: ""} | others
+
     for key, answer in list(nvml.answers.items()):
         for gpu in (0, 1):
             if key.startswith(f"gpu.{gpu + 1}."):
                 nvml.answers[key.replace(f"gpu.{gpu + 1}.", f"gpu.{gpu}.")] = answer
+
     nvml.set({"nvmlDeviceGetCount": "2"})
     for _ in range(2):
         found = vendor.reasons()
@@ -243,6 +266,7 @@ def test_gpu_that_cannot_be_read_from_the_start(make_nvml: MakeNvml, start: Make
     assert list(found) == ["unreadable-0", nvml.uuid(1)]
     nvml.repair("gpu.0.*")
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")
+
     # An agent that is started again knows which one it is.
     nvml.fail("gpu.0.*", GPU_IS_LOST)
     vendor.restart()
@@ -250,12 +274,15 @@ def test_gpu_that_cannot_be_read_from_the_start(make_nvml: MakeNvml, start: Make
     assert list(vendor.reasons()) == ids(nvml)
 
 
-def test_driver_that_is_upgraded_under_a_running_agent(make_nvml: MakeNvml, start: MakeVendor) -> None:
+def test_driver_that_is_upgraded_under_a_running_agent(
+    make_nvml: MakeNvml, start: MakeVendor
+) -> None:
     """The agent's own library still answers, but no program that starts now gets a GPU."""
     nvml = make_nvml(2)
     vendor = start(nvml)
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")
     nvml.install_library("590.44.01")
+
     for _ in range(2):
         reasons = vendor.reasons()
         assert list(reasons) == ids(nvml)
@@ -263,6 +290,7 @@ def test_driver_that_is_upgraded_under_a_running_agent(make_nvml: MakeNvml, star
         assert vendor.unhealthy(*ids(nvml)) == reasons
         assert vendor.measure(*ids(nvml)) == {}
         vendor.restart()
+
     vendor.offers()
     nvml.load_module("590.44.01")
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")
@@ -293,13 +321,16 @@ def test_driver_that_goes_away_and_comes_back(make_nvml: MakeNvml, start: MakeVe
     assert vendor.reasons() == healthy
     assert vendor.unhealthy(*ids(nvml)) == {}
     nvml.load_module("")
-    assert all("Driver Not Loaded: `modprobe nvidia`" in reason for reason in vendor.reasons().values())
+    assert all(
+        "Driver Not Loaded: `modprobe nvidia`" in reason for reason in vendor.reasons().values()
+    )
     assert list(vendor.unhealthy(*ids(nvml))) == ids(nvml)
     nvml.load_module("580.159.04")
     assert vendor.reasons() == healthy
     assert vendor.unhealthy(*ids(nvml)) == {}
     nvml.xid(1, 79)
     assert list(vendor.unhealthy(*ids(nvml))) == [nvml.uuid(1)]
+
     # An agent that is started while it is away knows the GPUs.
     nvml.load_module("")
     vendor.restart()
@@ -320,7 +351,9 @@ def test_library_that_is_removed_and_comes_back(make_nvml: MakeNvml, start: Make
     assert "too short" in vendor.reasons()[nvml.uuid(0)]
 
 
-def test_library_without_a_driver_is_a_node_without_gpus(make_nvml: MakeNvml, start: MakeVendor) -> None:
+def test_library_without_a_driver_is_a_node_without_gpus(
+    make_nvml: MakeNvml, start: MakeVendor
+) -> None:
     """As in an image that has the library, on a node without a GPU."""
     nvml = make_nvml(1)
     nvml.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
@@ -329,8 +362,8 @@ def test_library_without_a_driver_is_a_node_without_gpus(make_nvml: MakeNvml, st
 
 @pytest.mark.parametrize("key", ["*", "gpu.1.*", "gpu.1.nvmlDeviceGetMemoryInfo"])
 def test_calls_that_hang(make_nvml: MakeNvml, start: MakeVendor, key: str) -> None:
-    """The agent goes on: it asks again only when the call has returned. The driver serves all GPUs under
-    the same locks, so all are withheld."""
+    """The agent goes on: it asks again only when the call has returned. The driver serves all GPUs
+    under the same locks, so all are withheld."""
     nvml = make_nvml(2)
     vendor = start(nvml, limit_s=0.5)
     assert vendor.reasons() == dict.fromkeys(ids(nvml), "")
@@ -347,6 +380,7 @@ def test_calls_that_hang(make_nvml: MakeNvml, start: MakeVendor, key: str) -> No
     while any(vendor.reasons().values()):
         assert time.monotonic() < ends_at
         time.sleep(0.01)
+
     assert vendor.unhealthy(*ids(nvml)) == {}
     assert len(vendor.measure(*ids(nvml))) == 2
 
@@ -372,6 +406,7 @@ def test_labels(make_nvml: MakeNvml, start: MakeVendor) -> None:
         "links": "nvlink",
     }
     assert vendor.labels() == labels
+
     # They stay while the driver fails: a session that asks for them waits for this node.
     nvml.install_library("590.44.01")
     assert vendor.labels() == labels

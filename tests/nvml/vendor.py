@@ -16,8 +16,8 @@ from tests.nvml.scripted import ScriptedNvml
 
 
 class Vendor:
-    """``limit_s``: after so many seconds without an answer the driver counts as failed. Use it as a context
-    manager."""
+    """``limit_s``: after so many seconds without an answer the driver counts as failed. Use it as a
+    context manager."""
 
     def __init__(self, nvml: ScriptedNvml, limit_s: float = 30) -> None:
         self._nvml = nvml
@@ -25,11 +25,19 @@ class Vendor:
         self.start()
 
     def start(self) -> None:
-        argv = [sys.executable, "-m", "tests.nvml", str(self._nvml.folder / "gpus.json"), str(self._limit_s)]
+        argv = [
+            sys.executable,
+            "-m",
+            "tests.nvml",
+            str(self._nvml.folder / "gpus.json"),
+            str(self._limit_s),
+        ]
         pipe = subprocess.PIPE
         env = os.environ | self._nvml.environment
         root = Path(__file__).parents[2]
-        self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, env=env, cwd=root)
+        self._process = subprocess.Popen(
+            argv, stdin=pipe, stdout=pipe, text=True, env=env, cwd=root
+        )
 
     def restart(self) -> None:
         """As an agent that is started again: with nothing but its record."""
@@ -64,7 +72,9 @@ class Vendor:
     def __enter__(self) -> Vendor:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _call(self, *call: object) -> Any:
@@ -81,5 +91,7 @@ def documented(reasons: dict[str, str]) -> dict[str, str]:
     table = page[page.index("| reason | detected by |") :].partition("\n\n")[0]
     known = [line.split("|")[1].strip(" `").partition(" n`")[0] for line in table.splitlines()[2:]]
     for reason in filter(None, reasons.values()):
-        assert any(words.removesuffix(" n") in reason for words in known), f"docs/devices.md lacks: {reason}"
+        assert any(words.removesuffix(" n") in reason for words in known), (
+            f"docs/devices.md lacks: {reason}"
+        )
     return reasons

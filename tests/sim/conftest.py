@@ -16,14 +16,17 @@ from .database import Postgres
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def virtual_template(database_server: DatabaseServer) -> AsyncIterator[str]:
-    """Name of a migrated database in virtual time: a migration takes more CPU than most of these tests."""
+    """Name of a migrated database in virtual time: a migration takes more CPU than most of these
+    tests."""
     async with database_server.new_database() as dsn:
         await Postgres.prepare(dsn)
         yield urlsplit(dsn).path.removeprefix("/")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def virtual_database(database_server: DatabaseServer, virtual_template: str) -> AsyncIterator[str]:
+async def virtual_database(
+    database_server: DatabaseServer, virtual_template: str
+) -> AsyncIterator[str]:
     async with database_server.new_database(virtual_template) as dsn:
         yield dsn
 

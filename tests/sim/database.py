@@ -1,10 +1,10 @@
 """Postgres in virtual time, with faults between any two statements.
 
-``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in the search path has a function of
-that name, so statements and column defaults are the shipped ones. Statements run one after the other over one
-connection. A transaction can be kept open while other managers use a second one: a statement that waits for a
-lock of it makes it commit, and is then evaluated again by Postgres, as READ COMMITTED demands. A third
-connection observes the waits, and what is committed.
+``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in the search path has a
+function of that name, so statements and column defaults are the shipped ones. Statements run one
+after the other over one connection. A transaction can be kept open while other managers use a
+second one: a statement that waits for a lock of it makes it commit, and is then evaluated again by
+Postgres, as READ COMMITTED demands. A third connection observes the waits, and what is committed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from .records import RECORDED, TRIGGERS
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 # Of each connection. A copy of a database does not have the settings of its template.
 SETTINGS = {"search_path": "sim, public, pg_catalog", "sim.now": EPOCH.isoformat()}
-# Faults at one statement of an operation: before it, or after it took effect and before its result arrived.
+# Faults at one statement of an operation: before it, or after it took effect and before its result
+# arrived.
 CRASH_BEFORE, CRASH_AFTER, DISCONNECT_BEFORE, DISCONNECT_AFTER, PAUSE_BEFORE, PAUSE_AFTER = range(6)
-CRASH, DISCONNECT = (CRASH_BEFORE, CRASH_AFTER), (DISCONNECT_BEFORE, DISCONNECT_AFTER)
+CRASH = (CRASH_BEFORE, CRASH_AFTER)
+DISCONNECT = (DISCONNECT_BEFORE, DISCONNECT_AFTER)
 PAUSE = (PAUSE_BEFORE, PAUSE_AFTER)
 FAULT_NAMES = (
     "crashes before", "crashes after", "disconnected before", "disconnected after", "paused before",
@@ -42,7 +44,12 @@ FAULT_NAMES = (
 
 
 # Statements under a leader's term: the position of the term, or of one for each row.
-_TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0, "kernel_leases_expire": 3}
+_TERMS = {
+    "session_transition": 18,
+    "agents_mark_silent": 4,
+    "session_place": 0,
+    "kernel_leases_expire": 3,
+}
 
 
 # In an order in which rows can be deleted.
@@ -65,17 +72,21 @@ class ManagerCrashed(Exception):
 
 
 class Operation:
-    """One operation of a manager, such as a loop's run. ``fault`` happens at statement ``at``. A paused
-    operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with what it had
-    read. ``meanwhile``: what other managers do while the transaction of writing statement ``open_at`` is
-    open (0: the first)."""
+    """One operation of a manager, such as a loop's run. ``fault`` happens at statement ``at``. A
+    paused operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with
+    what it had read. ``meanwhile``: what other managers do while the transaction of writing
+    statement ``open_at`` is open (0: the first)."""
 
     def __init__(self, label: str, fault: int | None = None, at: int = 0) -> None:
-        self.label, self.fault, self.at, self.count = label, fault, at, 0
+        self.label = label
+        self.fault = fault
+        self.at = at
+        self.count = 0
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
         self.open_at = 0
         self.task: asyncio.Task[Any] | None = None
-        self.paused, self.resume = asyncio.Event(), asyncio.Event()
+        self.paused = asyncio.Event()
+        self.resume = asyncio.Event()
 
     async def pause(self) -> None:
         if asyncio.current_task() is self.task:  # a shared batch writer is never paused alone
@@ -88,7 +99,8 @@ CURRENT: ContextVar[Operation | None] = ContextVar("operation", default=None)
 
 @dataclass
 class OpenTransaction:
-    """A transaction whose statement has run. ``owner``: the manager whose connections wait for it."""
+    """A transaction whose statement has run. ``owner``: the manager whose connections wait for
+    it."""
 
     owner: SimulatedDatabase
     statement: str
@@ -97,25 +109,37 @@ class OpenTransaction:
 
 
 class Postgres:
-    """The connections and the virtual time, in seconds since ``EPOCH``. The clock of the database is
-    ``offset`` seconds ahead of it. ``lock_waits``: how many statements have waited for an open
+    """The connections and the virtual time, in seconds since ``EPOCH``. The clock of the database
+    is ``offset`` seconds ahead of it. ``lock_waits``: how many statements have waited for an open
     transaction."""
 
     def __init__(
-        self, connection: asyncpg.Connection, second: asyncpg.Connection, observer: asyncpg.Connection
+        self,
+        connection: asyncpg.Connection,
+        second: asyncpg.Connection,
+        observer: asyncpg.Connection,
     ) -> None:
-        self._connection, self._second, self._observer = connection, second, observer
-        self.time, self.offset = 0.0, 0.0
+        self._connection = connection
+        self._second = second
+        self._observer = observer
+        self.time = 0.0
+        self.offset = 0.0
         self._times: dict[asyncpg.Connection, tuple[float, float]] = {}
-        self._lock, self._second_lock = asyncio.Lock(), asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._second_lock = asyncio.Lock()
         self._open: OpenTransaction | None = None
-        self.transactions_kept_open = self.lock_waits = 0
+        self.transactions_kept_open = 0
+        self.lock_waits = 0
         self.former_leaders: list[str] = []  # what former leaders have written
-        self._tail = self.crashes = 0  # statements whose commit has not reached the disk
+
+        # statements whose commit has not reached the disk
+        self._tail = 0
+        self.crashes = 0
 
     @staticmethod
     async def prepare(dsn: str) -> None:
-        """Migrate an empty database into virtual time, as a template of those that ``connect`` uses."""
+        """Migrate an empty database into virtual time, as a template of those that ``connect``
+        uses."""
         connection = await asyncpg.connect(dsn)
         name = await connection.fetchval("SELECT current_database()")
         await connection.execute(f"""
@@ -146,21 +170,26 @@ class Postgres:
         ]
         for connection in connections:
             await prepare_connection(connection)
+
         return cls(*connections)
 
     async def fetch(
         self, sql: str, *args: Any, durable: bool = True, owner: SimulatedDatabase | None = None
     ) -> list[Any]:
-        """A statement that is not ``durable`` is lost in a crash, unless a durable one has written since."""
+        """A statement that is not ``durable`` is lost in a crash, unless a durable one has written
+        since."""
         if self._open is not None and self._open.owner is not owner:
             return await self._fetch_beside(sql, args)
+
         async with self._lock:
             if durable and self._tail and _writes(sql):
                 await self._write_tail()
+
             await self._set_time(self._connection)
             rows = await self._run(sql, args, durable)
             if rows:
                 await self._check_terms(_terms(sql, args), self._connection)
+
             return rows
 
     async def fetch_open(
@@ -170,17 +199,19 @@ class Postgres:
         owner: SimulatedDatabase,
         meanwhile: Callable[[], Awaitable[None]],
     ) -> list[Any]:
-        """Run a statement of ``owner``, then ``meanwhile``, and commit it after that, or when a statement of
-        another manager waits for it."""
+        """Run a statement of ``owner``, then ``meanwhile``, and commit it after that, or when a
+        statement of another manager waits for it."""
         async with self._lock:
             await self._write_tail()
             await self._set_time(self._connection)
             await self._connection.execute("BEGIN")
+
             try:
                 rows: list[Any] = await self._connection.fetch(sql, *args)
             except asyncpg.PostgresError:
                 await self._connection.execute("ROLLBACK")
                 raise
+
             self._open = OpenTransaction(owner, sql, _terms(sql, args) if rows else frozenset())
             self.transactions_kept_open += 1
             try:
@@ -188,6 +219,7 @@ class Postgres:
             finally:
                 await self._commit(self._open)
                 self._open = None
+
             return rows
 
     async def _fetch_beside(self, sql: str, args: tuple[Any, ...]) -> list[Any]:
@@ -201,9 +233,11 @@ class Postgres:
                 if blocking and self._open is not None:
                     self.lock_waits += not self._open.committed
                     await self._commit(self._open)
+
             rows: list[Any] = statement.result()
             if rows:
                 await self._check_terms(_terms(sql, args), self._second)
+
             return rows
 
     async def _commit(self, transaction: OpenTransaction) -> None:
@@ -230,6 +264,7 @@ class Postgres:
         if durable or not _writes(sql):  # with a tail, a durable statement only reads
             rows: list[Any] = await self._connection.fetch(sql, *args)
             return rows
+
         await self._connection.execute("SAVEPOINT s" if self._tail else "BEGIN; SAVEPOINT s")
         self._tail += 1
         try:
@@ -237,12 +272,14 @@ class Postgres:
         except asyncpg.PostgresError:
             await self._connection.execute("ROLLBACK TO s")
             raise
+
         return rows
 
     async def crash(self) -> int:
         """Lose the statements whose commit has not reached the disk. Returns how many."""
         async with self._lock:
-            lost, self._tail = self._tail, 0
+            lost = self._tail
+            self._tail = 0
             self.crashes += 1
             if lost:
                 await self._connection.execute("ROLLBACK")
@@ -254,7 +291,9 @@ class Postgres:
             return
         lease = await connection.fetchrow("SELECT term FROM leases")
         if lease is None or terms != {lease["term"]}:
-            self.former_leaders.append(f"a leader of term {set(terms)} wrote, and the term is {lease}")
+            self.former_leaders.append(
+                f"a leader of term {set(terms)} wrote, and the term is {lease}"
+            )
 
     async def clear(self, *, truncate: bool) -> None:
         await self.crash()
@@ -263,13 +302,18 @@ class Postgres:
         else:
             for table in TABLES:
                 await self._connection.execute(f"DELETE FROM {table}")
+
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
         for table in RECORDED:
-            await self._connection.execute(f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}")
+            await self._connection.execute(
+                f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}"
+            )
+
         self.former_leaders.clear()
         await self._connection.execute("UPDATE resource_groups SET losses_held_since = NULL")
-        self.time, self.offset = 0.0, 0.0
+        self.time = 0.0
+        self.offset = 0.0
         self._times.clear()
 
     async def close(self) -> None:
@@ -282,13 +326,16 @@ def _terms(sql: str, args: tuple[Any, ...]) -> frozenset[int]:
     for name, position in _TERMS.items():
         if sql == SQL[name]:
             given = args[position]
-            return frozenset(t for t in (given if isinstance(given, list) else [given]) if t is not None)
+            return frozenset(
+                t for t in (given if isinstance(given, list) else [given]) if t is not None
+            )
     return frozenset()
 
 
 class SimulatedConnection(DedicatedConnection):
     def __init__(self, database: SimulatedDatabase, durable: bool) -> None:
-        self._database, self._durable = database, durable
+        self._database = database
+        self._durable = durable
 
     @property
     def losses(self) -> int:  # type: ignore[override]
@@ -306,7 +353,8 @@ class SimulatedDatabase(Database):
 
     def __init__(self, postgres: Postgres) -> None:
         super().__init__("postgresql://nobody@nowhere/nothing")
-        self.postgres, self.crashed = postgres, False
+        self.postgres = postgres
+        self.crashed = False
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
         return SimulatedConnection(self, durable)
@@ -322,38 +370,53 @@ class SimulatedDatabase(Database):
 
     async def run(self, sql: str, args: tuple[Any, ...], durable: bool) -> list[Any]:
         operation = CURRENT.get()
-        faulty = operation is not None and operation.fault is not None and operation.count == operation.at
+        faulty = (
+            operation is not None
+            and operation.fault is not None
+            and operation.count == operation.at
+        )
         if operation is not None:
             operation.count += 1
+
         if faulty:
             assert operation is not None
             await self._inject(
                 operation, {CRASH_BEFORE: CRASH, DISCONNECT_BEFORE: DISCONNECT, PAUSE_BEFORE: PAUSE}
             )
+
         if self.crashed:
             raise ManagerCrashed
+
         meanwhile = self._meanwhile(operation, sql)
         if meanwhile is not None:
             rows = await self.postgres.fetch_open(sql, args, self, meanwhile)
         else:
             rows = await self.postgres.fetch(sql, *args, durable=durable, owner=self)
+
         if faulty:
             assert operation is not None
             await self._inject(
                 operation, {CRASH_AFTER: CRASH, DISCONNECT_AFTER: DISCONNECT, PAUSE_AFTER: PAUSE}
             )
+
         if self.crashed:
             raise ManagerCrashed
+
         return rows
 
-    def _meanwhile(self, operation: Operation | None, sql: str) -> Callable[[], Awaitable[None]] | None:
+    def _meanwhile(
+        self, operation: Operation | None, sql: str
+    ) -> Callable[[], Awaitable[None]] | None:
         """What other managers do before this statement commits; None: it commits at once."""
         if operation is None or operation.meanwhile is None or not _writes(sql):
             return None
+
         operation.open_at -= 1
         if operation.open_at >= 0:
             return None
-        meanwhile, operation.meanwhile = operation.meanwhile, None
+
+        meanwhile = operation.meanwhile
+        operation.meanwhile = None
         return meanwhile
 
     async def _inject(self, operation: Operation, faults: dict[int, tuple[int, int]]) -> None:

@@ -38,6 +38,7 @@ class Faults:
             node.restart()
             self.record(f"{node.name} restarts as {node.incarnation}")
             return
+
         fault = self.rng.choice(
             ["crash", "crash", "reboot", "lose_checkpoint", "lose_disk", "unresponsive", "resize"]
         )
@@ -45,17 +46,21 @@ class Faults:
         if fault == "unresponsive":
             node.unresponsive_until = self.postgres.time + self.rng.choice([5, 60])
         elif fault == "resize":
-            node.cpu, node.gpus = self.rng.choice([2000, 8000]), self.rng.choice([1, 2])
+            node.cpu = self.rng.choice([2000, 8000])
+            node.gpus = self.rng.choice([1, 2])
         else:
-            # A node that lost both a kernel and its checkpoint entry cannot know that the kernel ever ran.
+            # A node that lost both a kernel and its checkpoint entry cannot know that the kernel
+            # ever ran.
             if fault in ("lose_checkpoint", "lose_disk"):
                 self.forgotten |= {k for k in node.checkpoint if k not in node.runtime}
             if fault == "reboot":
                 self.forgotten |= {k for k in node.runtime if k not in node.checkpoint}
+
             getattr(node, fault)()
             for stream in self.streams:  # they break; reports in flight may still arrive
                 if stream.node is node:
                     stream.open = False
+
             if fault in ("crash", "lose_checkpoint") and self.rng.random() < 0.4:
                 node.unresponsive_until = self.postgres.time + self.rng.choice([5, 60])
             if self.rng.random() < 0.5:
@@ -65,6 +70,7 @@ class Faults:
     async def fault_stream(self) -> None:
         if not self.streams:
             return
+
         stream = self.rng.choice(self.streams[-4:])
         faults = ["break"] * 2 + ["move"] * 3
         faults += ["lose report", "lose orders", "duplicate report", "duplicate orders"]
@@ -77,8 +83,8 @@ class Faults:
             if self.rng.random() < 0.7:
                 stream.up.clear()
         elif fault == "move" and stream.open and stream.node.up:
-            # This report is delayed: by then another manager serves the agent, and newer reports were
-            # applied.
+            # This report is delayed: by then another manager serves the agent, and newer reports
+            # were applied.
             stream.send_report()
             stream.open = False
             stream.delayed_until = self.postgres.time + self.rng.choice([5, 10, 20])
@@ -100,9 +106,11 @@ class Faults:
             manager.database.crashed = True
 
     async def jump_clock(self, rng: random.Random) -> None:
-        """One kind of clock jumps in each seed. Every manager has seen the database's clock before it jumps,
-        and it is set right again if none leads: a jump that no manager survives can be found by none."""
-        faults, self.faults = self.faults, False
+        """One kind of clock jumps in each seed. Every manager has seen the database's clock before
+        it jumps, and it is set right again if none leads: a jump that no manager survives can be
+        found by none."""
+        faults = self.faults
+        self.faults = False
         manager = rng.choice(self.managers)
         if self.seed % 2:
             for _ in range(rng.choice([1, 2])):
@@ -112,6 +120,7 @@ class Faults:
         else:
             for each in self.managers:
                 await self.run_loops(each, "deadlines")
+
             corrected = await self.postgres.fetch("SELECT clock_jumps FROM leases")
             seconds = rng.choice([60, 600, 4000, -60, -600])
             self.postgres.offset += seconds
@@ -120,8 +129,12 @@ class Faults:
                 await self.run_loops(manager, "leader", "monitor", "sessions", "replicas")
             for each in self.managers:
                 await self.run_loops(each, "leader", "deadlines")
-            if seconds > 0 and corrected == await self.postgres.fetch("SELECT clock_jumps FROM leases"):
+
+            if seconds > 0 and corrected == await self.postgres.fetch(
+                "SELECT clock_jumps FROM leases"
+            ):
                 self.postgres.offset -= seconds
+
         self.faults = faults
 
     async def run_loops(self, manager: ManagerProcess, *names: str) -> None:

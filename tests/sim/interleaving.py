@@ -1,7 +1,8 @@
-"""Interleaved transactions of the deterministic simulation: others act while a manager's transaction is open.
+"""Interleaved transactions of the deterministic simulation: others act while a manager's
+transaction is open.
 
-The seed decides which statements stay open, and what happens meanwhile. Other statements of the same manager
-wait: its loops share its writers.
+The seed decides which statements stay open, and what happens meanwhile. Other statements of the
+same manager wait: its loops share its writers.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from .manager import ManagerProcess
 
 
 class Interleaving:
-    """``interleaving_rng``: set in the seeds in which transactions stay open. ``held``: the manager whose
-    transaction is open."""
+    """``interleaving_rng``: set in the seeds in which transactions stay open. ``held``: the manager
+    whose transaction is open."""
 
     rng: random.Random
     interleaving_rng: random.Random | None
@@ -35,7 +36,9 @@ class Interleaving:
         raise NotImplementedError
 
     def choose_manager(self, rng: random.Random | None = None) -> ManagerProcess:
-        return (rng or self.rng).choice([manager for manager in self.managers if manager is not self.held])
+        return (rng or self.rng).choice(
+            [manager for manager in self.managers if manager is not self.held]
+        )
 
     def keep_open(self, manager: ManagerProcess, operation: Operation) -> None:
         """Draw whether a transaction of this operation stays open, and which."""
@@ -46,9 +49,12 @@ class Interleaving:
             operation.open_at = rng.choice([0, 0, 0, 0, 1, 2])
             operation.meanwhile = lambda: self._act_beside(rng, manager, operation)
 
-    async def _act_beside(self, rng: random.Random, manager: ManagerProcess, operation: Operation) -> None:
+    async def _act_beside(
+        self, rng: random.Random, manager: ManagerProcess, operation: Operation
+    ) -> None:
         if not self.faults or self.held is not None:
             return  # it was paused, and has resumed when transactions no longer stay open
+
         self.held = manager
         self.record(f"{manager.name}: {operation.label}: a transaction stays open")
         waits = self.postgres.lock_waits
@@ -62,5 +68,6 @@ class Interleaving:
                 await rng.choices(list(actions), list(actions.values()))[0]()
         finally:
             self.held = None
+
         waited = self.postgres.lock_waits > waits
         self.record(f"{manager.name}: {operation.label}: committed{', awaited' if waited else ''}")

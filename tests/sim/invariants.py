@@ -35,8 +35,8 @@ SELECT * FROM (
 
 
 class Invariants:
-    """``lost_node``: a node that never returns. ``acknowledged``: ids of the sessions whose creation was
-    confirmed."""
+    """``lost_node``: a node that never returns. ``acknowledged``: ids of the sessions whose
+    creation was confirmed."""
 
     postgres: Postgres
     id_rng: random.Random
@@ -58,14 +58,18 @@ class Invariants:
         # A manager process of its own: no fault injection, and no crash.
         observer = ManagerProcess("observer", self.postgres, self.id_rng)
         found = await observer.store.integrity.check(grace_s=grace_s)
-        # Kernels that the database does not know are a finding, not a fault: they follow from a restore.
+
+        # Kernels that the database does not know are a finding, not a fault: they follow from a
+        # restore.
         discrepancies = [d for d in found if d.check != "unknown"]
         if discrepancies:
             raise Violation("; ".join(f"{d.check}: {d.subject}: {d.detail}" for d in discrepancies))
+
         rows = await self.postgres.fetch("SELECT id FROM sessions")
         missing = self.acknowledged - {row["id"] for row in rows}
         if missing:
             raise Violation(f"acknowledged sessions are missing: {missing}")
+
         await self.check_gone_kernels()
         await self.check_clusters()
         await self.check_durations()
@@ -81,7 +85,9 @@ class Invariants:
     async def check_ledger(self) -> None:
         """Every kernel is charged once, for the time that it ran."""
         changes = await self.postgres.fetch("SELECT * FROM sim.changes ORDER BY n")
-        compare(changes, await self.postgres.fetch("SELECT kernel_id, began_at, ended_at FROM ledger"))
+        compare(
+            changes, await self.postgres.fetch("SELECT kernel_id, began_at, ended_at FROM ledger")
+        )
 
     async def check_durations(self) -> None:
         """Whatever the clocks did: no agent is LOST too early, and no deadline passes too early."""
@@ -93,8 +99,8 @@ class Invariants:
             raise Violation(f"session {row['name']} passed its deadline early: {dict(row)}")
 
     async def check_places(self) -> None:
-        """Work is placed on agents that can take it. Where transactions interleave, an agent may become
-        unable to while a placement waits."""
+        """Work is placed on agents that can take it. Where transactions interleave, an agent may
+        become unable to while a placement waits."""
         if self.interleaving_rng is not None:
             return
         for row in await self.postgres.fetch("SELECT * FROM sim.misplaced"):
@@ -145,12 +151,16 @@ class Invariants:
                 raise Violation(f"a cluster is partly placed: {dict(row)}")
 
     async def check_shared_runs(self) -> None:
-        """A session that shares a run has none of its own, and equal requests that share run once."""
+        """A session that shares a run has none of its own, and equal requests that share run
+        once."""
         for row in await self.postgres.fetch(
             "SELECT s.name, k.status FROM sessions s JOIN kernels k ON k.session_id = s.id "
             "WHERE s.adopted_from IS NOT NULL AND k.agent_id IS NOT NULL AND k.attempt = s.attempt"
         ):
-            raise Violation(f"session {row['name']} shares a run, and its kernel is {row['status']}")
+            raise Violation(
+                f"session {row['name']} shares a run, and its kernel is {row['status']}"
+            )
+
         for row in await self.postgres.fetch(
             "SELECT array_agg(name) AS names FROM sessions WHERE adopted_from IS NULL "
             "AND spec ->> 'reuse' IN ('live', 'both') AND request_hash IS NOT NULL "
@@ -160,7 +170,8 @@ class Invariants:
             raise Violation(f"equal requests run at once: {row['names']}")
 
     async def check_mirrors(self) -> None:
-        """After the faults: what shares a run that has ended has ended as it did, unless it was stopped."""
+        """After the faults: what shares a run that has ended has ended as it did, unless it was
+        stopped."""
         rows = await self.postgres.fetch(
             "SELECT s.name, s.status, s.reason, s.result, o.name AS of, o.status AS of_status, "
             "o.result AS of_result FROM sessions s JOIN sessions o ON o.id = s.adopted_from "
@@ -176,25 +187,39 @@ class Invariants:
         """After the faults: kernels that run are wanted, and kernels that are RUNNING run."""
         rows = await self.postgres.fetch("SELECT id, status FROM kernels WHERE status <> 'PENDING'")
         statuses = {row["id"]: Status(row["status"]) for row in rows}
-        alive = {k: node.name for node in self.nodes for k, kernel in node.runtime.items() if kernel.alive}
+        alive = {
+            k: node.name
+            for node in self.nodes
+            for k, kernel in node.runtime.items()
+            if kernel.alive
+        }
         for kernel_id, node_name in alive.items():
             if statuses.get(kernel_id) not in (*IN_ORDERS, Status.TERMINATING):
-                raise Violation(f"kernel {kernel_id} runs on {node_name} and is {statuses.get(kernel_id)}")
+                raise Violation(
+                    f"kernel {kernel_id} runs on {node_name} and is {statuses.get(kernel_id)}"
+                )
+
         for kernel_id, status in statuses.items():
             if status is Status.RUNNING and kernel_id not in alive:
                 raise Violation(f"kernel {kernel_id} is RUNNING, and runs on no node")
 
     async def check_sessions(self) -> None:
-        """After the faults: every pending session can still start, and every ended one has a reason."""
+        """After the faults: every pending session can still start, and every ended one has a
+        reason."""
         rows = await self.postgres.fetch(
             "SELECT s.name, s.status, s.hold, s.reason, s.attempt, s.deadline_at FROM sessions s "
             "WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         )
         for row in rows:
-            if row["status"] == Status.PENDING and row["hold"] is not None and row["deadline_at"] is None:
+            if (
+                row["status"] == Status.PENDING
+                and row["hold"] is not None
+                and row["deadline_at"] is None
+            ):
                 refusals = row["hold"]["refusals"]
                 if refusals and all("avoided" in refusal for refusal in refusals):
                     raise Violation(f"session {row['name']} waits forever: {refusals}")
+
         ended = await self.postgres.fetch(
             "SELECT name FROM sessions WHERE status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND reason = ''"
         )

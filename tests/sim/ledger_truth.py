@@ -1,9 +1,9 @@
 """Truth about the ledger: what every kernel must be charged, by replaying a log of what was stored.
 
 The log is written by triggers of the simulation, in the order of the changes. Each entry has the
-transaction that made it and those that it saw: one that ends a kernel goes by the contact with its agent
-that it saw, and not by one that another transaction was about to commit. The replay knows the rules from
-``docs/usage.md``, and nothing of the triggers that write the ledger.
+transaction that made it and those that it saw: one that ends a kernel goes by the contact with its
+agent that it saw, and not by one that another transaction was about to commit. The replay knows the
+rules from ``docs/usage.md``, and nothing of the triggers that write the ledger.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Truth:
     def _agent(self, row: Any) -> None:
         states = self.agents.setdefault(row["id"], [])
         before = states[-1] if states else _Agent()
-        agent = replace(before, made_by=row["made_by"], status=row["status"], last_seen=row["last_seen"])
+        agent = replace(
+            before, made_by=row["made_by"], status=row["status"], last_seen=row["last_seen"]
+        )
         if row["status"] == "ALIVE" and before.status in ("SUSPECT", "LOST"):
             agent = replace(agent, seen_before=before.last_seen, back_at=row["at"])
         states.append(agent)
@@ -81,24 +83,30 @@ class Truth:
         return next(state for state in reversed(self.agents[agent_id]) if _saw(row, state.made_by))
 
     def _session(self, row: Any) -> None:
-        """What an attempt leaves on a silent agent when it ends is charged up to the last contact. What it
-        left on an agent that is silent later is charged when its end is known."""
+        """What an attempt leaves on a silent agent when it ends is charged up to the last contact.
+        What it left on an agent that is silent later is charged when its end is known."""
         latest = self.attempts.get(row["id"], 1)
         self.attempts[row["id"]] = row["attempt"]
         if row["status"] not in _ENDED and row["attempt"] == latest:
             return
+
         for kernel in self.kernels.values():
             agent = self._agent_seen_by(row, kernel.agent_id)
-            if (kernel.session_id, kernel.attempt) == (row["id"], latest) and agent.status != "ALIVE":
+            if (kernel.session_id, kernel.attempt) == (
+                row["id"],
+                latest,
+            ) and agent.status != "ALIVE":
                 kernel.ended_at = kernel.ended_at or agent.last_seen
 
     def _kernel(self, row: Any) -> None:
         if row["status"] == "RUNNING":
             made = _Kernel(row["session_id"], row["attempt"], row["agent_id"], row["at"])
             self.kernels.setdefault(row["id"], made)
+
         kernel = self.kernels.get(row["id"])
         if kernel is None or kernel.ended_at is not None or row["status"] not in _ENDED:
             return
+
         agent = self._agent_seen_by(row, kernel.agent_id)
         returned = agent.back_at is not None and row["at"] - agent.back_at < timedelta(seconds=10)
         if agent.status != "ALIVE":
@@ -113,14 +121,17 @@ class Truth:
         found = {}
         for kernel_id, kernel in self.kernels.items():
             if kernel.ended_at is not None:
-                began, ended = (at.replace(microsecond=0) for at in (kernel.began_at, kernel.ended_at))
+                began, ended = (
+                    at.replace(microsecond=0) for at in (kernel.began_at, kernel.ended_at)
+                )
                 found[kernel_id] = began, max(began, ended)
         return found
 
 
 def _saw(row: Any, transaction: int) -> bool:
-    """Whether the transaction of ``row`` is this one, or saw what it did. ``row["saw"]`` is a snapshot of
-    Postgres: the first that ran, the first that had not begun, and those between that ran."""
+    """Whether the transaction of ``row`` is this one, or saw what it did. ``row["saw"]`` is a
+    snapshot of Postgres: the first that ran, the first that had not begun, and those between that
+    ran."""
     first_running, first_unborn, running = row["saw"].split(":")
     if transaction == row["made_by"] or transaction < int(first_running):
         return True
@@ -128,16 +139,21 @@ def _saw(row: Any, transaction: int) -> bool:
 
 
 def compare(changes: list[Any], records: list[Any]) -> int:
-    """Returns how many kernels were charged. Raises ``Violation`` where the ledger says something else."""
+    """Returns how many kernels were charged. Raises ``Violation`` where the ledger says something
+    else."""
     truth = Truth()
     for row in changes:
         truth.see(row)
+
     expected = truth.charges()
     charged: dict[str, set[tuple[datetime, datetime]]] = {}
     for row in records:
         charged.setdefault(str(row["kernel_id"]), set()).add((row["began_at"], row["ended_at"]))
+
     for kernel_id in expected.keys() | charged.keys():
         if charged.get(kernel_id) != {expected.get(kernel_id)}:
-            found, right = charged.get(kernel_id), expected.get(kernel_id)
+            found = charged.get(kernel_id)
+            right = expected.get(kernel_id)
             raise Violation(f"kernel {kernel_id} is charged {found}, and must be {right}")
+
     return len(expected)

@@ -37,17 +37,20 @@ from moorage.manager.termination import SessionTerminator
 from .database import CURRENT, EPOCH, ManagerCrashed, Operation, Postgres, SimulatedDatabase
 from .node import Node
 
-SUSPECT_AFTER_S, LOST_GRACE_S = 12.0, 30.0
+SUSPECT_AFTER_S = 12.0
+LOST_GRACE_S = 30.0
 _METRICS = Metrics()
 
 
 class SkewedClock(ManualClock):
-    """The virtual time. The wall clock is off by ``skew`` seconds; the monotonic one has leapt ``leaps``
-    seconds forward."""
+    """The virtual time. The wall clock is off by ``skew`` seconds; the monotonic one has leapt
+    ``leaps`` seconds forward."""
 
     def __init__(self, time: Callable[[], float], rng: random.Random) -> None:
         super().__init__(EPOCH, rng.getrandbits(32))
-        self._time, self.skew, self.leaps = time, 0.0, 0.0
+        self._time = time
+        self.skew = 0.0
+        self.leaps = 0.0
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self._time() + self.skew)
@@ -62,9 +65,9 @@ class SkewedClock(ManualClock):
 
 @dataclass(eq=False)
 class Stream:
-    """One connection of an agent to a manager, with the messages in flight. ``open``: from the agent's view.
-    Messages of a broken stream may still arrive. Each end has its own synchronization state, as in
-    production.
+    """One connection of an agent to a manager, with the messages in flight. ``open``: from the
+    agent's view. Messages of a broken stream may still arrive. Each end has its own synchronization
+    state, as in production.
     """
 
     node: Node
@@ -97,6 +100,7 @@ class Stream:
         if isinstance(message, FullReportRequest):
             self.reports.force_full()
             return
+
         self.reports.deltas = True
         self.orders_wanted = not (self.orders.accept(message) and self.node.take(message))
         if self.orders_wanted:
@@ -137,8 +141,8 @@ class ManagerProcess:
         return self.database.crashed
 
     async def execute(self, operation: Operation, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run until the operation is done, paused or crashed. Its result; None if the caller does not learn
-        it."""
+        """Run until the operation is done, paused or crashed. Its result; None if the caller does
+        not learn it."""
         token = CURRENT.set(operation)
         operation.task = asyncio.get_running_loop().create_task(work, name=operation.label)
         CURRENT.reset(token)
@@ -153,6 +157,7 @@ class ManagerProcess:
         if not task.done():
             self.paused.append(operation)
             return None
+
         try:
             return task.result()
         except (ManagerCrashed, MoorageError):
@@ -186,8 +191,11 @@ class ManagerProcess:
                 await self.links.apply_report(stream.agent_stream, stream.agent_stream.first)
                 stream.served = True
                 return
+
             message = stream.agent_stream.receive(wire, self.clock.monotonic())
-            if message is not None and not await self.links.apply_report(stream.agent_stream, message):
+            if message is not None and not await self.links.apply_report(
+                stream.agent_stream, message
+            ):
                 self.disconnect(stream)
         except (StoreUnavailable, StreamRefused):  # also if the first report was lost
             self.disconnect(stream)
@@ -203,9 +211,12 @@ class ManagerProcess:
             or self.links.get(agent_stream.agent_id) is not agent_stream
         ):
             return
-        requests, agent_stream.requests = agent_stream.requests, []
+
+        requests = agent_stream.requests
+        agent_stream.requests = []
         if (message := agent_stream.next_message(self.clock.monotonic())) is not None:
             stream.down.append(message)
+
         stream.down.extend(r for r in requests if isinstance(r, FullReportRequest | Contact))
 
     def disconnect(self, stream: Stream) -> None:

@@ -1,9 +1,10 @@
-"""Node of the deterministic simulation: an agent's real ``reconcile`` over simulated kernels, in virtual
-time.
+"""Node of the deterministic simulation: an agent's real ``reconcile`` over simulated kernels, in
+virtual time.
 
-The agent follows the rules of ``agent/kernel``: it writes the checkpoint before it starts anything, never
-starts a kernel of the checkpoint again, and reports an end until the order is withdrawn. Unlike the fleet
-simulator's agent it is killed between these steps, and sees its kernels only when it is stepped.
+The agent follows the rules of ``agent/kernel``: it writes the checkpoint before it starts anything,
+never starts a kernel of the checkpoint again, and reports an end until the order is withdrawn.
+Unlike the fleet simulator's agent it is killed between these steps, and sees its kernels only when
+it is stepped.
 """
 
 from __future__ import annotations
@@ -57,17 +58,21 @@ class NodeKernel:
         return self.simulated.alive
 
     def advance(self, now: float) -> None:
-        """As its supervisor, which reads the newest contact when the lease has run out by the last one."""
+        """As its supervisor, which reads the newest contact when the lease has run out by the last
+        one."""
         while self.lease is not None and self.alive and not self.lease_expired:
             ends_at = self.lease.contact + self.lease.seconds
             if ends_at > now:
                 break
+
             self.simulated.advance(ends_at)
             contact = _contact(Path(self.lease.file), self.lease.contact)
             if contact == self.lease.contact and self.alive:
                 self.lease_expired = True
                 self.simulated.stop(ends_at, self.spec.stop_grace_s)
+
             self.lease = replace(self.lease, contact=contact)
+
         self.simulated.advance(now)
 
 
@@ -91,8 +96,9 @@ class NodeClock(ManualClock):
 
 @dataclass
 class Entry:
-    """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was called.
-    ``new``: this agent process created it. ``known``: it has taken a step with it, or seen it."""
+    """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was
+    called. ``new``: this agent process created it. ``known``: it has taken a step with it, or seen
+    it."""
 
     spec: KernelSpec
     created_at: float
@@ -107,8 +113,8 @@ class Entry:
 
 @dataclass
 class Node:
-    """``on_start`` is called before a kernel is started. ``holds_leases``: its supervisors end kernels by
-    their lease."""
+    """``on_start`` is called before a kernel is started. ``holds_leases``: its supervisors end
+    kernels by their lease."""
 
     name: str
     gpus: int
@@ -144,7 +150,9 @@ class Node:
 
     def crash(self) -> None:
         """The agent process is killed; its kernels keep running."""
-        self.up, self.orders, self.applied_generation = False, None, 0
+        self.up = False
+        self.orders = None
+        self.applied_generation = 0
         self.unknown.clear()
 
     def reboot(self) -> None:
@@ -161,7 +169,8 @@ class Node:
     def lose_disk(self) -> None:
         """The state directory is lost: the node returns as another agent."""
         self.lose_checkpoint()
-        self.identity, self.stream = self.new_id(), 0
+        self.identity = self.new_id()
+        self.stream = 0
         (Path(self._disk.name) / "lease").unlink(missing_ok=True)
 
     def restart(self) -> None:
@@ -169,31 +178,41 @@ class Node:
         self.up, self.incarnation, self.listed = True, self.new_id(), False
         self.leases = self._new_leases()
         for entry in self.checkpoint.values():
-            entry.withdrawn = entry.new = entry.known = False
+            entry.withdrawn = False
+            entry.new = False
+            entry.known = False
             if entry.outcome is None:
                 self.leases.hold(entry.spec)
+
         self._list()
 
     def _list(self) -> None:
         """Ask the runtime for all of its kernels."""
         if self.listed or self.now() < self.unresponsive_until:
             return
+
         self.listed = True
         for kernel_id, entry in self.checkpoint.items():
             if entry.new:
                 continue
+
             exists = kernel_id in self.runtime
             if entry.outcome is None and not exists:
                 detail = (
-                    "its node restarted" if entry.started else "the agent was killed before it started it"
+                    "its node restarted"
+                    if entry.started
+                    else "the agent was killed before it started it"
                 )
                 entry.outcome = Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, detail)
+
             entry.started = entry.started or exists
+
         self.unknown = self.runtime.keys() - self.checkpoint.keys()
 
     def end_faults(self) -> None:
         """The runtime responds again, and hung kernels react to stops and kills."""
-        self.faults, self.unresponsive_until = False, 0
+        self.faults = False
+        self.unresponsive_until = 0
         for kernel in self.runtime.values():
             kernel.simulated.hung = False
 
@@ -201,7 +220,9 @@ class Node:
         """The kernels whose programs run now, whether an agent knows of them or not."""
         for kernel in self.runtime.values():
             kernel.advance(self.now())
-        return {kernel_id: kernel.spec for kernel_id, kernel in self.runtime.items() if kernel.alive}
+        return {
+            kernel_id: kernel.spec for kernel_id, kernel in self.runtime.items() if kernel.alive
+        }
 
     # The agent's interface to the link.
 
@@ -209,13 +230,16 @@ class Node:
         if not policy.accepts(self.newest_generation, self.applied_generation, orders):
             self.refused_at = self.now()
             return False
-        self.applied_generation = self.newest_generation = orders.generation
+
+        self.applied_generation = orders.generation
+        self.newest_generation = self.applied_generation
         if isinstance(orders, Orders):
             self.orders = {spec.kernel_id: spec for spec in orders.kernels}
         else:
             assert self.orders is not None
             self.orders = {k: spec for k, spec in self.orders.items() if k not in orders.withdrawn}
             self.orders |= {spec.kernel_id: spec for spec in orders.added}
+
         self._reconcile()
         return True
 
@@ -247,7 +271,9 @@ class Node:
         )  # fmt: skip
 
     def observations(self) -> tuple[Observation, ...]:
-        known = [self._observation(kernel_id, entry) for kernel_id, entry in self.checkpoint.items()]
+        known = [
+            self._observation(kernel_id, entry) for kernel_id, entry in self.checkpoint.items()
+        ]
         unknown = [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self.unknown]
         return (*known, *unknown)
 
@@ -258,11 +284,13 @@ class Node:
         self.programs()
         if not self.up:
             return
+
         self._list()
         for kernel_id, entry in self.checkpoint.items():
             self._advance(kernel_id, entry)
             if entry.outcome is not None:
                 self.leases.release(kernel_id)
+
         self._reconcile()
 
     def _state(self, entry: Entry) -> ObservedState:
@@ -279,21 +307,31 @@ class Node:
     def _advance(self, kernel_id: KernelId, entry: Entry) -> None:
         if entry.outcome is not None or not (self.listed or entry.new):
             return
+
         entry.known = True
         if not entry.started:
             if entry.withdrawn:
-                entry.outcome = _outcome(ObservedState.GONE, None, entry.cause or TerminationCause())
+                entry.outcome = _outcome(
+                    ObservedState.GONE, None, entry.cause or TerminationCause()
+                )
             else:
                 self._start(kernel_id, entry)
+
             return
+
         if self.now() < self.unresponsive_until:
             return
-        kernel, now = self.runtime[kernel_id], self.now()
+
+        kernel = self.runtime[kernel_id]
+        now = self.now()
         simulated = kernel.simulated
         if not kernel.alive:
             cause = entry.cause or (TerminationCause() if entry.withdrawn else None)
-            entry.outcome = _outcome(ObservedState.EXITED, simulated.exit_code, cause, kernel.lease_expired)
+            entry.outcome = _outcome(
+                ObservedState.EXITED, simulated.exit_code, cause, kernel.lease_expired
+            )
             return
+
         entry.ready = entry.ready or simulated.state is ObservedState.RUNNING
         late = not entry.ready and now >= entry.created_at + entry.spec.start_timeout_s
         if late and entry.cause is None:
@@ -304,8 +342,11 @@ class Node:
     def _start(self, kernel_id: KernelId, entry: Entry) -> None:
         script = KernelScript(**json.loads(entry.spec.command[1]))
         if script.refusal:
-            entry.outcome = Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, script.refusal)
+            entry.outcome = Outcome(
+                ObservedState.EXITED, None, Reason.CREATE_FAILED, script.refusal
+            )
             return
+
         lease = None
         if entry.spec.lease_s:
             try:
@@ -315,6 +356,7 @@ class Node:
             else:
                 acquiring.close()
                 return  # it waits for contact with a manager
+
         entry.started = True
         self.on_start(entry.spec, self.name)
         script = replace(script, hangs=script.hangs and self.faults)
@@ -327,16 +369,21 @@ class Node:
             if kernel.alive:
                 for grant in kernel.spec.devices:
                     granted[grant.device_id] += grant.amount
+
         for device, amount in granted.items():
             if amount > 1000:
                 alive = [kernel_id for kernel_id, kernel in self.runtime.items() if kernel.alive]
-                raise Violation(f"{amount} of 1000 shares of device {device} are granted, to some of {alive}")
+                raise Violation(
+                    f"{amount} of 1000 shares of device {device} are granted, to some of {alive}"
+                )
 
     def _reconcile(self) -> None:
         states = {kernel_id: self._state(entry) for kernel_id, entry in self.checkpoint.items()}
         states |= dict.fromkeys(self.unknown, ObservedState.UNKNOWN)
         specs = {kernel_id: entry.spec for kernel_id, entry in self.checkpoint.items()}
-        for action in policy.reconcile(self.orders, specs, states, () if self.listed else ("process",)):
+        for action in policy.reconcile(
+            self.orders, specs, states, () if self.listed else ("process",)
+        ):
             match action:
                 case policy.Create(spec):
                     self.checkpoint[spec.kernel_id] = Entry(spec, self.now())
@@ -357,14 +404,27 @@ class Node:
                         del self.runtime[kernel_id]
 
     def _observation(self, kernel_id: KernelId, entry: Entry) -> Observation:
-        outcome = entry.outcome or Outcome(self._state(entry) if entry.known else ObservedState.UNKNOWN)
+        outcome = entry.outcome or Outcome(
+            self._state(entry) if entry.known else ObservedState.UNKNOWN
+        )
         base = Observation(kernel_id, entry.spec.session_id, outcome.state, "127.0.0.1", 21000)
-        return replace(base, exit_code=outcome.exit_code, reason=outcome.reason, detail=outcome.detail)
+        return replace(
+            base, exit_code=outcome.exit_code, reason=outcome.reason, detail=outcome.detail
+        )
 
 
 def _outcome(
-    state: ObservedState, exit_code: int | None, cause: TerminationCause | None, lease_expired: bool = False
+    state: ObservedState,
+    exit_code: int | None,
+    cause: TerminationCause | None,
+    lease_expired: bool = False,
 ) -> Outcome:
     return determine_outcome(
-        state, exit_code, oom=False, refused=False, detail="", cause=cause, lease_expired=lease_expired
+        state,
+        exit_code,
+        oom=False,
+        refused=False,
+        detail="",
+        cause=cause,
+        lease_expired=lease_expired,
     )

@@ -1,11 +1,13 @@
-"""Truth about pipelines: what may begin, be skipped and run again, by replaying a log of what was stored.
+"""Truth about pipelines: what may begin, be skipped and run again, by replaying a log of what was
+stored.
 
-The log is written by triggers of the simulation, in the order of the changes. The replay knows the rules from
-``docs/operating.md``, and nothing of the dependencies between sessions that managers write.
+The log is written by triggers of the simulation, in the order of the changes. The replay knows the
+rules from ``docs/operating.md``, and nothing of the dependencies between sessions that managers
+write.
 
-A restored database has lost that steps began, and learns of it when their agents report their ends: what they
-waited for may be pending again by then. Which kernels have been placed is therefore kept apart, in a table
-that no restore takes back.
+A restored database has lost that steps began, and learns of it when their agents report their ends:
+what they waited for may be pending again by then. Which kernels have been placed is therefore kept
+apart, in a table that no restore takes back.
 """
 
 from __future__ import annotations
@@ -109,23 +111,35 @@ class PipelineTruth:
 
     def _see_runs(self, rows: dict[Item, Any]) -> None:
         expected = (
-            self._to_rerun() if self.runs else {item for step in self.steps for item in self.items(step)}
+            self._to_rerun()
+            if self.runs
+            else {item for step in self.steps for item in self.items(step)}
         )
         if running := [item for item, runs in self.runs.items() if runs[-1].runs]:
             raise Violation(f"pipeline {self.name} is retried while {running} run")
+
         if rows.keys() != expected:
-            raise Violation(f"pipeline {self.name} gets runs of {sorted(rows)}, and not {sorted(expected)}")
+            raise Violation(
+                f"pipeline {self.name} gets runs of {sorted(rows)}, and not {sorted(expected)}"
+            )
+
         for item, row in rows.items():
             self.runs[item].append(_Run(row["session_id"]))
             if row["run"] != len(self.runs[item]):
-                raise Violation(f"{self.name}: run {row['run']} of {item} follows {len(self.runs[item]) - 1}")
+                raise Violation(
+                    f"{self.name}: run {row['run']} of {item} follows {len(self.runs[item]) - 1}"
+                )
 
     def _to_rerun(self) -> set[Item]:
         """What failed or was stopped, and what has ended of all that comes after it."""
         again = {item for item, runs in self.runs.items() if runs[-1].failed}
         reached = {step for step, _ in again}
-        while more := {s.name for s in self.steps.values() if {a.step for a in s.after} & reached} - reached:
+        while (
+            more := {s.name for s in self.steps.values() if {a.step for a in s.after} & reached}
+            - reached
+        ):
             reached |= more
+
         followers = {name for name in reached if {a.step for a in self.steps[name].after} & reached}
         return again | {i for name in followers for i in self.items(name) if self.runs[i][-1].ended}
 
@@ -133,15 +147,21 @@ class PipelineTruth:
         item = row["step"], row["index"]
         run = next(run for run in self.runs[item] if run.session_id == row["session_id"])
         before = run.status
-        run.status, run.result, run.reason = row["status"], row["result"], row["reason"]
+        run.status = row["status"]
+        run.result = row["result"]
+        run.reason = row["reason"]
         if before == "PENDING":
             run.has_run = row["has_run"]
+
         if before == "PENDING" and run.runs and not run.has_run:
             if unmet := [text for text, met in self.conditions(item) if not met]:
                 raise Violation(f"{self.name}: {item} begins, and {unmet[0]} is not met")
             self._check_array(row["step"])
+
         if run.skipped and all(met is not False for _, met in self.conditions(item)):
-            raise Violation(f"{self.name}: {item} is skipped, and none of its conditions has failed")
+            raise Violation(
+                f"{self.name}: {item} is skipped, and none of its conditions has failed"
+            )
 
     def conditions(self, item: Item) -> Iterator[tuple[str, bool | None]]:
         for after in self.steps[item[0]].after:
@@ -161,7 +181,8 @@ class PipelineTruth:
         return [
             (item, runs[-1].session_id)
             for item, runs in self.runs.items()
-            if runs[-1].status == "PENDING" and any(met is False for _, met in self.conditions(item))
+            if runs[-1].status == "PENDING"
+            and any(met is False for _, met in self.conditions(item))
         ]
 
 
@@ -175,7 +196,9 @@ def replay(pipelines: Mapping[str, PipelineSpec], changes: list[Any]) -> dict[st
         own = [row for row in changes if row["pipeline_id"] == key]
         for _, rows in groupby(own, lambda row: row["transaction"] or -row["n"]):
             truth.see(list(rows))
+
     for truth in truths.values():
         if not truth.runs:
             raise Violation(f"pipeline {truth.name} has no steps")
+
     return truths

@@ -1,4 +1,5 @@
-"""Pipelines and templates of the deterministic simulation: users who submit, retry and stop at random."""
+"""Pipelines and templates of the deterministic simulation: users who submit, retry and stop at
+random."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ USER = Scope.system("user")
 
 
 class Pipelines:
-    """``pipeline_rng``: set in the seeds that have them. ``versions``: templates, as they were confirmed."""
+    """``pipeline_rng``: set in the seeds that have them. ``versions``: templates, as they were
+    confirmed."""
 
     pipeline_rng: random.Random | None
     restore_rng: random.Random | None
@@ -63,7 +65,9 @@ class Pipelines:
     async def _retry(self, manager: ManagerProcess, rng: random.Random, name: str) -> None:
         specs = [_draw_spec(rng) for _ in range(4)]
         await self.operate(
-            manager, f"retry {name}", lambda: _retry(manager, name, specs, lambda: self._act_meanwhile(rng))
+            manager,
+            f"retry {name}",
+            lambda: _retry(manager, name, specs, lambda: self._act_meanwhile(rng)),
         )
 
     async def _act_meanwhile(self, rng: random.Random) -> None:
@@ -79,8 +83,12 @@ class Pipelines:
         name = f"pipeline{len(self.pipelines)}"
         made = _draw_pipeline(rng, name)
         self.pipelines.append(name)
-        shape = {s.name: (s.array, [(a.step, a.on) for a in s.after]) for s in pipelines.check(made)}
-        done = await self.operate(manager, f"submit {name}: {shape}", lambda: submit(manager.store, made))
+        shape = {
+            s.name: (s.array, [(a.step, a.on) for a in s.after]) for s in pipelines.check(made)
+        }
+        done = await self.operate(
+            manager, f"submit {name}: {shape}", lambda: submit(manager.store, made)
+        )
         if done is not None:
             self.acknowledged |= {row.session_id for row in done.steps}
 
@@ -104,9 +112,13 @@ class Pipelines:
             )
             if view is not None:
                 self.versions[view.ref] = view.template
+
             return
+
         cpu = rng.choice([1, 2])
-        view = await self.operate(manager, f"start template with {cpu} cpu", lambda: _start(manager, cpu))
+        view = await self.operate(
+            manager, f"start template with {cpu} cpu", lambda: _start(manager, cpu)
+        )
         if view is not None:
             self.acknowledged.add(view.id)
 
@@ -128,15 +140,22 @@ class Pipelines:
                     raise Violation(f"{truth.name}: {item} waits, and a condition has failed")
 
     async def check_templates(self) -> None:
-        """Versions are numbered without gaps and never change, and sessions are what their version makes."""
-        rows = await self.postgres.fetch("SELECT name, version, body FROM templates ORDER BY version")
-        stored = {f"{r['name']}@{r['version']}": TemplateSpec.model_validate_json(r["body"]) for r in rows}
+        """Versions are numbered without gaps and never change, and sessions are what their version
+        makes."""
+        rows = await self.postgres.fetch(
+            "SELECT name, version, body FROM templates ORDER BY version"
+        )
+        stored = {
+            f"{r['name']}@{r['version']}": TemplateSpec.model_validate_json(r["body"]) for r in rows
+        }
         if [row["version"] for row in rows] != list(range(1, len(rows) + 1)):
             raise Violation(f"templates have the versions {list(stored)}")
+
         if self.restore_rng is None and (
             changed := [ref for ref, body in self.versions.items() if stored.get(ref) != body]
         ):
             raise Violation(f"templates are gone or have changed: {changed}")
+
         for row in await self.postgres.fetch(
             "SELECT name, template, spec -> 'command' AS command FROM sessions WHERE template IS NOT NULL"
         ):
@@ -166,11 +185,14 @@ async def _retry(
     store = manager.store.pipelines
     found = await store.get(USER, name)
     rows = {(row.step, row.index): row for row in await store.steps(found.id)}
-    states = {i: pipelines.step_state(row.status, row.result, row.reason) for i, row in rows.items()}
+    states = {
+        i: pipelines.step_state(row.status, row.result, row.reason) for i, row in rows.items()
+    }
     steps = pipelines.check(found.spec)
     again = pipelines.to_rerun(steps, states)
     if StepState.RUNNING in states.values() or not again:
         return
+
     new = [
         _new_step(node, position, rows[node.item].run + 1, drawn[position % len(drawn)])
         for position, node in enumerate(pipelines.graph(steps, again))
@@ -191,7 +213,9 @@ async def _stop(manager: ManagerProcess, name: str) -> None:
 async def _start(manager: ManagerProcess, cpu: int) -> Any:
     found = await manager.store.templates.get(USER, "t")
     fields = templates.session_fields(found.template, {"cpu": cpu})
-    return await manager.store.sessions.create(USER, templates.validated(fields), template=found.ref)
+    return await manager.store.sessions.create(
+        USER, templates.validated(fields), template=found.ref
+    )
 
 
 def _new_step(node: pipelines.Node, position: int, run: int, spec: SessionSpec) -> NewStep:

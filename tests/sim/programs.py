@@ -51,9 +51,11 @@ class Programs:
             raise Violation(
                 f"kernel {kernel_id} was started on {self.started_on[kernel_id]}, and again on {node}"
             )
+
         self.started_on[kernel_id] = node
         if spec.session_name in self.overlapping or spec.endpoint_id is not None:
             return
+
         for other in [*self.nodes, *([self.lost_node] if self.lost_node else [])]:
             for running, other_spec in other.programs().items():
                 if running != kernel_id and program(other_spec) == program(spec):
@@ -68,9 +70,11 @@ class Programs:
         manager = self.choose_manager()
         if rows and manager.leader.term is None:
             await self.operate(manager, "leader", manager.leader.run_once)
+
         term = manager.leader.term
         if not rows or term is None or manager.crashed:
             return
+
         row = self.rng.choice(rows)
         victim = Victim(row["id"], SessionId("another"), "requeue", 0)
         await self.operate(
@@ -78,7 +82,8 @@ class Programs:
         )
 
     async def replace_node(self) -> None:
-        """An administrator replaces a node whose agent is not there, and declares the old one destroyed."""
+        """An administrator replaces a node whose agent is not there, and declares the old one
+        destroyed."""
         missing = [node for node in self.nodes if not node.up]
         if missing:
             await self.declare_destroyed(self.rng.choice(missing))
@@ -92,12 +97,14 @@ class Programs:
                 await self.declare_destroyed(node)
 
     async def declare_destroyed(self, node: Node) -> None:
-        was_up, manager = node.up, self.rng.choice(self.managers)
+        was_up = node.up
+        manager = self.rng.choice(self.managers)
         self.forgotten |= {k for k in node.runtime if k not in node.checkpoint}
         node.reboot()
         for stream in self.streams:
             if stream.node is node:
                 stream.open = False
+
         self.record(f"{node.name} is destroyed and replaced")
         await self.operate(
             manager, f"forget {node.name}",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .ledger_truth import RECORD_CHANGES
 from .pipeline_truth import RECORD_STEPS
 
-# The virtual time of every transition and of every contact with an agent, beside the timestamps that the
-# database gives them.
+# The virtual time of every transition and of every contact with an agent, beside the timestamps
+# that the database gives them.
 RECORD_TIMES = """
 CREATE TABLE sim.moves (session_id uuid, revision int, time float8, PRIMARY KEY (session_id, revision));
 CREATE FUNCTION sim.record_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -1,5 +1,5 @@
-"""Faults of the database in the deterministic simulation: restore of an older state, and loss of the commits
-that did not wait for the disk."""
+"""Faults of the database in the deterministic simulation: restore of an older state, and loss of
+the commits that did not wait for the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .records import KEPT
 
 @dataclass(frozen=True)
 class Backup:
-    """The rows of each table, the generation, and the sessions whose creation had been confirmed."""
+    """The rows of each table, the generation, and the sessions whose creation had been
+    confirmed."""
 
     tables: dict[str, Any]
     generation: int
@@ -35,9 +36,9 @@ async def _columns(postgres: Postgres, table: str) -> str:
 
 
 class Restores:
-    """``restore_rng``: set in the seeds in which a backup is taken and restored. ``keep_unknown``: whether
-    managers keep kernels that the database does not know. ``seen_before_restore``: the newest generation of
-    each node at that time."""
+    """``restore_rng``: set in the seeds in which a backup is taken and restored. ``keep_unknown``:
+    whether managers keep kernels that the database does not know. ``seen_before_restore``: the
+    newest generation of each node at that time."""
 
     postgres: Postgres
     managers: list[ManagerProcess]
@@ -62,6 +63,7 @@ class Restores:
         rng = self.restore_rng
         if rng is None:
             return
+
         if rng.random() < 0.5:
             lost = await self.postgres.crash()
             self.record(f"Postgres crashes, and loses {lost} statements")
@@ -75,32 +77,41 @@ class Restores:
     async def _back_up(self) -> Backup:
         tables = {}
         for table in (*TABLES, *KEPT):
-            [row] = await self.postgres.fetch(f"SELECT coalesce(jsonb_agg(t), '[]') AS rows FROM {table} t")
+            [row] = await self.postgres.fetch(
+                f"SELECT coalesce(jsonb_agg(t), '[]') AS rows FROM {table} t"
+            )
             tables[table] = row["rows"]
         [row] = await self.postgres.fetch("SELECT last_value FROM generations")
         return Backup(tables, row["last_value"], frozenset(self.acknowledged))
 
     async def _restore(self, backup: Backup) -> None:
-        """Every manager stops, the state of the backup is restored and prepared, and they start again."""
+        """Every manager stops, the state of the backup is restored and prepared, and they start
+        again."""
         self.record("-- restore --")
         await self.check_pipelines()  # what began until now, and is about to be lost
         self.seen_before_restore = {node.name: node.newest_generation for node in self.nodes}
         for manager in self.managers:
             await manager.crash()
+
         for stream in self.streams:
             stream.open = False
             stream.up.clear()
             stream.down.clear()
+
         for table in (*TABLES, *KEPT):
             await self.postgres.fetch(f"DELETE FROM {table}")
+
         for table in (*reversed(TABLES), *KEPT):
             if table in KEPT:  # what was restored has been recorded as new
                 await self.postgres.fetch(f"DELETE FROM {table}")
+
             columns = await _columns(self.postgres, table)
             rows = f"SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, $1)"
             await self.postgres.fetch(
-                f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE {rows}", backup.tables[table]
+                f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE {rows}",
+                backup.tables[table],
             )
+
         await self.postgres.fetch("SELECT setval('generations', $1)", backup.generation)
         await self.postgres.fetch(SQL["restored"])
         self.acknowledged &= backup.acknowledged

@@ -1,8 +1,9 @@
-"""Deterministic simulation: managers, nodes and users over one database, in virtual time, with faults.
+"""Deterministic simulation: managers, nodes and users over one database, in virtual time, with
+faults.
 
-The same seed gives the same run. ``run`` takes ``STEPS`` random steps and checks the invariants between them;
-then the faults end, time passes, and every session must have reached a correct state; then everything is
-stopped, and nothing may remain.
+The same seed gives the same run. ``run`` takes ``STEPS`` random steps and checks the invariants
+between them; then the faults end, time passes, and every session must have reached a correct state;
+then everything is stopped, and nothing may remain.
 """
 
 from __future__ import annotations
@@ -35,22 +36,29 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
-        self.seed, self.postgres, self.rng = seed, postgres, random.Random(seed)
+        self.seed = seed
+        self.postgres = postgres
+        self.rng = random.Random(seed)
         self.scheduling_rng = random.Random(seed + 2) if seed % 3 == 0 else None
         self.log: list[str] = []
-        # In a third of the seeds one kind of clock jumps: that of the database, or those of managers.
+
+        # In a third of the seeds one kind of clock jumps: that of the database, or those of
+        # managers.
         self.clock_rng = random.Random(seed + 3) if seed % 3 == 1 else None
         self.restore_rng = random.Random(seed + 4) if seed % 3 == 2 else None
+
         # In a sixth of the seeds transactions of different managers interleave.
         self.interleaving_rng = random.Random(seed + 5) if seed % 6 == 3 else None
         # In a fifth of the seeds nodes hold leases, and most programs have one.
         self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
+
         # In a quarter of the seeds users ask for the same again and again.
         self.reuse_rng = random.Random(seed + 7) if seed % 4 == 1 else None
         # In a quarter of the seeds users submit pipelines, and start sessions from templates.
         self.pipeline_rng = random.Random(seed + 8) if seed % 4 == 3 else None
         self.pipelines: list[str] = []
         self.versions: dict[str, TemplateSpec] = {}
+
         # In a quarter of the seeds few sessions may be placed at a time.
         self.quota = 2 if seed % 4 == 2 else None
         self.held: ManagerProcess | None = None
@@ -60,7 +68,9 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.id_rng = random.Random(seed + 1)
         self.manager_count = 0
         count = self.rng.choice([1, 2, 2])
-        self.managers = [self.new_manager(n) for n in range(count if self.interleaving_rng is None else 2)]
+        self.managers = [
+            self.new_manager(n) for n in range(count if self.interleaving_rng is None else 2)
+        ]
         self.started_on: dict[KernelId, str] = {}
         self.forgotten: set[KernelId] = set()  # their node can no longer know that they ran
         self.nodes = [self.new_node(n) for n in range(self.rng.choice([1, 2, 2, 3]))]
@@ -81,7 +91,10 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     def new_manager(self, n: int) -> ManagerProcess:
         self.manager_count += 1
         return ManagerProcess(
-            f"manager-{n}.{self.manager_count}", self.postgres, self.id_rng, keep_unknown=self.keep_unknown
+            f"manager-{n}.{self.manager_count}",
+            self.postgres,
+            self.id_rng,
+            keep_unknown=self.keep_unknown,
         )
 
     def record(self, text: str) -> None:
@@ -90,8 +103,8 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     # The run.
 
     async def run(self, steps: int = STEPS) -> None:
-        # Programs with a lease start and run on only where messages arrive in time, and a backup lacks only
-        # what has started meanwhile.
+        # Programs with a lease start and run on only where messages arrive in time, and a backup
+        # lacks only what has started meanwhile.
         silences, calms = (1, 0) if self.lease_rng is None else (3, 5)
         calms = calms or 4 * (self.restore_rng is not None)
         actions = {
@@ -103,12 +116,14 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)
+
         if self.quota is not None:
             await self.postgres.fetch(
                 "INSERT INTO quotas (scope, name, sessions, changed_by) "
                 "VALUES ('group', 'default', $1, 'root')",
                 self.quota,
             )
+
         for n in range(steps):
             await self.rng.choices(list(actions), list(actions.values()))[0]()
             await self.restart_crashed()
@@ -116,11 +131,14 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
                 await self.jump_clock(self.clock_rng)
             if self.restore_rng is not None and self.restore_rng.random() < 0.15:
                 await self.fault_database()
+
             for manager in self.managers:
                 if manager.paused and self.rng.random() < 0.15:
                     await self.resume(manager)
+
             if n % CHECK_EVERY == CHECK_EVERY - 1:
                 await self.check_always(FOREVER_S)
+
         await self.end_faults()
         await self.converge()
         await self.stop_everything()
@@ -141,6 +159,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     async def operate(self, manager: ManagerProcess, label: str, work: Callable[[], Any]) -> Any:
         if any(operation.label == label for operation in manager.paused):
             return None  # a loop does not overlap with itself
+
         fault, at = draw_fault(self.rng) if self.faults else (None, 0)
         operation = Operation(label, fault, at)
         self.keep_open(manager, operation)
@@ -148,6 +167,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         happened = fault is not None and operation.count > at
         suffix = f", {FAULT_NAMES[fault]} statement {at}" if fault is not None and happened else ""
         self.record(f"{manager.name}: {label}{suffix}")
+
         return result
 
     # The links.
@@ -174,6 +194,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         node.step()
         if not node.up:
             return
+
         self.reconnect_if_broken(node)
         for stream in self.open_streams():
             if stream.node is node:
@@ -193,7 +214,10 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
             chosen = self.rng.choice(ready)
         if chosen is None:
             return
-        stream, manager, message = chosen, chosen.manager, chosen.up.popleft()
+
+        stream = chosen
+        manager = chosen.manager
+        message = chosen.up.popleft()
         label = f"report of {stream.node.name}"
         await self.operate(manager, label, lambda: manager.apply_report(stream, message))
         if not stream.open:
@@ -206,18 +230,22 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
     async def deliver_orders(self, chosen: Stream | None = None) -> None:
         for stream in self.open_streams():
             stream.manager.send_orders(stream)
+
         ready = [s for s in self.open_streams() if s.down]
         if chosen is None and ready:
             chosen = self.rng.choice(ready)
         if chosen is None:
             return
+
         message = chosen.down.popleft()
         self.check_generation(chosen.node, message)
         chosen.receive(message)
         node = chosen.node
         ordered = [k[-4:] for k in node.orders] if node.orders else None
         generation = node.newest_generation
-        self.record(f"{node.name} receives orders: newest generation {generation}, kernels {ordered}")
+        self.record(
+            f"{node.name} receives orders: newest generation {generation}, kernels {ordered}"
+        )
         if self.rng.random() < 0.7:
             node.step()
 
@@ -230,10 +258,12 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         if self.lease_rng is not None and self.lease_rng.random() < 0.2:
             await self.expire_leases(manager)
             return
+
         if name != "sessions" and manager.leader.term is None and self.rng.random() < 0.9:
             await self.operate(manager, "leader", manager.leader.run_once)
             if manager.crashed:
                 return
+
         await self.operate(manager, name, getattr(manager, name).run_once)
 
     async def expire_leases(self, manager: ManagerProcess) -> None:
@@ -260,6 +290,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
             await self.operate(manager, "leader", manager.leader.run_once)
             await self.operate(manager, "monitor", manager.monitor.run_once)
             await self.expire_leases(manager)
+
         await self.operate(manager, "sessions", manager.sessions.run_once)
         self.faults = True
 
@@ -275,11 +306,13 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         self.postgres.time += self.rng.choice([0.2, 1, 2, 4])
         if self.rng.random() < 0.3:
             self.notice_broken_streams()
+
         manager = self.rng.choice(self.managers)
         work: list[Callable[[], Awaitable[None]]] = [self.send_node_report] * len(self.nodes)
         work += [self.deliver_report] * 3 + [self.deliver_orders] * 3
         if manager.leader.term is None:
             await self.operate(manager, "leader", manager.leader.run_once)
+
         work += [
             lambda run=run, name=name: self.operate(manager, name, run)  # type: ignore[misc]
             for name, run in (
@@ -291,6 +324,7 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         ]
         work += [lambda m=m: self.operate(m, "orders", m.links.run_once) for m in self.managers]  # type: ignore[misc]
         self.rng.shuffle(work)
+
         for action in work:
             if self.rng.random() < 0.8:
                 await action()
@@ -308,15 +342,18 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
             manager.clock.skew = 0
             while manager.paused:
                 await manager.resume(manager.paused[0])
+
         await self.restart_crashed()
         for node in self.nodes:
             node.end_faults()
+
         if len(self.nodes) > 1 and self.rng.random() < 0.3:
             # The node with most kernels: every session that ran there must report the loss.
             self.lost_node = max(self.nodes, key=lambda n: sum(k.alive for k in n.runtime.values()))
             self.nodes.remove(self.lost_node)
             self.lost_node.crash()
             self.record(f"{self.lost_node.name} never restarts")
+
         for stream in self.streams:
             if stream.node is self.lost_node:
                 stream.open = False
@@ -332,28 +369,36 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
             self.reconnect_if_broken(node)
             for stream in [s for s in self.open_streams() if s.node is node]:
                 stream.send_report()
+
         for stream in list(self.streams):
             while stream.up and not stream.manager.crashed:
                 await self.deliver_report(stream)
+
             if not stream.open:
                 stream.manager.disconnect(stream)  # its keepalives time out
+
         for manager in self.managers:
             await self.operate(manager, "leader", manager.leader.run_once)
             await self.operate(manager, "beats", manager.store.reports.write_heartbeats)
+
         manager = next((m for m in self.managers if m.leader.term is not None), self.managers[0])
         for m in self.managers:
             await self.operate(m, "clock", m.deadlines.run_once)
+
         for loop in (
             manager.monitor, manager.collector, manager.sessions, manager.replicas, manager.scheduler
         ):  # fmt: skip
             await self.operate(manager, loop.loop.name, loop.run_once)
+
         await self.expire_leases(manager)
         for manager in self.managers:
             await self.operate(manager, "orders", manager.links.run_once)
+
         for stream in self.open_streams():
             stream.manager.send_orders(stream)
             while stream.down:
                 await self.deliver_orders(stream)
+
         self.streams = self.open_streams()
 
     async def converge(self) -> None:
@@ -361,17 +406,22 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         # Short steps first: only a manager that has run for long enough may declare an agent LOST.
         for seconds in (1, *(8,) * 9):
             await self.run_all(seconds)
+
         if self.clock_rng is None:
             await self.check_lost_agents()
+
         await self.replace_nodes()
         await self.retry_pipelines()
+
         # A clock that was set back makes deadlines late.
         late = (4000, *(8,) * 9, 65, 65) if self.clock_rng is not None else ()
         for seconds in (1, 3, 40, 65, 65, 65, *late):
             await self.run_all(seconds)
+
         await self.replace_nodes()
         for seconds in (65, 65, 5, 5):
             await self.run_all(seconds)
+
         await self.check_always(60)
         self.check_orders()
         await self.check_kernels()
@@ -384,11 +434,14 @@ class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, 
         store = self.managers[0].store
         for row in await self.postgres.fetch("SELECT name FROM endpoints WHERE deleted_at IS NULL"):
             await store.endpoints.delete(Scope.system(), row["name"])
+
         for row in await self.postgres.fetch(
             "SELECT id FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         ):
             await self.managers[0].terminator.stop(Scope.system("user"), row["id"])
+
         for seconds in (1, 3, 8, 25, 65, 1, 1):
             await self.run_all(seconds)
+
         await self.check_always(10)
         await self.check_nothing_remains()

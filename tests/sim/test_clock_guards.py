@@ -30,12 +30,17 @@ DATABASE_AGREES = "(i.new <> 'LOST' OR a.last_seen <= now() - make_interval(secs
 def lose_by_database_clock(patch: Patch) -> None:
     """Silence is the age of the last report, by the database's clock."""
 
-    def look(self: SilenceWatch, contacts: Iterable[Contact], sent: float, received: float) -> Verdict:
+    def look(
+        self: SilenceWatch, contacts: Iterable[Contact], sent: float, received: float
+    ) -> Verdict:
         marks = []
         for one in contacts:
             suspect = one.status is AgentStatus.SUSPECT
             new = AgentStatus.LOST if suspect else AgentStatus.SUSPECT
-            marks.append(Mark(one.agent_id, one.last_seen, new, SUSPECT_AFTER_S + suspect * LOST_GRACE_S))
+            marks.append(
+                Mark(one.agent_id, one.last_seen, new, SUSPECT_AFTER_S + suspect * LOST_GRACE_S)
+            )
+
         return Verdict(tuple(marks), {})
 
     patch.setattr(SilenceWatch, "look", look)
@@ -59,7 +64,9 @@ def lose_by_monotonic_clock(patch: Patch) -> None:
 
 
 def leave_deadlines(patch: Patch) -> None:
-    change_sql(patch, "deadlines_move", "make_interval(secs => $1)", "make_interval(secs => 0 * $1)")
+    change_sql(
+        patch, "deadlines_move", "make_interval(secs => $1)", "make_interval(secs => 0 * $1)"
+    )
 
 
 def former_leader_moves_sessions(patch: Patch) -> None:
@@ -67,9 +74,12 @@ def former_leader_moves_sessions(patch: Patch) -> None:
     change_sql(patch, "session_transition", condition, "TRUE")
 
 
-# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all. Each search
-# begins shortly before a seed that finds the violation.
-JUMPS, LATER_JUMPS, LEAPS, RARE = (4, 6), (16, 6), (1, 6), (186, 1)
+# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all.
+# Each search begins shortly before a seed that finds the violation.
+JUMPS = (4, 6)
+LATER_JUMPS = (16, 6)
+LEAPS = (1, 6)
+RARE = (186, 1)
 GUARDS: list[tuple[Callable[[Patch], None], str, tuple[int, int]]] = [
     (lose_by_database_clock, "s of silence", JUMPS),
     (lose_by_monotonic_clock, "s of silence", LEAPS),
@@ -79,7 +89,9 @@ GUARDS: list[tuple[Callable[[Patch], None], str, tuple[int, int]]] = [
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("remove", "violation", "seeds"), GUARDS, ids=[one[0].__name__ for one in GUARDS])
+@pytest.mark.parametrize(
+    ("remove", "violation", "seeds"), GUARDS, ids=[one[0].__name__ for one in GUARDS]
+)
 async def test_removed_guard_is_detected(
     postgres: Postgres,
     monkeypatch: Patch,

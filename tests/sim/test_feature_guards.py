@@ -1,5 +1,5 @@
-"""Mutations of the guards of pipelines, of reuse and of the ledger. The simulation must detect each by the
-violation named."""
+"""Mutations of the guards of pipelines, of reuse and of the ledger. The simulation must detect each
+by the violation named."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ CHARGES = {
 }
 
 
-# Mutations in session_catalog.py and metering_catalog.py of tests/mutations, too, which tests/store kills.
+# Mutations in session_catalog.py and metering_catalog.py of tests/mutations, too, which tests/store
+# kills.
 KILLED_ELSEWHERE = {
     "a step after a success begins after any end",
     "a pending step does not wait for the new run",
@@ -55,7 +56,9 @@ KILLED_ELSEWHERE = {
 
 
 def cases(names: Iterable[str]) -> list[Any]:
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in KILLED_ELSEWHERE)) for name in names]
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in KILLED_ELSEWHERE)) for name in names
+    ]
 
 
 @pytest.mark.parametrize("mutation", cases(MUTATIONS))
@@ -100,7 +103,8 @@ async def test_a_skipped_step_that_should_have_run_is_detected(postgres: Postgre
 async def test_equal_requests_that_run_at_once_are_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two guards stand behind each other: the statement finds a live run, and the index refuses another."""
+    """Two guards stand behind each other: the statement finds a live run, and the index refuses
+    another."""
     await postgres.fetch("DROP INDEX sessions_shared_run")
     part = "i.policy IN ('live', 'both')"
     assert part in SQL["reuse_find"], "the statement has changed: adapt the mutation"

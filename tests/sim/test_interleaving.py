@@ -8,11 +8,14 @@ from .database import Postgres
 from .test_clock_guards import change_sql
 from .test_simulation import first_failure
 
-# Steps between the seeds whose transactions interleave. Each check begins shortly before one that finds it.
+# Steps between the seeds whose transactions interleave. Each check begins shortly before one that
+# finds it.
 INTERLEAVED = 6
 
 
-@pytest.mark.parametrize(("statement", "start"), [("session_transition", 435), ("session_place", 219)])
+@pytest.mark.parametrize(
+    ("statement", "start"), [("session_transition", 435), ("session_place", 219)]
+)
 async def test_term_that_is_not_locked_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str, start: int
 ) -> None:

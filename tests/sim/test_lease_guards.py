@@ -1,6 +1,7 @@
 """Mutations of the leases of kernels. The simulation must detect each by the violation named.
 
-Each check begins shortly before a seed that finds it, and looks only at seeds whose nodes hold leases.
+Each check begins shortly before a seed that finds it, and looks only at seeds whose nodes hold
+leases.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from .test_simulation import first_failure
 LEASES = 5
 
 
-async def test_ending_leases_early_is_detected(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ending_leases_early_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They count as over as soon as the agent is silent."""
     monkeypatch.setattr(LeasedKernel, "ends_within_s", property(lambda kernel: kernel.stop_grace_s))
     found = await first_failure(postgres, start=38, step=LEASES)

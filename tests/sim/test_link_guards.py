@@ -1,4 +1,5 @@
-"""Guards of the agent link, each removed once: the simulation must name the violation that it prevents."""
+"""Guards of the agent link, each removed once: the simulation must name the violation that it
+prevents."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from .test_simulation import first_failure
 async def test_ending_kernels_that_are_still_ordered_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Orders that name a kernel are on their way, so that the agent starts it after it counted as absent."""
+    """Orders that name a kernel are on their way, so that the agent starts it after it counted as
+    absent."""
     real = AgentStream.update
 
     def mutated(stream: AgentStream, message: Report | ReportDelta, now: float) -> AgentUpdate:

@@ -1,5 +1,5 @@
-"""Partition of a node that heals after an hour, in virtual time: its agent and its programs go on alone, and
-the managers without them."""
+"""Partition of a node that heals after an hour, in virtual time: its agent and its programs go on
+alone, and the managers without them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ COUNT = max(SEEDS // 20, 8)
 
 
 class LongPartition(Simulation):
-    """After the random steps a node is cut off for an hour, and random steps follow once it is back.
-    ``came_back_with``: the kernels that had started there and whose programs still ran then."""
+    """After the random steps a node is cut off for an hour, and random steps follow once it is
+    back. ``came_back_with``: the kernels that had started there and whose programs still ran
+    then."""
 
     came_back_with = 0
 
@@ -45,6 +46,7 @@ class LongPartition(Simulation):
         for manager in self.managers:
             while manager.paused:
                 await manager.resume(manager.paused[0])
+
         await self.restart_crashed()
         for policy in ("wait", "fail", "requeue"):
             spec = SessionSpec(
@@ -53,12 +55,14 @@ class LongPartition(Simulation):
             )  # fmt: skip
             view = await self.managers[0].store.sessions.create(Scope.system("user"), spec)
             self.acknowledged.add(view.id)
+
         for _ in range(8):
             await self.run_all(8)
 
     async def cut_off(self, node: Node) -> None:
         if not node.up:
             node.restart()
+
         self.record(f"{node.name} {CUT_OFF}")
         for stream in self.streams:
             if stream.node is node:
@@ -66,17 +70,22 @@ class LongPartition(Simulation):
                 stream.up.clear()
                 stream.down.clear()
                 stream.manager.disconnect(stream)
+
         self.streams = [stream for stream in self.streams if stream.node is not node]
         self.nodes.remove(node)
+
         # The checks still look at its programs.
-        self.lost_node, self.faults = node, False
+        self.lost_node = node
+        self.faults = False
         for number, seconds in enumerate(HOUR_S):
             await self.run_all(seconds)
             node.step()
             if number % 8 == 7:
                 await self.check_always(GRACE_S)
+
         self.came_back_with = len(node.programs())
-        self.lost_node, self.faults = None, True
+        self.lost_node = None
+        self.faults = True
         self.nodes.append(node)
         self.record(f"{node.name} is back with {self.came_back_with} programs")
 

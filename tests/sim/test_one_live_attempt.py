@@ -1,4 +1,5 @@
-"""Mutations of the guards of one live attempt. The simulation must detect each by the violation named."""
+"""Mutations of the guards of one live attempt. The simulation must detect each by the violation
+named."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from .test_simulation import first_failure
 # The gate removes each of these guards alone: tests/mutations/catalog.py, killed by tests/store.
 pytestmark = pytest.mark.slow
 
-# Three guards stand behind each other: the planner holds the session, the statement does not place it, and
-# the index refuses it. So they are removed together.
+# Three guards stand behind each other: the planner holds the session, the statement does not place
+# it, and the index refuses it. So they are removed together.
 NO_GUARD = {
     "pending_sessions": (
         "SELECT e.agent_id FROM kernels e WHERE s.attempt > 1",

@@ -15,16 +15,18 @@ _BATCH = {"type": "batch", "command": ["true"], "resources": {"cpu": 1}}
 
 
 def log_of(*changes: tuple[str, int, str, bool]) -> list[dict[str, Any]]:
-    """Two elements of ``part`` after ``load``, and what happens to them: step, index, status, whether its
-    program has run when its placement is stored."""
+    """Two elements of ``part`` after ``load``, and what happens to them: step, index, status,
+    whether its program has run when its placement is stored."""
     made = [("load", -1), ("part", 0), ("part", 1)]
     rows: list[dict[str, Any]] = [
-        {"transaction": 1, "kind": "run", "step": step, "index": index, "run": 1} for step, index in made
+        {"transaction": 1, "kind": "run", "step": step, "index": index, "run": 1}
+        for step, index in made
     ]
     for step, index, status, has_run in changes:
         result = "SUCCESS" if status == "TERMINATED" else "UNDEFINED"
         row = {"transaction": 0, "kind": "status", "step": step, "index": index, "status": status}
         rows.append(row | {"result": result, "reason": "", "has_run": has_run})
+
     return [
         row | {"n": n, "pipeline_id": "p", "session_id": f"{row['step']}{row['index']}"}
         for n, row in enumerate(rows)

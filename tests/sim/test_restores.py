@@ -1,5 +1,6 @@
-"""Mutations of what protects a restored database, and of commits that wait for the disk. The simulation must
-detect each by the violation named. Each check begins shortly before a seed that finds it."""
+"""Mutations of what protects a restored database, and of commits that wait for the disk. The
+simulation must detect each by the violation named. Each check begins shortly before a seed that
+finds it."""
 
 from __future__ import annotations
 
@@ -43,15 +44,17 @@ async def test_acknowledging_commits_that_have_not_reached_the_disk_is_detected(
 async def test_repeating_generations_after_a_restore_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two guards stand behind each other: the restore raises the number, and so do the reports of agents."""
+    """Two guards stand behind each other: the restore raises the number, and so do the reports of
+    agents."""
     change_sql(monkeypatch, "restored", "(extract(epoch FROM now()) * 1000)::bigint", "1")
     monkeypatch.setattr(OrderStore, "note_generation", lambda store, seen: None)
     assert "after the restore of a backup" in await first_failure(postgres, start=2, step=3)
 
 
 class LostSteps(Simulation):
-    """The second step of a pipeline runs when a backup is restored that has both as pending. What the agent
-    knew of the first one is gone by then. ``node_restarts``: what it knows of the second one, too."""
+    """The second step of a pipeline runs when a backup is restored that has both as pending. What
+    the agent knew of the first one is gone by then. ``node_restarts``: what it knows of the second
+    one, too."""
 
     node_restarts = False
 
@@ -66,13 +69,18 @@ class LostSteps(Simulation):
         backup = await self._back_up()
         for _ in range(8):
             await self.run_all(3)
-        [(status,)] = await self.postgres.fetch("SELECT status FROM sessions WHERE name LIKE 'second%'")
+
+        [(status,)] = await self.postgres.fetch(
+            "SELECT status FROM sessions WHERE name LIKE 'second%'"
+        )
         assert (status, len(node.programs())) == ("RUNNING", 1)
         await self._restore(backup)
+
         if self.node_restarts:
             node.lose_disk()
             node.reboot()
             node.restart()
+
         for _ in range(30):
             await self.run_all(3)
             await self.check_pipelines()
@@ -96,7 +104,9 @@ async def _history(postgres: Postgres, step: str) -> list[tuple[str, str]]:
     return [(row["event"], row["detail"]) for row in rows]
 
 
-async def test_a_step_that_had_begun_ends_before_what_it_waited_for_runs_again(postgres: Postgres) -> None:
+async def test_a_step_that_had_begun_ends_before_what_it_waited_for_runs_again(
+    postgres: Postgres,
+) -> None:
     """It is not begun a second time."""
     await run_seed_of(LostSteps, 2, postgres)
     events = await _history(postgres, "second")
@@ -105,7 +115,9 @@ async def test_a_step_that_had_begun_ends_before_what_it_waited_for_runs_again(p
     assert ("placed", "on node-0") in await _history(postgres, "first")
 
 
-async def test_a_step_that_begins_anew_after_a_restore_waits_for_its_conditions(postgres: Postgres) -> None:
+async def test_a_step_that_begins_anew_after_a_restore_waits_for_its_conditions(
+    postgres: Postgres,
+) -> None:
     await run_seed_of(ForgottenSteps, 2, postgres)
     assert ("placed", "on node-0") in await _history(postgres, "second")
 
@@ -120,5 +132,7 @@ async def test_beginning_a_step_anew_too_early_after_a_restore_is_detected(
         "WITH generation",
         "WITH lost AS (DELETE FROM session_dependencies), generation",
     )
-    with pytest.raises(Violation, match=r"'second', -1\) begins, and \('first', -1\) success is not met"):
+    with pytest.raises(
+        Violation, match=r"'second', -1\) begins, and \('first', -1\) success is not met"
+    ):
         await run_seed_of(ForgottenSteps, 2, postgres)

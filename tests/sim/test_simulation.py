@@ -41,7 +41,9 @@ def parts(begin: int, end: int) -> list[range]:
 
 GATE_END = FIRST_SEED + GATE_SEEDS
 PARTS = [pytest.param(seeds) for seeds in parts(FIRST_SEED, GATE_END)]
-PARTS += [pytest.param(seeds, marks=pytest.mark.slow) for seeds in parts(GATE_END, FIRST_SEED + SEEDS)]
+PARTS += [
+    pytest.param(seeds, marks=pytest.mark.slow) for seeds in parts(GATE_END, FIRST_SEED + SEEDS)
+]
 
 
 async def run_seed(seed: int, postgres: Postgres) -> Simulation:
@@ -62,6 +64,7 @@ async def run_seed_of(kind: type[Simulated], seed: int, postgres: Postgres) -> S
         ) from error
     finally:
         await simulation.end()
+
     return simulation
 
 
@@ -73,6 +76,7 @@ async def test_seeds(postgres: Postgres, seeds: range) -> None:
         simulation = await run_seed(seed, postgres)
         kernels += len(simulation.started_on)
         steps += len(simulation.log)
+
     print(
         f"\n{len(seeds)} seeds, {steps} steps, {kernels} kernels started, {postgres.transactions_kept_open} "
         f"transactions kept open, {postgres.lock_waits} lock waits, 0 violations"
@@ -114,14 +118,18 @@ SQL_MUTATIONS = {
 }  # fmt: skip
 
 
-async def first_failure(postgres: Postgres, seeds: int = 400, *, start: int = 0, step: int = 1) -> str:
-    """The first violation, which is printed with the number of seeds that it took; empty if there is none."""
+async def first_failure(
+    postgres: Postgres, seeds: int = 400, *, start: int = 0, step: int = 1
+) -> str:
+    """The first violation, which is printed with the number of seeds that it took; empty if there
+    is none."""
     for count, seed in enumerate(range(start, start + seeds * step, step), 1):
         try:
             await run_seed(seed, postgres)
         except Violation as violation:
             print(f"\nseed {seed}, after {count}: {str(violation).splitlines()[-2]}", flush=True)
             return str(violation)
+
     return ""
 
 

@@ -35,7 +35,8 @@ class Workload:
         raise NotImplementedError
 
     async def create_session(self) -> None:
-        rng, manager = self.rng, self.choose_manager()
+        rng = self.rng
+        manager = self.choose_manager()
         name = f"s{len(self.sessions)}"
         kind = rng.choice(["batch", "batch", "interactive"])
         script = KernelScript(
@@ -59,6 +60,7 @@ class Workload:
         if rng.random() < 0.1:
             options["overlap"] = "allowed"
             self.overlapping.add(name)
+
         options |= self.draw_scheduling_options(manager, kind)
         if kind == "batch" and self.lease_rng is not None and self.lease_rng.random() < 0.7:
             # It runs for long, and does not survive a kill: a lease cannot end it otherwise.
@@ -66,6 +68,7 @@ class Workload:
             lease_s = self.lease_rng.choice([30, 120, 120])
             options |= {"retries": 2, "retry_backoff_s": 3, "timeout_s": None}
             options |= {"on_lost_agent": "requeue", "lease_s": lease_s}
+
         gpu = rng.choice([0, 1, 1, 1, 2])
         spec = SessionSpec(
             name=name, type=kind, command=simulated(script), start_timeout_s=20, stop_grace_s=5,
@@ -74,6 +77,7 @@ class Workload:
         )  # fmt: skip
         if self.reuse_rng is not None and self.reuse_rng.random() < 0.6:
             spec = self.draw_equal_request(self.reuse_rng, name)
+
         view = await self.operate(manager, f"create {name} ({kind}, {gpu} gpu, {script})", lambda: (
             manager.store.sessions.create(Scope.system("user"), spec)))  # fmt: skip
         self.sessions.append(name)
@@ -83,7 +87,11 @@ class Workload:
     def draw_equal_request(self, rng: random.Random, name: str) -> SessionSpec:
         """One of three requests that differ in how they end."""
         script = rng.choice(
-            [KernelScript(start_s=1, run_s=20), KernelScript(run_s=3, exit_code=1), KernelScript(run_s=60)]
+            [
+                KernelScript(start_s=1, run_s=20),
+                KernelScript(run_s=3, exit_code=1),
+                KernelScript(run_s=60),
+            ]
         )
         return SessionSpec(
             name=name, type="batch", command=simulated(script), start_timeout_s=20, stop_grace_s=5,
@@ -92,23 +100,28 @@ class Workload:
 
     def draw_scheduling_options(self, manager: ManagerProcess, kind: str) -> dict[str, Any]:
         """Dependencies, start times, clusters and priorities, in the seeds that have them."""
-        rng, options = self.scheduling_rng, dict[str, Any]()
+        rng = self.scheduling_rng
+        options = dict[str, Any]()
         if rng is None:
             return options
+
         if self.sessions and rng.random() < 0.2:
             on = rng.choice(["any", "failure"])
             options["depends_on"] = [{"session": rng.choice(self.sessions), "on": on}]
         elif kind == "batch" and rng.random() < 0.1:
             options["starts_at"] = manager.clock.now() + timedelta(seconds=rng.choice([-5, 5, 30]))
+
         if rng.random() < 0.3:
             options["cluster"] = {
                 "size": rng.choice([2, 2, 3]), "mode": rng.choice(["single-node", "multi-node"]),
                 "on_kernel_loss": rng.choice(["end", "degrade"]),
             }  # fmt: skip
+
         return options | {"priority": rng.choice([10, 10, 50])}
 
     async def act_as_administrator(self, rng: random.Random) -> None:
-        manager, how = self.choose_manager(rng), rng.choice(["requeue", "end"])
+        manager = self.choose_manager(rng)
+        how = rng.choice(["requeue", "end"])
         options = GroupOptions(
             hol=rng.choice(["strict", "skip", "backfill"]), strategy=rng.choice(["fifo", "lifo", "drf"]),
             agent_selection=rng.choice(["concentrated", "dispersed", "round-robin"]),
@@ -122,7 +135,9 @@ class Workload:
     async def act_as_user(self) -> None:
         if self.scheduling_rng is not None and self.scheduling_rng.random() < 0.3:
             await self.act_as_administrator(self.scheduling_rng)
-        rng, manager = self.rng, self.choose_manager()
+
+        rng = self.rng
+        manager = self.choose_manager()
         action = rng.choice(["stop", "stop", "endpoint", "scale", "delete"])
         if action == "stop" and self.sessions:
             name = rng.choice(self.sessions)
@@ -146,7 +161,8 @@ class Workload:
                 lambda: manager.store.endpoints.create(Scope.system("user"), spec),
             )
         elif action == "scale":
-            name, count = rng.choice(self.endpoints), rng.choice([0, 1, 3])
+            name = rng.choice(self.endpoints)
+            count = rng.choice([0, 1, 3])
             await self.operate(
                 manager, f"scale {name} to {count}",
                 lambda: manager.store.endpoints.scale(Scope.system(), name, count),
@@ -154,7 +170,9 @@ class Workload:
         else:
             name = rng.choice(self.endpoints)
             await self.operate(
-                manager, f"delete {name}", lambda: manager.store.endpoints.delete(Scope.system(), name)
+                manager,
+                f"delete {name}",
+                lambda: manager.store.endpoints.delete(Scope.system(), name),
             )
 
 

@@ -22,7 +22,8 @@ class SshPlatform(Platform):
         super().__init__(home)
         self.ssh_port = free_port()
         self.env["MOORAGE_PROXY__SSH_LISTEN"] = f"127.0.0.1:{self.ssh_port}"
-        # Each connection may meet another worker: keys, limits and the host key are those of the proxy.
+        # Each connection may meet another worker: keys, limits and the host key are those of the
+        # proxy.
         self.env["MOORAGE_PROXY__WORKERS"] = "2"
         self.env["MOORAGE_PROXY__SSH_MAX_LOGINS_PER_ADDRESS"] = "5"
 

@@ -1,4 +1,5 @@
-"""OpenSSH's sftp and scp with the virtual root of a proxy, and rsync with a session at the proxy."""
+"""OpenSSH's sftp and scp with the virtual root of a proxy, and rsync with a session at the
+proxy."""
 
 from __future__ import annotations
 
@@ -26,11 +27,15 @@ def platform(reachable_dir: Path) -> Iterator[SshPlatform]:
 
 
 @pytest.mark.timeout(240)
-async def test_sftp_lands_in_the_files_of_all_sessions(platform: SshPlatform, tmp_path: Path) -> None:
+async def test_sftp_lands_in_the_files_of_all_sessions(
+    platform: SshPlatform, tmp_path: Path
+) -> None:
     await platform.wait_for_ssh()
     await started(platform, "first", "--workspace", "keep")
     await started(platform, "second")
-    key, source, back = platform.new_key("files"), tmp_path / "a b\n.bin", tmp_path / "back"
+    key = platform.new_key("files")
+    source = tmp_path / "a b\n.bin"
+    back = tmp_path / "back"
     source.write_bytes(os.urandom(BIG))
     batch = b"""pwd
 ls
@@ -46,17 +51,28 @@ pwd
 """
     listed = await platform.ssh(key, "-b", "-", "admin@127.0.0.1", program="sftp", stdin=batch)
     assert listed.returncode == 0, listed.stderr
-    lines = [line.strip() for line in listed.stdout.decode().splitlines() if not line.startswith("sftp>")]
-    assert lines[:3] == ["Remote working directory: /", "default", "default/first   default/second"], lines
+    lines = [
+        line.strip() for line in listed.stdout.decode().splitlines() if not line.startswith("sftp>")
+    ]
+    assert lines[:3] == [
+        "Remote working directory: /",
+        "default",
+        "default/first   default/second",
+    ], lines
     assert lines[-1] == "Remote working directory: /default/second"
     errors = listed.stderr.decode()
     assert "files cannot be moved" in errors or "Failure" in errors
     assert errors.count("Permission denied") >= 1
     assert not Path("passwd").exists()
-    put = await platform.ssh(key, source, "admin@127.0.0.1:/default/first/in/copy.bin", program="scp")
+    put = await platform.ssh(
+        key, source, "admin@127.0.0.1:/default/first/in/copy.bin", program="scp"
+    )
     assert (put.returncode, put.stderr) == (0, b"")
+
     # The session and SFTP see the same files, as the same user.
-    seen = await platform.ssh(key, "default/first@127.0.0.1", "cat in/copy.bin; stat -c %U . in/copy.bin >&2")
+    seen = await platform.ssh(
+        key, "default/first@127.0.0.1", "cat in/copy.bin; stat -c %U . in/copy.bin >&2"
+    )
     assert seen.stdout == source.read_bytes()
     assert len(set(seen.stderr.split())) == 1, seen.stderr
     got = await platform.ssh(key, "admin@127.0.0.1:/default/first/in/copy.bin", back, program="scp")
@@ -67,12 +83,16 @@ pwd
 
 
 @pytest.mark.timeout(240)
-async def test_links_of_a_session_do_not_lead_out_of_its_files(platform: SshPlatform, tmp_path: Path) -> None:
+async def test_links_of_a_session_do_not_lead_out_of_its_files(
+    platform: SshPlatform, tmp_path: Path
+) -> None:
     await platform.wait_for_ssh()
     await started(platform, "hostile")
-    key, at = platform.new_key("hostile"), "default/hostile@127.0.0.1"
+    key = platform.new_key("hostile")
+    at = "default/hostile@127.0.0.1"
     script = (
-        "ln -s /etc/passwd abs; ln -s ../../../../../../../etc up; ln -s / root; echo x > file; ln -s file in"
+        "ln -s /etc/passwd abs; ln -s ../../../../../../../etc up; ln -s / root; echo x > file; ln -s "
+        "file in"
     )
     assert (await platform.ssh(key, at, script)).returncode == 0
     source = tmp_path / "source"
@@ -85,7 +105,9 @@ async def test_links_of_a_session_do_not_lead_out_of_its_files(platform: SshPlat
 -symlink /etc/passwd another
 get in {tmp_path}/good
 """
-    outcome = await platform.ssh(key, "-b", "-", "admin@127.0.0.1", program="sftp", stdin=batch.encode())
+    outcome = await platform.ssh(
+        key, "-b", "-", "admin@127.0.0.1", program="sftp", stdin=batch.encode()
+    )
     assert outcome.returncode == 0, outcome.stderr
     assert sorted(one.name for one in tmp_path.iterdir()) == ["good", "source"]
     assert (tmp_path / "good").read_text() == "x\n"
@@ -108,6 +130,7 @@ async def test_files_that_were_kept_are_there_after_the_session(
     assert (tmp_path / "out").read_text() == "result\n"
     assert b"/default/kept" in outcome.stdout
     assert b"\n/default/dropped" not in outcome.stdout
+
     # Whoever has lost the key sees nothing more.
     assert (await asyncio.to_thread(platform.run, "keys", "remove-ssh", "kept")).returncode == 0
     assert (
@@ -119,10 +142,13 @@ async def test_files_that_were_kept_are_there_after_the_session(
 async def test_rsync_copies_a_tree_at_the_proxy(platform: SshPlatform, tmp_path: Path) -> None:
     await platform.wait_for_ssh()
     await started(platform, "copy")
-    key, tree, back = platform.new_key("copy"), tmp_path / "tree", tmp_path / "back"
+    key = platform.new_key("copy")
+    tree = tmp_path / "tree"
+    back = tmp_path / "back"
     (tree / "deep").mkdir(parents=True)
     for number in range(50):
         (tree / "deep" / f"file {number}").write_bytes(os.urandom(10_000))
+
     shell = shlex.join(platform.openssh("ssh", key))
     for source, target in (
         (f"{tree}/", "default+copy@127.0.0.1:tree/"),
@@ -133,6 +159,7 @@ async def test_rsync_copies_a_tree_at_the_proxy(platform: SshPlatform, tmp_path:
         )
         _, errors = await copied.communicate()
         assert copied.returncode == 0, errors
+
     for file in (tree / "deep").iterdir():
         assert (back / "deep" / file.name).read_bytes() == file.read_bytes()
 
@@ -141,7 +168,8 @@ async def test_rsync_copies_a_tree_at_the_proxy(platform: SshPlatform, tmp_path:
 async def test_example(platform: SshPlatform) -> None:
     await platform.wait_for_ssh()
     await started(platform, "shown")
-    key, example = platform.new_key("example"), Path(__file__).parents[2] / "examples" / "ssh.sh"
+    key = platform.new_key("example")
+    example = Path(__file__).parents[2] / "examples" / "ssh.sh"
     ran = await asyncio.create_subprocess_exec(
         *("sh", str(example), "127.0.0.1", str(platform.ssh_port), str(key), "admin", "default", "shown"),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -177,7 +205,8 @@ async def test_example_of_system_sessions(platform: SshPlatform, tmp_path: Path)
 
     await until("the second waits for the quota", reason)
     assert (await run("stop", "held", "waits", "--wait")).returncode == 0
-    key, tree = platform.new_key("system"), tmp_path / "tree"
+    key = platform.new_key("system")
+    tree = tmp_path / "tree"
     (tree / "deep").mkdir(parents=True)
     (tree / "deep" / "a file").write_bytes(os.urandom(100_000))
     example = Path(__file__).parents[2] / "examples" / "system_session.sh"

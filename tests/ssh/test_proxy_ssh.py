@@ -1,4 +1,5 @@
-"""OpenSSH with sessions through the SSH address of a proxy: commands, ports, refusals, revocation, limits."""
+"""OpenSSH with sessions through the SSH address of a proxy: commands, ports, refusals, revocation,
+limits."""
 
 from __future__ import annotations
 
@@ -37,6 +38,7 @@ async def test_openssh_runs_commands_in_a_session_at_the_proxy(platform: SshPlat
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (7, b"out\n", b"err\n")
     killed = await platform.ssh(key, "default+dev@127.0.0.1", "kill -TERM $$")
     assert killed.returncode == 128 + 15
+
     # What remote editors do: a bootstrap over standard input, without a terminal.
     outcome = await platform.ssh(key, "-T", at, "sh -s", stdin=b"cat <<X\nhi\nX\n")
     assert (outcome.returncode, outcome.stdout) == (0, b"hi\n")
@@ -66,23 +68,36 @@ async def test_ports_of_a_session_are_forwarded_at_the_proxy(platform: SshPlatfo
     """As remote editors do it: a server that is started over SSH, and ``-D`` beside it."""
     await platform.wait_for_ssh()
     await started(platform, "web")
-    key, at = platform.new_key("editor"), "default/web@127.0.0.1"
+    key = platform.new_key("editor")
+    at = "default/web@127.0.0.1"
     command = "python3 -c " + shlex.quote(SERVER)
     server = await asyncio.create_subprocess_exec(
         *platform.openssh("ssh", key, "-T", at, command),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert server.stdout is not None
-    port, local, socks = int(await server.stdout.readline()), free_port(), free_port()
+    port = int(await server.stdout.readline())
+    local = free_port()
+    socks = free_port()
     forward = await asyncio.create_subprocess_exec(
         *platform.openssh(
-            *("ssh", key, "-N", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", "-D", f"127.0.0.1:{socks}", at)
+            *(
+                "ssh",
+                key,
+                "-N",
+                "-L",
+                f"127.0.0.1:{local}:127.0.0.1:{port}",
+                "-D",
+                f"127.0.0.1:{socks}",
+                at,
+            )
         )
     )
     try:
         await until("the port is open", lambda: accepts(local))
         async with aiohttp.ClientSession(f"http://127.0.0.1:{local}") as http:
             pages = await asyncio.gather(*(page(http) for _ in range(8)))
+
         assert {len(text) for text in pages} == {300_000}
         request = b"GET /page HTTP/1.0\r\n\r\n"
         whole = await platform.ssh(key, "-W", f"127.0.0.1:{port}", at, stdin=request)
@@ -101,7 +116,8 @@ async def test_ports_of_a_session_are_forwarded_at_the_proxy(platform: SshPlatfo
 async def test_ports_are_not_forwarded_from_a_session(platform: SshPlatform) -> None:
     await platform.wait_for_ssh()
     await started(platform, "closed")
-    key, at = platform.new_key("remote"), "default/closed@127.0.0.1"
+    key = platform.new_key("remote")
+    at = "default/closed@127.0.0.1"
     wanted = ("-R", "0:127.0.0.1:9", at, "echo goes on")
     outcome = await platform.ssh(key, *wanted)
     assert (outcome.returncode, outcome.stdout) == (0, b"goes on\n")
@@ -133,7 +149,11 @@ async def test_keys_are_refused_and_removed_at_once(platform: SshPlatform) -> No
     at = "default/mine@127.0.0.1"
     for key, login in ((unknown, at), (platform.new_key("known"), "default/absent@127.0.0.1")):
         refused = await platform.ssh(key, login, "true")
-        assert (refused.returncode, b"Permission denied (publickey)" in refused.stderr) == (255, True)
+        assert (refused.returncode, b"Permission denied (publickey)" in refused.stderr) == (
+            255,
+            True,
+        )
+
     key = platform.new_key("leaked")
     open_channel = await asyncio.create_subprocess_exec(
         *platform.openssh("ssh", key, at, "echo ready; exec sleep 600"),
@@ -165,6 +185,7 @@ async def test_connections_without_a_login_are_few_and_short(platform: SshPlatfo
     try:
         async with asyncio.timeout(10):
             greetings = await asyncio.gather(*(reader.readline() for reader, _ in idle))
+
         assert [one.startswith(b"SSH-2.0-") for one in greetings].count(True) == 5
         reader, _ = idle[0]
         async with asyncio.timeout(30):  # proxy.ssh_login_timeout_s is 20

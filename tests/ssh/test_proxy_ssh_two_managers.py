@@ -23,6 +23,7 @@ class Site:
     def __init__(self, home: Path, dsn: str) -> None:
         for name in ("a", "b", "node", "edge"):
             (home / name).mkdir(mode=0o711)
+
         self.a, self.b, self.node = (Platform(home / name) for name in ("a", "b", "node"))
         self.edge = SshPlatform(home / "edge")
         links = ",".join(one.env["MOORAGE_MANAGER__LINK_LISTEN"] for one in (self.a, self.b))
@@ -41,10 +42,12 @@ class Site:
         self.node.start("agent")
         self.edge.start("proxy")
         await until("a session runs", self._session_runs)
+
         # With the first host key, ``a`` makes the key of secrets, which managers share.
         await until("the proxy accepts SSH", self.edge.greets)
         for name in ("admin-key", "secrets-keys"):
             (self.b.home / name).write_text((self.a.home / name).read_text())
+
         self.b.start("manager")
         await self.b.wait_until_ready()
 
@@ -77,6 +80,7 @@ class Site:
             assert await channel.stdout.readline() == b"ready\n"
             removed = await asyncio.to_thread(manager.run, "keys", "remove-ssh", key.stem)
             assert removed.returncode == 0, removed.stderr
+
             return (await asyncio.wait_for(channel.communicate(), 60))[1]
         finally:
             if channel.returncode is None:
@@ -98,7 +102,8 @@ def site(home: Path, migrated_database: str) -> Iterator[Site]:
 
 async def test_keys_change_at_either_manager_and_logins_outlive_one(site: Site) -> None:
     await site.up()
-    key, kept = site.new_key(site.b, "other"), site.new_key(site.b, "kept")
+    key = site.new_key(site.b, "other")
+    kept = site.new_key(site.b, "kept")
     await until("the proxy knows the session", lambda: site.logs_in(key))
     said = await site.end_of_channel_after_removal(site.b, key)
     assert b"may not use the session any more" in said

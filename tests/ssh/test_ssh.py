@@ -52,14 +52,19 @@ async def started(platform: Platform, name: str) -> None:
 @pytest.mark.timeout(240)
 async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
     await started(one_node, "dev")
-    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "dev", "echo out; echo err >&2; exit 7")
+    outcome = await asyncio.to_thread(
+        openssh, one_node, "ssh", "dev", "echo out; echo err >&2; exit 7"
+    )
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (7, b"out\n", b"err\n")
+
     # What remote editors do: a bootstrap over standard input, without a terminal.
     outcome = await asyncio.to_thread(
         openssh, one_node, "ssh", "-T", "dev", "sh -s", stdin=b"cat <<X\nhi\nX\n"
     )
     assert (outcome.returncode, outcome.stdout) == (0, b"hi\n")
-    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "-T", "dev", stdin=b"echo $0; exit 3\n")
+    outcome = await asyncio.to_thread(
+        openssh, one_node, "ssh", "-T", "dev", stdin=b"echo $0; exit 3\n"
+    )
     assert outcome.returncode == 3
     data = os.urandom(BIG)
     outcome = await asyncio.to_thread(openssh, one_node, "ssh", "dev", "cat", stdin=data)
@@ -88,9 +93,12 @@ async def test_openssh_is_told_why_a_session_refuses(one_node: Platform) -> None
 @pytest.mark.timeout(240)
 async def test_sftp_and_scp_copy_files(one_node: Platform, tmp_path: Path) -> None:
     await started(one_node, "files")
-    source, back = tmp_path / "a b\n.bin", tmp_path / "back"
+    source = tmp_path / "a b\n.bin"
+    back = tmp_path / "back"
     source.write_bytes(os.urandom(BIG))
-    folder = (await asyncio.to_thread(openssh, one_node, "ssh", "files", "pwd")).stdout.decode().strip()
+    folder = (
+        (await asyncio.to_thread(openssh, one_node, "ssh", "files", "pwd")).stdout.decode().strip()
+    )
     batch = b"-mkdir in\nls -l\npwd\n"
     listed = await asyncio.to_thread(openssh, one_node, "sftp", "-b", "-", "files", stdin=batch)
     assert listed.returncode == 0, listed.stderr
@@ -107,14 +115,20 @@ async def test_sftp_and_scp_copy_files(one_node: Platform, tmp_path: Path) -> No
 @pytest.mark.timeout(240)
 async def test_rsync_copies_a_tree(one_node: Platform, tmp_path: Path) -> None:
     await started(one_node, "copy")
-    tree, back = tmp_path / "tree", tmp_path / "back"
+    tree = tmp_path / "tree"
+    back = tmp_path / "back"
     (tree / "deep").mkdir(parents=True)
     for number in range(50):
         (tree / "deep" / f"file {number}").write_bytes(os.urandom(10_000))
+
     shell = shlex.join(["ssh", *options()])
-    there = await asyncio.to_thread(openssh, one_node, "rsync", "-a", "-e", shell, f"{tree}/", "copy:tree/")
+    there = await asyncio.to_thread(
+        openssh, one_node, "rsync", "-a", "-e", shell, f"{tree}/", "copy:tree/"
+    )
     assert there.returncode == 0, there.stderr
-    again = await asyncio.to_thread(openssh, one_node, "rsync", "-a", "-e", shell, "copy:tree/", f"{back}/")
+    again = await asyncio.to_thread(
+        openssh, one_node, "rsync", "-a", "-e", shell, "copy:tree/", f"{back}/"
+    )
     assert again.returncode == 0, again.stderr
     for file in (tree / "deep").iterdir():
         assert (back / "deep" / file.name).read_bytes() == file.read_bytes()
@@ -138,14 +152,22 @@ async def test_ports_of_a_session_are_forwarded(one_node: Platform) -> None:
         env=one_node.env, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert server.stdout is not None
-    port, local = int(await server.stdout.readline()), free_port()
+    port = int(await server.stdout.readline())
+    local = free_port()
     forward = await asyncio.create_subprocess_exec(
-        "ssh", *options(), "-N", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", "web", env=one_node.env
+        "ssh",
+        *options(),
+        "-N",
+        "-L",
+        f"127.0.0.1:{local}:127.0.0.1:{port}",
+        "web",
+        env=one_node.env,
     )
     try:
         await until("the port is open", lambda: accepts(local))
         async with aiohttp.ClientSession(f"http://127.0.0.1:{local}") as http:
             pages = await asyncio.gather(*(page(http) for _ in range(12)))
+
         assert {len(text) for text in pages} == {300_000}
         request = b"GET /page HTTP/1.0\r\n\r\n"
         whole = await asyncio.to_thread(

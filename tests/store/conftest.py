@@ -1,5 +1,5 @@
-"""Fixtures and steps for tests of the store: a migrated database per test, agents, and one-shot control
-loops."""
+"""Fixtures and steps for tests of the store: a migrated database per test, agents, and one-shot
+control loops."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ LOST_GRACE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a leader writes is refused once its lease is over by the clock of Postgres: on a busy machine,
-    between two statements of a test."""
+    """What a leader writes is refused once its lease is over by the clock of Postgres: on a busy
+    machine, between two statements of a test."""
     monkeypatch.setattr(leader, "LEASE_S", 120.0)
 
 
 @pytest.fixture(autouse=True)
 def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store has two connections instead of thirty: a backend of Postgres takes 4 ms of CPU to start, and
-    parses and plans each statement anew."""
+    """A store has two connections instead of thirty: a backend of Postgres takes 4 ms of CPU to
+    start, and parses and plans each statement anew."""
     open_connection = Database.dedicated_connection
     opened: dict[tuple[Database, bool], DedicatedConnection] = {}
 
@@ -66,12 +66,13 @@ def clock() -> StoreClock:
 async def open_store(dsn: str, clock: Clock | None = None, **options: Any) -> AsyncIterator[Store]:
     """A store that receives the notifications of other managers. ``options``: those of ``Store``.
 
-    Its first connection for them counts as a notification of everything. A test that continued before it
-    would sometimes find its caches invalidated.
+    Its first connection for them counts as a notification of everything. A test that continued
+    before it would sometimes find its caches invalidated.
     """
     made = Store(dsn, clock or StoreClock(), **options)
     listening = asyncio.Event()
     made.notifier.on(Topic.PEERS, listening.set)
+
     async with made:
         async with asyncio.timeout(30):
             await listening.wait()
@@ -86,8 +87,9 @@ async def store(migrated_database: str, clock: StoreClock) -> AsyncIterator[Stor
 
 @dataclass
 class FakeAgent:
-    """Reports as an agent: ``see`` sets the observed state of a kernel, ``report`` sends the full state, or
-    what has changed since the last report. ``confirms``: it has received the orders of this moment."""
+    """Reports as an agent: ``see`` sets the observed state of a kernel, ``report`` sends the full
+    state, or what has changed since the last report. ``confirms``: it has received the orders of
+    this moment."""
 
     store: Store
     name: str = "node-1"
@@ -112,7 +114,9 @@ class FakeAgent:
 
     def full_report(self) -> Report:
         gpus = tuple(
-            SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), self.gpu_model, 80 * GIB)
+            SlotOffer(
+                "cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), self.gpu_model, 80 * GIB
+            )
             for i in range(self.gpus)
         )
         offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)
@@ -124,11 +128,14 @@ class FakeAgent:
             not_ready=self.not_ready,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
+
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)
 
     def reconnect(self, store: Store) -> None:
         """Continue through a new stream, perhaps to another manager."""
-        self.store, self.stream, self.confirms = store, self.stream + 1, False
+        self.store = store
+        self.stream = self.stream + 1
+        self.confirms = False
 
     def see(self, kernel_id: str, state: ObservedState, **more: object) -> None:
         old = self.seen.get(KernelId(kernel_id))
@@ -136,15 +143,25 @@ class FakeAgent:
         self.seen[KernelId(kernel_id)] = replace(base, state=state, **more)  # type: ignore[arg-type]
 
     async def report(self) -> int:
-        agent_id, report, absent = AgentId(self.name), self.full_report(), set[KernelId]()
+        agent_id = AgentId(self.name)
+        report = self.full_report()
+        absent = set[KernelId]()
         if self.confirms:
             orders = await self.store.orders.of_many([agent_id], [agent_id])
             absent = {k for k in orders[agent_id].unwanted if k not in self.seen}
+
         update = AgentUpdate.of(report, absent)
-        before, self.sent = self.sent, (self.store, report)
-        if before is None or before[0] is not self.store or self.store.reports.needs_full_report(agent_id):
+        before = self.sent
+        self.sent = (self.store, report)
+        if (
+            before is None
+            or before[0] is not self.store
+            or self.store.reports.needs_full_report(agent_id)
+        ):
             return await self.store.reports.apply(update)
-        last, sent = before[1], {k.kernel_id: k for k in before[1].kernels}
+
+        last = before[1]
+        sent = {k.kernel_id: k for k in before[1].kernels}
         if (last.stream, last.incarnation) == (report.stream, report.incarnation):
             update = replace(
                 update,
@@ -153,6 +170,7 @@ class FakeAgent:
                 absent=frozenset(absent | (sent.keys() - self.seen.keys())),
                 info_changed=report.info != last.info,
             )
+
         return await self.store.reports.apply(update)
 
 
@@ -166,6 +184,7 @@ async def schedule(store: Store) -> int:
         made = plan(snapshot, policy)
         placed += await store.scheduling.place(made.places, term)
         await store.scheduling.record_holds(snapshot, made.holds, policy.num_retries_to_skip)
+
     return placed
 
 
@@ -180,21 +199,28 @@ async def reconcile_all(store: Store) -> None:
     raise AssertionError("the sessions do not reconcile_all")
 
 
-async def mark_silent(store: Store, *names: str, seconds: float = 3600, lost: bool = True) -> list[str]:
-    """The leader finds these agents (none: all) silent for so long: they become SUSPECT, and with ``lost``
-    LOST. Returns those that were marked last."""
+async def mark_silent(
+    store: Store, *names: str, seconds: float = 3600, lost: bool = True
+) -> list[str]:
+    """The leader finds these agents (none: all) silent for so long: they become SUSPECT, and with
+    ``lost`` LOST. Returns those that were marked last."""
     await store.database.fetch("DELETE FROM leases")
-    term, marked = await store.leases.acquire("test", 60), list[str]()
+    term = await store.leases.acquire("test", 60)
+    marked = list[str]()
     await store.database.fetch(
         "UPDATE agents SET last_seen = now() - make_interval(secs => $2) "
         "WHERE $1::text[] = '{}' OR id = ANY ($1)",
         list(names),
         seconds,
     )
+
     for new in (AgentStatus.SUSPECT, AgentStatus.LOST)[: 2 if lost else 1]:
-        silent = [one for one in await store.agents.contacts(0.0) if not names or one.agent_id in names]
+        silent = [
+            one for one in await store.agents.contacts(0.0) if not names or one.agent_id in names
+        ]
         marks = [Mark(one.agent_id, one.last_seen, new, LOST_GRACE_S) for one in silent]
         marked = [agent_id for agent_id, _ in await store.agents.mark_silent(marks, term or 0)]
+
     return marked
 
 

@@ -1,4 +1,5 @@
-"""Doors to sessions, and callers of each role with each relation to sessions of each kind; for the matrix."""
+"""Doors to sessions, and callers of each role with each relation to sessions of each kind; for the
+matrix."""
 
 from __future__ import annotations
 
@@ -44,8 +45,10 @@ from .conftest import FakeAgent, reconcile_all, schedule
 from .tenancy_bodies import BODIES
 from .tenancy_harness import ROOT, Api
 
-HERE, ELSEWHERE = "vision", "speech"
-OTHER, STRANGER = "other", "stranger"
+HERE = "vision"
+ELSEWHERE = "speech"
+OTHER = "other"
+STRANGER = "stranger"
 READ: frozenset[KeyScope] = frozenset({"sessions:read"})
 WRITE: frozenset[KeyScope] = frozenset({"sessions:write"})
 MODELS: frozenset[KeyScope] = frozenset({"models:use"})
@@ -89,14 +92,15 @@ class Session:
     subject: Subject
 
     def relation(self, key: Key) -> Relation:
-        caller, mine = key.caller, self.subject
+        caller = key.caller
+        mine = self.subject
         return relation_of(caller.user, caller.projects, mine.user, mine.project)
 
 
 @dataclass
 class World:
-    """Keys of every role with each set of scopes, and running sessions of both kinds: of a user of each role,
-    of another user of their project, and of one of another project."""
+    """Keys of every role with each set of scopes, and running sessions of both kinds: of a user of
+    each role, of another user of their project, and of one of another project."""
 
     api: Api
     clock: StoreClock
@@ -104,7 +108,9 @@ class World:
     sessions: list[Session] = field(default_factory=list)
     table: IndexedTable | None = None
 
-    def cases(self, scopes: tuple[frozenset[KeyScope] | None, ...]) -> Iterator[tuple[Key, Session]]:
+    def cases(
+        self, scopes: tuple[frozenset[KeyScope] | None, ...]
+    ) -> Iterator[tuple[Key, Session]]:
         """Each role with each relation to a session of each kind, as far as there is one."""
         for key in self.keys:
             for session in self.sessions:
@@ -113,15 +119,18 @@ class World:
 
 
 async def make_world(api: Api, clock: StoreClock) -> World:
-    world, store = World(api, clock), api.store
+    world = World(api, clock)
+    store = api.store
     for number, role in enumerate(Role):
         platform = cast(Any, role.value if role in PLATFORM_ROLES else None)
         await store.users.create(ROOT, UserSpec(name=user_of(role), platform_role=platform))
         if platform is None:
             member = cast(Any, role.value.removeprefix("project-"))
             await store.projects.set_member(ROOT, HERE, user_of(role), member)
+
         for count, scopes in enumerate(ALL):
             world.keys.append(await _make_key(api, Key(role, scopes), 100 * number + count))
+
     await _make_sessions(world)
     world.table = IndexedTable(await store.routes.table())
     return world
@@ -134,8 +143,11 @@ async def _make_key(api: Api, key: Key, number: int) -> Key:
     [row] = await api.store.database.fetch("SELECT id FROM api_keys WHERE name = $1", key.name)
     made = ApiKey(str(row["id"]), key.name, key.role, Owner(key.user, HERE))
     signer = SshSigner(number)
-    await api.store.ssh_keys.create(Scope.of(made), parse_public_key(f"{signer.public_key} {key.name}"))
+    await api.store.ssh_keys.create(
+        Scope.of(made), parse_public_key(f"{signer.public_key} {key.name}")
+    )
     api.keys[key.name] = secret
+
     return replace(key, secret=secret, signer=signer)
 
 
@@ -149,16 +161,23 @@ async def _make_sessions(world: World) -> None:
         for kind in Kind:
             owner = Owner(user, project, isolated=kind is Kind.ISOLATED)
             name = f"of-{user}-{kind}"
-            given = {"name": name, "command": ["x"], "ports": [{"name": "web"}], "resources": {"cpu": 0.5}}
+            given = {
+                "name": name,
+                "command": ["x"],
+                "ports": [{"name": "web"}],
+                "resources": {"cpu": 0.5},
+            }
             spec = SessionSpec.model_validate(given)
             view = await store.sessions.create(Scope(user, owner, Role.MEMBER, None), spec)
             made.append(Session(view.id, name, Subject(user, project, kind)))
+
     assert await schedule(store) == len(made)
     for number, session in enumerate(made):
         [kernel] = (await store.sessions.get(ROOT, session.id)).kernels
         port = 21000 + 2 * number
         apps = (AppPort("web", port + 1, "http", False, port + 1),)
         agent.see(kernel.id, ObservedState.RUNNING, host="127.0.0.1", port=port, apps=apps)
+
     await agent.report()
     await reconcile_all(store)
     world.sessions += made
@@ -166,9 +185,9 @@ async def _make_sessions(world: World) -> None:
 
 @dataclass(frozen=True)
 class Door:
-    """``ask``: the status of the answer as HTTP has it; 200 for whatever is no refusal. ``looks_up_first``:
-    it finds sessions in the projects of its user only, before it asks what the role allows. ``reads``: what
-    it does before its action."""
+    """``ask``: the status of the answer as HTTP has it; 200 for whatever is no refusal.
+    ``looks_up_first``: it finds sessions in the projects of its user only, before it asks what the
+    role allows. ``reads``: what it does before its action."""
 
     name: str
     action: Action
@@ -183,9 +202,16 @@ def _status(status: int) -> int:
 
 
 def rest_doors() -> list[Door]:
-    """One for each route with a session in its path, and one more where it may be asked as a WebSocket."""
-    doors = [Door(f"{row.method} {row.path}", row.action, _asking(row)) for row in ROUTES if row.action]
-    sockets = [row for row in ROUTES if row.action and row.handler.__name__ in ("exec_in_session", "follow")]
+    """One for each route with a session in its path, and one more where it may be asked as a
+    WebSocket."""
+    doors = [
+        Door(f"{row.method} {row.path}", row.action, _asking(row)) for row in ROUTES if row.action
+    ]
+    sockets = [
+        row
+        for row in ROUTES
+        if row.action and row.handler.__name__ in ("exec_in_session", "follow")
+    ]
     return doors + [Door(f"WebSocket {row.path}", row.action, _connecting(row)) for row in sockets]  # type: ignore[arg-type]
 
 
@@ -198,7 +224,9 @@ def _asking(row: Route) -> Callable[[World, Key, Session], Awaitable[int]]:
     async def ask(world: World, key: Key, session: Session) -> int:
         token = ""
         if "{id}" in row.path:
-            made = await world.api.store.access_tokens.create(ROOT, session.id, "web", AccessTokenSpec())
+            made = await world.api.store.access_tokens.create(
+                ROOT, session.id, "web", AccessTokenSpec()
+            )
             token = made.id
         body = None if row.body is None else BODIES[row.body.__name__]
         status, _ = await world.api.call(key.name, row.method, _path(row, session, token), body)
@@ -227,7 +255,11 @@ def proxy_doors() -> list[Door]:
         "tunnel": lambda one: ("proxy", f"/tunnel/{one.id}/web"),
     }
     return [
-        Door(f"port by {name}{' in a WebSocket' if upgrade else ''}", Action.PORTS, _opening(place, upgrade))
+        Door(
+            f"port by {name}{' in a WebSocket' if upgrade else ''}",
+            Action.PORTS,
+            _opening(place, upgrade),
+        )
         for name, place in places.items()
         for upgrade in (False, True)
     ]
@@ -275,7 +307,9 @@ class Commands:
     """In the place of the broker of commands: each ends at once."""
 
     @asynccontextmanager
-    async def open(self, session: Any, spec: ExecSpec, *, actor: str) -> AsyncIterator[RunningCommand]:
+    async def open(
+        self, session: Any, spec: ExecSpec, *, actor: str
+    ) -> AsyncIterator[RunningCommand]:
         yield _ended()
 
     @asynccontextmanager
@@ -330,7 +364,9 @@ async def _serve(world: World, start: ssh_pb2.SshStart) -> int:
 
 def _opening_channel(spec: ExecSpec) -> Callable[[World, Key, Session], Awaitable[int]]:
     async def ask(world: World, key: Key, session: Session) -> int:
-        return await _serve(world, ssh_pb2.SshStart(login=_login(key, session), spec=spec.model_dump_json()))
+        return await _serve(
+            world, ssh_pb2.SshStart(login=_login(key, session), spec=spec.model_dump_json())
+        )
 
     return ask
 
@@ -365,7 +401,12 @@ async def _listing(world: World, key: Key, session: Session) -> int:
 def mcp_doors() -> list[Door]:
     """Tools about a session: what reads, and the plan and its application of what writes."""
     return [
-        Door(f"mcp {PLAN if one.writes else ''}{one.name}", row.action, _using(one), reads=_reads(one))
+        Door(
+            f"mcp {PLAN if one.writes else ''}{one.name}",
+            row.action,
+            _using(one),
+            reads=_reads(one),
+        )
         for one in operations(DOCUMENT).values()
         if (row := ROUTE_OF[one.method, one.path]).action
     ]
@@ -383,6 +424,7 @@ def _using(operation: Operation) -> Callable[[World, Key, Session], Awaitable[in
         arguments = {name: arguments[name] for name in arguments if name in operation.parameters}
         if operation.body is not None:
             arguments["body"] = BODIES[ROUTE_OF[operation.method, operation.path].body.__name__]  # type: ignore[union-attr]
+
         book = PlanBook(None)
         async with Client(world.api.url, key.secret) as client:
             tools = MoorageTools(client, DOCUMENT, book, world.clock, read_only=False)
@@ -391,6 +433,7 @@ def _using(operation: Operation) -> Callable[[World, Key, Session], Awaitable[in
             if operation.writes and not found.is_error:
                 assert found.structured_content is not None
                 found = await tools.call(APPLY, {"plan_id": found.structured_content["plan_id"]})
+
         return _status_of(found)
 
     return ask

@@ -10,7 +10,9 @@ def ed25519_blob(number: int) -> str:
     """The base64 of an ed25519 public key that is another one for each number."""
     kind = b"ssh-ed25519"
     point = number.to_bytes(32)
-    return base64.b64encode(b"".join(len(part).to_bytes(4) + part for part in (kind, point))).decode()
+    return base64.b64encode(
+        b"".join(len(part).to_bytes(4) + part for part in (kind, point))
+    ).decode()
 
 
 # In every name, command and variable of what ann has.
@@ -27,7 +29,13 @@ BODIES: dict[str, Any] = {
     "TemplateRun": {},
     "PipelineSpec": {"name": "new", "steps": [{"name": "one", "spec": {"command": ["x"]}}]},
     "SessionSpec": {"command": ["x"]},
-    "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
+    "NewEndpoint": {
+        "name": "new-model",
+        "engine": "custom",
+        "command": ["x"],
+        "probe": {},
+        "replicas": 0,
+    },
     "Scale": {"replicas": 0},
     "EndpointPatch": {"priority": 5},
     "RolloutUndo": {"revision": 1},

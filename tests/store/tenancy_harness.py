@@ -1,4 +1,5 @@
-"""API over the real store, with the callers of two projects; for tests of who may see and do what."""
+"""API over the real store, with the callers of two projects; for tests of who may see and do
+what."""
 
 from __future__ import annotations
 
@@ -71,10 +72,13 @@ class Workspaces:
         found = [one for one in self.kept if remove in ("", one)]
         if remove:
             self.kept = [one for one in self.kept if one != remove]
+
         now = datetime.now(UTC)
         return WorkspaceList(
             items=[
-                WorkspaceView(session_id=one, agent_id="node-1", size=1, changed_at=now, in_use=False)
+                WorkspaceView(
+                    session_id=one, agent_id="node-1", size=1, changed_at=now, in_use=False
+                )
                 for one in found
             ]
         )
@@ -101,20 +105,26 @@ class Api:
     url: str
     app: web.Application
 
-    async def call(self, caller: str | None, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    async def call(
+        self, caller: str | None, method: str, path: str, body: Any = None
+    ) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.keys[caller]}"} if caller else {}
         return await self._send(headers, method, path, body)
 
     async def call_from_console(
         self, caller: Caller, method: str, path: str, body: Any = None, *, by_oidc: bool
     ) -> tuple[int, str]:
-        """In a new console session of the caller's user, opened with a password or at the OpenID provider."""
+        """In a new console session of the caller's user, opened with a password or at the OpenID
+        provider."""
         if by_oidc:
             await self.store.oidc.link(
                 ROOT, caller.user, "https://id.example.com", f"subject of {caller.user}"
             )
+
         limits: dict[str, Any] = {"from_address": "", "lifetime_s": 60, "idle_s": 60}
-        secret = await self.store.console_sessions.open(caller.user, None, by_oidc=by_oidc, **limits)
+        secret = await self.store.console_sessions.open(
+            caller.user, None, by_oidc=by_oidc, **limits
+        )
         cookie = {
             "Cookie": f"{csrf.COOKIE}={secret}",
             "X-CSRF-Token": csrf.token_of(secret),
@@ -122,7 +132,9 @@ class Api:
         }
         return await self._send(cookie, method, path, body)
 
-    async def _send(self, headers: dict[str, str], method: str, path: str, body: Any) -> tuple[int, str]:
+    async def _send(
+        self, headers: dict[str, str], method: str, path: str, body: Any
+    ) -> tuple[int, str]:
         async with self.http.request(method, path, headers=headers, json=body) as response:
             endless = response.content_type == "text/event-stream"
             return response.status, (
@@ -139,7 +151,9 @@ def cheap_passwords() -> Passwords:
 async def serve(
     store: Store, console: ConsoleServices | None = None, clock: StoreClock | None = None
 ) -> AsyncIterator[Api]:
-    clock, workspaces, insides = clock or StoreClock(), Workspaces(), Insides()
+    clock = clock or StoreClock()
+    workspaces = Workspaces()
+    insides = Insides()
 
     async def checks() -> dict[str, str]:
         return {}
@@ -173,6 +187,7 @@ async def serve(
 async def _make_callers(store: Store) -> dict[str, str]:
     for project in ("vision", "speech"):
         await store.projects.create(ROOT, ProjectSpec(name=project))
+
     secrets = {}
     for one in CALLERS:
         platform = cast(Any, one.role.value if one.role in (Role.AUDITOR, Role.ADMIN) else None)
@@ -180,8 +195,10 @@ async def _make_callers(store: Store) -> dict[str, str]:
         if platform is None:
             member = cast(Any, one.role.value.removeprefix("project-"))
             await store.projects.set_member(ROOT, one.project, one.user, member)
+
         spec = KeySpec(name=one.name, user=one.user, project=one.project, role=one.role)
         secrets[one.name] = (await store.keys.create(ROOT, spec)).secret
+
     return secrets
 
 
@@ -201,4 +218,5 @@ async def make_stopped_pipeline(store: Store, scope: Scope, name: str) -> str:
         "WHERE id IN (SELECT session_id FROM pipeline_steps WHERE pipeline_id = $1)",
         made.pipeline.id,
     )
+
     return made.pipeline.id

@@ -28,7 +28,9 @@ ANN = next(one for one in CALLERS if one.name == "ann")
 Change = Callable[[Api, Store, str], Awaitable[None]]
 
 SPEC = SessionSpec(
-    command=["x"], type="interactive", ports=[{"name": "jupyter"}, {"name": "db", "protocol": "tcp"}]
+    command=["x"],
+    type="interactive",
+    ports=[{"name": "jupyter"}, {"name": "db", "protocol": "tcp"}],
 )
 JUPYTER = AppPort("jupyter", 21001, "http", False, 21001, True)
 DB = AppPort("db", 21002, "tcp", False, 21002)
@@ -52,7 +54,9 @@ async def runs(store: Store, agent: FakeAgent, kernel: str, *apps: AppPort) -> N
 async def test_routes_contain_ports_of_running_kernels_only(store: Store) -> None:
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent)
-    assert [(a.name, a.ready) for a in await store.access_tokens.service_ports(SYSTEM, session)] == [
+    assert [
+        (a.name, a.ready) for a in await store.access_tokens.service_ports(SYSTEM, session)
+    ] == [
         ("jupyter", False),
         ("db", False),
     ]
@@ -67,7 +71,9 @@ async def test_routes_contain_ports_of_running_kernels_only(store: Store) -> Non
     ]
     assert [bool(r.key) for r in routes] == [False, True], "only to who asks for it"
     assert all(r.user == "t" and r.project == "default" for r in routes)
-    assert {a.name for a in await store.access_tokens.service_ports(SYSTEM, session) if a.ready} == {
+    assert {
+        a.name for a in await store.access_tokens.service_ports(SYSTEM, session) if a.ready
+    } == {
         "jupyter",
         "db",
     }
@@ -80,14 +86,18 @@ async def test_service_ports_of_the_image_appear_when_the_session_runs(store: St
     session, kernel = await placed(store, agent, SessionSpec(command=["x"], type="interactive"))
     with pytest.raises(NotFound, match="known once it runs"):
         await store.access_tokens.create(Scope.system("t"), session, "lab", AccessTokenSpec())
+
     await runs(store, agent, kernel, AppPort("lab", 21005, "http", True, 8888))
     assert [
-        (a.name, a.base_path, a.ready) for a in await store.access_tokens.service_ports(SYSTEM, session)
+        (a.name, a.base_path, a.ready)
+        for a in await store.access_tokens.service_ports(SYSTEM, session)
     ] == [("lab", True, True)]
     await store.access_tokens.create(Scope.system("t"), session, "lab", AccessTokenSpec())
 
 
-async def test_port_belongs_to_one_live_kernel_and_is_taken_over_from_an_ended_one(store: Store) -> None:
+async def test_port_belongs_to_one_live_kernel_and_is_taken_over_from_an_ended_one(
+    store: Store,
+) -> None:
     agent = FakeAgent(store)
     first, one = await placed(store, agent)
     await runs(store, agent, one, JUPYTER)
@@ -102,6 +112,7 @@ async def test_port_belongs_to_one_live_kernel_and_is_taken_over_from_an_ended_o
     }
     with pytest.raises(asyncpg.UniqueViolationError):
         await store.database.fetch("INSERT INTO service_ports SELECT * FROM service_ports LIMIT 1")
+
     agent.see(one, ObservedState.EXITED, exit_code=0)
     await agent.report()
     await reconcile_all(store)
@@ -129,13 +140,18 @@ async def test_access_token_is_stored_as_hash_and_ends_with_revocation_or_its_se
     assert (grant.session_id, grant.app) == (session, "jupyter")
     assert before + 60 <= grant.expires_at <= after + 61
     listed = (await store.access_tokens.valid(SYSTEM, session, "jupyter")).items
-    assert [(p.id, p.created_by, p.prefix) for p in listed] == [(made.id, "key:ann", made.access_token[:8])]
-    assert (await store.access_tokens.revoke(Scope.system("t"), session, "jupyter", made.id)).id == made.id
+    assert [(p.id, p.created_by, p.prefix) for p in listed] == [
+        (made.id, "key:ann", made.access_token[:8])
+    ]
+    assert (
+        await store.access_tokens.revoke(Scope.system("t"), session, "jupyter", made.id)
+    ).id == made.id
     assert (await store.access_tokens.valid(SYSTEM, session, "jupyter")).items == []
     assert (await store.routes.table()).access_tokens == ()
     for wrong in (made.id, "no-id", session):
         with pytest.raises(NotFound, match="no access token"):
             await store.access_tokens.revoke(Scope.system("t"), session, "jupyter", wrong)
+
     await store.access_tokens.create(Scope.system("t"), session, "jupyter", AccessTokenSpec())
     assert len((await store.routes.table()).access_tokens) == 1
     await stop(store, session, actor="t")
@@ -151,6 +167,7 @@ async def test_expired_access_token_stays_in_routes_for_a_day(store: Store) -> N
     agent = FakeAgent(store)
     session, _ = await placed(store, agent)
     await store.access_tokens.create(Scope.system("t"), session, "jupyter", AccessTokenSpec())
+
     for ago, told in (("1 hour", 1), ("25 hours", 0)):
         await store.database.fetch(
             "UPDATE access_tokens SET created_at = now() - interval '3 days', "
@@ -174,7 +191,9 @@ async def test_key_grants_contain_user_project_and_role(store: Store) -> None:
 
 async def opened_by(api: Api, store: Store, caller: str, session: str) -> AccessTokenGrant:
     """A token for the app of a session, made by a caller."""
-    status, text = await api.call(caller, "POST", f"/v1/sessions/{session}/apps/jupyter/access-tokens", {})
+    status, text = await api.call(
+        caller, "POST", f"/v1/sessions/{session}/apps/jupyter/access-tokens", {}
+    )
     assert status == 201, text
     [grant] = await store.access_tokens.grants()
     return grant
@@ -242,6 +261,8 @@ async def test_access_token_from_the_console_ends_with_its_user(store: Store) ->
         status, text = await api.call_from_console(ANN, "POST", path, {}, by_oidc=False)
         assert status == 201, text
         await remove_key(api, store, "ann")
-        assert len(await store.access_tokens.grants()) == 1, "a password opened the session, not the key"
+        assert len(await store.access_tokens.grants()) == 1, (
+            "a password opened the session, not the key"
+        )
         await disable(api, store, "ann")
         assert await store.access_tokens.grants() == ()

@@ -38,6 +38,7 @@ async def test_agent_gets_at_most_its_maximum_of_kernels(store: Store) -> None:
     await store.reports.apply(AgentUpdate.of(limited(agent, max_kernels=2)))
     for name in ("a", "b", "c"):
         await add(store, name, cpu=1)
+
     assert await schedule(store) == 2
     assert await schedule(store) == 0
     assert await placed(store) == {"a", "b"}

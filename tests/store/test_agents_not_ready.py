@@ -1,4 +1,5 @@
-"""Agents that say why they take no new work: nothing is placed there, and what runs there goes on."""
+"""Agents that say why they take no new work: nothing is placed there, and what runs there goes
+on."""
 
 from __future__ import annotations
 
@@ -31,11 +32,19 @@ async def test_nothing_is_placed_where_nothing_can_start(store: Store) -> None:
     await agent.report()
     await reconcile_all(store)
     view = await store.agents.get("node-1")
-    assert (view.ready, view.not_ready, view.refuses_orders, view.status) == (False, WHY, False, "ALIVE")
+    assert (view.ready, view.not_ready, view.refuses_orders, view.status) == (
+        False,
+        WHY,
+        False,
+        "ALIVE",
+    )
     await create(store, "after")
     assert await schedule(store) == 0
     told = await ExplanationService(store, StoreClock()).why(SYSTEM, "after")
-    assert told.refusals == ["1 agent: silent, disconnected or not ready", f"node-1 takes no new work: {WHY}"]
+    assert told.refusals == [
+        "1 agent: silent, disconnected or not ready",
+        f"node-1 takes no new work: {WHY}",
+    ]
     assert (await store.sessions.get(SYSTEM, "before")).status is Status.RUNNING
     assert [one.kernel_id for one in await store.orders.of(AgentId("node-1"))] == [before]
     agent.not_ready = ""

@@ -1,4 +1,5 @@
-"""Release of allocations: only of ended kernels, by the report of their own agent's newest stream."""
+"""Release of allocations: only of ended kernels, by the report of their own agent's newest
+stream."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent, schedule
 
-AGENT, OTHER = "a", "b"
+AGENT = "a"
+OTHER = "b"
 STREAMS = {AGENT: 2, OTHER: 5}
 # Where each kernel was placed, and how it is stored.
 KERNELS = {
@@ -34,7 +36,8 @@ Reported = list[tuple[str, str, int]]  # kernel, agent, stream
         ([("runs", AGENT, 2), ("ended", AGENT, 2)], {"ended"}),
         ([("ended", AGENT, 1)], set()),
         ([("ended", OTHER, 5)], set()),
-        # What one agent says through its newest stream makes no other agent's stream the newest one.
+        # What one agent says through its newest stream makes no other agent's stream the newest
+        # one.
         ([("ended", AGENT, 1), ("there", OTHER, 5)], {"there"}),
         ([("ended", AGENT, 1), ("there", OTHER, 2)], set()),
         ([("ended", AGENT, 2), ("there", OTHER, 5)], {"ended", "there"}),
@@ -48,13 +51,22 @@ async def test_only_what_its_agent_has_ended_is_freed(
     for name, (agent, _) in KERNELS.items():
         spec = SessionSpec(name=name, command=["x"], resources={"cpu": 1}, agents=[agent])
         await store.sessions.create(Scope.system("t"), spec)
+
     assert await schedule(store) == len(KERNELS)
-    ids = await _by_name(store, "SELECT s.name, k.id FROM kernels k JOIN sessions s ON s.id = k.session_id")
+    ids = await _by_name(
+        store, "SELECT s.name, k.id FROM kernels k JOIN sessions s ON s.id = k.session_id"
+    )
     for name, stream in STREAMS.items():
         await store.database.fetch("UPDATE agents SET stream = $2 WHERE id = $1", name, stream)
+
     for name, (_, status) in KERNELS.items():
-        await store.database.fetch("UPDATE kernels SET status = $2 WHERE id = $1", ids[name], status)
-    columns = zip(*((ids[kernel], agent, stream) for kernel, agent, stream in reported), strict=True)
+        await store.database.fetch(
+            "UPDATE kernels SET status = $2 WHERE id = $1", ids[name], status
+        )
+
+    columns = zip(
+        *((ids[kernel], agent, stream) for kernel, agent, stream in reported), strict=True
+    )
     rows = await store.database.fetch(SQL["allocation_release"], *map(list, columns))
     released = await _by_name(
         store,

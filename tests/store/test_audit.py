@@ -22,7 +22,10 @@ from .test_tenancy import CANARY, World
 async def api(migrated_database: str, tmp_path: Path) -> AsyncIterator[Api]:
     clock = StoreClock()
     keyring = Keyring(tmp_path / "secrets-keys", clock)
-    async with open_store(migrated_database, clock, keyring=keyring) as store, serve(store) as served:
+    async with (
+        open_store(migrated_database, clock, keyring=keyring) as store,
+        serve(store) as served,
+    ):
         yield served
 
 
@@ -35,28 +38,42 @@ async def entries(api: Api, query: str = "") -> list[dict[str, Any]]:
 
 async def test_every_administrative_write_is_in_the_log(api: Api) -> None:
     await FakeAgent(api.store).report()
-    world, missing = World(api), []
+    world = World(api)
+    missing = []
     is_as_made = False
     for row in ROUTES:
         if not is_as_made:
             await world.make()
+
         is_as_made = row.method == "GET"
         newest = (await entries(api, "?limit=1") or [{"id": 0}])[0]["id"]
-        path, body = world.path(row), world.body(row) if row.access != "open" else {}
+        path = world.path(row)
+        body = world.body(row) if row.access != "open" else {}
         if row.path in ("/v1/events", "/v1/join"):
             continue
+
         status, _ = await api.call("admin", row.method, path, body if row.method != "GET" else None)
         noted = [one for one in await entries(api, "?limit=5") if one["id"] > newest]
-        is_administration = row.method != "GET" and row.tag not in {"sessions", "endpoints", "workspaces"}
+        is_administration = row.method != "GET" and row.tag not in {
+            "sessions",
+            "endpoints",
+            "workspaces",
+        }
         is_administration |= (row.method, row.path) == ("DELETE", "/v1/sessions/{ref:.+}")
+
         if is_administration and (noted or status not in (400, 422)):
-            good = len(noted) == 1 and noted[0]["status"] == status and noted[0]["resource"] == row.tag
+            good = (
+                len(noted) == 1 and noted[0]["status"] == status and noted[0]["resource"] == row.tag
+            )
             good = good and noted[0]["from_address"] == "127.0.0.1" and noted[0]["actor"] != ""
         else:
             good = not noted
+
         if not good:
             missing.append(f"{row.method} {path}: {status} {noted}")
+
         assert CANARY + "-secret-value" not in json.dumps(noted)
+
     assert missing == []
 
 
@@ -67,16 +84,23 @@ async def test_an_entry_shows_what_changed_and_who_did_it(api: Api) -> None:
     assert (made["before"], made["after"]["options"]["strategy"]) == (None, "lifo")
     assert changed["before"]["options"]["strategy"] == "lifo"
     assert changed["after"]["options"]["strategy"] == "drf"
-    assert (changed["actor"], changed["user"], changed["action"]) == ("key:admin", "root", "put_group")
+    assert (changed["actor"], changed["user"], changed["action"]) == (
+        "key:admin",
+        "root",
+        "put_group",
+    )
     status, _ = await api.call("boss", "PUT", "/v1/groups/fast", {})
     assert status == 403
-    assert (await entries(api, "?resource=groups&limit=1"))[0]["id"] == changed["id"], "nothing was written"
+    assert (await entries(api, "?resource=groups&limit=1"))[0]["id"] == changed["id"], (
+        "nothing was written"
+    )
 
 
 async def test_an_entry_shows_the_reuse_that_a_project_had_and_has(api: Api) -> None:
     for reuse in ("both", "never", None):
         status, text = await api.call("admin", "PATCH", "/v1/projects/vision", {"reuse": reuse})
         assert (status, json.loads(text)["reuse"]) == (200, reuse)
+
     found = await entries(api, "?resource=projects&name=vision")
     assert [(one["before"]["reuse"], one["after"]["reuse"]) for one in reversed(found)] == [
         (None, "both"),

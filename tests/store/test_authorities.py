@@ -65,7 +65,9 @@ async def test_a_rotation_waits_for_every_peer(store: Store) -> None:
     assert len((await store.peers.join_tokens()).items) == 1
     assert await authorities.issue_by_next(*step, force=False)
     assert not await authorities.issue_by_next(*step, force=False), "twice"
-    assert (await store.peers.join_tokens()).items == [], "it contains the fingerprint of the CA before"
+    assert (await store.peers.join_tokens()).items == [], (
+        "it contains the fingerprint of the CA before"
+    )
     assert not await authorities.drop_retiring(*step, force=False)
     await store.peers.confirm(one, "a" * 64, [fingerprint], fingerprint)
     assert await authorities.drop_retiring(*step, force=False)

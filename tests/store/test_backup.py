@@ -42,7 +42,9 @@ async def tables(dsn: str) -> set[str]:
     try:
         return {
             row[0]
-            for row in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+            for row in await connection.fetch(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            )
         }
     finally:
         await connection.close()
@@ -53,7 +55,8 @@ async def programs_for(dsn: str, bin_dir: Path | None = None) -> ClientPrograms:
 
 
 async def restore(dsn: str, path: Path, *, overwrite: bool = False) -> None:
-    programs, state = await programs_for(dsn), await database_state(dsn)
+    programs = await programs_for(dsn)
+    state = await database_state(dsn)
     archive = await backup.inspect(programs, path)
     backup.check_target(state.tables, state.clients, OURS, overwrite=overwrite)
     await backup.load(programs, archive, unprepared=UNPREPARED)
@@ -72,6 +75,7 @@ async def test_restored_database_has_the_state_of_the_backup(
     await restore(target, file)
     with pytest.raises(StartupError, match="was not finished"):
         await migrate(target)  # a manager does not start before it is prepared
+
     found = await prepare_restored(target)
     assert (found.agents, found.sessions) == (1, 1)
     async with open_store(target) as restored:
@@ -87,12 +91,15 @@ async def test_restore_refuses_a_database_that_is_not_empty_or_in_use(
     await backup.dump(await programs_for(store.database.dsn), file)
     with pytest.raises(Conflict, match="in use"):
         await restore(store.database.dsn, file, overwrite=True)
+
     await migrate(target)
     with pytest.raises(Conflict, match="not empty"):
         await restore(target, file)
+
     await execute(target, "CREATE TABLE invoices (id int)")
     with pytest.raises(Conflict, match="invoices"):
         await restore(target, file, overwrite=True)
+
     await execute(target, "DROP TABLE invoices")
     await restore(target, file, overwrite=True)
     await prepare_restored(target)
@@ -100,22 +107,29 @@ async def test_restore_refuses_a_database_that_is_not_empty_or_in_use(
     await prepare_restored(target)
 
 
-async def test_restore_that_fails_changes_nothing(store: Store, target: str, tmp_path: Path) -> None:
+async def test_restore_that_fails_changes_nothing(
+    store: Store, target: str, tmp_path: Path
+) -> None:
     file = tmp_path / "moorage.dump"
     programs = await programs_for(store.database.dsn)
     await backup.dump(programs, file)
     archive = await backup.inspect(programs, file)
+
     # The mark fails last, after everything has been restored.
     with pytest.raises(StartupError, match="psql failed"):
         await backup.load(await programs_for(target), archive, unprepared="x" * 40)
+
     assert await tables(target) == set()
     async with open_store(target):
         pass
+
     await migrate(target)
     async with open_store(target) as before:
         await add(before, "kept")
+
     with pytest.raises(StartupError, match="psql failed"):
         await backup.load(await programs_for(target), archive, unprepared="x" * 40)
+
     async with open_store(target) as after:
         assert (await after.sessions.get(SYSTEM, "kept")).name == "kept"
 
@@ -129,7 +143,9 @@ async def test_clear_removes_everything_of_ours(target: str) -> None:
 
 async def test_unusable_files_are_named(store: Store, tmp_path: Path) -> None:
     programs = await programs_for(store.database.dsn)
-    missing, text, existing = tmp_path / "missing", tmp_path / "text", tmp_path / "existing"
+    missing = tmp_path / "missing"
+    text = tmp_path / "text"
+    existing = tmp_path / "existing"
     text.write_text("not an archive")
     existing.write_text("")
     with pytest.raises(InvalidInput, match="there is no file"):
@@ -151,7 +167,9 @@ async def test_backup_that_fails_leaves_no_file(store: Store, tmp_path: Path) ->
     assert os.listdir(tmp_path) == []
 
 
-async def test_client_programs_must_not_be_older_than_the_server(store: Store, tmp_path: Path) -> None:
+async def test_client_programs_must_not_be_older_than_the_server(
+    store: Store, tmp_path: Path
+) -> None:
     for program in ("pg_dump", "pg_restore", "psql"):
         (tmp_path / program).write_text("#!/bin/sh\necho 'pg_dump (PostgreSQL) 9.6.1'\n")
         (tmp_path / program).chmod(0o755)

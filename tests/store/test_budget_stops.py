@@ -33,7 +33,9 @@ async def platform(store: Store) -> Platform:
     return made
 
 
-async def test_endpoint_stops_at_the_hard_limit_and_starts_when_it_is_raised(platform: Platform) -> None:
+async def test_endpoint_stops_at_the_hard_limit_and_starts_when_it_is_raised(
+    platform: Platform,
+) -> None:
     store = platform.store
     await count(store, 1)
     await put(store, "project", "vision", "tokens", "month", hard=30)
@@ -47,14 +49,20 @@ async def test_endpoint_stops_at_the_hard_limit_and_starts_when_it_is_raised(pla
     off = views[-1]
     assert (off.replicas, off.ready, off.status) == (2, 0, EndpointStatus.NOT_LOADED)
     assert (off.reason, off.suspended_until) == (Reason.BUDGET_EXHAUSTED, month.resets_at)
-    assert off.detail.startswith("the budget of project vision in tokens by the month is exhausted until 20")
+    assert off.detail.startswith(
+        "the budget of project vision in tokens by the month is exhausted until 20"
+    )
     ended = [r for r in off.sessions if r.status is Status.TERMINATED]
     assert {r.reason for r in ended} == {Reason.BUDGET_EXHAUSTED}
-    assert await platform.store.replicas.sweep(SYSTEM, None, 25) == ([], None), "none of them is wanted"
+    assert await platform.store.replicas.sweep(SYSTEM, None, 25) == ([], None), (
+        "none of them is wanted"
+    )
     await put(store, "project", "vision", "tokens", "month", hard=31, policy="stop")
     again = (await platform.until(lambda view: view.ready == 2))[-1]
     assert (again.reason, again.suspended_until) == (Reason.NONE, None)
-    await put(store, "project", "vision", "tokens", "month", hard=5, policy="stop")  # below what is used
+
+    # below what is used
+    await put(store, "project", "vision", "tokens", "month", hard=5, policy="stop")
     assert (await platform.run()).reason is Reason.BUDGET_EXHAUSTED
 
 
@@ -70,7 +78,12 @@ async def test_replicas_that_still_drain_serve_again(platform: Platform) -> None
 
 @pytest.mark.parametrize(
     ("kind", "name", "stops"),
-    [("user", "ann", True), ("user", "bob", False), ("project", "speech", False), ("key", "ci", False)],
+    [
+        ("user", "ann", True),
+        ("user", "bob", False),
+        ("project", "speech", False),
+        ("key", "ci", False),
+    ],
 )
 async def test_only_the_budget_of_its_payer_stops_an_endpoint(
     platform: Platform, kind: str, name: str, stops: bool
@@ -95,10 +108,14 @@ async def test_stop_ends_with_its_period_whatever_the_clock_did(platform: Platfo
     await put(store, "user", "ann", "requests", "day", hard=0, policy="stop")
     today = (await measure(store))["user requests"].resets_at
     assert (await platform.run()).suspended_until == today
+
     for jump, stops in (("-366 days", False), ("366 days", True)):
-        await store.database.fetch("UPDATE budgets SET resets_at = resets_at + $1::text::interval", jump)
+        await store.database.fetch(
+            "UPDATE budgets SET resets_at = resets_at + $1::text::interval", jump
+        )
         store.notifier.notify([Topic.KEYS])
         assert ((await platform.run()).suspended_until is not None) == stops
+
     assert (await measure(store))["user requests"].resets_at == today
 
 
@@ -119,13 +136,15 @@ async def test_endpoint_can_be_scaled_down_while_a_budget_is_exhausted(store: St
             assert await change(method, path, 2) == (200, 2)
             assert await change(method, path, 0) == (200, 0)
             assert await change(method, path, 1) == (403, "budget-exhausted")
+
         limits = {"limits": {"requests_per_minute": 1}}
         status, text = await api.call("ann", "PATCH", "/v1/endpoints/m", limits)
         assert status == 200, text
 
 
 async def test_budget_is_summed_up_when_it_will_be_exhausted(store: Store) -> None:
-    clock, agent = StoreClock(), FakeAgent(store)
+    clock = StoreClock()
+    agent = FakeAgent(store)
     await move_back(store, await run(store, agent), 1000)  # a second of a GPU each second
     await store.database.fetch("DELETE FROM leases")
     leader = Leader(store, clock)

@@ -32,7 +32,9 @@ from .test_usage_records import RECORD
 HOUR_MS = 3_600_000
 
 
-async def put(store: Store, kind: str, name: str, unit: str, period: str = "year", **limits: object) -> None:
+async def put(
+    store: Store, kind: str, name: str, unit: str, period: str = "year", **limits: object
+) -> None:
     await store.budgets.put(SYSTEM, kind, name, unit, period, BudgetSpec.model_validate(limits))
 
 
@@ -56,15 +58,20 @@ async def test_budgets_count_what_is_theirs(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)
     await move_back(store, kernel, 10)
-    key = await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
+    key = await store.keys.create(
+        SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER)
+    )
     await count(store, 1, key_id=key.id)
     await count(store, 2, project="speech", user="bob")
     for kind, name in (("project", "vision"), ("user", "ann"), ("key", "ci")):
         await put(store, kind, name, "tokens", hard=31)
         await put(store, kind, name, "gpu", soft=10_000)
+
     found = await measure(store)
     tokens = {kind: found[f"{kind} tokens"] for kind in ("project", "user", "key")}
-    assert {kind: (one.used, one.level) for kind, one in tokens.items()} == dict.fromkeys(tokens, (30, "ok"))
+    assert {kind: (one.used, one.level) for kind, one in tokens.items()} == dict.fromkeys(
+        tokens, (30, "ok")
+    )
     gpu = found["project gpu"]
     assert (gpu.level, 10_000 <= gpu.used <= 60_000) == ("soft", True), "also what still runs"
     assert (found["user gpu"].level, found["key gpu"].level) == ("soft", "ok"), "no key started it"
@@ -73,8 +80,12 @@ async def test_budgets_count_what_is_theirs(store: Store) -> None:
 
 
 async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> None:
-    await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
-    await store.keys.create(SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER))
+    await store.keys.create(
+        SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER)
+    )
+    await store.keys.create(
+        SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER)
+    )
     await count(store, 1)
     await store.budgets.check(ANN)
     await put(store, "project", "vision", "tokens", "month", hard=30)
@@ -82,6 +93,7 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
     assert (month.level, month.used) == ("hard", 30)
     with pytest.raises(BudgetExhausted, match="project 'vision' is exhausted until") as refused:
         await store.budgets.check(ANN)
+
     assert refused.value.fields == {"resets_at": month.resets_at.isoformat()}
     assert (refused.value.code, refused.value.http) == ("budget-exhausted", 403)
     await store.budgets.check(Scope.system("bob", Owner("bob", "speech")))
@@ -92,6 +104,7 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
     await put(store, "project", "vision", "tokens", "month", hard=5)
     with pytest.raises(BudgetExhausted):  # lowered below what is used: at once
         await store.budgets.check(ANN)
+
     await store.budgets.delete(SYSTEM, "project", "vision", "tokens", "month")
     await store.budgets.check(ANN)
     assert {grant.exhausted_until for grant in await store.keys.grants()} == {0}
@@ -100,8 +113,12 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
 
 
 async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
-    await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
-    await store.keys.create(SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER))
+    await store.keys.create(
+        SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER)
+    )
+    await store.keys.create(
+        SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER)
+    )
     await count(store, 1)
     assert await store.budgets.warnings(ANN) == []
     await put(store, "project", "vision", "tokens", "month", soft=30, hard=60)
@@ -122,9 +139,14 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
 
 
 async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> None:
-    await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
-    await store.keys.create(SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER))
+    await store.keys.create(
+        SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER)
+    )
+    await store.keys.create(
+        SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER)
+    )
     await count(store, 1)
+
     for scope, name, unit in (
         ("project", "vision", "tokens"),
         ("user", "ann", "tokens_out"),
@@ -132,6 +154,7 @@ async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> Non
         ("user", "ann", "gpu"),
     ):
         await put(store, scope, name, unit, "month", hard=100)
+
     await put(store, "user", "ann", "tokens_in", "month", soft=100)
     grants = {grant.project: grant.budgets for grant in await store.keys.grants()}
     assert [(one.subject, one.unit, one.hard) for one in grants["vision"]] == [
@@ -140,7 +163,8 @@ async def test_proxies_divide_what_is_left_of_a_hard_budget(store: Store) -> Non
         ("budget/user/month/tokens_out/ann", "tokens_out", 100),
     ]
     assert grants["speech"] == ()
-    names, rooms = ["key/x", *(one.subject for one in grants["vision"])], dict[str, int | None]()
+    names = ["key/x", *(one.subject for one in grants["vision"])]
+    rooms = dict[str, int | None]()
 
     def read(stored: StoredShares) -> StoredShares:
         rooms[stored.subject] = stored.room
@@ -160,7 +184,9 @@ async def test_budget_begins_anew_with_its_period(store: Store) -> None:
     before = round(datetime.now(UTC).timestamp() * 1000) - 2 * 86_400_000
     await count(store, 1, began_ms=before, ended_ms=before)
     await put(store, "project", "vision", "tokens", "day", hard=30)
-    await put(store, "user", "ann", "tokens", "year", soft=1)  # the records before this day are read
+
+    # the records before this day are read
+    await put(store, "user", "ann", "tokens", "year", soft=1)
     assert (await measure(store))["project tokens"].used == 0
     await count(store, 2)
     day = (await measure(store))["project tokens"]
@@ -210,7 +236,9 @@ async def test_cost_follows_the_prices_of_each_hour(store: Store) -> None:
     assert whole.cost == gpu + 3 * 333_333 * 9000 // 3600
     hours = await used(store, bucket="hour")
     assert [one.gpu_ms for one in hours] == [HOUR_MS // 2, HOUR_MS, HOUR_MS]
-    assert abs(sum(one.cost for one in hours) - whole.cost) <= len(hours), "each is cut to millionths"
+    assert abs(sum(one.cost for one in hours) - whole.cost) <= len(hours), (
+        "each is cut to millionths"
+    )
     await put(store, "project", "vision", "money", hard=whole.cost + 1)
     assert (await measure(store))["project money"].used in (whole.cost, 0), "0 around the new year"
 
@@ -250,6 +278,7 @@ async def test_prices_of_hours_that_have_passed_stay(store: Store) -> None:
     assert first.since >= hour
     changed = await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=6))
     assert [one.price for one in (await store.budgets.prices()).items] == [changed.price] == [6]
+
     for since, message in (
         (hour - timedelta(hours=1), "is in the past"),
         (hour + timedelta(minutes=90), "no full hour"),
@@ -265,7 +294,12 @@ async def test_correction_is_a_record_of_its_own(store: Store) -> None:
     await end(store, agent, kernel)
     [before] = await used(store)
     spec = CorrectionSpec(
-        unit="gpu", amount=-40_000, at=datetime.now(UTC), reason="a fault", project="vision", user="ann"
+        unit="gpu",
+        amount=-40_000,
+        at=datetime.now(UTC),
+        reason="a fault",
+        project="vision",
+        user="ann",
     )
     made = await store.budgets.correct(SYSTEM, spec)
     [after] = await used(store)
@@ -274,9 +308,15 @@ async def test_correction_is_a_record_of_its_own(store: Store) -> None:
     assert made.id > 0
     await put(store, "user", "ann", "gpu", soft=1)
     assert (await measure(store))["user gpu"].used == after.gpu_ms
-    for wrong, message in (({"amount": 0}, "corrects nothing"), ({"at": "2200-01-01T00:00:00Z"}, "future")):
+
+    for wrong, message in (
+        ({"amount": 0}, "corrects nothing"),
+        ({"at": "2200-01-01T00:00:00Z"}, "future"),
+    ):
         with pytest.raises(InvalidInput, match=message):
-            await store.budgets.correct(SYSTEM, CorrectionSpec.model_validate({**spec.model_dump(), **wrong}))
+            await store.budgets.correct(
+                SYSTEM, CorrectionSpec.model_validate({**spec.model_dump(), **wrong})
+            )
 
 
 async def test_amounts_beyond_all_bounds_keep_the_others_readable(store: Store) -> None:
@@ -285,12 +325,20 @@ async def test_amounts_beyond_all_bounds_keep_the_others_readable(store: Store) 
     await put(store, "project", "speech", "tokens_in", hard=5)
     await count(store, 1, project="speech")
     await store.budgets.put_price(SYSTEM, PriceSpec(unit="tokens_in", price=(1 << 53) - 1))
+
     for _ in range(2):
         for unit, amount in (("tokens_in", (1 << 53) - 1), ("gpu", -((1 << 53) - 1))):
             spec = CorrectionSpec.model_validate(
-                {"unit": unit, "amount": amount, "at": datetime.now(UTC), "reason": "x", "project": "vision"}
+                {
+                    "unit": unit,
+                    "amount": amount,
+                    "at": datetime.now(UTC),
+                    "reason": "x",
+                    "project": "vision",
+                }
             )
             await store.budgets.correct(SYSTEM, spec)
+
     found = await measure(store)
     assert (found["project money"].level, found["project tokens_in"].level) == ("hard", "hard")
     shown = {one.project: one for one in await used(store)}

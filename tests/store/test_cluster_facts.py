@@ -35,14 +35,23 @@ async def test_facts_of_a_database(store: Store) -> None:
     assert manager.pop("dialout") == ["edge-1:8802"]
     assert manager.pop("asks") == {"edge-1": ["192.0.2.1"]}
     assert agent["undialed"] == {}
-    assert manager == {"link": "198.51.100.1:8701", "version": moorage.__version__, "proxies": ["edge-1"]}
+    assert manager == {
+        "link": "198.51.100.1:8701",
+        "version": moorage.__version__,
+        "proxies": ["edge-1"],
+    }
     assert (agent["id"], agent["connected"]) == ("node-1", True)
-    assert (facts["revision"], facts["standbys"], facts["synchronous"]) == (newest_revision(), 0, False)
+    assert (facts["revision"], facts["standbys"], facts["synchronous"]) == (
+        newest_revision(),
+        0,
+        False,
+    )
     assert (facts["backup_at"], facts["tested_at"], facts["certificates"]) == (None, None, [])
 
 
 async def test_a_backup_is_tested_by_its_restore(store: Store, tmp_path: Path) -> None:
-    dsn, file = store.database.dsn, tmp_path / "moorage.dump"
+    dsn = store.database.dsn
+    file = tmp_path / "moorage.dump"
     await FakeAgent(store).report()
     await add(store, "kept")
     programs = await client_programs(dsn, (await database_state(dsn)).major, None)

@@ -1,4 +1,5 @@
-"""Clusters in Postgres: all kernels are placed, stopped and retried together, each with its own devices."""
+"""Clusters in Postgres: all kernels are placed, stopped and retried together, each with its own
+devices."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ SYSTEM = Scope.system()
 def spec(size: int = 3, mode: str = "single-node", **more: object) -> SessionSpec:
     cluster: dict[str, object] = {"size": size, "mode": mode}
     cluster |= {name: more.pop(name) for name in ("on_kernel_loss", "sub") if name in more}
-    base: dict[str, object] = {"name": "c", "command": ["x"], "resources": {"cpu": 1}, "cluster": cluster}
+    base: dict[str, object] = {
+        "name": "c",
+        "command": ["x"],
+        "resources": {"cpu": 1},
+        "cluster": cluster,
+    }
     return SessionSpec.model_validate(base | more)
 
 
@@ -49,6 +55,7 @@ async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[s
         agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     for agent in agents:
         await agent.report()
+
     await reconcile_all(store)
     assert (await store.sessions.get(SYSTEM, name)).status is Status.RUNNING
     return {kernel.hostname: kernel.id for kernel in now}
@@ -145,7 +152,11 @@ async def test_allocated_device_of_a_sub_rejects_the_whole_cluster(store: Store)
         Scope.system("t"), SessionSpec(name="other", command=["x"], resources={"cuda.device": 1})
     )
     other = Place(
-        SessionId(made.id), KernelId(made.kernels[0].id), made.revision, taken.agent_id, taken.allocations
+        SessionId(made.id),
+        KernelId(made.kernels[0].id),
+        made.revision,
+        taken.agent_id,
+        taken.allocations,
     )
     assert await store.scheduling.place([other], term) == 1
     assert await store.scheduling.place([place], term) == 0
@@ -155,14 +166,18 @@ async def test_allocated_device_of_a_sub_rejects_the_whole_cluster(store: Store)
 
 async def test_orders_contain_peers_and_the_shared_key_pair(store: Store) -> None:
     agents = await agents_on(store, 2)
-    await make(store, spec(2, "multi-node", env={"A": "1"}, sub={"command": ["y"], "env": {"B": "2"}}))
+    await make(
+        store, spec(2, "multi-node", env={"A": "1"}, sub={"command": ["y"], "env": {"B": "2"}})
+    )
     await schedule(store)
     orders = {}
     for agent in agents:
         (one,) = await store.orders.of(AgentId(agent.name))
         assert one.cluster is not None
         orders[one.cluster.hostname] = one
-    main, sub = orders["main1"], orders["sub1"]
+
+    main = orders["main1"]
+    sub = orders["sub1"]
     assert (main.command, main.env) == (("x",), {"A": "1"})
     assert (sub.command, sub.env) == (("y",), {"A": "1", "B": "2"})
     assert main.cluster is not None
@@ -191,7 +206,9 @@ async def test_every_cluster_has_its_own_key_pair(store: Store) -> None:
     await make(store, spec(2, name="d"))
     await schedule(store)
     keys = {
-        o.session_name: o.cluster.private_key for o in await store.orders.of(AgentId("node-1")) if o.cluster
+        o.session_name: o.cluster.private_key
+        for o in await store.orders.of(AgentId("node-1"))
+        if o.cluster
     }
     assert keys["c"] != keys["d"]
     assert len(agents) == 1
@@ -225,7 +242,11 @@ async def test_degradable_cluster_continues_without_a_sub(store: Store) -> None:
     await agent.report()
     await reconcile_all(store)
     view = await store.sessions.get(SYSTEM, "c")
-    assert (view.status, view.reason, view.status_since) == (Status.RUNNING, Reason.EXIT_NONZERO, before)
+    assert (view.status, view.reason, view.status_since) == (
+        Status.RUNNING,
+        Reason.EXIT_NONZERO,
+        before,
+    )
     assert until is not None
     assert view.deadline_at is not None
     assert abs((view.deadline_at - until).total_seconds()) < 1
@@ -254,7 +275,12 @@ async def test_failed_start_is_retried_with_new_kernels_on_other_agents(store: S
     view = await store.sessions.get(SYSTEM, "c")
     bad = view.kernels[1].agent_id
     (agent,) = (a for a in agents if a.name == bad)
-    agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
+    agent.see(
+        view.kernels[1].id,
+        ObservedState.EXITED,
+        reason=Reason.IMAGE_MISSING,
+        detail="no such image",
+    )
     await agent.report()
     await reconcile_all(store)
     view = await store.sessions.get(SYSTEM, "c")
@@ -266,6 +292,7 @@ async def test_failed_start_is_retried_with_new_kernels_on_other_agents(store: S
     for agent in agents:
         agent.confirms = True
         await agent.report()
+
     await runs(agents, store)
     view = await store.sessions.get(SYSTEM, "c")
     assert {k.agent_id for k in view.kernels if k.attempt == 2} == {a.name for a in agents} - {bad}
@@ -293,7 +320,12 @@ async def test_cluster_fails_when_too_few_agents_are_left(store: Store) -> None:
     await schedule(store)
     view = await store.sessions.get(SYSTEM, "c")
     (agent,) = (a for a in agents if a.name == view.kernels[1].agent_id)
-    agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
+    agent.see(
+        view.kernels[1].id,
+        ObservedState.EXITED,
+        reason=Reason.IMAGE_MISSING,
+        detail="no such image",
+    )
     await agent.report()
     await reconcile_all(store)
     assert (await store.sessions.get(SYSTEM, "c")).status is Status.PENDING
@@ -331,7 +363,9 @@ async def test_plan_and_feasibility_check_include_all_kernels(store: Store) -> N
     await agents_on(store, 1, gpus=2)
     one_gpu = {"cuda.device": 1}
     explanations = ExplanationService(store, StoreClock())
-    plan = await explanations.plan_session(Scope.system(owner=Owner("ann")), spec(2, resources=one_gpu))
+    plan = await explanations.plan_session(
+        Scope.system(owner=Owner("ann")), spec(2, resources=one_gpu)
+    )
     assert plan.fits
     assert [(p.hostname, len(p.devices)) for p in plan.places] == [("main1", 1), ("sub1", 1)]
     assert await explanations.infeasible(spec(2, resources=one_gpu)) == []

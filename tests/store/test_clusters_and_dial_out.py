@@ -33,8 +33,11 @@ async def test_agent_that_dials_out_takes_no_cluster_over_several(store: Store) 
     (place,) = plan_of(await store.scheduling.snapshot("default"), Policy()).places
     for agent in agents:
         await reach(agent, f"{agent.name}.agent.invalid")
-        assert await store.scheduling.place([place], term) == 0, "it began to dial out after the snapshot"
+        assert await store.scheduling.place([place], term) == 0, (
+            "it began to dial out after the snapshot"
+        )
         await reach(agent, "127.0.0.1")
+
     await reach(agents[0], "node-1.agent.invalid")
     assert await schedule(store) == 0
     explanations = ExplanationService(store, StoreClock())
@@ -48,14 +51,18 @@ async def test_agent_that_dials_out_takes_no_cluster_over_several(store: Store) 
     assert await schedule(store) == 1, "the scheduler is told that it is reached directly again"
 
 
-async def test_running_cluster_keeps_the_address_of_an_agent_that_begins_to_dial_out(store: Store) -> None:
+async def test_running_cluster_keeps_the_address_of_an_agent_that_begins_to_dial_out(
+    store: Store,
+) -> None:
     agents = await agents_on(store, 2)
     await make(store, spec(2, "multi-node"))
     await runs(agents, store)
+
     for host, direct in (("node-1.agent.invalid", "127.0.0.1"), ("127.0.0.1", "")):
         await reach(agents[0], host, direct)
         async with open_store(store.database.dsn) as other:
             (order,) = await other.orders.of(AgentId("node-2"))
+
         assert order.cluster is not None
         assert {member.address for member in order.cluster.members} == {"127.0.0.1"}
         assert await status(store) == (Status.RUNNING, Reason.NONE)

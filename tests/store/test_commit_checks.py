@@ -31,15 +31,21 @@ async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Sto
     await add(store, "on-cpu", cpu=1)
     term = await store.leases.acquire("test", 60)
     assert term is not None
-    made = plan(await store.scheduling.snapshot("default"), (await store.groups.with_pending())[0][1])
+    made = plan(
+        await store.scheduling.snapshot("default"), (await store.groups.with_pending())[0][1]
+    )
     (unhealthy,) = (a.device_id for place in made.places for a in place.allocations if a.device_id)
-    await store.database.fetch("UPDATE agent_slots SET healthy = false WHERE device_id = $1", unhealthy)
+    await store.database.fetch(
+        "UPDATE agent_slots SET healthy = false WHERE device_id = $1", unhealthy
+    )
     assert await store.scheduling.place(made.places, term) == 1
     statuses = [(await store.sessions.get(SYSTEM, name)).status for name in ("on-gpu", "on-cpu")]
     assert statuses == [Status.PENDING, Status.SCHEDULED]
     assert await store.integrity.check() == []
     assert await schedule(store) == 1, "on the other device"
-    (device,) = await store.database.fetch("SELECT device_id FROM allocations WHERE device_id <> ''")
+    (device,) = await store.database.fetch(
+        "SELECT device_id FROM allocations WHERE device_id <> ''"
+    )
     assert device["device_id"] != unhealthy
 
 
@@ -69,6 +75,7 @@ async def test_nothing_is_placed_on_an_agent_that_takes_nothing_any_more(
     """Whichever kernel of a session would be there: all are placed, or none."""
     for n in (1, 2):
         await FakeAgent(store, f"node-{n}").report()
+
     cluster = {} if part == "alone" else {"cluster": {"size": 2, "mode": "multi-node"}}
     await store.sessions.create(
         SYSTEM, SessionSpec.model_validate({"command": ["x"], "name": "job"} | cluster)
@@ -80,7 +87,9 @@ async def test_nothing_is_placed_on_an_agent_that_takes_nothing_any_more(
     done, undone = CHANGES[change]
     await store.database.fetch(f"UPDATE agents SET {done} WHERE id = $1", agent)
     assert await store.scheduling.place([place], term) == 0
-    assert {one.status for one in (await store.sessions.get(SYSTEM, "job")).kernels} == {Status.PENDING}
+    assert {one.status for one in (await store.sessions.get(SYSTEM, "job")).kernels} == {
+        Status.PENDING
+    }
     assert await store.database.fetch("SELECT FROM allocations") == []
     await store.database.fetch(f"UPDATE agents SET {undone} WHERE id = $1", agent)
     assert await store.scheduling.place([place], term) == 1

@@ -18,7 +18,8 @@ from moorage.manager.store.migrate import in_transaction, newest_revision
 from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
 from moorage.server.commands import database as _database  # noqa: F401 - registers the commands
 
-NEWER, LONG_S = "999912312359", 3600
+NEWER = "999912312359"
+LONG_S = 3600
 FIRST_TO_DECLARE = "0076"
 # As the releases before 0076 acquire the lease.
 EARLIER = """
@@ -56,14 +57,20 @@ def test_which_managers_start(found: str, since: str | None, starts: bool) -> No
         ("202702010900", "202701311200", "202612010000", False),
     ],
 )
-def test_which_managers_start_on_dated_schemas(found: str, since: str, newest: str, starts: bool) -> None:
+def test_which_managers_start_on_dated_schemas(
+    found: str, since: str, newest: str, starts: bool
+) -> None:
     assert may_start(found, newest, Compatibility(since, found)) is starts
 
 
 def test_a_migration_that_takes_something_away_says_since_when_managers_work() -> None:
     """Otherwise managers that use it would start on its schema."""
-    declares = {one.revision for one in migration_scripts() if hasattr(one.module, "compatible_since")}
-    contracts = {one.revision for one in pending_migrations(FIRST_TO_DECLARE) if one.kind == "contract"}
+    declares = {
+        one.revision for one in migration_scripts() if hasattr(one.module, "compatible_since")
+    }
+    contracts = {
+        one.revision for one in pending_migrations(FIRST_TO_DECLARE) if one.kind == "contract"
+    }
     assert contracts <= declares
     assert FIRST_TO_DECLARE in declares
 
@@ -91,8 +98,10 @@ async def end_lease(store: Store) -> None:
 
 
 async def test_an_earlier_standby_does_not_lead_on_a_newer_schema(store: Store) -> None:
-    """Neither one that says which schema it knows, nor one of a release that does not; until both may."""
-    newer, older = LeaseStore(store.database, NEWER), LeaseStore(store.database)
+    """Neither one that says which schema it knows, nor one of a release that does not; until both
+    may."""
+    newer = LeaseStore(store.database, NEWER)
+    older = LeaseStore(store.database)
     assert await newer.acquire("newer", LONG_S) == 1
     await make_newer(store.database.dsn, newest_revision())
     await end_lease(store)
@@ -125,8 +134,11 @@ async def test_a_schema_that_may_not_lead_is_refused(empty_database: str, since:
         await in_transaction(empty_database, lambda connection: let_lead(connection, since))
 
 
-def test_the_commands_let_an_earlier_release_lead_and_end_it(empty_database: str, home: Path) -> None:
-    env, at = {"MOORAGE_MANAGER__DSN": empty_database}, ["--home", str(home)]
+def test_the_commands_let_an_earlier_release_lead_and_end_it(
+    empty_database: str, home: Path
+) -> None:
+    env = {"MOORAGE_MANAGER__DSN": empty_database}
+    at = ["--home", str(home)]
 
     def run(*command: str) -> str:
         result = CliRunner().invoke(app, ["db", *command, *at], env=env)

@@ -1,7 +1,8 @@
-"""Roles in console sessions: every route of the table, opened with a password and by single sign-on.
+"""Roles in console sessions: every route of the table, opened with a password and by single
+sign-on.
 
-A console session becomes the same ``ApiKey`` as a key, so behind it only that differs which looks at the key
-itself. The gate tries those routes, and of the others one for each guard.
+A console session becomes the same ``ApiKey`` as a key, so behind it only that differs which looks
+at the key itself. The gate tries those routes, and of the others one for each guard.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ GUARDED = [route for route in ROUTES if part_of(route)]
 
 
 def guard(route: Route) -> tuple[object, ...]:
-    """Equal for routes that refuse the same callers for the same reasons. CSRF is asked of what writes."""
+    """Equal for routes that refuse the same callers for the same reasons. CSRF is asked of what
+    writes."""
     if route.tag in LOOK_AT_KEYS:
         return (route.method, route.path)
     names_one = "{" in route.path
@@ -48,24 +50,37 @@ OTHERS = [route for route in GUARDED if route not in ONE_OF_EACH]
 async def test_every_route_in_a_console_session_of_every_role(
     migrated_database: str, tmp_path: Path, routes: list[Route]
 ) -> None:
-    """Every other caller has signed in at the OpenID provider, the others with a password. What succeeds as
-    with a key is tried by those alone to whom the things belong."""
-    wrong, clock = [], StoreClock()
+    """Every other caller has signed in at the OpenID provider, the others with a password. What
+    succeeds as with a key is tried by those alone to whom the things belong."""
+    wrong = []
+    clock = StoreClock()
     keyring = Keyring(tmp_path / "secrets-keys", clock)
     async with open_store(migrated_database, clock, keyring=keyring) as store, serve(store) as api:
         await FakeAgent(store).report()
         world = World(api)
         await world.renew()
+
         for number, route in enumerate(routes):
-            for place, caller in enumerate(sorted(CALLERS, key=lambda one: not expected(route, one))):
-                want, by_oidc = expected(route, caller), (number + place) % 2 == 0
+            for place, caller in enumerate(
+                sorted(CALLERS, key=lambda one: not expected(route, one))
+            ):
+                want = expected(route, caller)
+                by_oidc = (number + place) % 2 == 0
                 if not want and route.method != "GET" and caller.name not in ("ann", "admin"):
                     continue
-                path, body = world.path(route), world.body(route)
-                status, text = await api.call_from_console(caller, route.method, path, body, by_oidc=by_oidc)
+
+                path = world.path(route)
+                body = world.body(route)
+                status, text = await api.call_from_console(
+                    caller, route.method, path, body, by_oidc=by_oidc
+                )
                 allowed = status in want if want else status not in (401, 403) and status < 500
                 if not allowed:
-                    shown = f"{route.method} {path} as {caller.name}, {by_oidc=}: {status} {text[:200]}"
+                    shown = (
+                        f"{route.method} {path} as {caller.name}, {by_oidc=}: {status} {text[:200]}"
+                    )
                     wrong.append(f"{shown}; expected {sorted(want) or 'success'}")
+
                 await world.renew(route, caller)
+
     assert wrong == [], "\n".join(wrong)

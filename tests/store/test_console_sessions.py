@@ -1,4 +1,5 @@
-"""Console sessions over the real store and API: signing in, cookies, CSRF, lock-out, expiry, ends."""
+"""Console sessions over the real store and API: signing in, cookies, CSRF, lock-out, expiry,
+ends."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ PASSWORD = "correct horse battery"
 async def api(store: Store, clock: StoreClock) -> AsyncIterator[Api]:
     console = ConsoleServices(passwords=cheap_passwords(), attempts=AttemptLimit(refill_s=3600))
     async with serve(store, console, clock) as served:
-        status, text = await served.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD})
+        status, text = await served.call(
+            "admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD}
+        )
         assert (status, PASSWORD in text) == (200, False)
         yield served
 
@@ -37,8 +40,11 @@ class Browser:
     """A tab of the console: it keeps the cookie and the token."""
 
     def __init__(self, api: Api) -> None:
-        self._http, self.cookie, self.token = api.http, "", ""
-        self.set_cookie, self.origin = "", api.url
+        self._http = api.http
+        self.cookie = ""
+        self.token = ""
+        self.set_cookie = ""
+        self.origin = api.url
 
     async def call(
         self, method: str, path: str, body: Any = None, **headers: str
@@ -63,7 +69,12 @@ async def test_a_user_signs_in_acts_and_signs_out(api: Api) -> None:
     tab = Browser(api)
     status, who = await tab.sign_in(user="ann", password=PASSWORD)
     assert status == 201, who
-    assert (who["user"], who["project"], who["role"], who["kind"]) == ("ann", "vision", "member", "console")
+    assert (who["user"], who["project"], who["role"], who["kind"]) == (
+        "ann",
+        "vision",
+        "member",
+        "console",
+    )
     assert "HttpOnly" in tab.set_cookie
     assert "SameSite=Strict" in tab.set_cookie
     assert "Secure" not in tab.set_cookie
@@ -87,6 +98,7 @@ async def test_writes_come_from_the_console_only(api: Api) -> None:
     for headers in ({"X-CSRF-Token": ""}, {"Origin": "http://127.0.0.1:1"}, {"Origin": ""}):
         status, problem, _ = await tab.call("POST", "/v1/sessions", body, **headers)
         assert (status, problem["code"]) == (403, "csrf"), headers
+
     status, problem, _ = await tab.call(
         "GET", "/v1/sessions/x/exec", Upgrade="websocket", Origin="http://app"
     )
@@ -105,19 +117,28 @@ async def test_wrong_passwords_lock_a_name_whether_or_not_it_exists(api: Api) ->
         statuses = [status for status, _ in await asyncio.gather(*guesses)]
         assert statuses.count(401) == FREE_ATTEMPTS
         assert statuses.count(429) == 4
-        status, _, answer = await tab.call("POST", "/v1/session", {"user": user, "password": PASSWORD})
+        status, _, answer = await tab.call(
+            "POST", "/v1/session", {"user": user, "password": PASSWORD}
+        )
         assert status in (429, 201 if user == "ann" else 401)
         if status == 429:
             assert int(answer.headers["Retry-After"]) >= 1
-    await api.store.database.fetch("UPDATE sign_in_attempts SET locked_until = now() - interval '1 s'")
+
+    await api.store.database.fetch(
+        "UPDATE sign_in_attempts SET locked_until = now() - interval '1 s'"
+    )
     assert (await Browser(api).sign_in(user="ann", password=PASSWORD))[0] == 201
-    assert (await Browser(api).sign_in(user="ann", password="wrong again"))[0] == 401, "success forgives"
+    assert (await Browser(api).sign_in(user="ann", password="wrong again"))[0] == 401, (
+        "success forgives"
+    )
 
 
 async def test_a_guess_costs_the_guesser_64_mib(store: Store, clock: StoreClock) -> None:
     """With what managers use, and no test but this one."""
     async with serve(store, ConsoleServices(), clock) as api:
-        assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD}))[0] == 200
+        assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD}))[
+            0
+        ] == 200
         [row] = await store.database.fetch("SELECT hash FROM user_passwords")
         assert row["hash"].startswith("$argon2id$v=19$m=65536,t=3,p=4$")
         assert (await Browser(api).sign_in(user="ann", password=PASSWORD))[0] == 201
@@ -144,6 +165,7 @@ async def test_sessions_expire_and_end_with_what_opened_them(api: Api) -> None:
         tab = await signed_in(user="ann", password=PASSWORD)
         await store.database.fetch(end)
         assert not await is_in(tab), end
+
     one, other = [await signed_in(user="ann", password=PASSWORD) for _ in range(2)]
     assert (await one.call("DELETE", "/v1/session?everywhere=true"))[1]["ended"] == 2
     assert not await is_in(other)
@@ -173,7 +195,9 @@ async def test_an_address_that_tries_many_names_is_slowed_down(api: Api) -> None
         assert int(answer.headers["Retry-After"]) >= 1
 
 
-async def test_what_a_page_asks_by_itself_keeps_no_session_alive(api: Api, clock: StoreClock) -> None:
+async def test_what_a_page_asks_by_itself_keeps_no_session_alive(
+    api: Api, clock: StoreClock
+) -> None:
     tab = Browser(api)
     await tab.sign_in(user="ann", password=PASSWORD)
 
@@ -192,22 +216,29 @@ async def test_what_a_page_asks_by_itself_keeps_no_session_alive(api: Api, clock
     background = {"X-Moorage-Background": "1"}
     assert (await tab.call("GET", "/v1/session", **background))[0] == 200
     assert await idle_s(0) > 2900
+
     # An act within the time for which the API keeps what it has just looked up counts all the same.
     assert (await tab.call("GET", "/v1/session"))[0] == 200
     assert await idle_s(3595) < 600
-    clock.advance(6)  # longer than the API keeps what it has looked up: the stream is not taken for that act
+
+    # longer than the API keeps what it has looked up: the stream is not taken for that act
+    clock.advance(6)
     headers = {"Cookie": tab.cookie} | background
     async with api.http.get("/v1/events", headers=headers) as stream:
         assert stream.status == 200
         await stream.content.readuntil(b"\n\n")
+
         # Longer than its user was still allowed to do nothing.
         await api.store.database.fetch(
             "UPDATE console_sessions SET last_seen_at = last_seen_at - interval '6 s'"
         )
         clock.advance(6)
-        await api.store.keys.revoke(ROOT, "boss")  # so that the stream asks at once who is listening
+
+        # so that the stream asks at once who is listening
+        await api.store.keys.revoke(ROOT, "boss")
         with pytest.raises(aiohttp.ClientPayloadError):
             await stream.content.read()  # until it is cut off
+
     assert (await tab.call("GET", "/v1/session"))[0] == 401, "it expired while the stream was open"
 
 
@@ -236,6 +267,7 @@ async def test_over_tls_the_cookie_is_for_this_host_only(api: Api) -> None:
     assert cookie.startswith("__Host-moorage-console=mg-")
     for attribute in ("; Secure", "; Path=/;", "; HttpOnly", "; SameSite=Strict"):
         assert attribute in cookie
+
     assert "Domain" not in cookie
 
 
@@ -254,7 +286,9 @@ async def test_sign_ins_are_audited_with_their_user_and_failures_with_the_name_t
     assert (await tab.sign_in(user="ann", password=PASSWORD))[0] == 201
     _, text = await api.call("admin", "GET", "/v1/audit?action=sign_in&sort=at")
     entries = json.loads(text)["items"]
-    assert [(entry["actor"], entry["user"], entry["name"], entry["status"]) for entry in entries] == [
+    assert [
+        (entry["actor"], entry["user"], entry["name"], entry["status"]) for entry in entries
+    ] == [
         ("anonymous", "anonymous", "ann", 401),
         ("anonymous", "anonymous", "", 401),
         ("user:ann", "ann", "", 201),

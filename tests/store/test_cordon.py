@@ -25,7 +25,9 @@ WHO = "key:ann"
 
 
 async def add(store: Store, name: str, **more: object) -> str:
-    spec = SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cpu": 1}} | more)
+    spec = SessionSpec.model_validate(
+        {"name": name, "command": ["x"], "resources": {"cpu": 1}} | more
+    )
     return (await store.sessions.create(Scope.system("t"), spec)).id
 
 
@@ -41,7 +43,9 @@ async def tick(store: Store) -> None:
     """One pass of the scheduler, as the leader."""
     clock = StoreClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
+        await Scheduler(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+        ).run_once()
 
 
 async def drained(store: Store) -> None:
@@ -55,21 +59,30 @@ async def keep(store: Store) -> None:
     """One run of the replica controller, as the leader."""
     clock = StoreClock()
     async with Leader(store, clock) as leader:
-        await ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock).run_once()
+        await ReplicaController(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), clock
+        ).run_once()
 
 
 async def test_cordoned_agent_gets_no_kernels_until_uncordoned(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     view = await store.agents.cordon("node-1", actor=WHO)
-    assert (view.cordon, view.cordoned_by, view.draining, view.stop_at) == ("cordon", WHO, True, None)
+    assert (view.cordon, view.cordoned_by, view.draining, view.stop_at) == (
+        "cordon",
+        WHO,
+        True,
+        None,
+    )
     await add(store, "job")
     await tick(store)
     hold = (await store.sessions.get(SYSTEM, "job")).hold
     assert hold is not None
     assert "cordoned or draining: no new work" in " ".join(hold.refusals), hold
     await agent.report()
-    assert (await store.agents.get("node-1")).cordon == "cordon", "what an agent reports does not lift it"
+    assert (await store.agents.get("node-1")).cordon == "cordon", (
+        "what an agent reports does not lift it"
+    )
     view = await store.agents.uncordon("node-1", actor="key:bob")
     assert (view.cordon, view.cordoned_by, view.draining) == ("", "", False)
     await tick(store)
@@ -120,13 +133,13 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     kernel = (await store.sessions.get(SYSTEM, "again")).kernels[0].id
     await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=3600)
     await drained(store)
-    assert {(await store.sessions.get(SYSTEM, n)).status for n in ("once", "again")} == {Status.RUNNING}
+    assert {(await store.sessions.get(SYSTEM, n)).status for n in ("once", "again")} == {
+        Status.RUNNING
+    }
     await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=0)
     await drained(store)
-    once, again = (
-        await store.sessions.get(SYSTEM, "once"),
-        await store.sessions.get(SYSTEM, "again"),
-    )
+    once = await store.sessions.get(SYSTEM, "once")
+    again = await store.sessions.get(SYSTEM, "again")
     assert (once.status, once.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
     assert (again.status, again.attempt) == (Status.PENDING, 2)
     last = (await store.sessions.history(SYSTEM, "once")).items[-1]
@@ -148,7 +161,8 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
 
 
 async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> None:
-    one, two = FakeAgent(store, "node-1"), FakeAgent(store, "node-2")
+    one = FakeAgent(store, "node-1")
+    two = FakeAgent(store, "node-2")
     await one.report()
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources={"cpu": 1})
     await store.endpoints.create(Scope.system("t"), spec)
@@ -160,7 +174,9 @@ async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> N
     await store.agents.cordon("node-1", actor=WHO, drain=True)
     await keep(store)
     await tick(store)
-    [second] = [s for s in (await store.endpoints.get(SYSTEM, "m")).replicas if s.name != first.name]
+    [second] = [
+        s for s in (await store.endpoints.get(SYSTEM, "m")).replicas if s.name != first.name
+    ]
     await keep(store)
     assert (await store.sessions.get(SYSTEM, first.name)).status is Status.RUNNING, (
         "the other is not ready yet"
@@ -168,9 +184,16 @@ async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> N
     await runs(store, two, second.name)
     await keep(store)
     view = await EndpointService(store.endpoints, store.loads, StoreClock()).get(SYSTEM, "m")
-    assert {r.name: r.state for r in view.sessions} == {first.name: "draining", second.name: "ready"}
-    await store.database.fetch("UPDATE sessions SET draining_since = draining_since - interval '5 s'")
+    assert {r.name: r.state for r in view.sessions} == {
+        first.name: "draining",
+        second.name: "ready",
+    }
+    await store.database.fetch(
+        "UPDATE sessions SET draining_since = draining_since - interval '5 s'"
+    )
     await keep(store)
     gone = await store.sessions.get(SYSTEM, first.name)
     assert (gone.status, gone.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
-    assert (await EndpointService(store.endpoints, store.loads, StoreClock()).get(SYSTEM, "m")).ready >= 1
+    assert (
+        await EndpointService(store.endpoints, store.loads, StoreClock()).get(SYSTEM, "m")
+    ).ready >= 1

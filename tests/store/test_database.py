@@ -15,7 +15,9 @@ from moorage.manager.store.database import open_connection
 
 @pytest.mark.parametrize("through", ["line", "pool"])
 async def test_wrong_use_is_not_reported_as_unavailable(store: Store, through: str) -> None:
-    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    fetch = (
+        store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    )
     with pytest.raises(asyncpg.InterfaceError, match="expects 1 argument"):
         await fetch("SELECT $1::int", 1, 2)
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
@@ -23,16 +25,20 @@ async def test_wrong_use_is_not_reported_as_unavailable(store: Store, through: s
 
 @pytest.mark.parametrize("through", ["line", "pool"])
 async def test_broken_connection_is_reported_and_reopened(store: Store, through: str) -> None:
-    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    fetch = (
+        store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    )
     pid = (await fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"]
     other = await asyncpg.connect(store.database.dsn)
     await other.execute("SELECT pg_terminate_backend($1)", pid)
     await other.close()
+
     for _ in range(10):  # the pool may have other lines that still live
         try:
             assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
         except StoreUnavailable:
             break
+
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
 
 
@@ -41,15 +47,20 @@ async def test_connection_that_is_out_of_step_is_an_outage(
     store: Store, through: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when Postgres is killed in the middle of a message."""
-    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    fetch = (
+        store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    )
 
     async def lose_track(connection: asyncpg.Connection, *args: object, **options: object) -> None:
-        raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+        raise asyncpg.InternalClientError(
+            "cannot switch to state 12; another operation (2) is in progress"
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(asyncpg.Connection, "fetch", lose_track)
         with pytest.raises(StoreUnavailable):
             await fetch("SELECT 1 AS one")
+
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
 
 
@@ -74,6 +85,7 @@ async def test_connections_share_what_postgres_says_of_types(store: Store) -> No
         (row,) = await connection.fetch("SELECT ARRAY[7::percent] AS shares")
         assert row["shares"] == [7]
         await connection.close()
+
     first, second = asked
     assert first[:2] == [1016, 2951], "bigint[] and uuid[]"
     assert second == first[2:] != [], "only the type of this database is asked for again"

@@ -28,7 +28,9 @@ MIGRATION = sys.modules["moorage.manager.store.migrate"]
 
 @pytest.mark.parametrize("through", ["line", "pool"])
 async def test_server_ends_statements(store: Store, through: str) -> None:
-    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    fetch = (
+        store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    )
     for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
         rows = await fetch("SELECT current_setting($1) AS value", setting)
         assert rows[0]["value"] == f"{STATEMENT_TIMEOUT_S:g}s"
@@ -36,7 +38,11 @@ async def test_server_ends_statements(store: Store, through: str) -> None:
 
 async def test_statement_timeout_is_an_outage_and_keeps_the_connection(store: Store) -> None:
     fetch = store.database.dedicated_connection().fetch
-    pid = (await fetch("SELECT pg_backend_pid() AS pid, set_config('statement_timeout', '50ms', false)"))[0]
+    pid = (
+        await fetch(
+            "SELECT pg_backend_pid() AS pid, set_config('statement_timeout', '50ms', false)"
+        )
+    )[0]
     with pytest.raises(StatementTimeout, match="statement timeout"):
         await fetch("SELECT pg_sleep(30)")
     assert (await fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"] == pid["pid"]
@@ -57,7 +63,9 @@ async def active(watcher: asyncpg.Connection, query: str, number: int) -> None:
 @pytest.mark.parametrize("through", ["line", "pool"])
 async def test_abandoned_statement_is_cancelled_in_postgres(store: Store, through: str) -> None:
     """Its caller is gone, for example because an agent disconnected."""
-    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    fetch = (
+        store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    )
     watcher = await asyncpg.connect(store.database.dsn)
     caller = asyncio.create_task(fetch("SELECT pg_sleep(29), 'abandoned'"))
     await active(watcher, "%abandoned%", 1)
@@ -82,8 +90,8 @@ async def test_statement_ends_without_a_cancel_request(empty_database: str) -> N
 async def test_commit_that_waits_for_a_standby_obeys_the_client_only(
     stopped_postgres: Path, home: Path
 ) -> None:
-    """Postgres does not apply ``statement_timeout`` to that wait. A cancelled one leaves no backend behind,
-    and the commit stands on the primary."""
+    """Postgres does not apply ``statement_timeout`` to that wait. A cancelled one leaves no backend
+    behind, and the commit stands on the primary."""
     extra = {"synchronous_standby_names": "nobody"}
     directory = copied_postgres(stopped_postgres, home / "pg")
     async with EmbeddedPostgres(directory, clock=SystemClock(), extra=extra) as postgres:
@@ -95,6 +103,7 @@ async def test_commit_that_waits_for_a_standby_obeys_the_client_only(
             with pytest.raises(TimeoutError):
                 await fetch_writable(connection, "INSERT INTO notes VALUES ('here')")
             await close_abandoned(connection)
+
         assert await local.fetchval("SELECT count(*) FROM notes") == 1
         await active(local, "INSERT INTO notes%", 0)
         await local.close()
@@ -113,8 +122,11 @@ async def test_migration_does_not_wait_for_a_lock(
     async with asyncio.timeout(30):
         with pytest.raises(StartupError, match="another session has held a lock"):
             await migrate(empty_database)
+
     await transaction.rollback()
-    assert await other.fetchval("SELECT version_num FROM alembic_version") == "0019", "rolled back as a whole"
+    assert await other.fetchval("SELECT version_num FROM alembic_version") == "0019", (
+        "rolled back as a whole"
+    )
     await migrate(empty_database)
     await other.close()
 
@@ -122,8 +134,11 @@ async def test_migration_does_not_wait_for_a_lock(
 async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: str) -> None:
     """A manager that runs would wait for that one, and one of both would be ended as a deadlock."""
     await migrate(empty_database, "0019")
-    reader, observer = await asyncpg.connect(empty_database), await asyncpg.connect(empty_database)
-    names = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    reader = await asyncpg.connect(empty_database)
+    observer = await asyncpg.connect(empty_database)
+    names = (
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    )
     tables = [row["relname"] for row in await observer.fetch(names)]
     async with reader.transaction():
         await reader.execute("LOCK TABLE sessions IN ACCESS SHARE MODE")
@@ -132,11 +147,14 @@ async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: st
         async with asyncio.timeout(60):
             while await observer.fetchval(others) < 3:
                 await asyncio.sleep(0.01)
+
         for _ in range(30):
             for table in tables:
                 await reader.execute(f"SELECT FROM {table} LIMIT 1")
             await asyncio.sleep(0.05)
+
         assert not migration.done(), "it waits"
+
     await migration
     await reader.close()
     await observer.close()
@@ -145,7 +163,8 @@ async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: st
 async def test_second_process_waits_for_the_migration_of_the_first(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit on locks is for tables: it must not end the wait for another process that migrates."""
+    """The limit on locks is for tables: it must not end the wait for another process that
+    migrates."""
     monkeypatch.setattr(MIGRATION, "LOCK_TIMEOUT_S", 1)
     monkeypatch.setattr(MIGRATION, "LOCK_ATTEMPTS", 1)
     await asyncio.gather(migrate(empty_database), migrate(empty_database))

@@ -40,10 +40,13 @@ async def store(empty_database: str) -> AsyncIterator[Store]:
 
 
 async def test_no_deadline_passes_with_a_jump(store: Store) -> None:
-    agent, clock = FakeAgent(store), StoreClock()
+    agent = FakeAgent(store)
+    clock = StoreClock()
     await agent.report()
     spec = SessionSpec(name="s", command=["x"], resources={"cpu": 1}, timeout_s=3600)
-    waiting = SessionSpec(name="waiting", command=["x"], resources={"cpu": 99}, pending_timeout_s=3600)
+    waiting = SessionSpec(
+        name="waiting", command=["x"], resources={"cpu": 99}, pending_timeout_s=3600
+    )
     made = await store.sessions.create(Scope.system("t"), spec)
     await store.sessions.create(Scope.system("t"), waiting)
     await schedule(store)
@@ -70,10 +73,8 @@ async def test_no_deadline_passes_with_a_jump(store: Store) -> None:
     await run()  # the jump is not corrected yet
     await leader.deadlines.run_once()
     await run()
-    after, node = (
-        (await store.sessions.get(SYSTEM, "s")).deadline_at,
-        await store.agents.get(agent.name),
-    )
+    after = (await store.sessions.get(SYSTEM, "s")).deadline_at
+    node = await store.agents.get(agent.name)
     assert before is not None
     assert after is not None
     assert node.stop_at is not None

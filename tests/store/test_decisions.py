@@ -39,7 +39,9 @@ async def create(store: Store, name: str, gpus: int = 1) -> str:
 
 
 async def kept(store: Store, group: str = "default") -> list[Decision]:
-    reader, found, cursor = Reader(), [], None
+    reader = Reader()
+    found = []
+    cursor = None
     while True:
         page = await store.decisions.page(SYSTEM, group, *EVER, cursor=cursor, limit=3)
         if page.next is None:
@@ -52,11 +54,14 @@ class Passes:
     """Passes of a real scheduler with a real recorder."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.metrics = store, Metrics()
+        self.store = store
+        self.metrics = Metrics()
         self.leader = Leader(store, CLOCK)
         self.recorder = DecisionRecorder(store, self.metrics, CLOCK)
         terminator = SessionTerminator(store, LOST_GRACE_S)
-        self.scheduler = Scheduler(store, self.leader, terminator, self.metrics, CLOCK, self.recorder)
+        self.scheduler = Scheduler(
+            store, self.leader, terminator, self.metrics, CLOCK, self.recorder
+        )
 
     async def one(self) -> None:
         if self.leader.term is None:
@@ -71,7 +76,9 @@ class Passes:
 
 
 async def placed(store: Store) -> dict[str, str]:
-    rows = await store.database.fetch("SELECT session_id, agent_id FROM kernels WHERE agent_id IS NOT NULL")
+    rows = await store.database.fetch(
+        "SELECT session_id, agent_id FROM kernels WHERE agent_id IS NOT NULL"
+    )
     return {row["session_id"]: row["agent_id"] for row in rows}
 
 
@@ -79,26 +86,34 @@ async def test_recorded_passes_replan_to_the_same_places(store: Store) -> None:
     agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
     for agent in agents:
         await agent.report()
+
     passes = Passes(store)
     names = [await create(store, f"s{n}", 1 + n % 2) for n in range(5)]
     await passes.one()
     await passes.recorder.write()
     first = await placed(store)
     assert 1 <= len(first) < len(names), "some wait"
+
     # One of them runs and ends, and another takes its room.
     for agent in agents:
         agent.generation += 1
-        for row in await store.database.fetch("SELECT id FROM kernels WHERE agent_id = $1", agent.name):
+        for row in await store.database.fetch(
+            "SELECT id FROM kernels WHERE agent_id = $1", agent.name
+        ):
             agent.see(row["id"], ObservedState.RUNNING, **RUNNING)
+
         await agent.report()
+
     await reconcile_all(store)
     for agent in agents:
         for kernel in list(agent.seen):
             agent.see(kernel, ObservedState.EXITED, exit_code=0)
         await agent.report()
+
     await reconcile_all(store)
     for agent in agents:
         await agent.report()
+
     await passes.one()
     await passes.recorder.write()
     decisions = await kept(store)
@@ -109,13 +124,17 @@ async def test_recorded_passes_replan_to_the_same_places(store: Store) -> None:
     for one in decisions:
         assert set(plan(one.snapshot, one.policy, one.at).places) == set(one.places)
         assert one.placed == len(one.places)
+
     assert decisions[0].held == {"insufficient-resources": len(names) - len(first)}
     assert passes.count("kept") == 2
 
     runs = await store.decisions.runs(SYSTEM, "default", *EVER, cursor=None, limit=2)
     assert len(runs.items) == 2
     more = await store.decisions.runs(SYSTEM, "default", *EVER, cursor=runs.next, limit=500)
-    assert (more.next, {run.session_id: run.agent_id for run in (*runs.items, *more.items)}) == (None, told)
+    assert (more.next, {run.session_id: run.agent_id for run in (*runs.items, *more.items)}) == (
+        None,
+        told,
+    )
     ended = {run.session_id for run in (*runs.items, *more.items) if run.released_at is not None}
     assert ended == set(first)
     held = {run.session_id: [(t.slot, t.amount) for t in run.takes] for run in more.items}
@@ -132,6 +151,7 @@ async def test_unchanged_pass_is_only_counted(store: Store) -> None:
         await create(store, f"s{n}", 2)
     for _ in range(6):
         await passes.one()
+
     await create(store, "s3", 2)
     await passes.one()
     await passes.recorder.write()
@@ -139,10 +159,14 @@ async def test_unchanged_pass_is_only_counted(store: Store) -> None:
     assert len(decisions) < 7
     assert len(decisions) + sum(one.idle_passes for one in decisions) == 7
     assert decisions[-1].idle_passes >= 2
-    rows = await store.database.fetch("SELECT passes, size, octet_length(body) AS length FROM decisions")
+    rows = await store.database.fetch(
+        "SELECT passes, size, octet_length(body) AS length FROM decisions"
+    )
     assert [(row["passes"], row["size"]) for row in rows] == [(len(decisions), rows[0]["length"])]
     await passes.recorder.write()
-    assert len(await store.database.fetch("SELECT FROM decisions")) == 1, "nothing new, nothing written"
+    assert len(await store.database.fetch("SELECT FROM decisions")) == 1, (
+        "nothing new, nothing written"
+    )
 
 
 def world(number: int) -> tuple[Snapshot, Policy, Plan]:
@@ -158,11 +182,15 @@ async def test_new_term_begins_with_a_full_segment(store: Store) -> None:
     recorder = DecisionRecorder(store, Metrics(), CLOCK)
     for number, term in ((1, 1), (2, 1), (3, 2), (4, 2)):
         note(recorder, number, term)
+
     await recorder.write()
     note(recorder, 5, 2)
     await recorder.write()
-    rows = await store.database.fetch("SELECT term, whole, passes, number FROM decisions ORDER BY id")
+    rows = await store.database.fetch(
+        "SELECT term, whole, passes, number FROM decisions ORDER BY id"
+    )
     assert [tuple(row) for row in rows] == [(1, True, 2, 0), (2, True, 2, 1), (2, False, 1, 2)]
+
     # Whoever asks for what came at 4 s gets what began with the second term.
     since = datetime.fromtimestamp(4, UTC)
     page = await store.decisions.page(SYSTEM, "default", since, since, cursor=None, limit=50)
@@ -195,12 +223,16 @@ async def until_waiting(store: Store) -> int:
     """The backend that waits for the lock."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INTO decisions'"
     async with asyncio.timeout(10):
-        while not (found := await store.database.fetch(f"{waiting} AND datname = current_database()")):
+        while not (
+            found := await store.database.fetch(f"{waiting} AND datname = current_database()")
+        ):
             await asyncio.sleep(0.01)
     return int(found[0]["pid"])
 
 
-async def test_failed_append_is_repeated_and_stored_once(store: Store, migrated_database: str) -> None:
+async def test_failed_append_is_repeated_and_stored_once(
+    store: Store, migrated_database: str
+) -> None:
     recorder = DecisionRecorder(store, Metrics(), CLOCK)
     note(recorder, 1)
     lock = await locked(migrated_database)
@@ -208,6 +240,7 @@ async def test_failed_append_is_repeated_and_stored_once(store: Store, migrated_
     await lock.execute(f"SELECT pg_terminate_backend({await until_waiting(store)})")
     with pytest.raises(StoreUnavailable):
         await writing
+
     await lock.close()
     note(recorder, 2)
     await recorder.write()
@@ -215,11 +248,19 @@ async def test_failed_append_is_repeated_and_stored_once(store: Store, migrated_
     segment = Segment(1, 2, True, 1, 0, b"x")
     for _ in range(2):
         await store.decisions.append("other", segment, term=1, run=CLOCK.new_id(), number=0)
+
     again = CLOCK.new_id()
     for _ in range(2):
         await store.decisions.append("third", segment, term=1, run=again, number=0)
-    rows = await store.database.fetch("SELECT resource_group, count(*) AS n FROM decisions GROUP BY 1")
-    assert {row["resource_group"]: row["n"] for row in rows} == {"default": 2, "other": 2, "third": 1}
+
+    rows = await store.database.fetch(
+        "SELECT resource_group, count(*) AS n FROM decisions GROUP BY 1"
+    )
+    assert {row["resource_group"]: row["n"] for row in rows} == {
+        "default": 2,
+        "other": 2,
+        "third": 1,
+    }
 
 
 async def test_stalled_database_drops_passes_and_records_the_gap(
@@ -234,6 +275,7 @@ async def test_stalled_database_drops_passes_and_records_the_gap(
     await until_waiting(store)
     for number in range(2, 9):  # each weighs one; nobody waits here
         note(recorder, number)
+
     await lock.close()
     await writing
     await recorder.write()
@@ -258,6 +300,7 @@ async def test_encoded_segments_are_dropped_when_not_written(
     await lock.execute(f"SELECT pg_terminate_backend({await until_waiting(store)})")
     with pytest.raises(StoreUnavailable):
         await writing
+
     await lock.close()
     note(passes.recorder, 2)
     await passes.recorder.write()
@@ -277,14 +320,21 @@ async def test_segment_in_flight_is_dropped_with_the_others(
     pid = await until_waiting(store)
     for number in range(2, 8):
         note(passes.recorder, number)
+
     await lock.execute(f"SELECT pg_terminate_backend({pid})")
     with pytest.raises(StoreUnavailable):
         await writing
+
     await lock.close()
     await passes.recorder.write()
     assert [one.at for one in await kept(store)] == [7_000_000]
     (row,) = await store.database.fetch("SELECT whole, dropped FROM decisions")
-    assert (row["whole"], row["dropped"], passes.count("dropped"), passes.count("kept")) == (True, 6, 6, 1)
+    assert (row["whole"], row["dropped"], passes.count("dropped"), passes.count("kept")) == (
+        True,
+        6,
+        6,
+        1,
+    )
 
 
 async def test_drop_during_encoding_leaves_a_readable_log(
@@ -300,6 +350,7 @@ async def test_drop_during_encoding_leaves_a_readable_log(
     await asyncio.sleep(0)  # it has begun, and gives way
     for number in range(3, 10):
         note(passes.recorder, number)
+
     await writing
     await passes.recorder.write()
     found = [one.at // 1_000_000 for one in await kept(store)]
@@ -318,14 +369,16 @@ async def test_last_passes_are_written_at_shutdown(store: Store) -> None:
 
 async def test_retention_by_age_and_size(store: Store) -> None:
     now = round(datetime.now(UTC).timestamp() * 1_000_000)
-    run, day = CLOCK.new_id(), 86_400_000_000
+    run = CLOCK.new_id()
+    day = 86_400_000_000
     for number, age in enumerate((9, 8, 3, 2, 1)):
         segment = Segment(now - age * day, now - age * day, True, 1, 0, b"x" * 100)
         await store.decisions.append("default", segment, term=1, run=run, number=number)
 
     async def numbers() -> list[int]:
         return [
-            row["number"] for row in await store.database.fetch("SELECT number FROM decisions ORDER BY id")
+            row["number"]
+            for row in await store.database.fetch("SELECT number FROM decisions ORDER BY id")
         ]
 
     assert await store.decisions.trim(7 * 86_400, 10_000) == 2

@@ -1,4 +1,5 @@
-"""Dedicated connections recover from cancelled statements and from a Postgres that does not respond."""
+"""Dedicated connections recover from cancelled statements and from a Postgres that does not
+respond."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ async def backend(line: DedicatedConnection) -> int:
 async def test_cancelled_statement_does_not_block_the_connection(
     line: DedicatedConnection,
 ) -> None:
-    """As when an agent disconnects during its report: the connection of all reports must stay usable."""
+    """As when an agent disconnects during its report: the connection of all reports must stay
+    usable."""
     pid = await backend(line)
     await freeze(pid)
+
     try:
         working = asyncio.create_task(line.fetch("SELECT 1 AS one"))
         done, _ = await asyncio.wait([working], timeout=0.3)
@@ -42,10 +45,12 @@ async def test_cancelled_statement_does_not_block_the_connection(
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
+
         async with asyncio.timeout(30):
             assert (await line.fetch("SELECT 2 AS two"))[0]["two"] == 2, "not behind that one"
     finally:
         os.kill(pid, signal.SIGCONT)
+
     assert (await line.fetch("SELECT 3 AS three"))[0]["three"] == 3
 
 
@@ -54,6 +59,7 @@ async def test_repeated_cancel_and_broken_connection_recover(line: DedicatedConn
         pid = await backend(line)
         working = asyncio.create_task(line.fetch("SELECT pg_sleep(30)"))
         await asyncio.wait([working], timeout=0.2)
+
         if number is signal.SIGTERM:
             os.kill(pid, number)
             with pytest.raises(StoreUnavailable):
@@ -61,6 +67,7 @@ async def test_repeated_cancel_and_broken_connection_recover(line: DedicatedConn
         else:
             working.cancel()
             await asyncio.wait([working])
+
         async with asyncio.timeout(30):
             assert (await line.fetch("SELECT 1 AS one"))[0]["one"] == 1
 
@@ -76,10 +83,12 @@ async def test_statements_do_not_wait_indefinitely_for_a_pool_connection(
         busy = [asyncio.create_task(database.fetch(locks)) for _ in range(db.POOL_SIZE)]
         while await holder.fetchval(waiting) < db.POOL_SIZE:
             await asyncio.sleep(0.01)
+
         with monkeypatch.context() as patched:
             patched.setattr(db, "COMMAND_TIMEOUT_S", 0.2)
             with pytest.raises(StoreUnavailable):
                 await database.fetch("SELECT 1")
+
         await holder.close()
         await asyncio.gather(*busy)
         assert len(await database.fetch("SELECT 1")) == 1

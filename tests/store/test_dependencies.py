@@ -26,7 +26,9 @@ DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
 
 
 async def add(store: Store, name: str, **more: object) -> str:
-    spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": name} | more)
+    spec = SessionSpec.model_validate(
+        {"command": ["x"], "resources": {"cpu": 1}, "name": name} | more
+    )
     return (await store.sessions.create(Scope.system("ann"), spec)).id
 
 
@@ -50,7 +52,11 @@ async def test_chain_of_dependencies_starts_in_order(store: Store) -> None:
     await add(store, "b", depends_on=["a"])
     await add(store, "c", depends_on=[{"session": "b"}, {"session": "a", "on": "any"}])
     await end(store, agent, "a", **DONE)
-    assert await statuses(store, "a", "b", "c") == [Status.TERMINATED, Status.PENDING, Status.PENDING]
+    assert await statuses(store, "a", "b", "c") == [
+        Status.TERMINATED,
+        Status.PENDING,
+        Status.PENDING,
+    ]
     await end(store, agent, "b", **DONE)
     await end(store, agent, "c", **DONE)
     assert await store.integrity.check() == []
@@ -84,6 +90,7 @@ async def test_failed_dependency_ends_its_dependents(store: Store) -> None:
     )
     for part in ("a ended", "TERMINATED FAILED exit-nonzero", "needed was success"):
         assert part in view.detail
+
     assert (await store.sessions.get(SYSTEM, "c")).reason is Reason.DEPENDENCY_FAILED
     assert [h.event for h in (await store.sessions.history(SYSTEM, "c")).items] == [
         "created",
@@ -116,7 +123,9 @@ async def test_dependency_state_by_condition_and_end(store: Store) -> None:
             "any": True,
             "failure": result is Result.FAILED or status is Status.ERROR,
         }[condition]
-        assert row["state"] == ("unmet" if status not in TERMINAL else "met" if wanted else "failed"), asked
+        assert row["state"] == (
+            "unmet" if status not in TERMINAL else "met" if wanted else "failed"
+        ), asked
 
 
 async def test_dependency_name_is_not_shadowed_by_another_project(store: Store) -> None:
@@ -136,7 +145,11 @@ async def test_dependency_name_is_not_shadowed_by_another_project(store: Store) 
 
 
 WRONG: list[tuple[dict[str, object], type[MoorageError], tuple[str, ...]]] = [
-    ({"depends_on": ["mine", "nothing"]}, NotFound, ("depends_on[1].session = 'nothing'", "moorage ps")),
+    (
+        {"depends_on": ["mine", "nothing"]},
+        NotFound,
+        ("depends_on[1].session = 'nothing'", "moorage ps"),
+    ),
     ({"depends_on": ["theirs"]}, NotFound, ("depends_on[0].session = 'theirs'",)),
     ({"depends_on": ["THEIR-ID"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
     ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is not a batch session", "any, failure")),
@@ -154,12 +167,17 @@ async def test_invalid_dependency_creates_nothing(
     theirs = await store.sessions.create(Scope.system("bob", Owner("bob", "other")), spec)
     if asked["depends_on"] == ["THEIR-ID"]:
         asked = {"depends_on": [theirs.id]}
+
     with pytest.raises(kind) as caught:
         await add(store, "itself", **asked)
+
     assert all(part in str(caught.value) for part in told), str(caught.value)
     wrong = SessionSpec.model_validate({"command": ["x"], "name": "itself"} | asked)
     with pytest.raises(kind):
-        await store.sessions.create_once(Scope.system("ann"), wrong, idempotency_key=IdempotencyKey("k", "1"))
+        await store.sessions.create_once(
+            Scope.system("ann"), wrong, idempotency_key=IdempotencyKey("k", "1")
+        )
+
     assert len((await store.sessions.page(SYSTEM)).items) == 3
 
 
@@ -192,6 +210,7 @@ async def test_session_with_dependents_is_not_deleted(store: Store) -> None:
     assert await store.retention.delete_sessions(30 * 86_400) == 0
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         await store.database.fetch("DELETE FROM sessions WHERE id = $1", first)
+
     await end(store, agent, "b", **DONE)
     await store.database.fetch(past)
     await agent.report()
@@ -243,6 +262,7 @@ async def test_only_matching_agents_are_eligible(
         ("south", "x86_64", "south"),
     ):
         await FakeAgent(store, name, arch=arch, labels={"room": room} if room else {}).report()
+
     await add(store, "job", **asked)
     assert await schedule(store) == (agent is not None)
     view = await store.sessions.get(SYSTEM, "job")

@@ -1,7 +1,8 @@
-"""The rule of access to sessions, at every door: each role with each relation to a session of each kind.
+"""The rule of access to sessions, at every door: each role with each relation to a session of each
+kind.
 
-What is allowed is generated from the enums of the rule (``common/model/session_access.py``). A route, tool,
-SSH channel or call of the links that is not in the matrix fails it.
+What is allowed is generated from the enums of the rule (``common/model/session_access.py``). A
+route, tool, SSH channel or call of the links that is not in the matrix fails it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ SOURCE = Path(moorage.__file__).parent
 def expected(door: Door, key: Key, session: Session) -> int:
     if door.looks_up_first and session.relation(key) is Relation.FOREIGN:
         return 404
-    answers = [decide(key.caller, session.subject, action).http for action in (*door.reads, door.action)]
+    answers = [
+        decide(key.caller, session.subject, action).http for action in (*door.reads, door.action)
+    ]
     return next((status for status in answers if status != 200), 200)
 
 
@@ -65,20 +68,29 @@ def asked(world: World, kind: str, door: Door) -> list[tuple[Key, Session]]:
             and session.subject.kind is Kind.ISOLATED
             and session.relation(key) is not Relation.PROJECT
         ]
+
     return sorted(cases, key=lambda case: expected(door, *case) == 200)
 
 
 @pytest.mark.parametrize("kind", DOORS)
-async def test_every_door_decides_by_the_one_rule(store: Store, clock: StoreClock, kind: str) -> None:
-    wrong, seen = [], set()
+async def test_every_door_decides_by_the_one_rule(
+    store: Store, clock: StoreClock, kind: str
+) -> None:
+    wrong = []
+    seen = set()
     async with serve(store) as api:
         world = await make_world(api, clock)
         for door in sorted(DOORS[kind](), key=lambda one: one.action is Action.CHANGE):
             for key, session in asked(world, kind, door):
-                want, status = expected(door, key, session), await door.ask(world, key, session)
+                want = expected(door, key, session)
+                status = await door.ask(world, key, session)
                 seen.add((key.role, session.relation(key), session.subject.kind, door.action))
+
                 if status != want:
-                    wrong.append(f"{door.name} as {key.name} on {session.name}: {status}, expected {want}")
+                    wrong.append(
+                        f"{door.name} as {key.name} on {session.name}: {status}, expected {want}"
+                    )
+
     assert wrong == [], "\n".join(wrong)
     actions = {door.action for door in DOORS[kind]()}
     assert seen == {
@@ -96,18 +108,24 @@ def test_every_action_has_a_door() -> None:
 
 
 async def test_every_route_about_a_session_is_in_the_matrix(store: Store) -> None:
-    """The routes of aiohttp themselves: what is not of the table serves the files of the console."""
+    """The routes of aiohttp themselves: what is not of the table serves the files of the
+    console."""
     for row in ROUTES:
         names_session = "/sessions/{ref" in row.path or "/workspaces/{ref" in row.path
-        assert names_session == (row.action is not None), f"{row.method} {row.path}: which action is it?"
+        assert names_session == (row.action is not None), (
+            f"{row.method} {row.path}: which action is it?"
+        )
+
     async with serve(store) as api:
         app = api.app
+
     paths = {row.path.replace(":.+}", "}") for row in ROUTES}
     others = set()
     for served in app.router.routes():
         assert served.resource is not None
         if served.resource.canonical not in paths:
             others.add((served.method, served.resource.canonical))
+
     assert {path for _, path in others} == {
         *("/console", "/console/settings.json", "/console/chat"),
         *("/console/assets/{name}", "/console/{name}", "/console/{page}"),
@@ -133,13 +151,17 @@ def test_every_ssh_channel_is_in_the_matrix() -> None:
         names = {name for one in kind.__mro__ if one not in base.__mro__ for name in vars(one)}
         return {name for name in names & set(dir(base)) if name.endswith("_requested")}
 
-    assert asked_of(SshConnection, asyncssh.SSHServer) == {"session_requested", "connection_requested"}
+    assert asked_of(SshConnection, asyncssh.SSHServer) == {
+        "session_requested",
+        "connection_requested",
+    }
     requests = {"shell_requested", "exec_requested", "subsystem_requested", "pty_requested"}
     for channel in (SessionChannel, FilesChannel):
         assert asked_of(channel, asyncssh.SSHServerSession) == requests
         session = channel.__new__(channel)
         assert session.subsystem_requested("sftp")
         assert not session.subsystem_requested("netconf")
+
     assert CHANNELS.keys() == {"shell", "exec", "subsystem sftp", "direct-tcpip"}
 
 
@@ -163,19 +185,27 @@ def test_calls_of_the_links_that_open_a_session_for_a_user_are_in_the_matrix() -
 
 def test_nobody_else_decides() -> None:
     """Who asks the rule, and who reads of what kind a session is."""
-    asks, reads = set(), set()
+    asks = set()
+    reads = set()
     for path in SOURCE.rglob("*.py"):
         if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
             continue
+
         text = path.read_text()
         if "decide" not in text and "unisolated" not in text and "isolated" not in text:
             continue
+
         where = str(path.relative_to(SOURCE))
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ImportFrom) and node.module == "moorage.common.model.session_access":
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "moorage.common.model.session_access"
+            ):
                 asks |= {where for one in node.names if one.name in ("decide", "kind_of")}
+
             if isinstance(node, ast.Attribute) and node.attr in ("unisolated", "isolated"):
                 reads.add(where)
+
     assert asks == {
         "manager/identity/session_access.py",
         "manager/serving/routes.py",

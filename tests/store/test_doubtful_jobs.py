@@ -9,7 +9,9 @@ from moorage.manager.store import Store
 
 from .conftest import FakeAgent
 
-JOB = DoubtfulJob("slurm", "mg-12345678-0123456789ab-1", "77", 1_800_000_000.5, "nobody's", "cancelled")
+JOB = DoubtfulJob(
+    "slurm", "mg-12345678-0123456789ab-1", "77", 1_800_000_000.5, "nobody's", "cancelled"
+)
 
 
 async def events(store: Store) -> list[tuple[str, str]]:
@@ -20,7 +22,12 @@ async def test_doubtful_jobs_are_shown_until_they_are_settled(store: Store) -> N
     agent = FakeAgent(store, stream=1, doubtful_jobs=(JOB,))
     await agent.report()
     [shown] = (await store.agents.get("node-1")).doubtful_jobs
-    assert (shown.name, shown.job_id, shown.why, shown.tried) == (JOB.name, "77", "nobody's", "cancelled")
+    assert (shown.name, shown.job_id, shown.why, shown.tried) == (
+        JOB.name,
+        "77",
+        "nobody's",
+        "cancelled",
+    )
     assert shown.since.timestamp() == JOB.since
     assert ("doubtful-job", "", "default", 1) in await store.counts()
     agent.doubtful_jobs = (replace(JOB, why="still nobody's"), replace(JOB, job_id="78"))

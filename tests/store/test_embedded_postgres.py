@@ -43,12 +43,15 @@ def used_state(stopped_postgres: Path, state: Path) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(stopped_postgres: Path, database_dir: Path) -> AsyncIterator[tuple[EmbeddedPostgres, Path]]:
+async def running(
+    stopped_postgres: Path, database_dir: Path
+) -> AsyncIterator[tuple[EmbeddedPostgres, Path]]:
     """A server, which no test changes, and its directory."""
     path = copied_postgres(stopped_postgres, database_dir / "embedded-running")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("MOORAGE_COMMON__LINK_TOKEN", "do-not-tell")
         server = await embedded(path).__aenter__()
+
     yield server, path
     await server.__aexit__()
     shutil.rmtree(path)
@@ -81,14 +84,17 @@ async def gone(pid: int, within_s: float = 10) -> None:
 
 
 def uids(pid: int) -> set[int]:
-    line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("Uid:"))
+    line = next(
+        x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("Uid:")
+    )
     return {int(word) for word in line.split()[1:]}
 
 
 async def test_data_address_and_password_survive_a_restart(state: Path) -> None:
     async with embedded(state) as first:
         await ask(first.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
-        dsn, pid = first.dsn, first.pid
+        dsn = first.dsn
+        pid = first.pid
     assert pid
     assert not alive(pid)
     async with embedded(state) as second:
@@ -110,17 +116,24 @@ async def test_server_runs_unprivileged_on_loopback_with_a_password(
         await ask(wrong, "SELECT 1")
 
 
-async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(used_state: Path) -> None:
+async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(
+    used_state: Path,
+) -> None:
     async with embedded(used_state) as postgres:
-        await migrate(postgres.dsn)  # as the manager of an earlier release did, which was the superuser
+        # as the manager of an earlier release did, which was the superuser
+        await migrate(postgres.dsn)
+
     async with embedded(used_state) as postgres:
         dsn = postgres.manager_dsn
         rights = "rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication"
-        assert await ask(dsn, f"SELECT {rights} FROM pg_roles WHERE rolname = current_user") is False
+        assert (
+            await ask(dsn, f"SELECT {rights} FROM pg_roles WHERE rolname = current_user") is False
+        )
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await ask(dsn, "SELECT pg_read_file('/etc/passwd')")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await ask(dsn, "COPY (SELECT 1) TO PROGRAM 'true'")
+
         foreign = """
             SELECT string_agg(DISTINCT name, ' ') FROM (
                 SELECT relname::text, relowner FROM pg_class WHERE relnamespace = 'public'::regnamespace
@@ -173,37 +186,49 @@ async def test_server_dies_with_a_killed_parent_and_keeps_commits(used_state: Pa
 
     parent.kill()
     await parent.wait()
+
     # At once, while the orphan is still on its way out: the new one waits for it.
     async with embedded(used_state) as postgres:
         assert await ask(postgres.dsn, "SELECT answer FROM kept") == 42
         assert not alive(int(pid))
+
     await gone(int(pid))
 
 
 async def test_killed_server_restarts_at_the_same_address_with_its_data(used_state: Path) -> None:
     async with EmbeddedPostgres(used_state, clock=SystemClock()) as postgres:
         await ask(postgres.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
-        dsn, victim = postgres.dsn, postgres.pid
+        dsn = postgres.dsn
+        victim = postgres.pid
         busy = await asyncpg.connect(dsn)
         assert victim
         os.kill(victim, signal.SIGKILL)
         await gone(victim)
+
         async with asyncio.timeout(10):
             while True:
                 try:
                     assert await ask(dsn, "SELECT answer FROM kept") == 42
                     break
-                except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
+                except (
+                    OSError,
+                    asyncpg.CannotConnectNowError,
+                    asyncpg.ConnectionDoesNotExistError,
+                ):
                     await asyncio.sleep(0.05)
+
         assert postgres.dsn == dsn
         assert postgres.pid != victim
         busy.terminate()
+
     assert postgres.pid is None
 
 
 async def test_pid_file_of_another_process_is_ignored(used_state: Path) -> None:
     # After a reboot the old number may be anybody's; in a container it often is.
-    stale = f"{os.getpid()}\n{used_state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
+    stale = (
+        f"{os.getpid()}\n{used_state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
+    )
     (used_state / "data" / "postmaster.pid").write_text(stale)
     async with embedded(used_state) as postgres:
         assert await ask(postgres.dsn, "SELECT 1") == 1
@@ -218,7 +243,9 @@ async def test_interrupted_first_start_is_cleaned_up(state: Path) -> None:
     assert not (state / "data.new").exists()
 
 
-async def test_second_server_in_one_directory_is_refused(running: tuple[EmbeddedPostgres, Path]) -> None:
+async def test_second_server_in_one_directory_is_refused(
+    running: tuple[EmbeddedPostgres, Path],
+) -> None:
     first, path = running
     with pytest.raises(StartupError, match="another Moorage process uses the database"):
         await embedded(path).__aenter__()
@@ -249,7 +276,10 @@ async def test_configured_port_in_use_is_an_error(used_state: Path) -> None:
             r"manager.postgres_bin = '.*/nowhere' does not contain 'postgres' and 'initdb'",
         ),
         ("not a postgres", r"/postgres does not run"),
-        ("other version", r"the data directory needs Postgres 9, but this machine has only \d+ in "),
+        (
+            "other version",
+            r"the data directory needs Postgres 9, but this machine has only \d+ in ",
+        ),
         (
             "bad setting",
             r"(?s)Postgres did not start:.*unrecognized configuration parameter \"no_such_thing\"",
@@ -264,6 +294,7 @@ async def test_failed_start_reports_the_cause(
         copied_postgres(stopped_postgres, state)
     else:
         state.mkdir(mode=0o711)
+
     if breakage == "no such directory":
         options["bin_dir"] = state / "nowhere"
     elif breakage == "not a postgres":
@@ -275,6 +306,7 @@ async def test_failed_start_reports_the_cause(
     elif breakage == "other version":
         (state / "data").mkdir()
         (state / "data" / "PG_VERSION").write_text("9\n")
+
     postgres = EmbeddedPostgres(
         state,
         clock=SystemClock(),
@@ -283,6 +315,7 @@ async def test_failed_start_reports_the_cause(
     )
     with pytest.raises(StartupError, match=message):
         await postgres.__aenter__()
+
     assert postgres.pid is None
 
 
@@ -298,6 +331,7 @@ async def test_private_home_moves_data_and_programs_to_a_reachable_place(
     home.mkdir(mode=0o700)
     for path in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
         shutil.copytree(path, home / path.relative_to(package.parent), symlinks=True)
+
     options = {
         "bin_dir": home / package.name / "pginstall18" / "bin",
         "fallback_root": reachable_dir / "places",
@@ -306,14 +340,18 @@ async def test_private_home_moves_data_and_programs_to_a_reachable_place(
     async with embedded(home / "state", **options) as postgres:
         assert postgres.pid
         assert 0 not in uids(postgres.pid)
-        assert (await ask(postgres.dsn, "SHOW data_directory")).startswith(str(reachable_dir / "places"))
+        assert (await ask(postgres.dsn, "SHOW data_directory")).startswith(
+            str(reachable_dir / "places")
+        )
         await ask(postgres.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+
     made = sorted(path.name for path in (reachable_dir / "places").iterdir())
     assert [name.partition("-")[0] for name in made] == ["bin", "data"]
     assert home.stat().st_mode & 0o777 == 0o700
 
     async with embedded(home / "state", **options) as postgres:
         assert await ask(postgres.dsn, "SELECT answer FROM kept") == 42
+
     assert sorted(path.name for path in (reachable_dir / "places").iterdir()) == made
 
     shutil.rmtree(reachable_dir / "places")
@@ -323,7 +361,12 @@ async def test_private_home_moves_data_and_programs_to_a_reachable_place(
 
 @pytest.mark.parametrize(
     ("modes", "reached"),
-    [((0o755, 0o755), True), ((0o711, 0o755), True), ((0o700, 0o755), False), ((0o755, 0o700), False)],
+    [
+        ((0o755, 0o755), True),
+        ((0o711, 0o755), True),
+        ((0o700, 0o755), False),
+        ((0o755, 0o700), False),
+    ],
 )
 def test_reachability_depends_on_the_modes_of_all_parents(
     reachable_dir: Path, modes: tuple[int, int], reached: bool
@@ -348,9 +391,11 @@ async def test_cancelled_start_leaves_no_process(state: Path) -> None:
     async with asyncio.timeout(10):
         while not (state / "data.new").exists():
             await asyncio.sleep(0.01)
+
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
+
     mark = str(state).encode()
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(path)]
     assert left == []

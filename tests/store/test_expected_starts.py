@@ -1,4 +1,5 @@
-"""Expected starts: every one that was told is kept with what came of it, and their errors are published."""
+"""Expected starts: every one that was told is kept with what came of it, and their errors are
+published."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ DAY_S = 86_400
 
 async def add(store: Store, name: str, gpus: int = 1, **more: object) -> SessionId:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": gpus}, "name": name}
-    created = await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(base | more))
+    created = await store.sessions.create(
+        Scope.system("t"), SessionSpec.model_validate(base | more)
+    )
     return SessionId(created.id)
 
 
@@ -57,6 +60,7 @@ async def waiting(store: Store) -> FakeAgent:
     await reconcile_all(store)
     await add(store, "next")
     await schedule(store)
+
     return agent
 
 
@@ -76,10 +80,16 @@ async def test_what_came_of_an_expected_start(store: Store) -> None:
     assert (await store.expected_starts.resolve())[0] == 1
     assert (await store.expected_starts.resolve())[0] == 0
     (row,) = await told(store)
-    placed = next(e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed")
+    placed = next(
+        e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed"
+    )
     assert (row["outcome"], row["started_at"]) == ("started", placed.at)
     (calibration,) = await store.expected_starts.calibration()
-    assert (calibration.resource_group, calibration.kind, calibration.starts) == ("default", "reserved", 1)
+    assert (calibration.resource_group, calibration.kind, calibration.starts) == (
+        "default",
+        "reserved",
+        1,
+    )
     error = abs((placed.at - row["expected_at"]).total_seconds())
     assert calibration.error_p50_s == calibration.error_p90_s == pytest.approx(error)
 
@@ -106,10 +116,19 @@ async def test_session_that_never_starts(store: Store) -> None:
 async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) -> None:
     await waiting(store)
     now = datetime.now(UTC)
-    ids = {name: SessionId((await store.sessions.get(SYSTEM, name)).id) for name in ("first", "next")}
-    for name, seconds in (("first", 0.0), ("next", 0.0), ("next", 0.9), ("next", -0.9), ("next", 1.1)):
+    ids = {
+        name: SessionId((await store.sessions.get(SYSTEM, name)).id) for name in ("first", "next")
+    }
+    for name, seconds in (
+        ("first", 0.0),
+        ("next", 0.0),
+        ("next", 0.9),
+        ("next", -0.9),
+        ("next", 1.1),
+    ):
         at = now + timedelta(seconds=seconds)
         await store.expected_starts.record(ExpectedStart(ids[name], at, "earliest"))
+
     assert [row["expected_at"] - now for row in await told(store)] == [
         timedelta(0),
         timedelta(seconds=1.1),
@@ -117,6 +136,7 @@ async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) ->
     for number in range(KEPT_PER_ATTEMPT + 5):
         at = now + timedelta(seconds=10 + 2 * number)
         await store.expected_starts.record(ExpectedStart(ids["next"], at, "earliest"))
+
     assert len(await told(store)) == KEPT_PER_ATTEMPT
 
 
@@ -126,6 +146,7 @@ async def test_estimates_are_corrected_by_what_was_measured(store: Store) -> Non
     explain = ExplanationService(store, StoreClock())
     raw = (await explain.why(SYSTEM, "next")).expected_start
     assert raw is not None
+
     for number in range(MIN_CORRECTED):
         (before,) = await store.expected_starts.calibration("default", "reserved") or [None]
         assert before is None or before.share_p50 == 1.0, "too few are no measure"
@@ -136,13 +157,16 @@ async def test_estimates_are_corrected_by_what_was_measured(store: Store) -> Non
             "FROM (SELECT now() - interval '1 hour' AS t) times",
             250.0 + number % 2,
         )
+
     view = await explain.why(SYSTEM, "next")
     assert view.calibration is not None
     assert view.expected_start is not None
     assert view.calibration.share_p50 == pytest.approx(0.2505)
     assert view.calibration.error_p90_s == pytest.approx(0.5, abs=0.01)
     left = (raw - datetime.now(UTC)).total_seconds()
-    assert (view.expected_start - datetime.now(UTC)).total_seconds() == pytest.approx(0.2505 * left, abs=5)
+    assert (view.expected_start - datetime.now(UTC)).total_seconds() == pytest.approx(
+        0.2505 * left, abs=5
+    )
     assert "started after 25% of that time" in view.basis
     assert [row["expected_at"] for row in await told(store) if not row["outcome"]] == [raw], (
         "what is kept is not corrected, or each correction would be undone by the next one"
@@ -154,17 +178,23 @@ async def test_metrics_and_retention(store: Store) -> None:
     explain = ExplanationService(store, StoreClock())
     expected = (await explain.why(SYSTEM, "next")).expected_start
     assert expected is not None
-    metrics, clock = Metrics(), StoreClock()
+    metrics = Metrics()
+    clock = StoreClock()
     await end(store, agent, "first")
     await schedule(store)
-    placed = next(e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed").at
+    placed = next(
+        e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed"
+    ).at
     error = pytest.approx(abs((placed - expected).total_seconds()))
     await store.database.fetch("DELETE FROM leases")  # of the pass above
+
     async with Leader(store, clock) as leader:
         calibrator = StartCalibrator(store, leader, metrics, clock, DAY_S)
         await calibrator.run_once()
         assert errors(metrics) == {("default", "reserved", p): error for p in ("0.5", "0.9")}
-        await store.database.fetch("UPDATE expected_starts SET told_at = told_at - interval '2 days'")
+        await store.database.fetch(
+            "UPDATE expected_starts SET told_at = told_at - interval '2 days'"
+        )
         await calibrator.run_once()
         assert await told(store) == []
 
@@ -172,7 +202,11 @@ async def test_metrics_and_retention(store: Store) -> None:
 def errors(metrics: Metrics) -> dict[tuple[str, ...], float]:
     families = text_string_to_metric_families(metrics.render().decode())
     return {
-        (sample.labels["resource_group"], sample.labels["kind"], sample.labels["quantile"]): sample.value
+        (
+            sample.labels["resource_group"],
+            sample.labels["kind"],
+            sample.labels["quantile"],
+        ): sample.value
         for family in families
         for sample in family.samples
         if sample.name == "moorage_expected_start_error_seconds"

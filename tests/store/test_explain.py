@@ -1,4 +1,5 @@
-"""Explanations and dry runs from the stored state: expected starts, unmet conditions, and no writes."""
+"""Explanations and dry runs from the stored state: expected starts, unmet conditions, and no
+writes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
 
-SYSTEM, ANN = Scope.system(), Scope.system("ann")
+SYSTEM = Scope.system()
+ANN = Scope.system("ann")
 
 
 async def add(store: Store, name: str, gpus: int = 1, **more: object) -> None:
@@ -69,7 +71,8 @@ async def test_explanation_gives_the_earliest_fit(store: Store) -> None:
     assert (behind.position, behind.expected_start) == (2, None)
     assert behind.basis.startswith("unknown: 1 session ahead of it without a time limit")
 
-    # A question changes nothing: the same session is asked about by the next pass as if nobody had asked.
+    # A question changes nothing: the same session is asked about by the next pass as if nobody had
+    # asked.
     assert (await store.sessions.get(SYSTEM, "big")).hold is None
     await schedule(store)
     assert (await store.sessions.get(SYSTEM, "big")).status is Status.PENDING
@@ -128,7 +131,9 @@ async def test_dry_run_returns_agent_and_devices_and_creates_nothing(store: Stor
     await runs(store, agent, "first")
     view = await ask(store, 2)
     (place,) = view.places
-    taken = {d.device_id for k in (await store.sessions.get(SYSTEM, "first")).kernels for d in k.devices}
+    taken = {
+        d.device_id for k in (await store.sessions.get(SYSTEM, "first")).kernels for d in k.devices
+    }
     chosen = {device.device_id for device in place.devices}
     assert (view.fits, place.agent_id, view.text) == (True, "gpu-03", "there is capacity on gpu-03")
     assert len(chosen) == 2
@@ -190,6 +195,7 @@ async def test_dry_run_and_create_reject_the_same_dependencies(
         made = await store.sessions.create(Scope.system("t", owner), spec)
         if needs == f"id of {name}":
             needs = made.id
+
     spec = SessionSpec.model_validate({"command": ["x"], "depends_on": [needs]})
     said = []
     for asked in (
@@ -201,14 +207,18 @@ async def test_dry_run_and_create_reject_the_same_dependencies(
             said.append((None, ""))
         except MoorageError as refused:
             said.append((type(refused), str(refused)))
+
     assert said[0] == said[1]
     assert said[0][0] is error
 
 
-async def test_questions_use_the_agent_cache_with_later_changes(store: Store, migrated_database: str) -> None:
+async def test_questions_use_the_agent_cache_with_later_changes(
+    store: Store, migrated_database: str
+) -> None:
     agents = [FakeAgent(store, f"n{n}", gpus=2) for n in range(3)]
     for agent in agents:
         await agent.report()
+
     cache = AgentCache(store.database, store.notifier, StoreClock(), store.unreadable)
     assert await cache.peek("default") is None, "there was no pass"
     await cache.of("default")
@@ -238,16 +248,24 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
         peeked = await cache.peek("default")
         assert peeked is not None
         uncached = AgentCache(store.database, store.notifier, StoreClock(), store.unreadable)
-        expected = sorted((await uncached.of("default", with_running=True))[0], key=lambda a: a.agent_id)
+        expected = sorted(
+            (await uncached.of("default", with_running=True))[0], key=lambda a: a.agent_id
+        )
         assert sorted(peeked, key=lambda a: a.agent_id) == expected
         after, changes = await cache.of("default", with_running=True)
         known |= {agent.agent_id: agent for agent in changes.changed}
         known = {agent_id: known[agent_id] for agent_id in known.keys() - set(changes.gone)}
-        assert known == {agent.agent_id: agent for agent in after}, "the changes tell all that changed"
-        assert sorted(after, key=lambda a: a.agent_id) == expected, "peeking left the stale agents stale"
+        assert known == {agent.agent_id: agent for agent in after}, (
+            "the changes tell all that changed"
+        )
+        assert sorted(after, key=lambda a: a.agent_id) == expected, (
+            "peeking left the stale agents stale"
+        )
 
 
-async def test_questions_do_not_use_an_old_agent_cache(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_questions_do_not_use_an_old_agent_cache(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await FakeAgent(store).report()
     cache = AgentCache(store.database, store.notifier, StoreClock(), store.unreadable)
     await cache.of("default", with_running=True)
@@ -262,23 +280,34 @@ async def test_explanation_names_fenced_devices(store: Store) -> None:
     unhealthy_reason = "XID 79 (see `dmesg` on its node)"
     offers = tuple(
         replace(
-            offer, healthy=False, unhealthy_reason=unhealthy_reason if offer.device_id.endswith("-0") else ""
+            offer,
+            healthy=False,
+            unhealthy_reason=unhealthy_reason if offer.device_id.endswith("-0") else "",
         )
         if offer.device_id
         else offer
         for offer in report.info.offers
     )
-    await store.reports.apply(AgentUpdate.of(replace(report, info=replace(report.info, offers=offers))))
+    await store.reports.apply(
+        AgentUpdate.of(replace(report, info=replace(report.info, offers=offers)))
+    )
     (view,) = (await store.agents.page()).items
-    assert [offer.unhealthy_reason for offer in view.offers if offer.device_id] == [unhealthy_reason, ""]
+    assert [offer.unhealthy_reason for offer in view.offers if offer.device_id] == [
+        unhealthy_reason,
+        "",
+    ]
     await add(store, "train")
     await schedule(store)
-    named = [f"GPU-gpu-03-0 of gpu-03: {unhealthy_reason}", "GPU-gpu-03-1 of gpu-03: it reports errors"]
+    named = [
+        f"GPU-gpu-03-0 of gpu-03: {unhealthy_reason}",
+        "GPU-gpu-03-1 of gpu-03: it reports errors",
+    ]
     assert (await explain(store).why(SYSTEM, "train")).fenced == named
     spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
     assert (await explain(store).plan_session(ANN, spec)).fenced == named
     without = SessionSpec(command=["x"], resources={"cpu": 99})
     assert (await explain(store).plan_session(ANN, without)).fenced == []
+
     # A healthy device has no reason.
     await agent.report()
     assert (await explain(store).why(SYSTEM, "train")).fenced == []

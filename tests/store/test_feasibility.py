@@ -20,7 +20,9 @@ async def test_infeasible_request_is_reported(migrated_database: str) -> None:
         assert await check.refusals(ask()) == [], "there is nobody to ask yet"
         await FakeAgent(store, "small", gpus=2).report()
         clock.advance(6)
-        assert await check.refusals(ask()) == ["1 agent: needs 3 cuda.device, has 2 even when empty"]
+        assert await check.refusals(ask()) == [
+            "1 agent: needs 3 cuda.device, has 2 even when empty"
+        ]
         assert await check.refusals(ask(resources={"cuda.device": 2})) == []
         assert await check.refusals(ask(resource_group="nowhere")) == []
         await FakeAgent(store, "large", gpus=4, arch="aarch64").report()

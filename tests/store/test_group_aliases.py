@@ -1,4 +1,5 @@
-"""Renamed resource groups over the real store and API: what moves along, and what former names still mean."""
+"""Renamed resource groups over the real store and API: what moves along, and what former names
+still mean."""
 
 from __future__ import annotations
 
@@ -66,9 +67,13 @@ async def test_what_is_current_moves_along_at_once(api: Api, store: Store) -> No
     agent = FakeAgent(store, group="fast")
     await agent.report()
     await api.call("admin", "PUT", "/v1/quotas/group/fast", {"sessions": 3})
-    await api.call("admin", "PATCH", "/v1/projects/vision", {"resource_groups": ["default", "fast"]})
+    await api.call(
+        "admin", "PATCH", "/v1/projects/vision", {"resource_groups": ["default", "fast"]}
+    )
     endpoint = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0}
-    status, text = await api.call("admin", "POST", "/v1/endpoints", endpoint | {"resource_group": "fast"})
+    status, text = await api.call(
+        "admin", "POST", "/v1/endpoints", endpoint | {"resource_group": "fast"}
+    )
     assert status == 201, text
     status, text = await api.call("admin", "PATCH", "/v1/groups/fast", {"name": "quick"})
     view = json.loads(text)
@@ -83,23 +88,41 @@ async def test_what_is_current_moves_along_at_once(api: Api, store: Store) -> No
         waiting.revision,
     )
     assert [one.agent_id for one in await store.scheduling.agent_states("quick")] == ["node-1"]
-    assert json.loads((await api.call("admin", "GET", "/v1/quotas/group/fast"))[1])["name"] == "quick"
+    assert (
+        json.loads((await api.call("admin", "GET", "/v1/quotas/group/fast"))[1])["name"] == "quick"
+    )
     _, text = await api.call("admin", "GET", "/v1/projects/vision")
     assert json.loads(text)["resource_groups"] == ["default", "quick"]
     _, text = await api.call("admin", "GET", "/v1/endpoints/m")
-    assert (json.loads(text)["spec"]["resource_group"], json.loads(text)["revision"]) == ("quick", 1)
+    assert (json.loads(text)["spec"]["resource_group"], json.loads(text)["revision"]) == (
+        "quick",
+        1,
+    )
 
 
 async def test_the_former_name_still_stands_for_the_group(api: Api, store: Store) -> None:
     await store.group_aliases.rename("fast", "quick", actor="root")
-    status, text = await api.call("ann", "POST", "/v1/sessions", job("fast").model_dump(mode="json"))
+    status, text = await api.call(
+        "ann", "POST", "/v1/sessions", job("fast").model_dump(mode="json")
+    )
     made = json.loads(text)
-    assert (status, made["resource_group"], made["spec"]["resource_group"]) == (201, "quick", "quick")
-    listed = json.loads((await api.call("ann", "GET", "/v1/sessions?resource_group=fast"))[1])["items"]
+    assert (status, made["resource_group"], made["spec"]["resource_group"]) == (
+        201,
+        "quick",
+        "quick",
+    )
+    listed = json.loads((await api.call("ann", "GET", "/v1/sessions?resource_group=fast"))[1])[
+        "items"
+    ]
     assert [one["id"] for one in listed] == [made["id"]]
     assert json.loads((await api.call("ann", "GET", "/v1/groups/fast"))[1])["name"] == "quick"
     status, text = await api.call("admin", "PUT", "/v1/groups/fast", {"hol": "skip"})
-    assert (status, json.loads(text)["name"], json.loads(text)["options"]["hol"]) == (200, "quick", "skip")
+    assert (status, json.loads(text)["name"], json.loads(text)["options"]["hol"]) == (
+        200,
+        "quick",
+        "skip",
+    )
+
     # What does not pass the API: replicas, retried steps, a manager of the release before.
     late = await store.sessions.create(ANN, job("fast", name="late"))
     assert (await store.sessions.get(ANN, late.id)).spec.resource_group == "quick"
@@ -129,6 +152,7 @@ async def test_history_follows_in_batches(store: Store, monkeypatch: pytest.Monk
             "INSERT INTO occupancy_spans (resource_group, seconds, at, samples, slot, capacity, used, "
             f"used_peak) VALUES ('{group}', 86400, '{at}Z', 1, 'cpu', 8, {used}, {used})"
         )
+
     await store.group_aliases.rename("fast", "quick", actor="root")
     await store.database.fetch(
         "INSERT INTO occupancy_spans (resource_group, seconds, at, samples, slot, capacity, used, used_peak) "
@@ -141,7 +165,10 @@ async def test_history_follows_in_batches(store: Store, monkeypatch: pytest.Monk
     spans = await store.database.fetch(
         "SELECT at::date::text, samples, used, used_peak FROM occupancy_spans ORDER BY 1"
     )
-    assert [tuple(span.values()) for span in spans] == [("2026-01-01", 1, 4.0, 4), ("2026-01-02", 4, 5.0, 6)]
+    assert [tuple(span.values()) for span in spans] == [
+        ("2026-01-01", 1, 4.0, 4),
+        ("2026-01-02", 4, 5.0, 6),
+    ]
     assert await store.group_aliases.settle() == 0
 
 
@@ -154,19 +181,24 @@ async def test_a_session_that_was_created_at_the_same_moment_follows(store: Stor
     assert (await store.sessions.get(ANN, made.id)).resource_group == "quick"
 
 
-async def test_an_agent_that_came_at_the_same_moment_follows(store: Store, migrated_database: str) -> None:
+async def test_an_agent_that_came_at_the_same_moment_follows(
+    store: Store, migrated_database: str
+) -> None:
     await FakeAgent(store).report()
     other = await asyncpg.connect(migrated_database)
     async with other.transaction():
         await other.execute("UPDATE agents SET resource_group = 'fast'")
         await store.group_aliases.rename("fast", "quick", actor="root")
+
     await other.close()
     assert (await store.agents.get("node-1")).resource_group == "fast", "the rename did not see it"
     await settle(store)
     assert [one.agent_id for one in await store.scheduling.agent_states("quick")] == ["node-1"]
 
 
-async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(api: Api, store: Store) -> None:
+async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(
+    api: Api, store: Store
+) -> None:
     """It does not know of aliases, and so writes what the request says."""
     await store.group_aliases.rename("fast", "quick", actor="root")
     fields = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 1}
@@ -177,13 +209,20 @@ async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(api: 
     await store.keys.create(
         SYSTEM,
         KeySpec(
-            name="ci", user="ann", project="vision", role=Role.MEMBER, resource_groups=["fast", "default"]
+            name="ci",
+            user="ann",
+            project="vision",
+            role=Role.MEMBER,
+            resource_groups=["fast", "default"],
         ),
     )
-    await store.database.fetch("UPDATE projects SET resource_groups = '{fast,default}' WHERE name = 'vision'")
+    await store.database.fetch(
+        "UPDATE projects SET resource_groups = '{fast,default}' WHERE name = 'vision'"
+    )
     await store.database.fetch(
         "INSERT INTO quotas (scope, name, sessions, changed_by) VALUES ('group', 'fast', 1, 'x')"
     )
+
     for said in (
         "SELECT spec ->> 'resource_group' FROM endpoints",
         "SELECT serving -> 'resource_groups' ->> 0 FROM endpoints",
@@ -193,6 +232,7 @@ async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(api: 
         "SELECT name FROM quotas",
     ):
         assert {row[0] for row in await store.database.fetch(said)} == {"quick"}, said
+
     assert (await api.call("admin", "DELETE", "/v1/group-aliases/fast"))[0] == 200
     view = json.loads((await api.call("admin", "GET", "/v1/endpoints/m"))[1])
     assert (view["spec"]["resource_group"], view["revision"]) == ("quick", 1)
@@ -209,17 +249,24 @@ async def test_a_group_with_a_former_name_again_keeps_its_prices_of_today(store:
             "INSERT INTO prices (unit, device, resource_group, since, price, changed_by) "
             f"VALUES ('gpu', '', 'fast', date_trunc('hour', now(), 'UTC') + interval '{since}', {price}, 'x')"
         )
+
     await store.group_aliases.rename("fast", "quick", actor="root")
-    await store.database.fetch("UPDATE prices SET price = price * 10 WHERE resource_group = 'quick'")
+    await store.database.fetch(
+        "UPDATE prices SET price = price * 10 WHERE resource_group = 'quick'"
+    )
     await store.group_aliases.rename("quick", "fast", actor="root")
-    rows = await store.database.fetch("SELECT price FROM prices WHERE resource_group = 'fast' ORDER BY since")
+    rows = await store.database.fetch(
+        "SELECT price FROM prices WHERE resource_group = 'fast' ORDER BY since"
+    )
     assert [row["price"] for row in rows] == [1, 20, 30], "of hours that have passed, prices stay"
 
 
 async def test_of_two_administrators_who_rename_at_once_one_is_told(store: Store) -> None:
     rename = store.group_aliases.rename
     answers = await asyncio.gather(
-        rename("fast", "quick", actor="a"), rename("fast", "swift", actor="b"), return_exceptions=True
+        rename("fast", "quick", actor="a"),
+        rename("fast", "swift", actor="b"),
+        return_exceptions=True,
     )
     [error] = [one for one in answers if isinstance(one, BaseException)]
     [view] = [one for one in answers if not isinstance(one, BaseException)]
@@ -239,6 +286,7 @@ async def test_a_name_that_is_taken_is_refused(api: Api, store: Store) -> None:
     ):
         status, text = await api.call("admin", "PATCH", f"/v1/groups/{name}", {"name": to})
         assert (status, message in text) == (409, True), text
+
     status, text = await api.call("admin", "POST", "/v1/groups", {"name": "fast"})
     assert (status, "is an alias of resource group 'quick'" in text) == (409, True)
     assert (await api.call("admin", "PATCH", "/v1/groups/quick", {"name": "a b"}))[0] == 422
@@ -272,18 +320,21 @@ async def test_an_alias_is_freed_once_nothing_says_it(api: Api, store: Store) ->
     assert (await api.call("admin", "DELETE", "/v1/group-aliases/quick"))[0] == 404
     assert (await api.call("admin", "POST", "/v1/groups", {"name": "fast"}))[0] == 201
     _, text = await api.call("admin", "GET", "/v1/audit")
-    assert {"rename_group", "release_alias"} - {one["action"] for one in json.loads(text)["items"]} == {
-        "rename_group"
-    }
+    assert {"rename_group", "release_alias"} - {
+        one["action"] for one in json.loads(text)["items"]
+    } == {"rename_group"}
 
 
-async def test_a_rename_gives_up_on_rows_that_stay_locked(store: Store, migrated_database: str) -> None:
+async def test_a_rename_gives_up_on_rows_that_stay_locked(
+    store: Store, migrated_database: str
+) -> None:
     await store.sessions.create(ANN, job("fast"))
     other = await asyncpg.connect(migrated_database)
     async with other.transaction():
         await other.execute("SELECT FROM sessions FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="was not renamed"):
             await store.group_aliases.rename("fast", "quick", actor="root")
+
     await other.close()
     assert await names(store) == ["default", "fast"]
     assert (await store.group_aliases.rename("fast", "quick", actor="root")).pending == 1
@@ -314,6 +365,7 @@ async def test_other_managers_learn_of_a_rename(store: Store, migrated_database:
         async with asyncio.timeout(30):  # by its clock, its cache never forgets
             while await other.group_aliases.current("fast") != "quick":
                 await asyncio.sleep(0.01)
+
         assert [one.session_id for one in (await pending.of("quick"))[0]] == [waiting.id]
         assert (await pending.of("fast"))[0] == ()
 
@@ -336,7 +388,9 @@ async def test_history_of_a_group_is_found_by_every_name(store: Store) -> None:
     assert [row["resource_group"] for row in rows] == ["fast"]
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     split = UsageSplit.model_validate({"by": ["resource_group"]})
-    page = await store.usage_records.page(SYSTEM, hour - timedelta(hours=1), hour + timedelta(hours=1), split)
+    page = await store.usage_records.page(
+        SYSTEM, hour - timedelta(hours=1), hour + timedelta(hours=1), split
+    )
     assert [one.resource_group for one in page.items] == ["quick"]
     for name in ("fast", "quick"):
         [row] = await store.database.fetch("SELECT group_names($1) AS names", name)

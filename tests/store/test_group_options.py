@@ -33,7 +33,9 @@ async def tick(store: Store) -> None:
     """One tick of the shipped scheduler, as the leader."""
     clock = StoreClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
+        await Scheduler(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+        ).run_once()
 
 
 async def add(store: Store, name: str, **more: object) -> None:
@@ -58,6 +60,7 @@ async def test_large_pass_does_not_block_the_event_loop(
     await FakeAgent(store, "a", gpus=3).report()
     for name in ("s1", "s2", "s3"):
         await add(store, name)
+
     await tick(store)
     await add(store, "s4")
     await tick(store)
@@ -73,10 +76,12 @@ async def agent_of(store: Store, name: str) -> str | None:
 async def test_changed_options_apply_to_the_next_pass(store: Store) -> None:
     for name in ("a", "b"):
         await FakeAgent(store, name, gpus=2).report()
+
     await store.groups.put("default", GroupOptions(agent_selection="dispersed"), actor="t")
     for name in ("s1", "s2"):
         await add(store, name)
         await tick(store)
+
     assert {await agent_of(store, "s1"), await agent_of(store, "s2")} == {"a", "b"}
     await store.groups.put("default", GroupOptions(session_types=["batch"]), actor="t")
     await add(store, "s3")
@@ -84,16 +89,20 @@ async def test_changed_options_apply_to_the_next_pass(store: Store) -> None:
     assert (await store.sessions.get(SYSTEM, "s3")).status is Status.SCHEDULED
 
 
-async def test_round_robin_continues_with_the_next_leader(store: Store, migrated_database: str) -> None:
+async def test_round_robin_continues_with_the_next_leader(
+    store: Store, migrated_database: str
+) -> None:
     await store.groups.put("default", GroupOptions(agent_selection="round-robin"), actor="t")
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
+
     chosen = []
     for n in range(6):
         async with open_store(migrated_database) as another:
             await add(another, f"s{n}")
             await tick(another)
             chosen.append(await agent_of(another, f"s{n}"))
+
     assert chosen == ["a", "b", "c", "a", "b", "c"]
 
 
@@ -114,7 +123,9 @@ async def test_bypass_count_is_stored(store: Store) -> None:
     await add(store, "small")
     await tick(store)
     assert (await store.sessions.get(SYSTEM, "small")).status is Status.SCHEDULED
-    (row,) = await store.database.fetch("SELECT bypassed, retries FROM sessions WHERE name = 'large'")
+    (row,) = await store.database.fetch(
+        "SELECT bypassed, retries FROM sessions WHERE name = 'large'"
+    )
     assert row["bypassed"] == 1
     assert (await store.scheduling.snapshot("default")).pending[0].bypassed == 1
 
@@ -144,11 +155,17 @@ async def test_unknown_options_stop_only_their_group(store: Store) -> None:
     assert [name for name, _ in await store.groups.with_pending()] == ["default"]
 
 
-@pytest.mark.parametrize("options", [GroupOptions(), GroupOptions(strategy="drf", weights={"ann": 2})])
+@pytest.mark.parametrize(
+    "options", [GroupOptions(), GroupOptions(strategy="drf", weights={"ann": 2})]
+)
 def test_options_round_trip_through_the_policy(options: GroupOptions) -> None:
     policy = policy_of(options)
     assert (policy.max_skip_age, policy.preemption) == (3_600_000_000, None)
-    assert (policy.strategy, policy.weights, policy.hol) == (options.strategy, options.weights, "backfill")
+    assert (policy.strategy, policy.weights, policy.hol) == (
+        options.strategy,
+        options.weights,
+        "backfill",
+    )
     preemption = PreemptionOptions(how="end", min_runtime_s=1.5)
     made = policy_of(options.model_copy(update={"preemption": preemption})).preemption
     assert made == Preemption("end", min_runtime=1_500_000)
@@ -159,7 +176,8 @@ def micros(at: datetime) -> int:
 
 
 async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> None:
-    """The head of the queue starts when the last running kernel has ended; shorter ones may go first."""
+    """The head of the queue starts when the last running kernel has ended; shorter ones may go
+    first."""
     agent = FakeAgent(store, "a", gpus=2)
     await agent.report()
     await add(store, "runs", timeout_s=600, stop_grace_s=10)
@@ -179,12 +197,14 @@ async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> N
         Status.SCHEDULED,
     ]
     holds = [(await store.sessions.get(SYSTEM, name)).hold for name in names[:3]]
-    assert [h.reason for h in holds if h] == [Reason.INSUFFICIENT_RESOURCES, Reason.RESERVED, Reason.RESERVED]
+    assert [h.reason for h in holds if h] == [
+        Reason.INSUFFICIENT_RESOURCES,
+        Reason.RESERVED,
+        Reason.RESERVED,
+    ]
     (state,) = (await store.scheduling.snapshot("default", with_running=True)).agents
-    view, short = (
-        await store.sessions.get(SYSTEM, "runs"),
-        await store.sessions.get(SYSTEM, "short"),
-    )
+    view = await store.sessions.get(SYSTEM, "runs")
+    short = await store.sessions.get(SYSTEM, "short")
     assert view.deadline_at is not None
     ends = {running.session_id: running.ends_at for running in state.running}
     assert ends[SessionId(view.id)] == micros(view.deadline_at) + 10_000_000
@@ -218,18 +238,24 @@ async def test_stopping_kernel_is_expected_to_end_after_its_grace_period(store: 
 async def test_replicas_are_spread_or_packed_by_group_option(store: Store) -> None:
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
+
     for how, nodes in (("spread", 3), ("pack", 1)):
         await store.groups.put("default", GroupOptions(replicas=how), actor="t")
         spec = EndpointSpec(name=how, command=["x"], probe=Probe(), resources={"cuda.device": 1})
         endpoint = await store.endpoints.create(Scope.system("t"), spec)
         for n in range(3):
             replica = spec.session(f"{how}-{n}")
-            await store.sessions.create(Scope.system("t"), replica, endpoint_id=endpoint.snapshot.endpoint_id)
+            await store.sessions.create(
+                Scope.system("t"), replica, endpoint_id=endpoint.snapshot.endpoint_id
+            )
             await tick(store)
+
         assert len({await agent_of(store, f"{how}-{n}") for n in range(3)}) == nodes
 
 
-async def test_running_kernels_are_read_only_while_a_session_waits_for_capacity(store: Store) -> None:
+async def test_running_kernels_are_read_only_while_a_session_waits_for_capacity(
+    store: Store,
+) -> None:
     await FakeAgent(store, "a", gpus=1).report()
     await add(store, "runs")
     await tick(store)

@@ -1,4 +1,5 @@
-"""Resource groups over the real store and API: created, edited by one at a time, retired, and for whom."""
+"""Resource groups over the real store and API: created, edited by one at a time, retired, and for
+whom."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent
 from .tenancy_harness import Api, serve
 
-ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
+ANN = Scope.system("ann", Owner("ann", "vision"))
+BOB = Scope.system("bob", Owner("bob", "speech"))
 
 
 @pytest.fixture
@@ -47,7 +49,9 @@ async def test_a_group_is_created_once(api: Api) -> None:
     assert (await api.call("admin", "POST", "/v1/groups", body))[0] == 201
     status, text = await api.call("admin", "POST", "/v1/groups", body)
     assert (status, "there is a resource group" in text) == (409, True)
-    status, text = await api.call("admin", "POST", "/v1/groups", {"name": "x", "options": {"hol": "never"}})
+    status, text = await api.call(
+        "admin", "POST", "/v1/groups", {"name": "x", "options": {"hol": "never"}}
+    )
     assert status == 422
     assert (await api.call("boss", "POST", "/v1/groups", body))[0] == 403
 
@@ -74,6 +78,7 @@ async def test_a_group_in_use_is_drained_not_retired(api: Api, store: Store) -> 
     assert (status, json.loads(text)["retired_at"] is not None) == (200, True)
     with pytest.raises(NotFound, match="retired"):
         await store.sessions.create(ANN, job("fast"))
+
     assert (await store.sessions.get(ANN, made.id)).status == "PENDING"
     assert (await api.call("admin", "PUT", "/v1/groups/fast", {}))[0] == 409
     assert (await api.call("admin", "POST", "/v1/groups", {"name": "fast"}))[0] == 201
@@ -85,15 +90,20 @@ async def test_a_group_is_for_its_projects_and_users(api: Api, store: Store) -> 
     assert (await store.sessions.create(ANN, job("lab"))).resource_group == "lab"
     with pytest.raises(NotFound, match="not for you"):
         await store.sessions.create(BOB, job("lab"))
+
     endpoint = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0}
     for caller, sees in (("ann", True), ("bob", False), ("boss", True), ("auditor", True)):
         _, text = await api.call(caller, "GET", "/v1/groups")
         assert ("lab" in [one["name"] for one in json.loads(text)["items"]]) is sees, caller
-        assert (await api.call(caller, "GET", "/v1/groups/lab"))[0] == (200 if sees else 404), caller
+        assert (await api.call(caller, "GET", "/v1/groups/lab"))[0] == (200 if sees else 404), (
+            caller
+        )
+
         if caller in ("bob", "boss"):
             body = endpoint | {"resource_group": "lab", "name": f"m-{caller}"}
             status, text = await api.call(caller, "POST", "/v1/endpoints", body)
             assert status == (201 if sees else 404), text
+
     _, text = await api.call("boss", "GET", "/v1/groups/lab")
     assert json.loads(text)["options"]["projects"] == [], "of other projects, it shows no name"
 
@@ -102,9 +112,13 @@ async def test_the_managers_record_of_an_agents_group_wins(api: Api, store: Stor
     agent = FakeAgent(store)
     await agent.report()
     await store.groups.put("fast", GroupOptions(), actor="root")
-    status, _ = await api.call("admin", "PUT", "/v1/agents/node-1/group", {"resource_group": "nowhere"})
+    status, _ = await api.call(
+        "admin", "PUT", "/v1/agents/node-1/group", {"resource_group": "nowhere"}
+    )
     assert status == 404
-    status, text = await api.call("admin", "PUT", "/v1/agents/node-1/group", {"resource_group": "fast"})
+    status, text = await api.call(
+        "admin", "PUT", "/v1/agents/node-1/group", {"resource_group": "fast"}
+    )
     assert (status, json.loads(text)["resource_group"]) == (200, "fast")
     await FakeAgent(store, incarnation="restarted").report()
     assert (await store.agents.get("node-1")).resource_group == "fast"
@@ -129,7 +143,8 @@ async def test_a_group_tells_what_its_agents_run_and_each_runtime_what_it_is_lik
     await FakeAgent(store).report()
     offered = json.loads((await api.call("ann", "GET", "/v1/groups/default"))[1])["runtimes"]
     known = {
-        one["name"]: one for one in json.loads((await api.call("ann", "GET", "/v1/runtimes"))[1])["items"]
+        one["name"]: one
+        for one in json.loads((await api.call("ann", "GET", "/v1/runtimes"))[1])["items"]
     }
     assert offered
     assert set(offered) <= set(known)

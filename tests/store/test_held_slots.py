@@ -1,4 +1,5 @@
-"""Held slots: the sums that passes keep equal those of all sessions, and are never too low for the leader."""
+"""Held slots: the sums that passes keep equal those of all sessions, and are never too low for the
+leader."""
 
 from __future__ import annotations
 
@@ -43,9 +44,13 @@ Sums = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 def sums_of(snapshot: Snapshot) -> tuple[Sums, Sums, Mapping[str, Any]]:
-    """By quota: what counts against it, and what of that is in other groups; and by user, for drf."""
+    """By quota: what counts against it, and what of that is in other groups; and by user, for
+    drf."""
     used = {(q.scope, q.name): {**q.used, "sessions": q.running} for q in snapshot.quotas}
-    away = {(q.scope, q.name): {**q.used_elsewhere, "sessions": q.running_elsewhere} for q in snapshot.quotas}
+    away = {
+        (q.scope, q.name): {**q.used_elsewhere, "sessions": q.running_elsewhere}
+        for q in snapshot.quotas
+    }
     return used, away, snapshot.usage or {}
 
 
@@ -58,8 +63,8 @@ async def full(store: Store, group: str) -> tuple[Sums, Sums, Mapping[str, Any]]
 
 
 async def assert_equal(store: Store) -> None:
-    """Once the notifications of other managers have arrived. Sums that none corrects heal after some seconds,
-    when all are counted anew: that would be too late."""
+    """Once the notifications of other managers have arrived. Sums that none corrects heal after
+    some seconds, when all are counted anew: that would be too late."""
     for group in GROUPS:
         async with asyncio.timeout(5):
             while await kept(store, group) != await full(store, group):
@@ -73,9 +78,11 @@ async def set_up(store: Store) -> list[FakeAgent]:
             {"slots": {"cpu": 10_000, "cuda.device": 1_000}, "sessions": 9_999}
         )
         await store.quotas.put(SYSTEM, scope, name, limits)  # type: ignore[arg-type]
+
     agents = [FakeAgent(store, f"node-{n}", 4, group=group) for n, group in enumerate(GROUPS)]
     for agent in agents:
         await agent.report()
+
     return agents
 
 
@@ -83,17 +90,29 @@ async def create(store: Store, rng: random.Random) -> None:
     spec = {"cpu": rng.randint(0, 2), "cuda.device": rng.randint(0, 1)}
     resources = {slot: amount for slot, amount in spec.items() if amount} or {"mem": "1g"}
     made = SessionSpec.model_validate(
-        {"command": ["x"], "resources": resources, "resource_group": rng.choice(GROUPS), "retries": 2}
+        {
+            "command": ["x"],
+            "resources": resources,
+            "resource_group": rng.choice(GROUPS),
+            "retries": 2,
+        }
     )
     await store.sessions.create(Scope.system("t", rng.choice(OWNERS)), made)
 
 
 class World:
-    """Two managers that lead by turns. The agents' reports, and their consequences, come through either."""
+    """Two managers that lead by turns. The agents' reports, and their consequences, come through
+    either."""
 
-    def __init__(self, managers: tuple[Store, Store], agents: list[FakeAgent], rng: random.Random) -> None:
-        self.managers, self.agents, self.rng, self.leader = managers, agents, rng, managers[0]
-        self.term = self.most = 0
+    def __init__(
+        self, managers: tuple[Store, Store], agents: list[FakeAgent], rng: random.Random
+    ) -> None:
+        self.managers = managers
+        self.agents = agents
+        self.rng = rng
+        self.leader = managers[0]
+        self.term = 0
+        self.most = 0
 
     async def lead(self) -> None:
         self.leader = self.rng.choice(self.managers)
@@ -107,13 +126,16 @@ class World:
             await self.leader.scheduling.place(some, self.term)
 
     async def placed(self) -> list[SessionView]:
-        statuses = frozenset({Status.SCHEDULED, Status.CREATING, Status.RUNNING, Status.TERMINATING})
+        statuses = frozenset(
+            {Status.SCHEDULED, Status.CREATING, Status.RUNNING, Status.TERMINATING}
+        )
         return (await self.leader.sessions.page(SYSTEM, Paging(500), statuses=statuses)).items
 
     async def observe(self) -> None:
         """An agent reports a change of a kernel; another manager may draw the conclusions."""
         if not (views := await self.placed()):
             return
+
         kernel = self.rng.choice(views).kernels[-1]
         agent = next(one for one in self.agents if one.name == kernel.agent_id)
         seen: list[tuple[ObservedState, dict[str, object]]] = [
@@ -133,7 +155,10 @@ class World:
 
     async def assert_not_too_low(self) -> None:
         for group in GROUPS:
-            (used, _, _), (needed, _, _) = await kept(self.leader, group), await full(self.leader, group)
+            (used, _, _), (needed, _, _) = (
+                await kept(self.leader, group),
+                await full(self.leader, group),
+            )
             low = {
                 (*scope, slot): (used[scope].get(slot, 0), amount)
                 for scope, slots in needed.items()
@@ -159,6 +184,7 @@ async def test_sums_equal_those_of_all_sessions(
         for _ in range(STEPS):
             await rng.choices([*steps, world.lead], weights=[4, 4, 4, 1, 6, 1])[0]()
             await world.assert_not_too_low()
+
         await assert_equal(world.leader)
         assert world.most > 1, "nothing was placed"
 
@@ -173,6 +199,7 @@ async def placed_one(store: Store) -> int:
     made = plan(await store.scheduling.snapshot("default", FAIR), FAIR)
     assert await store.scheduling.place(made.places, term) == 1
     await assert_equal(store)
+
     return term
 
 
@@ -185,11 +212,15 @@ async def test_unannounced_ends_are_found_by_the_sweep(
         await placed_one(store)
         for _ in range(3):
             await create(store, random.Random(1))
-        await store.database.fetch("UPDATE sessions SET status = 'ERROR' WHERE status = 'SCHEDULED'")
+
+        await store.database.fetch(
+            "UPDATE sessions SET status = 'ERROR' WHERE status = 'SCHEDULED'"
+        )
         assert await kept(store, "default") != await full(store, "default"), "the sums are not kept"
         for _ in range(6):
             clock.advance(held_slots.SWEEP_S)
             await kept(store, "default")
+
         assert await kept(store, "default") == await full(store, "default")
 
 
@@ -203,7 +234,8 @@ async def test_placement_whose_outcome_is_unknown_counts(
         Scope.system("t", OWNERS[1]), SessionSpec(command=["x"], resources={"cpu": 2})
     )
     made = plan(await store.scheduling.snapshot("default", FAIR), FAIR)
-    fetch, late = DedicatedConnection.fetch, list[tuple[Any, ...]]()
+    fetch = DedicatedConnection.fetch
+    late = list[tuple[Any, ...]]()
 
     async def breaking(self: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
         if sql == SQL["session_place"]:
@@ -214,6 +246,7 @@ async def test_placement_whose_outcome_is_unknown_counts(
     with monkeypatch.context() as patched:
         patched.setattr(DedicatedConnection, "fetch", breaking)
         await store.scheduling.place(made.places, term)
+
     await assert_equal(store)
     assert len(await fetch(*late[0])) == 1
     assert await kept(store, "default") == await full(store, "default")

@@ -1,4 +1,5 @@
-"""Locks of the statement that records holds: in the order of the ids, as transitions take theirs."""
+"""Locks of the statement that records holds: in the order of the ids, as transitions take
+theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from moorage.manager.store import Store
 from moorage.manager.store.queries import SQL
 
 
-async def test_holds_and_transitions_lock_in_one_order(store: Store, migrated_database: str) -> None:
+async def test_holds_and_transitions_lock_in_one_order(
+    store: Store, migrated_database: str
+) -> None:
     """While the first row is locked by somebody else, the statement has none of the others yet."""
     spec = SessionSpec(command=["x"])
     ids = sorted([(await store.sessions.create(Scope.system("t"), spec)).id for _ in range(20)])
@@ -22,14 +25,18 @@ async def test_holds_and_transitions_lock_in_one_order(store: Store, migrated_da
             await transition.execute("SELECT FROM sessions WHERE id = $1 FOR UPDATE", ids[0])
             given = ids[::-1]
             columns = [1] * 20, ['{"reason": "quota"}'] * 20, [0] * 20, [0] * 20
-            recording = asyncio.create_task(store.database.fetch(SQL["holds_record"], given, *columns, None))
+            recording = asyncio.create_task(
+                store.database.fetch(SQL["holds_record"], given, *columns, None)
+            )
             waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
             async with asyncio.timeout(30):
                 while not await store.database.fetch(waits, "%Record why sessions%"):
                     await asyncio.sleep(0.01)
+
             await transition.execute(
                 "SELECT FROM sessions WHERE id = ANY ($1::uuid[]) FOR UPDATE NOWAIT", ids[1:]
             )
+
         await recording
         [row] = await transition.fetch("SELECT count(*) AS n FROM sessions WHERE hold IS NOT NULL")
         assert row["n"] == 20

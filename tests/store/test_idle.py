@@ -36,11 +36,13 @@ WEB = {"ports": [{"name": "web"}]}
 
 
 class World:
-    """One leader with its idle controller, an agent, and the traffic of one manager. Time passes only in
-    ``look``."""
+    """One leader with its idle controller, an agent, and the traffic of one manager. Time passes
+    only in ``look``."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.clock, self.agent = store, ManualClock(), FakeAgent(store)
+        self.store = store
+        self.clock = ManualClock()
+        self.agent = FakeAgent(store)
         self.traffic = TrafficWriter(store, self.clock)
         self.loads = LoadWriter(store, self.clock, self.traffic.record)
         self.lead()
@@ -65,6 +67,7 @@ class World:
         self.agent.see(kernel.id, ObservedState.RUNNING, **RUNNING, apps=apps)
         await self.agent.report()
         await reconcile_all(self.store)
+
         return await self.get(made.id)
 
     async def get(self, ref: str = "dev") -> SessionView:
@@ -74,12 +77,16 @@ class World:
         """The controller looks after each of these pauses."""
         for pause in seconds:
             self.clock.advance(pause)
-            await self.store.database.fetch("DELETE FROM leases WHERE holder = 'test'")  # that of `schedule`
+            # that of `schedule`
+            await self.store.database.fetch("DELETE FROM leases WHERE holder = 'test'")
             await self.leader.run_once()
-            await self.store.database.fetch("UPDATE leases SET expires_at = now() + interval '1 hour'")
+            await self.store.database.fetch(
+                "UPDATE leases SET expires_at = now() + interval '1 hour'"
+            )
             await self.loads.run_once()
             await self.traffic.run_once()
             await self.idle.run_once()
+
         return (await self.get(ref)).status
 
     def proxy(self, *apps: str, tells: bool = True) -> None:
@@ -87,11 +94,14 @@ class World:
 
     async def events(self, ref: str = "dev") -> list[str]:
         page = await self.store.sessions.history(Scope.system(), ref)
-        return [entry.event for entry in page.items if entry.event in ("idle-warning", "in-use", "stop")]
+        return [
+            entry.event for entry in page.items if entry.event in ("idle-warning", "in-use", "stop")
+        ]
 
 
 async def warned_routes(world: World) -> list[tuple[bool, str]]:
-    """Of the apps, as proxies get them: whether the end of the session is near, and by which criterion."""
+    """Of the apps, as proxies get them: whether the end of the session is near, and by which
+    criterion."""
     at = datetime.now(UTC).timestamp()
     apps = (await world.store.routes.table()).apps
     return [(-10 <= app.idle_ends_at - at <= 20, app.idle_criterion) for app in apps]
@@ -111,6 +121,7 @@ async def test_an_unused_session_is_warned_and_ends_with_its_criterion(world: Wo
         warned = await world.get()
         assert warned.detail == "idle: ends in 10s by criterion traffic"
         assert await world.look(10, 10) is Status.TERMINATING
+
     ended = await world.get()
     assert (ended.reason, ended.detail) == (Reason.IDLE_TIMEOUT, "criterion traffic")
     assert await world.events() == ["idle-warning", "stop"]
@@ -133,13 +144,16 @@ async def test_traffic_takes_the_warning_back(world: World) -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False])
-async def test_a_proxy_that_does_not_tell_of_traffic_ends_no_session(world: World, tells: bool) -> None:
+async def test_a_proxy_that_does_not_tell_of_traffic_ends_no_session(
+    world: World, tells: bool
+) -> None:
     await world.policy(traffic={"max_s": 30})
     await world.start(**WEB)
     world.proxy(tells=tells)
     if tells:  # it was there, and is silent now
         await world.look(5, 5)
         await world.store.database.fetch("UPDATE proxy_reports SET at = at - interval '1 minute'")
+
     assert await world.look(*[10] * 10) is Status.RUNNING
     assert await world.events() == []
     world.proxy()
@@ -172,14 +186,17 @@ async def test_neither_a_gap_nor_a_failover_counts(world: World) -> None:
 
 async def test_utilization_counts_once_its_window_is_measured(world: World) -> None:
     await world.policy(utilization={"window_s": 120, "cpu": 10, "memory": 10})
-    idle, busy = await world.start(), await world.start("busy")
+    idle = await world.start()
+    busy = await world.start("busy")
     unmeasured = await world.start("unmeasured")
     now = int(time.time()) // 60 * 60
     for session, cpu in ((idle, 20), (busy, 500)):
-        kernel, use = KernelId(session.kernels[0].id), Use(cpu, 1024)
+        kernel = KernelId(session.kernels[0].id)
+        use = Use(cpu, 1024)
         report = UsageReport(AgentId("node-1"), "incarnation-1", 0, 0)
         minutes = [(report, KernelMinute(kernel, now - 60 * n, 12, use, use)) for n in (1, 2, 3)]
         await world.store.usage.put_minutes(minutes)
+
     assert await world.look(1, *[15] * 7) is Status.RUNNING
     assert await world.look(15, 15, 15) is Status.TERMINATING
     assert (await world.get()).detail == "criterion utilization"

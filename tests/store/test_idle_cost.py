@@ -16,17 +16,27 @@ from moorage.manager.loops import (
     replica_controller,
     session_controller,
 )
-from moorage.manager.store import agent_cache, database, expected_starts, held_slots, pending_cache, routes
+from moorage.manager.store import (
+    agent_cache,
+    database,
+    expected_starts,
+    held_slots,
+    pending_cache,
+    routes,
+)
 from moorage.manager.store.queries import SQL
 from scale_loops import Loops
 from scale_worlds import World
 from tests.conftest import execute
 
-WARM_UP_S, IDLE_S = 62.0, 30.0  # integrity checks begin after a minute
+# integrity checks begin after a minute
+WARM_UP_S = 62.0
+IDLE_S = 30.0
 GOAL = 1.5
 # What a transaction has read, by tables. Index-only scans read no rows where a vacuum has been.
 READ = (
-    "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint FROM pg_stat_xact_user_tables"
+    "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint FROM "
+    "pg_stat_xact_user_tables"
 )
 NAMES = {text: name for name, text in SQL.items()}
 
@@ -75,8 +85,8 @@ CHUNKS = [
     (integrity_checks, "SHARE", 1.0),
     (leader, "LEASE_S", 600.0),
 ]
-# Linear in agents, as heartbeats are: an index on the time of the last one would make these more expensive.
-# A sample of the occupancy sums up all slots and live sessions, twice a minute.
+# Linear in agents, as heartbeats are: an index on the time of the last one would make these more
+# expensive. A sample of the occupancy sums up all slots and live sessions, twice a minute.
 LINEAR = {"agents: idle: agent_contacts", "gc: idle: occupancy_record"}
 CASES = {
     "sessions": lambda n: World(agents=20 * n, running=100 * n),
@@ -88,8 +98,9 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def few_connections() -> None:
-    """Each kind of statement has its own connection here. On a shared one more statements would follow each
-    other than asyncpg keeps, and be planned anew while they are measured; the planner reads rows, too."""
+    """Each kind of statement has its own connection here. On a shared one more statements would
+    follow each other than asyncpg keeps, and be planned anew while they are measured; the planner
+    reads rows, too."""
 
 
 async def idle(dsn: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
@@ -109,6 +120,7 @@ async def test_idle_loops_read_the_same_at_ten_times_the_size(
 ) -> None:
     for module, name, size in CHUNKS:
         monkeypatch.setattr(module, name, size)
+
     small = await idle(migrated_database, CASES[case](1), monkeypatch)
     await execute(
         migrated_database,

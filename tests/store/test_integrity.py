@@ -42,6 +42,7 @@ async def create_sessions_in_every_status(store: Store) -> None:
             agent.see(kernel, ObservedState.EXITED, exit_code=0)
             await agent.report()
             await reconcile_all(store)
+
     await stop(store, "stopping", actor="test")
     await store.sessions.create(
         Scope.system("test"), spec("waits", pending_timeout_s=3600, resources={"cpu": 99})
@@ -117,14 +118,19 @@ async def test_violation_is_found(store: Store, what: str) -> None:
     await create_sessions_in_every_status(store)
     assert await store.integrity.check() == []
     name, *statements = BREAKS[what]
-    # A constraint refuses some of these; the check is for the day when the constraint has been dropped.
+
+    # A constraint refuses some of these; the check is for the day when the constraint has been
+    # dropped.
     await corrupt(store, "ALTER TABLE agent_slots DROP CONSTRAINT used_within_capacity")
     await corrupt(store, "DROP INDEX allocations_whole_device", *statements)
     found = [drift for drift in await store.integrity.check() if drift.check == name]
     assert found, f"check {name} does not see {what}"
     assert all(drift.subject and drift.detail for drift in found)
+
     if next(check for check in CHECKS if check.name == name).repairable:
-        assert all(drift.repaired for drift in await store.integrity.repair() if drift.check == name)
+        assert all(
+            drift.repaired for drift in await store.integrity.repair() if drift.check == name
+        )
         assert await store.integrity.check() == []
 
 
@@ -139,7 +145,8 @@ async def test_fenced_allocation_is_no_drift_and_is_not_repaired(store: Store) -
     await mark_silent(store)
     await reconcile_all(store)
     await corrupt(store, "UPDATE kernels SET status_since = now() - interval '1 hour'")
-    await corrupt(store, "UPDATE agents SET status = 'ALIVE'")  # heard, and it still shows the kernel
+    # heard, and it still shows the kernel
+    await corrupt(store, "UPDATE agents SET status = 'ALIVE'")
     assert await store.integrity.repair() == []
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 
@@ -147,7 +154,8 @@ async def test_fenced_allocation_is_no_drift_and_is_not_repaired(store: Store) -
 async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
     await create_sessions_in_every_status(store)
     before = await used(store)
-    clock, metrics = ManualClock(), Metrics()
+    clock = ManualClock()
+    metrics = Metrics()
     await corrupt(store, "DELETE FROM leases")  # the test's own
     leader = Leader(store, clock)
     await leader.run_once()
@@ -175,7 +183,9 @@ async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-async def test_db_check_reports_and_repairs_drift(store: Store, migrated_database: str, home: Path) -> None:
+async def test_db_check_reports_and_repairs_drift(
+    store: Store, migrated_database: str, home: Path
+) -> None:
     await create_sessions_in_every_status(store)
     assert await run_check(migrated_database, home) == (0, "no drift: every check passes\n")
     await corrupt(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
@@ -211,5 +221,6 @@ async def test_check_during_placements_finds_no_drift(store: Store) -> None:
     while not task.done():
         assert await store.integrity.check() == []
         looks += 1
+
     await task
     assert looks > 5

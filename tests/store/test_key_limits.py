@@ -1,4 +1,5 @@
-"""Limits of API keys, through the API: scopes, roles, memberships, rotation, and the last administrator."""
+"""Limits of API keys, through the API: scopes, roles, memberships, rotation, and the last
+administrator."""
 
 from __future__ import annotations
 
@@ -44,20 +45,25 @@ async def test_limits_of_keys_projects_and_groups_are_enforced(store: Store) -> 
         ):
             body = several | more | {"resource_groups": groups}
             assert (await api.call(key, "POST", "/v1/endpoints", body))[0] == expected
+
         patch = {"resource_groups": ["small", "default"]}
         assert (await api.call("limited", "PATCH", "/v1/endpoints/several", patch))[0] == 404
         _, groups = await api.call("limited", "GET", "/v1/groups")
         assert [one["name"] for one in json.loads(groups)["items"]] == ["small"]
         assert (await api.call("limited", "GET", "/v1/groups/default"))[0] == 404
+
         for method, path, body in (
             ("POST", "/v1/keys", {"name": "wider"}),
             ("PATCH", "/v1/keys/limited", {"max_priority": None}),
             ("POST", "/v1/keys/limited/rotate", {}),
         ):
             assert (await api.call("limited", method, path, body))[0] == 403
+
         open_to_all = {"max_priority": {"member": 100}}
         assert (await api.call("admin", "PUT", "/v1/groups/default", open_to_all))[0] == 200
-        assert (await api.call("admin", "PATCH", "/v1/projects/vision", {"max_priority": 20}))[0] == 200
+        assert (await api.call("admin", "PATCH", "/v1/projects/vision", {"max_priority": 20}))[
+            0
+        ] == 200
         assert await create("ann", priority=21) == 403
         assert await create("bob", priority=21) == 201
 
@@ -68,6 +74,7 @@ async def test_scopes_of_keys_are_enforced(store: Store) -> None:
         for name, scopes in ((name, [scope]) for name, scope in given.items()):
             _, text = await api.call("ann", "POST", "/v1/keys", {"name": name, "scopes": scopes})
             api.keys[name] = json.loads(text)["secret"]
+
         for name in ("reads", "writes", "asks"):
             assert ((await api.call(name, "GET", "/v1/sessions"))[0] == 200) is (name == "reads")
             status, _ = await api.call(name, "POST", "/v1/sessions", {"command": ["x"]})
@@ -86,7 +93,9 @@ async def test_membership_bounds_its_keys_at_once(store: Store) -> None:
         assert (await api.call("ann", "GET", "/v1/sessions"))[0] == 401
         assert (await api.call("admin", "PATCH", "/v1/users/bob", {"status": "disabled"}))[0] == 200
         assert (await api.call("bob", "GET", "/v1/sessions"))[0] == 401
-        assert (await api.call("admin", "PATCH", "/v1/projects/speech", {"status": "disabled"}))[0] == 200
+        assert (await api.call("admin", "PATCH", "/v1/projects/speech", {"status": "disabled"}))[
+            0
+        ] == 200
         assert (await api.call("boss", "GET", "/v1/sessions"))[0] == 401
 
 
@@ -97,11 +106,13 @@ async def test_rotated_key_is_valid_until_its_grace_ends(store: Store) -> None:
         api.keys |= {"ann": json.loads(text)["secret"], "old": old}
         for key in ("ann", "old"):
             assert (await api.call(key, "GET", "/v1/sessions"))[0] == 200
+
         hashes = {hashlib.sha256(api.keys[key].encode()).hexdigest() for key in ("ann", "old")}
         assert hashes <= {grant.sha256 for grant in await store.keys.grants()}
         _, text = await api.call("ann", "POST", "/v1/keys/ann/rotate", {})
         for key in ("ann", "old"):
             assert (await api.call(key, "GET", "/v1/sessions"))[0] == 401
+
         api.keys["ann"] = json.loads(text)["secret"]
         assert (await api.call("ann", "GET", "/v1/sessions"))[0] == 200
 
@@ -116,5 +127,10 @@ async def test_last_administrator_stays(store: Store) -> None:
             ("DELETE", "/v1/keys/admin", None),
         ):
             assert (await api.call("admin", method, path, body))[0] == 409, (method, path, body)
-        assert (await api.call("admin", "POST", "/v1/keys", {"name": "root2", "role": "admin"}))[0] == 201
-        assert (await api.call("admin", "PATCH", "/v1/users/root", {"status": "disabled"}))[0] == 200
+
+        assert (await api.call("admin", "POST", "/v1/keys", {"name": "root2", "role": "admin"}))[
+            0
+        ] == 201
+        assert (await api.call("admin", "PATCH", "/v1/users/root", {"status": "disabled"}))[
+            0
+        ] == 200

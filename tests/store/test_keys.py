@@ -28,7 +28,9 @@ async def found(store: Store, secret: str) -> ApiKey | None:
 
 
 async def make(store: Store, name: str, **more: object) -> str:
-    made = await store.keys.create(Scope.system("key:admin"), KeySpec.model_validate({"name": name, **more}))
+    made = await store.keys.create(
+        Scope.system("key:admin"), KeySpec.model_validate({"name": name, **more})
+    )
     return made.secret
 
 
@@ -40,11 +42,17 @@ async def run(dsn: str, sql: str) -> str:
         await connection.close()
 
 
-async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, migrated_database: str) -> None:
+async def test_key_has_an_owner_and_is_found_by_its_secret_only(
+    store: Store, migrated_database: str
+) -> None:
     secret = await make(store, "ci", user="ann", project="vision")
     key = await found(store, secret)
     assert key is not None
-    assert (key.name, key.role, key.owner) == ("ci", "member", Owner("ann", "vision", isolated=True))
+    assert (key.name, key.role, key.owner) == (
+        "ci",
+        "member",
+        Owner("ann", "vision", isolated=True),
+    )
     view = await store.keys.get(SYSTEM, "ci")
     assert secret.startswith(view.prefix)
     assert (view.user, view.project, view.created_by) == ("ann", "vision", "key:admin")
@@ -65,7 +73,9 @@ async def test_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> No
     assert await found(store, old) is None
 
 
-async def test_concurrent_creates_of_one_name_make_one_key(store: Store, migrated_database: str) -> None:
+async def test_concurrent_creates_of_one_name_make_one_key(
+    store: Store, migrated_database: str
+) -> None:
     async with open_store(migrated_database, CLOCK) as other:
         ends = await asyncio.gather(make(store, "ci"), make(other, "ci"), return_exceptions=True)
     assert sorted(type(end).__name__ for end in ends) == ["Conflict", "str"]
@@ -76,6 +86,7 @@ async def test_past_expiry_is_rejected_and_future_expiry_is_stored(
 ) -> None:
     with pytest.raises(InvalidInput, match=r"expires_at = .* is in the past"):
         await make(store, "late", expires_at=CLOCK.now() - timedelta(seconds=1))
+
     secret = await make(store, "soon", expires_at=CLOCK.now() + timedelta(hours=1))
     assert await found(store, secret) is not None
     await run(migrated_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
@@ -91,6 +102,7 @@ async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> 
     await make(store, "a-week", role="admin", expires_at=CLOCK.now() + timedelta(days=7))
     with pytest.raises(Conflict, match="last administrator's key"):
         await store.keys.revoke(Scope.system("t"), "admin")
+
     await make(store, "root", role="admin")
     await store.keys.revoke(Scope.system("t"), "admin")
     assert await found(store, first) is None
@@ -108,9 +120,11 @@ async def test_concurrent_mutual_revocation_leaves_one_admin_key(
             await make(store, f"b{n}", role="admin")
             if n == 0:
                 continue
+
             for key in (await store.keys.page(SYSTEM)).items:  # those two alone
                 if key.name not in (f"a{n}", f"b{n}"):
                     await store.keys.revoke(Scope.system("t"), key.name)
+
             ends = await asyncio.gather(
                 store.keys.revoke(Scope.system("t"), f"a{n}"),
                 other.keys.revoke(Scope.system("t"), f"b{n}"),
@@ -127,14 +141,18 @@ async def test_last_use_is_recorded_once_a_minute(store: Store, migrated_databas
     assert first is not None
     await found(store, secret)
     assert (await store.keys.get(SYSTEM, "ci")).last_used_at == first
-    await run(migrated_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'")
+    await run(
+        migrated_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'"
+    )
     await found(store, secret)
     later = (await store.keys.get(SYSTEM, "ci")).last_used_at
     assert later is not None
     assert later >= first
 
 
-async def test_key_changes_notify_managers_and_route_feeds(store: Store, migrated_database: str) -> None:
+async def test_key_changes_notify_managers_and_route_feeds(
+    store: Store, migrated_database: str
+) -> None:
     changed = asyncio.Event()
     async with open_store(migrated_database, CLOCK) as other:
         other.keys.on_change(changed.set)

@@ -36,7 +36,9 @@ def two_leaders(store: Store, other: Store) -> tuple[ManualClock, Leader, Leader
 
 async def set_lease(store: Store, seconds: float) -> None:
     """The lease ends in so many seconds by the clock of the database."""
-    await store.database.fetch("UPDATE leases SET expires_at = now() + make_interval(secs => $1)", seconds)
+    await store.database.fetch(
+        "UPDATE leases SET expires_at = now() + make_interval(secs => $1)", seconds
+    )
 
 
 async def test_a_follower_takes_over_when_the_lease_ends(store: Store, other: Store) -> None:
@@ -53,7 +55,9 @@ async def test_a_follower_takes_over_when_the_lease_ends(store: Store, other: St
     assert first.term is None
 
 
-async def test_a_lease_that_lasts_is_its_holders_and_one_that_has_ended_is_a_new_term(store: Store) -> None:
+async def test_a_lease_that_lasts_is_its_holders_and_one_that_has_ended_is_a_new_term(
+    store: Store,
+) -> None:
     """The statement alone: a leader looks at the lease before it tries."""
     term = await store.leases.acquire("one", 60)
     assert term is not None
@@ -76,7 +80,9 @@ async def test_a_renewed_lease_stays(store: Store, other: Store) -> None:
     assert second.term is None
 
 
-async def test_the_database_clock_jumps_back_and_the_leader_is_gone(store: Store, other: Store) -> None:
+async def test_the_database_clock_jumps_back_and_the_leader_is_gone(
+    store: Store, other: Store
+) -> None:
     """The lease would last for an hour more: followers measure it by their own clocks."""
     clock, first, second = two_leaders(store, other)
     await first.run_once()
@@ -90,14 +96,18 @@ async def test_the_database_clock_jumps_back_and_the_leader_is_gone(store: Store
     assert second.term == 2
 
 
-async def test_the_database_clock_jumps_back_and_the_leader_lives(store: Store, other: Store) -> None:
+async def test_the_database_clock_jumps_back_and_the_leader_lives(
+    store: Store, other: Store
+) -> None:
     clock, first, second = two_leaders(store, other)
     await first.run_once()
     await set_lease(store, 3600)
+
     for _ in range(10):
         await second.run_once()
         clock.advance(LEASE_S / 4)
         await first.run_once()
+
     assert first.term == 1
     assert second.term is None
 
@@ -153,12 +163,14 @@ async def test_resigning_wakes_a_follower_at_once(
 ) -> None:
     for name in ("LEASE_S", "LONGEST_LEASE_S", "RENEWAL_S"):  # nobody looks by itself
         monkeypatch.setattr(leader, name, 600.0)
+
     async with Leader(store, clock) as first, Leader(other, clock) as second:
         assert second.term is None
         await first.resign()
         async with asyncio.timeout(30):
             while second.term is None:
                 await asyncio.sleep(0.001)
+
         lease = await store.leases.find()
         assert lease is not None
         assert (first.term, second.term, lease.term) == (None, 2, 2)

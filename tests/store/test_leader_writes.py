@@ -28,7 +28,9 @@ from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all, schedule
 
 SYSTEM = Scope.system()
 
-ALIVE, SUSPECT, LOST = AgentStatus.ALIVE, AgentStatus.SUSPECT, AgentStatus.LOST
+ALIVE = AgentStatus.ALIVE
+SUSPECT = AgentStatus.SUSPECT
+LOST = AgentStatus.LOST
 
 
 async def running(store: Store, agent: FakeAgent, name: str, **more: object) -> SessionId:
@@ -54,7 +56,9 @@ async def preempt(store: Store, term: int) -> int:
 
 async def stop(store: Store, term: int) -> int:
     terminator = SessionTerminator(store, LOST_GRACE_S)
-    view = await terminator.stop(Scope.system("replicas"), "s", reason=Reason.SCALED_DOWN, term=term)
+    view = await terminator.stop(
+        Scope.system("replicas"), "s", reason=Reason.SCALED_DOWN, term=term
+    )
     return view.status is Status.TERMINATING
 
 
@@ -115,7 +119,8 @@ async def test_former_leader_writes_nothing(
 async def test_leader_whose_lease_is_over_writes_nothing(
     store: Store, write: Callable[[Store, int], Awaitable[int]]
 ) -> None:
-    """Nobody leads in its place yet: another manager may begin at any moment, from what it reads now."""
+    """Nobody leads in its place yet: another manager may begin at any moment, from what it reads
+    now."""
     agent = FakeAgent(store)
     await agent.report()
     await running(store, agent, "s")
@@ -132,16 +137,21 @@ async def test_deadlines_move_once_for_each_jump(store: Store) -> None:
     await store.agents.cordon(agent.name, actor="t", drain=True, stop_after_s=60)
 
     async def deadlines() -> tuple[datetime, datetime]:
-        session, node = await store.sessions.get(SYSTEM, "s"), await store.agents.get(agent.name)
+        session = await store.sessions.get(SYSTEM, "s")
+        node = await store.agents.get(agent.name)
         assert session.deadline_at is not None
         assert node.stop_at is not None
         return session.deadline_at, node.stop_at
 
-    before, term = await deadlines(), await store.leases.acquire("test", 60) or 0
+    before = await deadlines()
+    term = await store.leases.acquire("test", 60) or 0
     _, corrected = await store.deadlines.now()
     for moved in (True, False):
         assert await store.deadlines.move(3600, term=term, clock_jumps=corrected) is moved
-        assert [(b - a).total_seconds() for a, b in zip(before, await deadlines(), strict=True)] == [3600] * 2
+        assert [
+            (b - a).total_seconds() for a, b in zip(before, await deadlines(), strict=True)
+        ] == [3600] * 2
+
     assert (await store.deadlines.now())[1] == corrected + 1
 
 
@@ -150,17 +160,23 @@ async def test_alive_agent_is_never_lost_at_once(store: Store) -> None:
     await agent.report()
     with pytest.raises(asyncpg.CheckViolationError, match="node-1 is ALIVE"):
         await store.database.fetch("UPDATE agents SET status = 'LOST'")
+
     term = await store.leases.acquire("test", 60) or 0
     (contact,) = await store.agents.contacts(0.0)
-    assert await store.agents.mark_silent([Mark(contact.agent_id, contact.last_seen, LOST)], term) == []
+    assert (
+        await store.agents.mark_silent([Mark(contact.agent_id, contact.last_seen, LOST)], term)
+        == []
+    )
     assert (await store.agents.get(agent.name)).status is ALIVE
 
 
 class Monitored:
-    """A leader's monitor with a monotonic clock of its own. The database's clock is the real one."""
+    """A leader's monitor with a monotonic clock of its own. The database's clock is the real
+    one."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.clock = store, ManualClock()
+        self.store = store
+        self.clock = ManualClock()
         self.leader = Leader(store, StoreClock())
         self.monitor = AgentMonitor(store, self.leader, Metrics(), self.clock, 40, 120)
 
@@ -174,20 +190,27 @@ class Monitored:
 
 async def test_lost_needs_the_database_clock_too(store: Store) -> None:
     """A monotonic clock that runs away makes an agent SUSPECT, which costs nothing."""
-    agent, monitored = FakeAgent(store), Monitored(store)
+    agent = FakeAgent(store)
+    monitored = Monitored(store)
     await agent.report()
-    assert await monitored.look(600) == {"node-1": ALIVE}, "the database has heard from it a moment ago"
+    assert await monitored.look(600) == {"node-1": ALIVE}, (
+        "the database has heard from it a moment ago"
+    )
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '20 seconds'")
     assert await monitored.look(600) == {"node-1": SUSPECT}
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
-    assert await monitored.look(100) == {"node-1": SUSPECT}, "looked at for less than the grace period"
+    assert await monitored.look(100) == {"node-1": SUSPECT}, (
+        "looked at for less than the grace period"
+    )
     assert await monitored.look(30) == {"node-1": LOST}
 
 
 async def test_agents_of_a_group_are_held_together(store: Store) -> None:
-    agents, monitored = [FakeAgent(store, f"n{n}") for n in range(3)], Monitored(store)
+    agents = [FakeAgent(store, f"n{n}") for n in range(3)]
+    monitored = Monitored(store)
     for agent in agents:
         await agent.report()
+
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '20 seconds'")
     await monitored.look(60)
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
@@ -195,5 +218,6 @@ async def test_agents_of_a_group_are_held_together(store: Store) -> None:
     assert all(view.loss_held_since for view in (await store.agents.page()).items)
     for agent in agents[1:]:
         await agent.report()
+
     assert await monitored.look(10) == {"n0": LOST, "n1": ALIVE, "n2": ALIVE}
     assert not any(view.loss_held_since for view in (await store.agents.page()).items)

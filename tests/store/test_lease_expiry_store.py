@@ -66,8 +66,8 @@ async def test_expired_lease_requeues_the_session(store: Store) -> None:
 
 
 async def end_by_walltime(store: Store, after_s: float, *, this_clock_s: float = 0.0) -> int:
-    """As the lease controller does, ``after_s`` after the end of the walltime; the clock of the manager is
-    ``this_clock_s`` off."""
+    """As the lease controller does, ``after_s`` after the end of the walltime; the clock of the
+    manager is ``this_clock_s`` off."""
     await store.database.fetch(
         "UPDATE kernels SET ends_at = now() - make_interval(secs => $1)", float(after_s)
     )
@@ -75,15 +75,20 @@ async def end_by_walltime(store: Store, after_s: float, *, this_clock_s: float =
     assert term is not None
     found = await store.kernel_leases.with_walltime()
     over = outlived(found, datetime.now(UTC) + timedelta(seconds=this_clock_s))
+
     return await store.kernel_leases.expire(over, term, Reason.WALLTIME, "its walltime is over")
 
 
 async def test_job_of_a_silent_agent_ends_with_its_walltime(store: Store) -> None:
     agent = await running(store)
-    assert await end_by_walltime(store, GRACE_S + 30) == 0, "its agent reports: it says when it has ended"
+    assert await end_by_walltime(store, GRACE_S + 30) == 0, (
+        "its agent reports: it says when it has ended"
+    )
     await mark_silent(store, lost=False)  # jobs tolerate days of silence
     assert await end_by_walltime(store, GRACE_S - 30) == 0
-    assert await end_by_walltime(store, GRACE_S + 30, this_clock_s=-60) == 0, "two clocks must agree"
+    assert await end_by_walltime(store, GRACE_S + 30, this_clock_s=-60) == 0, (
+        "two clocks must agree"
+    )
     await reconcile_all(store)
     assert (await store.sessions.get(SYSTEM, "job")).status is Status.RUNNING
     assert await end_by_walltime(store, GRACE_S + 30) == 1
@@ -116,7 +121,9 @@ async def test_contact_after_the_look_keeps_the_kernel(store: Store) -> None:
     assert await store.kernel_leases.expire(found, term) == 0
 
 
-async def test_contact_that_a_silent_agent_had_after_the_look_keeps_the_kernel(store: Store) -> None:
+async def test_contact_that_a_silent_agent_had_after_the_look_keeps_the_kernel(
+    store: Store,
+) -> None:
     """It was heard from, and has become silent again since."""
     await running(store, retries=1)
     await mark_silent(store)

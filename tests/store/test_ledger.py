@@ -39,7 +39,11 @@ async def seconds(store: Store) -> float:
 
 async def run(store: Store, agent: FakeAgent, name: str = "s", **more: object) -> str:
     """Returns its kernel."""
-    given = {"command": ["x"], "name": name, "resources": {"cpu": 2, "mem": "3GiB", "cuda.device": 1}}
+    given = {
+        "command": ["x"],
+        "name": name,
+        "resources": {"cpu": 2, "mem": "3GiB", "cuda.device": 1},
+    }
     await agent.report()
     made = await store.sessions.create(ANN, SessionSpec.model_validate(given | more))
     assert await schedule(store) == 1
@@ -47,6 +51,7 @@ async def run(store: Store, agent: FakeAgent, name: str = "s", **more: object) -
     agent.see(kernel, ObservedState.RUNNING, **RUNNING)
     await agent.report()
     await reconcile_all(store)
+
     return kernel
 
 
@@ -84,7 +89,11 @@ async def test_kernel_is_charged_when_it_ends(store: Store) -> None:
     [ended] = await used(store)
     length_s = ended.gpu_ms // 1000
     assert 100 <= length_s <= 130
-    assert (ended.cpu_ms, ended.memory_mib_s, ended.node_ms) == (2000 * length_s, 3072 * length_s, 0)
+    assert (ended.cpu_ms, ended.memory_mib_s, ended.node_ms) == (
+        2000 * length_s,
+        3072 * length_s,
+        0,
+    )
     by_device = {one.device: one.gpu_ms for one in await used(store, by=["device"])}
     assert by_device == {"": 0, "H100": ended.gpu_ms}
     await agent.report()
@@ -106,7 +115,8 @@ async def test_kernel_that_never_ran_is_not_charged(store: Store) -> None:
 
 async def silence(store: Store, agent: FakeAgent, for_s: float) -> None:
     await store.database.fetch(
-        "UPDATE agents SET last_seen = date_trunc('second', now()) - make_interval(secs => $1)", for_s
+        "UPDATE agents SET last_seen = date_trunc('second', now()) - make_interval(secs => $1)",
+        for_s,
     )
 
 
@@ -131,7 +141,9 @@ async def test_lost_attempt_is_charged_up_to_the_last_contact(store: Store, retr
     assert await seconds(store) == lost
 
 
-async def test_lost_kernel_is_not_charged_again_when_its_device_has_another_name(store: Store) -> None:
+async def test_lost_kernel_is_not_charged_again_when_its_device_has_another_name(
+    store: Store,
+) -> None:
     """As after an update of the driver, while the node was away."""
     agent = FakeAgent(store)
     kernel = await run(store, agent)
@@ -148,7 +160,9 @@ async def test_lost_kernel_is_not_charged_again_when_its_device_has_another_name
     assert await records(store) == before
 
 
-async def test_kernel_that_outlives_the_silence_of_its_agent_is_charged_throughout(store: Store) -> None:
+async def test_kernel_that_outlives_the_silence_of_its_agent_is_charged_throughout(
+    store: Store,
+) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)
     await move_back(store, kernel, 5000)
@@ -162,7 +176,9 @@ async def test_kernel_that_outlives_the_silence_of_its_agent_is_charged_througho
     assert 5000 <= await seconds(store) <= 5060
 
 
-async def test_kernel_that_is_gone_when_its_agent_returns_is_charged_up_to_the_silence(store: Store) -> None:
+async def test_kernel_that_is_gone_when_its_agent_returns_is_charged_up_to_the_silence(
+    store: Store,
+) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)
     await move_back(store, kernel, 5000)
@@ -182,12 +198,16 @@ async def test_records_stay_and_are_unique(store: Store) -> None:
     await end(store, agent, kernel)
     with pytest.raises(asyncpg.RaiseError, match="never changed"):
         await store.database.fetch("UPDATE ledger SET amount = 0")
-    copy = "began_at, ended_at, project, username, key_id, model, endpoint, session_id, resource_group"
+
+    copy = (
+        "began_at, ended_at, project, username, key_id, model, endpoint, session_id, resource_group"
+    )
     with pytest.raises(asyncpg.UniqueViolationError):
         await store.database.fetch(
             f"INSERT INTO ledger (kernel_id, unit, device, rate, amount, {copy}) "
             f"SELECT kernel_id, unit, device, rate, amount, {copy} FROM ledger LIMIT 1"
         )
+
     with pytest.raises(asyncpg.CheckViolationError, match="ledger_amount"):
         await store.database.fetch(
             f"INSERT INTO ledger (kernel_id, unit, device, rate, amount, {copy}) "
@@ -212,6 +232,7 @@ async def test_parts_of_hours_days_and_months_add_up(store: Store) -> None:
         assert len(parts) >= {"hour": 95 * 24, "day": 95, "week": 14, "month": 4, "year": 1}[bucket]
         for name in ("gpu_ms", "cpu_ms", "memory_mib_s"):
             assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
+
         assert max((part.gpu_ms for part in parts[1:-1]), default=0) <= {
             "hour": 3600,
             "day": 86_400,
@@ -220,11 +241,13 @@ async def test_parts_of_hours_days_and_months_add_up(store: Store) -> None:
             "month": 31 * 86_400,
         }[bucket] * 1000 + (7_777_000 if bucket != "hour" else 3_600_000)
         months = {part.at: part.gpu_ms for part in parts}
+
     await store.usage_records.compact(-10)
     assert len(await records(store)) == 6, "their sessions are not deleted"
     await store.database.fetch("DELETE FROM sessions")
     while await store.usage_records.compact(-10):
         pass
+
     assert await records(store) == []
     assert {part.at: part.gpu_ms for part in await used(store, bucket="month")} == months
     assert await used(store) == [whole]

@@ -1,5 +1,6 @@
-"""Arithmetic of the ledger, against a model of it in Python: whatever the records are and in whichever order
-they come, hours, days and months add up to the same, before, while and after records are rolled up."""
+"""Arithmetic of the ledger, against a model of it in Python: whatever the records are and in
+whichever order they come, hours, days and months add up to the same, before, while and after
+records are rolled up."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Amounts = Counter[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Record:
-    """So much of a unit each second from ``began`` on; without ``seconds``: a correction. In seconds."""
+    """So much of a unit each second from ``began`` on; without ``seconds``: a correction. In
+    seconds."""
 
     project: str
     unit: str
@@ -38,15 +40,19 @@ class Record:
 
     def amounts(self) -> list[tuple[datetime, int]]:
         """What it adds, by the hour."""
-        at, left = BEGIN + timedelta(seconds=self.began), self.seconds
+        at = BEGIN + timedelta(seconds=self.began)
+        left = self.seconds
         if not left:
             return [(at, self.rate)]
+
         parts = []
         while left:
             until = at.replace(minute=0, second=0) + timedelta(hours=1)
             part = min(left, int((until - at).total_seconds()))
             parts.append((at, part * self.rate))
-            at, left = at + timedelta(seconds=part), left - part
+            at = at + timedelta(seconds=part)
+            left = left - part
+
         return parts
 
 
@@ -65,7 +71,9 @@ RECORDS = st.lists(
     min_size=1,
     max_size=8,
 )
-WINDOWS = st.tuples(st.integers(0, 4) | st.integers(0, 33 * 24), st.integers(1, 4) | st.integers(1, 40 * 24))
+WINDOWS = st.tuples(
+    st.integers(0, 4) | st.integers(0, 33 * 24), st.integers(1, 4) | st.integers(1, 40 * 24)
+)
 
 
 def expected(records: Sequence[Record], since: datetime, until: datetime, bucket: str) -> Amounts:
@@ -92,6 +100,7 @@ async def check(dsn: str, records: Sequence[Record], window: tuple[int, int], ba
     connection = await asyncpg.connect(dsn)
     change = connection.transaction()
     await change.start()
+
     try:
         for number, record in enumerate(records):
             at = BEGIN + timedelta(seconds=record.began)
@@ -109,16 +118,21 @@ async def check(dsn: str, records: Sequence[Record], window: tuple[int, int], ba
                 record.project,
                 "" if charged else "correction",
             )
+
         since = BEGIN + timedelta(hours=window[0])
         until = since + timedelta(hours=window[1])
         for bucket in FORMATS:
-            assert await read(connection, since, until, bucket) == expected(records, since, until, bucket)
+            assert await read(connection, since, until, bucket) == expected(
+                records, since, until, bucket
+            )
+
         year = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
         rolled = batch
         while rolled:
             rolled = (await connection.fetch(SQL["ledger_roll_up"], 0.0, batch))[0]["rolled"]
             for bucket in ("month", "none"):
                 assert await read(connection, *year, bucket) == expected(records, *year, bucket)
+
         assert await connection.fetchval("SELECT count(*) FROM ledger") == 0
     finally:
         await change.rollback()

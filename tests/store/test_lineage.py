@@ -50,7 +50,8 @@ async def test_after_a_failover_agents_report_before_anything_is_placed(
     store: Store, migrated_database: str
 ) -> None:
     """Another manager was connected to the former primary, whose cluster or timeline is stored."""
-    agent, seen = FakeAgent(store, stream=1), []
+    agent = FakeAgent(store, stream=1)
+    seen = []
     guard = LineageGuard()
     guard.on_failover.append(lambda: seen.append("told"))
     await connect(migrated_database, guard)
@@ -74,7 +75,8 @@ async def test_after_a_failover_agents_report_before_anything_is_placed(
 async def test_who_used_the_former_primary_is_told(migrated_database: str, tmp_path: Path) -> None:
     await connect(migrated_database, LineageGuard())
     system, _, _ = await stored(migrated_database)
-    file, told = tmp_path / "lineage", []
+    file = tmp_path / "lineage"
+    told = []
     file.write_text(json.dumps({"system": system + "0", "timeline": 1}))
     guard = LineageGuard(file)
     guard.on_failover.append(lambda: told.append("told"))
@@ -82,7 +84,9 @@ async def test_who_used_the_former_primary_is_told(migrated_database: str, tmp_p
     assert told == ["told"]
 
 
-async def test_a_former_primary_is_refused_over_restarts(migrated_database: str, tmp_path: Path) -> None:
+async def test_a_former_primary_is_refused_over_restarts(
+    migrated_database: str, tmp_path: Path
+) -> None:
     await connect(migrated_database, LineageGuard())
     system, _, _ = await stored(migrated_database)
     file = tmp_path / "lineage"
@@ -112,7 +116,10 @@ async def test_commits_wait_as_the_setting_says(migrated_database: str) -> None:
     ("dsn", "expected"),
     [
         ("postgresql://u:p@one:1/d", ["postgresql://u:p@one:1/d"]),
-        ("postgresql://u:p@one:1,two/d?x=1", ["postgresql://u:p@one:1/d?x=1", "postgresql://u:p@two/d?x=1"]),
+        (
+            "postgresql://u:p@one:1,two/d?x=1",
+            ["postgresql://u:p@one:1/d?x=1", "postgresql://u:p@two/d?x=1"],
+        ),
         ("postgresql://one,[::1]:2/d", ["postgresql://one/d", "postgresql://[::1]:2/d"]),
         ("postgresql:///d?host=one", ["postgresql:///d?host=one"]),
     ],

@@ -1,4 +1,5 @@
-"""Listings over HTTP: every one has pages, orders and a bound, and its pages together are the whole list."""
+"""Listings over HTTP: every one has pages, orders and a bound, and its pages together are the whole
+list."""
 
 from __future__ import annotations
 
@@ -75,6 +76,7 @@ def test_every_listing_has_pages_with_a_bound_and_an_order() -> None:
     for path, parameters in found.items():
         if path in WHOLE:
             continue
+
         assert {"cursor", "limit"} <= parameters.keys(), path
         assert parameters["limit"]["maximum"] == MAX_LIMIT, path
         if path not in FIXED_ORDER:
@@ -102,12 +104,16 @@ async def _fill(store: Store, api: Api) -> None:
         await store.templates.put(ROOT, f"t{number}", spec, [], for_all=True)
         await store.templates.put(ROOT, "t1", spec, [], for_all=True)
         signer = SshSigner(number)
-        challenge = json.loads((await api.call("admin", "GET", "/v1/ssh-keys/challenge"))[1])["challenge"]
+        challenge = json.loads((await api.call("admin", "GET", "/v1/ssh-keys/challenge"))[1])[
+            "challenge"
+        ]
         proof = {"challenge": challenge, "signature": signer.armored(challenge)}
         key = {"public_key": f"{signer.public_key} k{number}"} | proof
         assert (await api.call("admin", "POST", "/v1/ssh-keys", key))[0] == 201
         body = {"email": f"u{number}@example.com"}
-        assert (await api.call("admin", "PATCH", f"/v1/users/u{number}", body))[0] == 200  # an audit entry
+
+        # an audit entry
+        assert (await api.call("admin", "PATCH", f"/v1/users/u{number}", body))[0] == 200
 
 
 async def _page(api: Api, path: str, **query: str) -> dict[str, Any]:
@@ -138,6 +144,7 @@ async def test_pages_together_are_the_whole_list_in_every_order(store: Store) ->
                     walked += [tuple(item[name] for name in key) for item in page["items"]]
                     if (cursor := page["next"]) is None:
                         break
+
                 assert walked == expected, (path, sort)
                 field = sort.removeprefix("-")
                 values = [item[field] for item in whole["items"]]
@@ -160,7 +167,9 @@ async def test_items_that_come_and_go_between_pages_move_no_others(store: Store)
 async def test_what_no_page_gave_is_no_cursor(store: Store, cursor: str) -> None:
     async with serve(store) as api:
         for path in ("/v1/users", "/v1/sessions", "/v1/audit", "/v1/endpoints"):
-            status, text = await api.call("admin", "GET", f"{path}?sort=-{_field(path)}&cursor={cursor}")
+            status, text = await api.call(
+                "admin", "GET", f"{path}?sort=-{_field(path)}&cursor={cursor}"
+            )
             assert status == 422, (path, text)
             assert "cursor" in json.loads(text)["detail"]
 
@@ -186,6 +195,7 @@ async def test_filters(store: Store) -> None:
         await api.call("admin", "DELETE", "/v1/groups/g1")
         for name in ("n1", "n2"):
             await FakeAgent(store, name).report()
+
         cases = {
             "/v1/users?status=disabled": ["u1"],
             "/v1/groups?retired=true": ["g1"],

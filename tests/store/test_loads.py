@@ -1,4 +1,5 @@
-"""Load of endpoints in Postgres, and what follows from it: wake, idle, autoscaling, drains, health."""
+"""Load of endpoints in Postgres, and what follows from it: wake, idle, autoscaling, drains,
+health."""
 
 from __future__ import annotations
 
@@ -73,7 +74,9 @@ class Loaded(Platform):
         ):
             moved = ", ".join(f"{c} = {c} - make_interval(secs => $1)" for c in columns)
             await self.store.database.fetch(f"UPDATE {table} SET {moved}", seconds)
-        await self.store.database.fetch("UPDATE proxy_reports SET at = now()")  # the heartbeat goes on
+
+        # the heartbeat goes on
+        await self.store.database.fetch("UPDATE proxy_reports SET at = now()")
         # The autoscaler looks at once, however long the test has taken.
         await self.store.database.fetch("UPDATE model_loads SET changed_at = now()")
 
@@ -108,7 +111,10 @@ async def test_idle_endpoint_sleeps_and_wakes(platform: Loaded) -> None:
     woken = await platform.scale()
     assert (woken.ready, woken.status) == (1, EndpointStatus.READY)
     decisions = (await platform.service.decisions(SYSTEM, "m")).items
-    assert [(d.from_replicas, d.to_replicas, d.rule) for d in decisions] == [(0, 1, "wake"), (2, 0, "idle")]
+    assert [(d.from_replicas, d.to_replicas, d.rule) for d in decisions] == [
+        (0, 1, "wake"),
+        (2, 0, "idle"),
+    ]
     assert decisions[0].inputs["held"] == 3
     assert decisions[1].inputs["idle_s"] >= 60
 
@@ -146,7 +152,12 @@ async def test_scaling_by_waiting_requests_and_back(platform: Loaded) -> None:
     await platform.until(complete)
     await platform.engines(4, 5, 900)
     view = await platform.service.get(SYSTEM, "m")
-    assert (view.status, view.running, view.waiting, view.kv_cache) == (EndpointStatus.BUSY, 4, 5, 0.9)
+    assert (view.status, view.running, view.waiting, view.kv_cache) == (
+        EndpointStatus.BUSY,
+        4,
+        5,
+        0.9,
+    )
     await platform.age(20)
     view = await platform.scale()
     assert view.replicas == 3
@@ -158,6 +169,7 @@ async def test_scaling_by_waiting_requests_and_back(platform: Loaded) -> None:
     await platform.engines(2, 0, 0)
     for _ in range(3):
         assert (await platform.scale()).replicas == 3, "not at once"
+
     [endpoint_id] = await platform.store.loads.autoscaled(SYSTEM)
     [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
     assert (endpoint.load.running, endpoint.scaling.full_at) == (6, 4)
@@ -174,7 +186,9 @@ async def test_user_change_voids_a_decision(platform: Loaded) -> None:
     made = Decision(2, "waiting", "x")
     assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
     [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
-    assert not await platform.store.loads.scale(SYSTEM, endpoint, Decision(5, "waiting", "x"), {}, term)
+    assert not await platform.store.loads.scale(
+        SYSTEM, endpoint, Decision(5, "waiting", "x"), {}, term
+    )
     assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term - 1)
     assert await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
     view = await platform.service.get(SYSTEM, "m")
@@ -188,10 +202,14 @@ async def test_drain_waits_for_the_last_request(platform: Loaded) -> None:
     await platform.report(in_flight=3, requests=9, replicas={one: 1, two: 2})
     await platform.service.scale(SYSTEM, "m", 1)
     view = await platform.run()
-    assert next(r.session_id for r in view.sessions if r.state == "draining") == one, "the least loaded"
+    assert next(r.session_id for r in view.sessions if r.state == "draining") == one, (
+        "the least loaded"
+    )
     await platform.age(30)
     assert "draining" in [r.state for r in (await platform.run()).sessions]
-    await platform.store.database.fetch("UPDATE sessions SET draining_since = now() WHERE drain_reason <> ''")
+    await platform.store.database.fetch(
+        "UPDATE sessions SET draining_since = now() WHERE drain_reason <> ''"
+    )
     await platform.report(in_flight=2, requests=9, replicas={two: 2}, generation=1)
     assert "draining" in [r.state for r in (await platform.run()).sessions], (
         "the proxy picks by older routes, and may send another request there"
@@ -208,7 +226,11 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     platform.agent.see(kernel, ObservedState.RUNNING, unhealthy="3 health checks failed", **RUNNING)
     await platform.agent.report()
     view = await platform.service.get(SYSTEM, "m")
-    assert (view.ready, view.status, view.sessions[0].state) == (0, EndpointStatus.LOADING, "loading")
+    assert (view.ready, view.status, view.sessions[0].state) == (
+        0,
+        EndpointStatus.LOADING,
+        "loading",
+    )
     assert view.sessions[0].unhealthy == "3 health checks failed"
     [route] = (await platform.store.routes.table()).models
     assert [(one.session_id, one.draining) for one in route.targets] == [
@@ -222,27 +244,39 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     await platform.leader.run_once()
     await platform.controller.run_once()
     view = await platform.service.get(SYSTEM, "m")
-    assert sorted(r.state for r in view.sessions) == ["loading", "queued"], "its replacement starts first"
-    await platform.store.database.fetch("UPDATE kernels SET unhealthy_since = now() - interval '200 s'")
+    assert sorted(r.state for r in view.sessions) == ["loading", "queued"], (
+        "its replacement starts first"
+    )
+    await platform.store.database.fetch(
+        "UPDATE kernels SET unhealthy_since = now() - interval '200 s'"
+    )
     await platform.run()
-    ended = [r for r in (await platform.service.get(SYSTEM, "m")).sessions if r.status is Status.ERROR]
+    ended = [
+        r for r in (await platform.service.get(SYSTEM, "m")).sessions if r.status is Status.ERROR
+    ]
     assert [r.reason for r in ended] == [Reason.UNHEALTHY]
 
 
-async def test_only_the_last_replicas_get_requests_while_they_are_unhealthy(platform: Loaded) -> None:
+async def test_only_the_last_replicas_get_requests_while_they_are_unhealthy(
+    platform: Loaded,
+) -> None:
     await platform.create(replicas=2)
     await platform.until(complete)
     one, other = platform.agent.seen
 
     async def routed(**unhealthy: str) -> list[str]:
         for kernel, name in ((one, "one"), (other, "other")):
-            platform.agent.see(kernel, ObservedState.RUNNING, unhealthy=unhealthy.get(name, ""), **RUNNING)
+            platform.agent.see(
+                kernel, ObservedState.RUNNING, unhealthy=unhealthy.get(name, ""), **RUNNING
+            )
         await platform.agent.report()
         [route] = (await platform.store.routes.table()).models
         return sorted(target.kernel_id for target in route.targets)
 
     assert await routed(one="3 health checks failed") == [other]
-    assert await routed(one="3 health checks failed", other="3 health checks failed") == sorted((one, other))
+    assert await routed(one="3 health checks failed", other="3 health checks failed") == sorted(
+        (one, other)
+    )
     assert await routed(other="3 health checks failed") == [one]
 
 
@@ -271,7 +305,9 @@ async def test_replica_that_fails_everybody_is_marked_and_replaced(platform: Loa
     assert [target.draining for target in route.targets] == [False], "the last one stays"
     await platform.leader.run_once()
     await platform.controller.run_once()
-    assert len((await platform.service.get(SYSTEM, "m")).sessions) == 2, "its replacement starts first"
+    assert len((await platform.service.get(SYSTEM, "m")).sessions) == 2, (
+        "its replacement starts first"
+    )
     await platform.report(requests=3, results=answers)
     assert (await said())[1] == 1, "it has recovered"
 
@@ -282,7 +318,11 @@ async def test_replica_out_of_reach_is_kept_for_its_time(platform: Loaded) -> No
     [kernel], now = platform.agent.seen, datetime.now(UTC).timestamp()
 
     async def tell(kept_until: float) -> int:
-        seen = {"unhealthy": "no tunnel", "kept_until": kept_until} if kept_until else {"unhealthy": ""}
+        seen = (
+            {"unhealthy": "no tunnel", "kept_until": kept_until}
+            if kept_until
+            else {"unhealthy": ""}
+        )
         platform.agent.see(kernel, ObservedState.RUNNING, **seen, **RUNNING)
         await platform.agent.report()
         await platform.leader.run_once()
@@ -291,7 +331,10 @@ async def test_replica_out_of_reach_is_kept_for_its_time(platform: Loaded) -> No
         assert view.ready == int(not kept_until)
         assert any(one.unhealthy for one in view.sessions) is bool(kept_until)
         [route] = (await platform.store.routes.table()).models
-        assert len(route.targets) == int(not kept_until), "requests are held until there is a way again"
+        assert len(route.targets) == int(not kept_until), (
+            "requests are held until there is a way again"
+        )
+
         return len(view.sessions)
 
     assert await tell(now + 86_400) == 1, "no second one"
@@ -309,7 +352,9 @@ async def test_unhealthy_replica_that_drains_stays_for_its_requests(platform: Lo
     await platform.agent.report()
     await platform.until(lambda view: any(r.state == "draining" for r in view.sessions))
     [route] = (await platform.store.routes.table()).models
-    assert [(t.session_id, t.draining) for t in route.targets if t.session_id == replica] == [(replica, True)]
+    assert [(t.session_id, t.draining) for t in route.targets if t.session_id == replica] == [
+        (replica, True)
+    ]
     await platform.report(in_flight=1, requests=1, replicas={replica: 1})
     view = await platform.run()
     assert [r.session_id for r in view.sessions if r.state == "draining"] == [replica]
@@ -328,6 +373,7 @@ async def test_routes_tell_the_smallest_context_of_the_replicas(platform: Loaded
         await platform.store.loads.put_engines(uses)
         [route] = (await routes.table()).models
         told.append(route.max_model_len)
+
     assert told == [4096, 2048, 2048, 8192]
 
 
@@ -346,13 +392,20 @@ async def test_reports_are_merged_until_they_are_written(platform: Loaded) -> No
     await platform.until(complete)
     for report in (
         LoadReport(
-            "p1", "run-1", 5, (ModelLoad("m", in_flight=1), ModelLoad("other", waiting=1)), whole=True
+            "p1",
+            "run-1",
+            5,
+            (ModelLoad("m", in_flight=1), ModelLoad("other", waiting=1)),
+            whole=True,
         ),
         LoadReport("p1", "run-1", 6, (ModelLoad("m", waiting=4),)),
     ):
         platform.writer.record_load(report)
+
     await platform.writer.run_once()
-    rows = await platform.store.database.fetch("SELECT model, in_flight, waiting FROM model_loads ORDER BY 1")
+    rows = await platform.store.database.fetch(
+        "SELECT model, in_flight, waiting FROM model_loads ORDER BY 1"
+    )
     assert [tuple(row.values()) for row in rows] == [("m", 0, 4), ("other", 0, 1)]
     assert (await platform.service.get(SYSTEM, "m")).waiting == 4
     platform.writer.record_load(LoadReport("p1", "run-2", 6, (), whole=True))
@@ -362,13 +415,16 @@ async def test_reports_are_merged_until_they_are_written(platform: Loaded) -> No
 
 def test_specs_of_the_release_before_are_read() -> None:
     """It knows neither autoscaling nor rollouts."""
-    assert EndpointSpec.model_validate(spec().model_dump(exclude={"autoscale", "rollout"})) == spec()
+    assert (
+        EndpointSpec.model_validate(spec().model_dump(exclude={"autoscale", "rollout"})) == spec()
+    )
 
 
 async def test_engines_that_are_none_do_not_fail_those_of_other_agents(platform: Loaded) -> None:
     """They are written in one statement, and what fails it fails all usage after it."""
     await platform.create(replicas=1)
     await platform.until(complete)
+
     for kernel in ("x", "\0", "", "01900000"):
         uses = (EngineUse(KernelId(kernel), 1, 1),)
         platform.usage.take(UsageReport(AgentId("hostile"), "1", 0, 0, engines=uses))
@@ -386,7 +442,9 @@ async def test_requests_that_wait_in_engines_count_once(platform: Loaded) -> Non
     await platform.report(in_flight=10, requests=10)
     [endpoint_id] = await platform.store.loads.autoscaled(SYSTEM)
     [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
-    assert (endpoint.load.running, endpoint.load.waiting) == (5, 5), "one is on its way to the engine"
+    assert (endpoint.load.running, endpoint.load.waiting) == (5, 5), (
+        "one is on its way to the engine"
+    )
 
 
 @pytest_asyncio.fixture
@@ -411,20 +469,25 @@ async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_stor
 
     for one in (store, another_store):
         await one.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
-    first, second = LoadWriter(store, StoreClock()), LoadWriter(another_store, StoreClock())
+
+    first = LoadWriter(store, StoreClock())
+    second = LoadWriter(another_store, StoreClock())
     refused: list[tuple[str, str, str]] = []
-    first.on_refused = second.on_refused = lambda *one: refused.append(one)
+    first.on_refused = lambda *one: refused.append(one)
+    second.on_refused = first.on_refused
     assert await first.claim(waiting_at("p", "original", 1), "192.0.2.1") is None
     assert await second.claim(waiting_at("p", "copy", 2), "192.0.2.2") == "192.0.2.1"
     second.record_load(waiting_at("p", "copy", 3))
     await second.run_once()
     assert (await stored(), refused) == (("original", 1), [("p", "copy", "192.0.2.1")])
+
     # The original goes to the other manager; that its link to the first ends later changes nothing.
     assert await second.claim(waiting_at("p", "original", 4), "192.0.2.1") is None
     first.proxy_gone("p", "original")
     await first.run_once()
     assert await first.claim(waiting_at("p", "copy", 5), "192.0.2.2") == "192.0.2.1"
     assert await stored() == ("original", 4)
+
     # Its last link ends: another process may have the name at once.
     second.proxy_gone("p", "original")
     await second.run_once()
@@ -438,11 +501,15 @@ async def test_name_of_a_proxy_is_free_after_its_manager_or_itself_is_gone(
 ) -> None:
     for one in (store, another_store):
         await one.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
-    first, second = LoadWriter(store, StoreClock()), LoadWriter(another_store, StoreClock())
+
+    first = LoadWriter(store, StoreClock())
+    second = LoadWriter(another_store, StoreClock())
     assert await first.claim(waiting_at("p", "before", 1), "192.0.2.1") is None
     assert await second.claim(waiting_at("p", "after", 1), "192.0.2.1") == "192.0.2.1"
+
     if end == "silence":
         await store.database.fetch("UPDATE proxy_reports SET at = at - interval '16 s'")
     else:
         await another_store.managers.remove([store.managers.own_id])
+
     assert await second.claim(waiting_at("p", "after", 1), "192.0.2.1") is None

@@ -1,5 +1,5 @@
-"""Sessions whose placement the database has lost: the end that their agent knows becomes theirs, and nothing
-runs twice without a trace."""
+"""Sessions whose placement the database has lost: the end that their agent knows becomes theirs,
+and nothing runs twice without a trace."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ ZERO = {"exit_code": 0, "reason": Reason.EXIT_ZERO, "log_tail": "done"}
 
 
 class Scene:
-    """A session of which ``agent`` runs the kernel ``kernel``, and of which the database knows its creation
-    only."""
+    """A session of which ``agent`` runs the kernel ``kernel``, and of which the database knows its
+    creation only."""
 
     def __init__(self, store: Store, **spec: object) -> None:
-        self.store, self.agent = store, FakeAgent(store, stream=1)
+        self.store = store
+        self.agent = FakeAgent(store, stream=1)
         self.spec = SessionSpec.model_validate(
             {"name": "job", "type": "batch", "command": ["x"], "resources": {"cpu": 1}} | spec
         )
-        self.id = self.kernel = ""
+        self.id = ""
+        self.kernel = ""
 
     async def lose_placement(self, *, backup: bool = False) -> None:
         await self.agent.report()
@@ -55,7 +57,10 @@ class Scene:
         return view.status, view.result, view.attempt
 
     async def history(self) -> list[tuple[str, str]]:
-        return [(row.event, row.detail) for row in (await self.store.sessions.history(SYSTEM, self.id)).items]
+        return [
+            (row.event, row.detail)
+            for row in (await self.store.sessions.history(SYSTEM, self.id)).items
+        ]
 
 
 @pytest.mark.parametrize("backup", [True, False])
@@ -105,7 +110,10 @@ async def test_a_kernel_that_was_ended_for_being_unknown_has_no_result(
         await scene.report(ObservedState.EXITED, exit_code=143, reason=Reason.KILLED)
         assert await scene.outcome() == (Status.PENDING, Result.UNDEFINED, 1)
         event, detail = (await scene.history())[-1]
-        assert (event, detail.startswith(f"kernel {scene.kernel} has ended on node-1 (killed)")) == (
+        assert (
+            event,
+            detail.startswith(f"kernel {scene.kernel} has ended on node-1 (killed)"),
+        ) == (
             "redirected",
             True,
         )

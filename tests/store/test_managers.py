@@ -42,7 +42,8 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
     store: Store, other: Store
 ) -> None:
     clock = ManualClock()
-    first, second = Presence(store, clock, "a:1"), Presence(other, clock, "b:1")
+    first = Presence(store, clock, "a:1")
+    second = Presence(other, clock, "b:1")
     await first.run_once()
     await second.run_once()
     agent = FakeAgent(store, stream=1)
@@ -54,6 +55,7 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
         clock.advance(BEAT_S)
         assert len(await connected(other)) == 2
         await second.run_once()
+
     clock.advance(BEAT_S)
     await second.run_once()
     assert await connected(other) == [("b:1", ())]
@@ -64,7 +66,8 @@ async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
 async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> None:
     """It was stopped, or the database was away for both: nobody could see a beat."""
     clock = ManualClock()
-    first, second = Presence(store, clock, "a:1"), Presence(other, clock, "b:1")
+    first = Presence(store, clock, "a:1")
+    second = Presence(other, clock, "b:1")
     await first.run_once()
     await second.run_once()
     clock.advance(60)
@@ -74,7 +77,8 @@ async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> N
 
 async def test_a_beating_manager_stays(store: Store, other: Store) -> None:
     clock = ManualClock()
-    first, second = Presence(store, clock, "a:1"), Presence(other, clock, "b:1")
+    first = Presence(store, clock, "a:1")
+    second = Presence(other, clock, "b:1")
     for _ in range(10):
         await first.run_once()
         await second.run_once()
@@ -121,7 +125,9 @@ async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Sto
     assert found.link == "b:1"
 
 
-async def test_a_manager_that_was_removed_returns_with_its_agents(store: Store, other: Store) -> None:
+async def test_a_manager_that_was_removed_returns_with_its_agents(
+    store: Store, other: Store
+) -> None:
     """It was stopped for a while (SIGSTOP), and the streams of its agents have survived that."""
     clock = ManualClock()
     first = Presence(store, clock, "a:1")
@@ -132,10 +138,12 @@ async def test_a_manager_that_was_removed_returns_with_its_agents(store: Store, 
     assert (await store.agents.get("node-1")).manager is None
     await first.run_once()
     await agent.report()  # equals the last one: a heartbeat
+
     async with asyncio.timeout(30):  # the store's own loop may be writing it
         while not store.reports.needs_full_report(NODE):
             await store.reports.write_heartbeats()
             await asyncio.sleep(0.01)
+
     await agent.report()
     assert await connected(store) == [("a:1", ("node-1",))]
 

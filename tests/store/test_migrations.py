@@ -98,7 +98,9 @@ async def test_0020_keeps_rows_and_renames_stored_values(
     assert {(row["requeues"], row["requeued_from"]) for row in sessions} == {(2, 1)}
     kernels = await connection.fetch("SELECT reason FROM kernels ORDER BY id")
     assert [row["reason"] for row in kernels] == reasons
-    history = await connection.fetch("SELECT event, reason FROM session_history ORDER BY session_id")
+    history = await connection.fetch(
+        "SELECT event, reason FROM session_history ORDER BY session_id"
+    )
     assert [row["reason"] for row in history] == reasons
     assert [row["event"] for row in history] == [EVENTS[n % 3][1] for n in range(len(ids))]
     assert await connection.fetchval("SELECT name FROM link_peers") == "node-1"
@@ -106,7 +108,10 @@ async def test_0020_keeps_rows_and_renames_stored_values(
     slot = await connection.fetchrow("SELECT nvlink_domain, unhealthy_reason FROM agent_slots")
     assert tuple(slot) == ("nvlink-0", "XID 79")
     assert await connection.fetchval("SELECT array_agg(format) FROM decisions") == [2]
-    assert await connection.fetchval("SELECT dependency_state('failure', 'TERMINATED', 'FAILED')") == "met"
+    assert (
+        await connection.fetchval("SELECT dependency_state('failure', 'TERMINATED', 'FAILED')")
+        == "met"
+    )
     with pytest.raises(asyncpg.CheckViolationError):
         await connection.execute("UPDATE sessions SET result = 'FAILURE'")
 
@@ -118,7 +123,8 @@ VALUES (gen_random_uuid(), $1, $2, 'mg-', $3, $4, $5)
 
 
 async def test_0027_carries_keys_over(empty_database: str) -> None:
-    """Their users, projects and memberships are made, also of those that the release before makes later."""
+    """Their users, projects and memberships are made, also of those that the release before makes
+    later."""
     await migrate(empty_database, "0026")
     connection = await asyncpg.connect(empty_database)
     try:
@@ -137,16 +143,26 @@ async def test_0027_carries_keys_over(empty_database: str) -> None:
         assert [tuple(row) for row in users] == [("admin", "admin"), *others]
         projects = await connection.fetch("SELECT name FROM projects ORDER BY name")
         assert [row["name"] for row in projects] == ["default", "robots", "speech", "vision"]
-        members = await connection.fetch("SELECT project, user_name, role FROM memberships ORDER BY project")
-        assert [tuple(row) for row in members] == [("robots", "cy", "member"), ("vision", "ann", "member")]
+        members = await connection.fetch(
+            "SELECT project, user_name, role FROM memberships ORDER BY project"
+        )
+        assert [tuple(row) for row in members] == [
+            ("robots", "cy", "member"),
+            ("vision", "ann", "member"),
+        ]
         kept = await connection.fetch("SELECT sha256, kept_priority FROM api_keys ORDER BY sha256")
         assert [row["kept_priority"] for row in kept] == [100, None, 100, None]
         assert await connection.fetchval("SELECT shared_with FROM endpoints") == ["*"]
-        assert await connection.fetchval("SELECT project FROM model_names WHERE name = 'm'") == "speech"
+        assert (
+            await connection.fetchval("SELECT project FROM model_names WHERE name = 'm'")
+            == "speech"
+        )
     finally:
         await connection.close()
+
     async with open_store(empty_database) as store:
         roles = {digit: await store.keys.find(digit * 64) for digit in "0123"}
+
     assert {digit: key and (key.role, key.owner.project) for digit, key in roles.items()} == {
         "0": (Role.ADMIN, "default"),
         "1": None,
@@ -167,18 +183,25 @@ async def test_templates_of_before_are_free_of_isolation_only_if_an_administrato
     await migrate(empty_database, "202611271115")
     connection = await asyncpg.connect(empty_database)
     try:
-        for number, (name, role) in enumerate((("root", "admin"), ("ann", "member"), ("reused", "member"))):
+        for number, (name, role) in enumerate(
+            (("root", "admin"), ("ann", "member"), ("reused", "member"))
+        ):
             await connection.execute(OLD_KEY, name, role, str(number) * 64, name, "vision")
+
         await connection.execute("UPDATE api_keys SET revoked_at = now() WHERE name = 'reused'")
         await connection.execute(OLD_KEY, "reused", "admin", "3" * 64, "root", "vision")
         written = (
             *(("", "for-all", [], "key:gone"), ("vision", "of-admin", [], "key:root")),
-            *(("vision", "of-console", [], "user:root"), ("vision", "based", ["of-ann@1"], "key:root")),
+            *(
+                ("vision", "of-console", [], "user:root"),
+                ("vision", "based", ["of-ann@1"], "key:root"),
+            ),
             *(("vision", "of-ann", [], "key:ann"), ("vision", "of-page", [], "user:ann")),
             *(("vision", "of-gone", [], "key:gone"), ("vision", "of-reused", [], "key:reused")),
         )
         for row in written:
             await connection.execute(OLD_TEMPLATE, *row)
+
         await connection.execute(OLD_KEY, "later", "admin", "4" * 64, "root", "vision")
         await connection.execute(
             "INSERT INTO templates SELECT project, 'of-later', version, body, bases, created_at, 'key:later'"
@@ -189,6 +212,7 @@ async def test_templates_of_before_are_free_of_isolation_only_if_an_administrato
         assert [row["name"] for row in free] == ["for-all", "of-admin", "of-console"]
         with pytest.raises(asyncpg.RaiseError, match="never changes"):
             await connection.execute("UPDATE templates SET isolated = false")
+
         await connection.execute(OLD_TEMPLATE, "vision", "of-the-release-before", [], "key:root")
         assert await connection.fetchval(
             "SELECT isolated FROM templates WHERE name = 'of-the-release-before'"

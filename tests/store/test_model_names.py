@@ -14,7 +14,8 @@ from moorage.manager.store import Store
 
 from .conftest import stop
 
-ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
+ANN = Scope.system("ann", Owner("ann", "vision"))
+BOB = Scope.system("bob", Owner("bob", "speech"))
 
 
 def endpoint(name: str = "m") -> EndpointSpec:
@@ -28,26 +29,32 @@ def served(name: str = "m") -> SessionSpec:
 
 
 async def age(store: Store, days: int) -> None:
-    await store.database.fetch("UPDATE model_names SET used_at = used_at - make_interval(days => $1)", days)
+    await store.database.fetch(
+        "UPDATE model_names SET used_at = used_at - make_interval(days => $1)", days
+    )
 
 
 async def test_freed_name_stays_its_projects_for_30_days(store: Store) -> None:
     await store.endpoints.create(ANN, endpoint())
     with pytest.raises(Conflict, match="belongs to another project"):
         await store.endpoints.create(BOB, endpoint())
+
     await age(store, 31)
     with pytest.raises(Conflict, match="belongs to another project"):
         await store.endpoints.create(BOB, endpoint())  # in use, however long ago it was taken
+
     await store.endpoints.delete(ANN, "m")
     for refused in (store.endpoints.create(BOB, endpoint()), store.sessions.create(BOB, served())):
         with pytest.raises(Conflict):
             await refused
+
     await store.endpoints.create(ANN, endpoint())
     await store.endpoints.delete(ANN, "m")
     await age(store, 29)
     assert await store.retention.delete_model_names() == 0
     with pytest.raises(Conflict):
         await store.endpoints.create(BOB, endpoint())
+
     await age(store, 2)
     assert (await store.endpoints.create(BOB, endpoint())).snapshot.owner.project == "speech"
     with pytest.raises(Conflict):
@@ -60,9 +67,11 @@ async def test_session_without_endpoint_has_a_models_name(store: Store) -> None:
     assert await store.retention.delete_model_names() == 0, "it is in use"
     with pytest.raises(Conflict):
         await store.endpoints.create(BOB, endpoint())
+
     await stop(store, made.id)
     with pytest.raises(Conflict, match="a model of another project"):
         await store.sessions.create(BOB, served())
+
     await age(store, 31)
     assert await store.retention.delete_model_names() == 1
     await store.sessions.create(BOB, served())
@@ -82,5 +91,7 @@ async def test_names_of_sessions_are_unique_within_their_project(store: Store) -
     theirs = await store.sessions.create(BOB, spec)
     with pytest.raises(Conflict):
         await store.sessions.create(ANN, spec)
-    seen = [await store.sessions.find(Scope.system("t", scope.owner), "train") for scope in (ANN, BOB)]
+    seen = [
+        await store.sessions.find(Scope.system("t", scope.owner), "train") for scope in (ANN, BOB)
+    ]
     assert seen == [mine.id, theirs.id]

@@ -1,7 +1,7 @@
 """New terms: what a leader had planned for later is done by the next one, from the rows alone.
 
-The first leader is killed in the middle: it has planned and written, and its time has not come. Each loop of
-the next one begins without memory.
+The first leader is killed in the middle: it has planned and written, and its time has not come.
+Each loop of the next one begins without memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class NextTerm:
     """The next leader and its replica controller. Time passes only in ``after``."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.clock = store, ManualClock()
+        self.store = store
+        self.clock = ManualClock()
         self.leader = Leader(store, self.clock)
         terminator = SessionTerminator(store, LOST_GRACE_S)
         self.controller = ReplicaController(store, self.leader, terminator, self.clock)
@@ -127,7 +128,9 @@ async def test_return_to_a_preferred_group(platform: Platform) -> None:
     [replica] = await following.after(platform, SETTLED_S)
     assert replica.status is Status.RUNNING
     found = await following.after(platform, FULL_S)
-    assert {one.status for one in found} == {Status.RUNNING, Status.PENDING}, "one starts in the other group"
+    assert {one.status for one in found} == {Status.RUNNING, Status.PENDING}, (
+        "one starts in the other group"
+    )
 
 
 async def test_replica_that_failed_starts_again_after_its_backoff(platform: Platform) -> None:
@@ -154,7 +157,8 @@ async def test_replica_that_drains_stops_at_the_end_of_its_timeout(platform: Pla
 
 
 async def test_a_lost_announcement_does_not_lose_a_timer(platform: Platform) -> None:
-    """As if the manager that wrote a change had died before it told the leader: anything may have changed."""
+    """As if the manager that wrote a change had died before it told the leader: anything may have
+    changed."""
     following = NextTerm(platform.store)
     await following.begin()
     await platform.create(replicas=1)
@@ -197,7 +201,8 @@ async def test_program_that_failed_runs_again_after_its_backoff(store: Store) ->
 
 
 async def test_idle_endpoint_sleeps_and_wakes_in_the_terms_that_follow(store: Store) -> None:
-    """A leader died with its count of the idle time, and one with a request that it had not answered."""
+    """A leader died with its count of the idle time, and one with a request that it had not
+    answered."""
     platform = Loaded(store)
     await platform.agent.report()
     await platform.create(**scaled(min=0, idle_timeout_s=60))
@@ -239,7 +244,9 @@ async def test_what_a_budget_is_to_stop_is_stopped(store: Store) -> None:
     assert await look() == [Status.RUNNING]
     await store.database.fetch("UPDATE budgets SET hard = 1000")
     assert await look() == [Status.TERMINATING]
-    assert {one.reason for one in (await store.sessions.page(SYSTEM)).items} == {Reason.BUDGET_EXHAUSTED}
+    assert {one.reason for one in (await store.sessions.page(SYSTEM)).items} == {
+        Reason.BUDGET_EXHAUSTED
+    }
 
 
 async def test_an_end_that_was_reported_to_the_leader_that_died(store: Store) -> None:
@@ -273,7 +280,9 @@ async def test_budgets_are_summed_up_when_a_term_begins(store: Store) -> None:
     assert len(summed) == 1
 
 
-async def test_warning_that_was_decided_and_not_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_warning_that_was_decided_and_not_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(store)
     await world.policy(traffic={"max_s": 30}, warning_s=20)
     await world.start()
@@ -286,6 +295,7 @@ async def test_warning_that_was_decided_and_not_told(store: Store, monkeypatch: 
         patch.setattr(store.lifecycle, "unsettled", killed)
         with pytest.raises(ConnectionError):
             await world.look(10)
+
     world.lead()
     assert await world.look(0.5) is Status.RUNNING
     assert await world.events() == ["idle-warning"], "before it ends, it is told"
@@ -311,8 +321,10 @@ async def test_warning_that_was_taken_back_and_not_told(
             patch.setattr(store.lifecycle, "unsettled", killed)
             with pytest.raises(ConnectionError):
                 await world.look(1)
+
         world.lead()
         await world.look(1)
+
     assert await world.events() == ["idle-warning", "in-use"]
 
 

@@ -1,5 +1,5 @@
-"""Rows that a newer release has stored: each is left out, or shown as far as it is known, and everything else
-goes on."""
+"""Rows that a newer release has stored: each is left out, or shown as far as it is known, and
+everything else goes on."""
 
 from __future__ import annotations
 
@@ -62,11 +62,14 @@ async def statuses(store: Store) -> dict[str, Status]:
 
 
 @pytest.mark.parametrize("more", [{}, CLUSTER], ids=["one kernel", "a cluster"])
-async def test_a_pending_session_is_not_placed_and_the_others_are(store: Store, more: dict[str, Any]) -> None:
+async def test_a_pending_session_is_not_placed_and_the_others_are(
+    store: Store, more: dict[str, Any]
+) -> None:
     """By nobody who does not know all that it asks for."""
     await FakeAgent(store).report()
     for name in ("before", "odd", "after"):
         await create(store, name, **more)
+
     await newer_spec(store, "odd")
     assert await schedule(store) == 2
     assert await statuses(store) == {
@@ -90,11 +93,13 @@ async def test_a_running_session_runs_on_and_the_others_are_reconciled(
     assert await schedule(store) == 3
     for one in made:
         agent.see(one.kernels[0].id, ObservedState.RUNNING, **RUNNING)
+
     await agent.report()
     await controller.run_once()
     await newer_spec(store, "odd")
     for one in made:
         agent.see(one.kernels[0].id, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+
     await agent.report()
     await controller.run_once()
     expected = {"before": Status.TERMINATED, "odd": Status.RUNNING, "after": Status.TERMINATED}
@@ -109,33 +114,42 @@ async def test_a_running_kernel_does_not_hide_the_others_from_the_planner(store:
     await agent.report()
     made = [await create(store, name) for name in ("odd", "even")]
     assert await schedule(store) == 2
-    await store.database.fetch("UPDATE sessions SET spec = spec - 'stop_grace_s' WHERE name = 'odd'")
+    await store.database.fetch(
+        "UPDATE sessions SET spec = spec - 'stop_grace_s' WHERE name = 'odd'"
+    )
     store.scheduling.invalidate_caches()
     [one] = (await store.scheduling.snapshot("default", with_running=True)).agents
     assert [kernel.session_id for kernel in one.running] == [made[1].id]
     assert one.free["cpu"] == 6000  # what both hold is taken
 
 
-@pytest.mark.parametrize("fields", [{"tomorrow": 1}, {"runtime": "weather"}, {"ports": [{"odd": 1}]}])
+@pytest.mark.parametrize(
+    "fields", [{"tomorrow": 1}, {"runtime": "weather"}, {"ports": [{"odd": 1}]}]
+)
 async def test_it_is_shown_as_far_as_it_is_known_and_can_be_stopped(
     store: Store, fields: dict[str, Any]
 ) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    odd, _ = await create(store, "odd", env={"A": "1"}), await create(store, "even")
+    odd = await create(store, "odd", env={"A": "1"})
+    _ = await create(store, "even")
     assert await schedule(store) == 2
     agent.see(odd.kernels[0].id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
     await reconcile_all(store)
     await newer_spec(store, "odd", **fields)
     shown = {one.name: one for one in (await store.sessions.page(SYSTEM)).items}
-    assert shown["odd"].needs_newer_manager.startswith(f"needs a newer manager: {next(iter(fields))}")
+    assert shown["odd"].needs_newer_manager.startswith(
+        f"needs a newer manager: {next(iter(fields))}"
+    )
     assert (shown["odd"].spec.command, shown["odd"].spec.env) == (["x"], {"A": "1"})
     assert shown["even"].needs_newer_manager == ""
+
     async with serve(store) as api:
         status, text = await api.call("admin", "GET", f"/v1/sessions/{odd.id}/why")
         why = json.loads(text)["text"]
         assert (status, why) == (200, f"it is RUNNING, and {shown['odd'].needs_newer_manager}")
+
     assert (await stop(store, "odd")).status is Status.TERMINATING
     agent.see(odd.kernels[0].id, ObservedState.GONE, reason=Reason.USER_REQUESTED)
     await agent.report()
@@ -165,11 +179,13 @@ async def test_its_kernel_is_kept_by_its_agent_and_not_started_by_another(
         await agent.report()
         await newer_spec(store, "runs")
         await newer_spec(store, "waits")
+
         for _ in range(2):  # also from what is known by then
             ordered = {one.kernel_id: one for one in await store.orders.of(AgentId("node-1"))}
             assert ordered.keys() == {runs.kernels[0].id, even.kernels[0].id}
             assert ordered[KernelId(runs.kernels[0].id)].runtime == ""
             assert ordered[KernelId(even.kernels[0].id)].command == ("x",)
+
         part = {AgentId("node-1"): [KernelId(one.kernels[0].id) for one in (runs, waits, even)]}
         orders = (await store.orders.of_kernels(part))[AgentId("node-1")]
         assert {one.kernel_id for one in orders.kernels} == ordered.keys()
@@ -183,7 +199,9 @@ async def test_its_kernel_is_kept_by_its_agent_and_not_started_by_another(
 async def test_a_kernel_whose_secret_cannot_be_decrypted_any_more_is_kept(
     migrated_database: str, clock: StoreClock, tmp_path: Any
 ) -> None:
-    async with open_store(migrated_database, clock, keyring=Keyring(tmp_path / "keys", clock)) as store:
+    async with open_store(
+        migrated_database, clock, keyring=Keyring(tmp_path / "keys", clock)
+    ) as store:
         agent = FakeAgent(store)
         await agent.report()
         await store.secrets.put(SYSTEM, "token", "sk-1")
@@ -193,7 +211,10 @@ async def test_a_kernel_whose_secret_cannot_be_decrypted_any_more_is_kept(
         agent.see(runs.kernels[0].id, ObservedState.CREATING)
         await agent.report()
         assert {one.env["TOKEN"] for one in await store.orders.of(AgentId("node-1"))} == {"sk-1"}
-    async with open_store(migrated_database, clock, keyring=Keyring(tmp_path / "others", clock)) as store:
+
+    async with open_store(
+        migrated_database, clock, keyring=Keyring(tmp_path / "others", clock)
+    ) as store:
         [kept] = await store.orders.of(AgentId("node-1"))
         assert (kept.kernel_id, kept.runtime) == (runs.kernels[0].id, "")
         assert kept.kernel_id != waits.kernels[0].id
@@ -204,29 +225,38 @@ async def test_an_unknown_status_of_a_kernel_disturbs_no_report(store: Store) ->
     agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
     for agent in agents:
         await agent.report()
-    odd, even = [await create(store, name, agents=[f"node-{n}"]) for n, name in ((1, "odd"), (2, "even"))]
+
+    odd, even = [
+        await create(store, name, agents=[f"node-{n}"]) for n, name in ((1, "odd"), (2, "even"))
+    ]
     assert await schedule(store) == 2
     await store_newer(store, "kernels", "status", f"id = '{odd.kernels[0].id}'", "DREAMING")
     for agent, session in zip(agents, (odd, even), strict=True):
         agent.see(session.kernels[0].id, ObservedState.RUNNING, **RUNNING)
         await agent.report()
+
     await reconcile_all(store)
     page = await store.sessions.page(SYSTEM)
     assert {one.name: one.status for one in page.items} == {"even": Status.RUNNING}
     assert [(row.kind, row.name) for row in page.unreadable] == [("session", "odd")]
     with pytest.raises(Conflict, match="session 'odd' needs a newer manager"):
         await store.sessions.get(SYSTEM, "odd")
+
     assert store.unreadable.counts() == {"session": 1, "kernel": 1}
 
 
 async def test_an_unknown_status_of_a_session_disturbs_no_other(store: Store) -> None:
-    await store.database.fetch("ALTER TABLE sessions DROP CONSTRAINT IF EXISTS sessions_status_check")
+    await store.database.fetch(
+        "ALTER TABLE sessions DROP CONSTRAINT IF EXISTS sessions_status_check"
+    )
     agent = FakeAgent(store)
     await agent.report()
-    odd, even = await create(store, "odd"), await create(store, "even")
+    odd = await create(store, "odd")
+    even = await create(store, "even")
     assert await schedule(store) == 2
     for one in (odd, even):
         agent.see(one.kernels[0].id, ObservedState.RUNNING, **RUNNING)
+
     await store_newer(store, "sessions", "status", "name = 'odd'", "DREAMING")
     await agent.report()
     snapshots, _ = await store.lifecycle.unsettled([odd.id, even.id])  # type: ignore[list-item]
@@ -237,6 +267,7 @@ async def test_an_unknown_status_of_a_session_disturbs_no_other(store: Store) ->
     assert [row.name for row in page.unreadable] == ["odd"]
     with pytest.raises(Conflict, match="needs a newer manager"):
         await stop(store, "odd")
+
     changed = await store.overviews.changed(Scope.system(), [odd.id, even.id], [], [])  # type: ignore[list-item]
     assert [one.view.name for one in changed] == ["even"]  # type: ignore[union-attr]
 
@@ -260,6 +291,7 @@ async def test_an_endpoint_is_left_alone_and_the_others_are_not(store: Store) ->
     assert store.unreadable.counts()["endpoint"] == 1
     with pytest.raises(Conflict, match="endpoint 'odd' needs a newer manager"):
         await platform.service.update(SYSTEM, "odd", patch(replicas=1), check=_allowed)
+
     await platform.service.delete(SYSTEM, "odd")
     await platform.run()
     await platform.run()
@@ -277,11 +309,17 @@ async def test_models_stay_reachable_with_what_is_known_of_their_routing(store: 
     await platform.create(replicas=1, routing={"max_load": 3}, limits={"requests_per_minute": 5})
     await platform.service.create(SYSTEM, spec(name="other", replicas=1))
     await platform.until(complete)
-    changed = {"routing": {"max_load": 3, "tomorrow": 1}, "limits": {"requests_per_minute": 5, "moons": 1}}
+    changed = {
+        "routing": {"max_load": 3, "tomorrow": 1},
+        "limits": {"requests_per_minute": 5, "moons": 1},
+    }
     await store_newer(store, "endpoints", "serving", "name = 'm'", changed)
     store.notifier.wake_all()
     found = {one.name: one for one in (await store.routes.table()).models}
-    assert (found["m"].max_load, found["m"].limits and found["m"].limits.requests_per_minute) == (3, 5)
+    assert (found["m"].max_load, found["m"].limits and found["m"].limits.requests_per_minute) == (
+        3,
+        5,
+    )
     assert {name: len(one.targets) for name, one in found.items()} == {"m": 1, "other": 1}
     await store_newer(store, "endpoints", "serving", "name = 'm'", {"routing": "by the moons"})
     await platform.service.scale(SYSTEM, "other", 0)
@@ -304,18 +342,24 @@ async def test_an_autoscaled_endpoint_does_not_stop_the_scaling_of_others(store:
 async def test_an_agent_does_not_stop_placement_on_others(store: Store) -> None:
     for name in ("odd", "even"):
         await FakeAgent(store, name, labels={"rack": "7"}).report()
+
     await store_newer(store, "agents", "labels", "id = 'odd'", [1])
     made = [await create(store, f"s{n}", labels={"rack": "7"}) for n in range(2)]
     assert await schedule(store) == 2
     placed = {(await store.sessions.get(SYSTEM, one.id)).kernels[0].agent_id for one in made}
     assert placed == {"even"}
     page = await store.agents.page()
-    assert ([one.id for one in page.items], [row.name for row in page.unreadable]) == (["even"], ["odd"])
+    assert ([one.id for one in page.items], [row.name for row in page.unreadable]) == (
+        ["even"],
+        ["odd"],
+    )
     with pytest.raises(Conflict, match="agent 'odd' needs a newer manager"):
         await store.agents.get("odd")
 
 
-async def test_an_unknown_status_of_an_agent_does_not_stop_the_watch_over_others(store: Store) -> None:
+async def test_an_unknown_status_of_an_agent_does_not_stop_the_watch_over_others(
+    store: Store,
+) -> None:
     for name in ("odd", "even"):
         await FakeAgent(store, name).report()
     await store.database.fetch("ALTER TABLE agents DROP CONSTRAINT IF EXISTS agents_status_check")
@@ -327,15 +371,21 @@ async def test_an_unknown_status_of_an_agent_does_not_stop_the_watch_over_others
 async def test_a_group_does_not_stop_the_others(store: Store, clock: StoreClock) -> None:
     for name in ("default", "odd", "even"):
         await store.groups.put(name, GroupOptions(), actor="root")
+
     await store_newer(store, "resource_groups", "options", "name = 'odd'", {"hpc": {"tomorrow": 1}})
     for group in ("odd", "even"):
         await FakeAgent(store, f"node-{group}", group=group).report()
         await create(store, f"in-{group}", resource_group=group)
+
     assert [group for group, _ in await store.groups.with_pending()] == ["even"]
     assert await schedule(store) == 1
     assert await store.groups.site("even") is None
-    with pytest.raises(Conflict, match="resource group 'odd' needs a newer manager to say what its site is"):
+
+    with pytest.raises(
+        Conflict, match="resource group 'odd' needs a newer manager to say what its site is"
+    ):
         await store.groups.site("odd")
+
     page = await store.groups.page()
     assert [one.name for one in page.items] == ["default", "even"]
     assert [row.name for row in page.unreadable] == ["odd"]
@@ -347,7 +397,9 @@ async def test_a_group_does_not_stop_the_others(store: Store, clock: StoreClock)
 async def test_an_unknown_way_of_reuse_is_none(store: Store) -> None:
     await store.groups.put("default", GroupOptions(reuse="success"), actor="root")
     assert await store.groups.reuse("default", "vision") == "success"
-    await store_newer(store, "resource_groups", "options", "name = 'default'", {"reuse": "on-mondays"})
+    await store_newer(
+        store, "resource_groups", "options", "name = 'default'", {"reuse": "on-mondays"}
+    )
     store.notifier.notify_group("default")
     assert await store.groups.reuse("default", "vision") == "never"
 
@@ -356,16 +408,21 @@ async def test_a_quota_allows_nothing_to_its_owner_and_does_not_stop_others(stor
     await FakeAgent(store).report()
     for name in ("ann", "bob"):
         await store.quotas.put(Scope.system(), "user", name, QuotaLimits(slots={"cpu": 4}))
+
     await store_newer(store, "quotas", "slots", "name = 'ann'", {"cpu": "most of them"})
     for name in ("ann", "bob"):
         await store.sessions.create(
             Scope.system("t", Owner(name, "vision")),
             SessionSpec(name=name, command=["x"], resources={"cpu": 1}),
         )
+
     assert await schedule(store) == 1
     assert await statuses(store) == {"ann": Status.PENDING, "bob": Status.SCHEDULED}
     page = await store.quotas.page(Scope.system())
-    assert ([one.name for one in page.items], [row.name for row in page.unreadable]) == (["bob"], ["ann"])
+    assert ([one.name for one in page.items], [row.name for row in page.unreadable]) == (
+        ["bob"],
+        ["ann"],
+    )
 
 
 async def test_idle_criteria_of_a_session_do_not_stop_those_of_others(store: Store) -> None:
@@ -378,6 +435,7 @@ async def test_idle_criteria_of_a_session_do_not_stop_those_of_others(store: Sto
     assert await schedule(store) == 2
     for one in made:
         agent.see(one.kernels[0].id, ObservedState.RUNNING, **RUNNING)
+
     await agent.report()
     await reconcile_all(store)
     assert len(await store.idle.sessions()) == 2
@@ -389,6 +447,7 @@ async def test_a_key_does_not_close_the_proxies_to_others(store: Store) -> None:
     await store.projects.create(Scope.system(), ProjectSpec(name="vision"))
     for name in ("odd", "even"):
         await store.keys.create(SYSTEM, KeySpec(name=name, role=Role.MEMBER))
+
     await store.database.fetch(
         "ALTER TABLE api_keys DROP CONSTRAINT IF EXISTS api_keys_role_check, "
         "DROP CONSTRAINT IF EXISTS api_keys_granted_role_check"
@@ -400,13 +459,17 @@ async def test_a_key_does_not_close_the_proxies_to_others(store: Store) -> None:
     after = await store.keys.grants()
     assert (len(before), len(after)) == (2, 1)
     page = await store.keys.page(SYSTEM)
-    assert ([one.name for one in page.items], [row.name for row in page.unreadable]) == (["even"], ["odd"])
+    assert ([one.name for one in page.items], [row.name for row in page.unreadable]) == (
+        ["even"],
+        ["odd"],
+    )
 
 
 async def test_budgets_are_measured_beside_one_that_is_not_known(store: Store) -> None:
     for name in ("odd", "vision"):
         budget = BudgetSpec.model_validate({"hard": 0})
         await store.budgets.put(SYSTEM, "project", name, "requests", "year", budget)
+
     await store.database.fetch("ALTER TABLE budgets DROP CONSTRAINT IF EXISTS budgets_policy_check")
     await store_newer(store, "budgets", "policy", "name = 'odd'", "pray")
     shown = await store.budgets.visible(Scope.system())
@@ -423,14 +486,18 @@ async def test_a_template_is_one_line_of_the_list(store: Store) -> None:
     for name in ("odd", "even"):
         body = TemplateSpec.model_validate({"spec": {"command": [name]}})
         await store.templates.put(SYSTEM, name, body, [], for_all=False)
+
     await store.database.fetch("ALTER TABLE templates DISABLE TRIGGER USER")
     text = json.dumps({"spec": {"command": ["x"]}, "tomorrow": 1})
     await store_newer(store, "templates", "body", "name = 'odd'", text)
     page = await store.templates.page(SYSTEM)
     assert [one.name for one in page.items] == ["even"]
-    assert [(row.kind, row.name, row.detail) for row in page.unreadable] == [("template", "odd", NEWER)]
+    assert [(row.kind, row.name, row.detail) for row in page.unreadable] == [
+        ("template", "odd", NEWER)
+    ]
     with pytest.raises(Conflict, match="template 'odd' needs a newer manager"):
         await store.templates.get(SYSTEM, "odd")
+
     versions = await store.templates.versions(SYSTEM, "odd")
     assert (versions.items, [row.name for row in versions.unreadable]) == ([], ["1"])
 

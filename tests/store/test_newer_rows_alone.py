@@ -1,5 +1,5 @@
-"""One row that a newer release has stored, asked for by itself, or written: the answer says what it needs,
-and what is done to it is done."""
+"""One row that a newer release has stored, asked for by itself, or written: the answer says what it
+needs, and what is done to it is done."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ async def allow(store: Store, table: str) -> None:
 
 def problem(text: str) -> str:
     found = json.loads(text)
-    assert (found["code"], "moorage managers" in found["next_step"]) == ("needs-newer-manager", True)
+    assert (found["code"], "moorage managers" in found["next_step"]) == (
+        "needs-newer-manager",
+        True,
+    )
     return str(found["detail"])
 
 
@@ -77,18 +80,25 @@ async def test_a_key_is_revoked_all_the_same_and_never_changed_to_a_secret_that_
         before = await store.database.fetch("SELECT sha256 FROM api_keys WHERE name = 'mate'")
         status, text = await api.call("admin", "POST", "/v1/keys/mate/rotate", {})
         assert (status, problem(text)[:31]) == (409, "key 'mate' needs a newer manage")
-        assert await store.database.fetch("SELECT sha256 FROM api_keys WHERE name = 'mate'") == before
+        assert (
+            await store.database.fetch("SELECT sha256 FROM api_keys WHERE name = 'mate'") == before
+        )
         status, text = await api.call("admin", "DELETE", "/v1/keys/mate")
         assert status == 409
         assert problem(text).startswith("key 'mate' was revoked, but needs a newer manager")
+
     [row] = await store.database.fetch(
         "SELECT revoked_at IS NOT NULL AS is_revoked FROM api_keys WHERE name = 'mate'"
     )
     assert row["is_revoked"]
 
 
-@pytest.mark.parametrize(("table", "column"), [("api_keys", "granted_role"), ("memberships", "role")])
-async def test_who_has_a_role_that_is_not_known_may_do_nothing(store: Store, table: str, column: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "column"), [("api_keys", "granted_role"), ("memberships", "role")]
+)
+async def test_who_has_a_role_that_is_not_known_may_do_nothing(
+    store: Store, table: str, column: str
+) -> None:
     async with serve(store) as api:
         await allow(store, table)
         name = "name" if table == "api_keys" else "user_name"
@@ -104,7 +114,9 @@ async def test_who_has_a_role_that_is_not_known_may_do_nothing(store: Store, tab
 
 async def test_a_user_of_a_role_that_is_not_known_does_nothing_in_the_console(store: Store) -> None:
     async with serve(store):
-        secret = await store.console_sessions.open("root", None, from_address="", lifetime_s=60, idle_s=60)
+        secret = await store.console_sessions.open(
+            "root", None, from_address="", lifetime_s=60, idle_s=60
+        )
         assert await store.console_sessions.find(digest_of(secret)) is not None
         await allow(store, "users")
         await store_newer(store, "users", "platform_role", "name = 'root'", "wizard")
@@ -121,10 +133,15 @@ async def test_a_peer_is_revoked_all_the_same(store: Store) -> None:
             "wizard" if name == "odd" else "proxy",
             name,
         )
+
     page = await store.peers.page()
-    assert ([one.name for one in page.items], [row.name for row in page.unreadable]) == (["even"], ["odd"])
+    assert ([one.name for one in page.items], [row.name for row in page.unreadable]) == (
+        ["even"],
+        ["odd"],
+    )
     with pytest.raises(Conflict, match="wizard 'odd' was revoked, but needs a newer manager"):
         await store.peers.revoke("wizard", "odd", actor="root")
+
     assert (await store.peers.page()).unreadable == []
 
 
@@ -143,7 +160,10 @@ async def test_a_stop_of_many_goes_past_those_that_are_not_known_and_waits_for_t
     monkeypatch.setattr("moorage.manager.termination.TOGETHER", 1)
     for name in ("first", "second", "odd"):
         await create(store, name)
-    await store.database.fetch("ALTER TABLE sessions DROP CONSTRAINT IF EXISTS sessions_status_check")
+
+    await store.database.fetch(
+        "ALTER TABLE sessions DROP CONSTRAINT IF EXISTS sessions_status_check"
+    )
     await store_newer(store, "sessions", "status", "name = 'odd'", "DREAMING")
     stop = await store.session_stops.ask_for_user(SYSTEM, "ann")
     controller, terminator = await stop_controller(store)
@@ -157,7 +177,9 @@ async def test_a_stop_of_many_goes_past_those_that_are_not_known_and_waits_for_t
     nudges: list[None] = []
     monkeypatch.setattr(controller.loop, "nudge", lambda: nudges.append(None))
     await controller.run_once()
-    assert nudges == [], "nothing changes until a newer manager stops it, so it is asked for as usual"
+    assert nudges == [], (
+        "nothing changes until a newer manager stops it, so it is asked for as usual"
+    )
     await store.database.fetch("UPDATE sessions SET status = 'PENDING' WHERE name = 'odd'")
     await controller.run_once()
     assert await store.session_stops.open(0) == []
@@ -195,11 +217,14 @@ def test_a_share_that_is_not_known_stops_no_other_proxy(held: Any) -> None:
     assert ("other" in after.shares) is kept
 
 
-async def test_what_cannot_be_shown_is_deleted_and_the_audit_says_that_it_was_not_known(store: Store) -> None:
+async def test_what_cannot_be_shown_is_deleted_and_the_audit_says_that_it_was_not_known(
+    store: Store,
+) -> None:
     async with serve(store) as api:
         body = TemplateSpec.model_validate({"spec": {"command": ["x"]}})
         for name in ("odd", "even"):
             await store.templates.put(SYSTEM, name, body, [], for_all=False)
+
         await store.database.fetch("ALTER TABLE templates DISABLE TRIGGER USER")
         text = json.dumps({"spec": {"command": ["x"]}, "tomorrow": 1})
         await store_newer(store, "templates", "body", "name = 'odd'", text)
@@ -208,6 +233,7 @@ async def test_what_cannot_be_shown_is_deleted_and_the_audit_says_that_it_was_no
         page = json.loads(listed)
         assert ([one["name"] for one in page["items"]], page["unreadable"]) == (["even"], [])
         _, entries = await api.call("auditor", "GET", "/v1/audit?resource=templates&name=odd")
+
     before = json.loads(entries)["items"][0]["before"]
     assert before["needs_newer_manager"].startswith("template 'odd' needs a newer manager")
 
@@ -216,8 +242,13 @@ async def test_a_reason_of_a_rollback_that_is_not_known_hides_no_endpoint(store:
     platform = Platform(store)
     for name in ("odd", "even"):
         await platform.service.create(SYSTEM, spec(name=name))
+
     where = "endpoint_id = (SELECT id FROM endpoints WHERE name = 'odd')"
     await store_newer(store, "endpoint_revisions", "reason", where, "by the moons")
-    await store.database.fetch(f"UPDATE endpoint_revisions SET failed_at = target_since WHERE {where}")
-    shown = {one.name: one.needs_newer_manager for one in (await platform.service.page(SYSTEM)).items}
+    await store.database.fetch(
+        f"UPDATE endpoint_revisions SET failed_at = target_since WHERE {where}"
+    )
+    shown = {
+        one.name: one.needs_newer_manager for one in (await platform.service.page(SYSTEM)).items
+    }
     assert (shown["even"], shown["odd"].startswith("needs a newer manager: ")) == ("", True)

@@ -1,4 +1,5 @@
-"""Node-hours of jobs of sites: summed up from stored jobs, limited in each pass, counted anew each month."""
+"""Node-hours of jobs of sites: summed up from stored jobs, limited in each pass, counted anew each
+month."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 from .test_site_sessions import as_site
 
 SYSTEM = Scope.system("t")
-ANN, BOB = Owner("ann", "vision"), Owner("bob", "speech")
+ANN = Owner("ann", "vision")
+BOB = Owner("bob", "speech")
 # Short, because in the last WALLTIME_S of a month a job would not need all of it in that month.
 WALLTIME_S = 360.0
 SITE = HpcOptions(runtime="fake", walltime_s=WALLTIME_S)
@@ -64,12 +66,16 @@ async def add(store: Store, name: str, owner: Owner = ANN, walltime_s: float | N
     return (await store.sessions.create(Scope.system("t", owner), as_job(spec, SITE))).id
 
 
-async def see(agent: FakeAgent, session: str, *states: ObservedState, left_s: float = WALLTIME_S) -> None:
+async def see(
+    agent: FakeAgent, session: str, *states: ObservedState, left_s: float = WALLTIME_S
+) -> None:
     """The site says this of its job, whose walltime ends in ``left_s``."""
     [kernel] = (await agent.store.sessions.get(SYSTEM, session)).kernels
     for state in states:
         ends = 0.0 if state is ObservedState.QUEUED else datetime.now(UTC).timestamp() + left_s
-        agent.see(kernel.id, state, ends_at=ends, exit_code=0 if state is ObservedState.EXITED else None)
+        agent.see(
+            kernel.id, state, ends_at=ends, exit_code=0 if state is ObservedState.EXITED else None
+        )
         await agent.report()
         await reconcile_all(agent.store)
 
@@ -94,12 +100,15 @@ async def move_back(store: Store, session: str, seconds: float) -> None:
     )
 
 
-@pytest.mark.parametrize(("scope", "name"), [("user", "ann"), ("project", "vision"), ("group", "hpc")])
+@pytest.mark.parametrize(
+    ("scope", "name"), [("user", "ann"), ("project", "vision"), ("group", "hpc")]
+)
 async def test_quota_of_node_hours_holds_a_second_job(
     store: Store, site: FakeAgent, scope: QuotaScope, name: str
 ) -> None:
     await limit(store, scope, name, 0.15)
-    first, second = await add(store, "first"), await add(store, "second")
+    first = await add(store, "first")
+    second = await add(store, "second")
     assert await schedule(store) == 1
     view = await store.sessions.get(SYSTEM, second)
     assert view.hold is not None
@@ -126,9 +135,13 @@ async def test_changed_quota_releases_a_job_and_a_shorter_walltime_fits(
     store: Store, site: FakeAgent
 ) -> None:
     await limit(store, "user", "ann", 0.05)
-    long, short = await add(store, "long"), await add(store, "short", walltime_s=150)
+    long = await add(store, "long")
+    short = await add(store, "short", walltime_s=150)
     assert await schedule(store) == 1
-    assert (await status(store, long), await status(store, short)) == (Status.PENDING, Status.SCHEDULED)
+    assert (await status(store, long), await status(store, short)) == (
+        Status.PENDING,
+        Status.SCHEDULED,
+    )
     view = await store.sessions.get(SYSTEM, long)
     assert view.hold is not None
     assert view.hold.refusals[0].endswith("> limit 0.05 a month"), "no month is long enough"
@@ -144,6 +157,7 @@ async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) 
     """Jobs of others count for the group alone, and sessions of other groups for nobody."""
     for scope, name in (("user", "ann"), ("user", "bob"), ("group", "hpc"), ("group", "default")):
         await limit(store, scope, name, 100)  # type: ignore[arg-type]
+
     node = FakeAgent(store, "node")
     await node.report()
     plain = SessionSpec(command=["x"], resources={"cpu": 1}, walltime_s=3600)
@@ -161,18 +175,22 @@ async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) 
             "UPDATE kernels SET ends_at = ends_at + ($2::timestamptz - now()), "
             "started_at = started_at + ($2::timestamptz - now()) WHERE session_id = $1", session, middle,
         )  # fmt: skip
+
     ran_s = timedelta(seconds=900)
     await store.database.fetch(
-        "UPDATE kernels SET status_since = $2::timestamptz WHERE session_id = $1", ended, middle + ran_s
+        "UPDATE kernels SET status_since = $2::timestamptz WHERE session_id = $1",
+        ended,
+        middle + ran_s,
     )
 
     async def sums(at: datetime) -> dict[str, tuple[int, int]]:
         rows = await store.database.fetch(SQL["node_hours"], at, None)
         return {row["owner"]: (round(row["used"], -2), round(row["reserved"], -2)) for row in rows}
 
-    assert await sums(middle + timedelta(seconds=1200)) == {"ann": (2100, 2400), "bob": (3000, 600)}, (
-        "a job that its agent saw late started a walltime before its end"
-    )
+    assert await sums(middle + timedelta(seconds=1200)) == {
+        "ann": (2100, 2400),
+        "bob": (3000, 600),
+    }, "a job that its agent saw late started a walltime before its end"
     assert await sums(middle + timedelta(hours=9)) == {"ann": (4500, 0), "bob": (3600, 0)}, (
         "nothing is used after the end of the walltime"
     )
@@ -191,12 +209,17 @@ async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) 
 @asynccontextmanager
 async def scheduler(store: Store, clock: CalendarClock) -> AsyncIterator[tuple[Leader, Scheduler]]:
     async with Leader(store, clock) as leader:
-        yield leader, Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock)
+        yield (
+            leader,
+            Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock),
+        )
 
 
 async def test_turn_of_the_month_releases_a_job(store: Store, site: FakeAgent) -> None:
     await limit(store, "project", "vision", 0.1)
-    first, second, clock = await add(store, "first"), await add(store, "second"), CalendarClock()
+    first = await add(store, "first")
+    second = await add(store, "second")
+    clock = CalendarClock()
     async with scheduler(store, clock) as (leader, loop):
         await loop.run_once()
         await see(site, first, ObservedState.RUNNING)
@@ -204,14 +227,19 @@ async def test_turn_of_the_month_releases_a_job(store: Store, site: FakeAgent) -
         assert await status(store, second) is Status.PENDING
         now = clock.now()
         turn = (now.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
-        for at, expected in ((turn - timedelta(minutes=1), Status.PENDING), (turn, Status.SCHEDULED)):
+        for at, expected in (
+            (turn - timedelta(minutes=1), Status.PENDING),
+            (turn, Status.SCHEDULED),
+        ):
             clock.advance((at + timedelta(seconds=10) - clock.now()).total_seconds())
             await leader.run_once()
             await loop.run_once()
             assert await status(store, second) is expected
 
 
-async def test_replica_that_a_quota_holds_is_known_to_its_endpoint(store: Store, site: FakeAgent) -> None:
+async def test_replica_that_a_quota_holds_is_known_to_its_endpoint(
+    store: Store, site: FakeAgent
+) -> None:
     await limit(store, "group", "hpc", 0)
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
     made, _ = await store.endpoints.create_once(SYSTEM, spec, [], {}, None)
@@ -224,10 +252,12 @@ async def test_replica_that_a_quota_holds_is_known_to_its_endpoint(store: Store,
 
 
 async def test_jobs_of_the_month_are_kept(store: Store, site: FakeAgent) -> None:
-    of_month, older = await add(store, "of-month"), await add(store, "older")
+    of_month = await add(store, "of-month")
+    older = await add(store, "older")
     await schedule(store)
     for session in (of_month, older):
         await see(site, session, ObservedState.RUNNING, ObservedState.EXITED)
+
     await move_back(store, older, 32 * 86_400)
     await store.database.fetch(
         "UPDATE sessions SET created_at = created_at - interval '99 days', "
@@ -253,6 +283,7 @@ async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: Fa
     await schedule(store)
     for session in (early, late, lives):
         await see(site, session, ObservedState.RUNNING)
+
     now = datetime.now(UTC)
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     started = max(month, now - timedelta(hours=3))
@@ -275,6 +306,7 @@ async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: Fa
     await see(site, early, ObservedState.EXITED)
     for session in (early, late, lives):
         await set_times(session, (now - started) / 2)
+
     before = await used()
     await see(site, late, ObservedState.EXITED)
     assert 0 <= await used() - before < 60, "the one that ended is counted once, at once"
@@ -289,9 +321,13 @@ async def test_group_that_is_renamed_has_used_what_it_had(store: Store, site: Fa
     await schedule(store)
     for session in (early, late):
         await see(site, session, ObservedState.RUNNING, ObservedState.EXITED)
-    await store.database.fetch("UPDATE kernels SET started_at = status_since - interval '3 minutes'")
+
     await store.database.fetch(
-        "UPDATE kernels SET status_since = status_since - interval '2 minutes' WHERE session_id = $1", early
+        "UPDATE kernels SET started_at = status_since - interval '3 minutes'"
+    )
+    await store.database.fetch(
+        "UPDATE kernels SET status_since = status_since - interval '2 minutes' WHERE session_id = $1",
+        early,
     )
     await limit(store, "group", "hpc", 100)
     assert await use(store, "group", "hpc") == (round(4 / 60, 2), 0)
@@ -299,6 +335,7 @@ async def test_group_that_is_renamed_has_used_what_it_had(store: Store, site: Fa
     assert await use(store, "group", "site") == (round(4 / 60, 2), 0)
     while await store.group_aliases.settle():
         pass
+
     assert await use(store, "group", "site") == (round(4 / 60, 2), 0)
 
 

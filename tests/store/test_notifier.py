@@ -1,4 +1,5 @@
-"""Notifications: which subscribers are called, in this manager and in others, and for which agents."""
+"""Notifications: which subscribers are called, in this manager and in others, and for which
+agents."""
 
 from __future__ import annotations
 
@@ -42,13 +43,17 @@ class Listeners:
                     missing -= set(found)
 
 
-async def test_order_notifications_name_the_changed_kernels(store: Store, migrated_database: str) -> None:
+async def test_order_notifications_name_the_changed_kernels(
+    store: Store, migrated_database: str
+) -> None:
     async with open_store(migrated_database) as other:
-        own, elsewhere = Listeners(store), Listeners(other)
+        own = Listeners(store)
+        elsewhere = Listeners(other)
         plain = asyncio.Event()
         other.notifier.on(Topic.ORDERS, plain.set)
         for name in ("node-1", "node-2"):
             await FakeAgent(store, name).report()
+
         spec = SessionSpec(command=["x"], resources={"cuda.device": 2})
         made = await store.sessions.create(Scope.system("test"), spec)
         await schedule(store)
@@ -70,7 +75,9 @@ async def test_closing_under_notifications_raises_nothing(migrated_database: str
 
     async def send() -> None:
         while True:
-            await sender.execute("SELECT pg_notify('moorage', n::text) FROM generate_series(1, 100) AS n")
+            await sender.execute(
+                "SELECT pg_notify('moorage', n::text) FROM generate_series(1, 100) AS n"
+            )
 
     sending = asyncio.create_task(send())
     received = asyncio.Event()
@@ -80,13 +87,16 @@ async def test_closing_under_notifications_raises_nothing(migrated_database: str
             notifier.on(Topic.ROUTES, received.set)
             async with asyncio.timeout(30):
                 await received.wait()
+
     sending.cancel()
     await asyncio.wait([sending])
     sender.terminate()
     assert errors == []
 
 
-async def test_many_kernels_are_named_by_several_payloads(store: Store, migrated_database: str) -> None:
+async def test_many_kernels_are_named_by_several_payloads(
+    store: Store, migrated_database: str
+) -> None:
     async with open_store(migrated_database) as other:
         elsewhere = Listeners(other)
         kernels = [(AgentId("node"), KernelId(f"{n:036d}")) for n in range(500)]
@@ -94,7 +104,9 @@ async def test_many_kernels_are_named_by_several_payloads(store: Store, migrated
         await elsewhere.until(*("/".join(pair) for pair in kernels))
 
 
-async def test_ids_of_several_topics_are_not_too_long_together(store: Store, migrated_database: str) -> None:
+async def test_ids_of_several_topics_are_not_too_long_together(
+    store: Store, migrated_database: str
+) -> None:
     """Each alone fits into a payload; three of them do not."""
     ids = [SessionId(f"{n:036d}") for n in range(70)]
     async with open_store(migrated_database) as other:
@@ -114,6 +126,7 @@ async def test_ids_of_several_topics_are_not_too_long_together(store: Store, mig
         other.notifier.on_pending(listen("pending"))
         other.notifier.on_quotas(listen("quotas"))
         other.notifier.on_routes(listen("routes"))
+
         async with asyncio.timeout(30):
             while not all_told.is_set():
                 store.notifier.notify_sessions(ids)
@@ -121,7 +134,10 @@ async def test_ids_of_several_topics_are_not_too_long_together(store: Store, mig
                 store.notifier.notify_quotas(ids)
                 store.notifier.notify_routes(ids)
                 await asyncio.sleep(0.2)
-    assert {topic: sorted(changed or ()) for topic, changed in told.items()} == dict.fromkeys(told, ids)
+
+    assert {topic: sorted(changed or ()) for topic, changed in told.items()} == dict.fromkeys(
+        told, ids
+    )
 
 
 async def test_too_many_kernels_for_the_payloads_mean_any_kernel(
@@ -130,7 +146,9 @@ async def test_too_many_kernels_for_the_payloads_mean_any_kernel(
     async with open_store(migrated_database) as other:
         elsewhere = Listeners(other)
         async with asyncio.timeout(30):
-            store.notifier.notify_orders((AgentId("node"), KernelId(f"{n:036d}")) for n in range(3000))
+            store.notifier.notify_orders(
+                (AgentId("node"), KernelId(f"{n:036d}")) for n in range(3000)
+            )
             assert await elsewhere.received.get() is None
 
 
@@ -138,14 +156,20 @@ async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> No
     agents = [FakeAgent(store, f"node-{n}") for n in range(3)]
     for agent in agents:
         await agent.report()
+
     for _ in range(4):
         await store.sessions.create(
             Scope.system("t"), SessionSpec(command=["x"], resources={"cuda.device": 1})
         )
+
     assert await schedule(store) == 4
     ids = [AgentId(a.name) for a in agents]
     many = {a: orders.kernels for a, orders in (await store.orders.of_many(ids)).items()}
-    assert {a: len(kernels) for a, kernels in many.items()} == {"node-0": 2, "node-1": 2, "node-2": 0}
+    assert {a: len(kernels) for a, kernels in many.items()} == {
+        "node-0": 2,
+        "node-1": 2,
+        "node-2": 0,
+    }
     assert many == {a: await store.orders.of(a) for a in ids}
     assert all(len(kernel.devices) == 1 for kernels in many.values() for kernel in kernels)
     stopped = many[ids[0]][0]
@@ -153,11 +177,14 @@ async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> No
     assert await store.orders.of(ids[0]) == many[ids[0]][1:]
 
 
-async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, migrated_database: str) -> None:
+async def test_pass_rereads_only_agents_changed_by_any_manager(
+    store: Store, migrated_database: str
+) -> None:
     async with open_store(migrated_database) as other:
         agents = [FakeAgent(store, f"node-{n}") for n in range(3)]
         for agent in agents:
             await agent.report()
+
         assert len((await other.scheduling.snapshot("default")).agents) == 3
         await store.sessions.create(
             Scope.system("t"), SessionSpec(command=["x"], resources={"cuda.device": 2})
@@ -168,14 +195,20 @@ async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, mig
 
         async def free() -> dict[str, int]:
             agents = (await other.scheduling.snapshot("default")).agents
-            return {agent.agent_id: sum(device.free for device in agent.devices) for agent in agents}
+            return {
+                agent.agent_id: sum(device.free for device in agent.devices) for agent in agents
+            }
 
-        # The notifications of the reports above may still be under way. Nothing else makes it read again.
+        # The notifications of the reports above may still be under way. Nothing else makes it read
+        # again.
         async with asyncio.timeout(30):
             while await free() != expected:
                 await asyncio.sleep(0.01)
+
         # One that moved to another group is not found in its old one.
-        await store.database.fetch("UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'")
+        await store.database.fetch(
+            "UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'"
+        )
         store.notifier.notify_capacity([AgentId("node-1")])
         assert len((await store.scheduling.snapshot("default")).agents) == 2
         assert len((await store.scheduling.snapshot("elsewhere")).agents) == 1
@@ -187,17 +220,22 @@ async def test_holds_are_written_only_when_changed(store: Store) -> None:
         await store.sessions.create(
             Scope.system("t"), SessionSpec(command=["x"], resources={"cuda.device": 1})
         )
+
     await schedule(store)
     written = "SELECT id, xmin::text AS written FROM sessions WHERE status = 'PENDING' ORDER BY id"
     for _ in range(3):
-        await schedule(store)  # until retries are counted as far as the group's policy looks at them
+        # until retries are counted as far as the group's policy looks at them
+        await schedule(store)
+
     before = [tuple(row) for row in await store.database.fetch(written)]
     await schedule(store)
     assert [tuple(row) for row in await store.database.fetch(written)] == before
     assert len(before) == 2
 
 
-async def test_unhurried_notifications_share_one_payload(store: Store, migrated_database: str) -> None:
+async def test_unhurried_notifications_share_one_payload(
+    store: Store, migrated_database: str
+) -> None:
     """Changes that make no loop of another manager act wait for others; a new session does not."""
     listener = await asyncpg.connect(migrated_database)
     payloads: asyncio.Queue[str] = asyncio.Queue()
@@ -207,11 +245,13 @@ async def test_unhurried_notifications_share_one_payload(store: Store, migrated_
         for one in ids[:4]:
             store.notifier.notify_sessions([one])
             await asyncio.sleep(0)
+
         store.notifier.notify_pending([ids[4]])
         found: dict[str, list[str]] = {}
         async with asyncio.timeout(30):
             while "sessions" not in found:
                 found |= json.loads(await payloads.get())
+
         assert found["sessions"] == ids[:4], "they went with the urgent one, in one NOTIFY"
         assert found["pending"] == ids[4:]
         store.notifier.notify_sessions(ids[:1])  # alone, it is sent after a while

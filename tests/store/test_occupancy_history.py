@@ -1,4 +1,5 @@
-"""Occupancy over time in Postgres: samples make spans, old ones are deleted, callers read what they may."""
+"""Occupancy over time in Postgres: samples make spans, old ones are deleted, callers read what they
+may."""
 
 from __future__ import annotations
 
@@ -22,11 +23,14 @@ from .conftest import FakeAgent, schedule
 from .tenancy_harness import serve
 
 TERM_S = 3600.0
-EPOCH, SOON = datetime(1970, 1, 1, tzinfo=UTC), timedelta(days=2)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SOON = timedelta(days=2)
 
 
 def job(name: str, gpus: int) -> SessionSpec:
-    return SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cuda.device": gpus}})
+    return SessionSpec.model_validate(
+        {"name": name, "command": ["x"], "resources": {"cuda.device": gpus}}
+    )
 
 
 async def leading(store: Store) -> int:
@@ -36,12 +40,15 @@ async def leading(store: Store) -> int:
 
 
 async def history(store: Store, step_s: int, group: str = "default") -> GroupHistory:
-    [found] = await store.occupancy_history.of_groups([group], step_s, EPOCH, datetime.now(UTC) + SOON)
+    [found] = await store.occupancy_history.of_groups(
+        [group], step_s, EPOCH, datetime.now(UTC) + SOON
+    )
     return found
 
 
 async def test_samples_make_means_and_peaks_of_each_span(store: Store) -> None:
-    term, agent = await leading(store), FakeAgent(store, gpus=2)
+    term = await leading(store)
+    agent = FakeAgent(store, gpus=2)
     await agent.report()
     await store.occupancy_history.record(term)
     await store.sessions.create(Scope.system("t"), job("runs", 2))
@@ -51,6 +58,7 @@ async def test_samples_make_means_and_peaks_of_each_span(store: Store) -> None:
     day = await history(store, 86_400)
     if len(day.queue.at) > 1:
         pytest.skip("midnight passed between the two samples")
+
     gpus = day.slots["cuda.device"]
     assert (gpus.capacity, gpus.used, gpus.used_peak) == ([2000], [1000], [2000])
     assert day.slots.keys() == {"cpu", "mem", "cuda.device"}
@@ -65,7 +73,10 @@ async def test_a_former_leader_records_nothing(store: Store) -> None:
     await FakeAgent(store).report()
     await store.leases.release("test", term)
     await store.occupancy_history.record(term)
-    assert await store.occupancy_history.of_groups(["default"], 60, EPOCH, datetime.now(UTC) + SOON) == []
+    assert (
+        await store.occupancy_history.of_groups(["default"], 60, EPOCH, datetime.now(UTC) + SOON)
+        == []
+    )
 
 
 async def test_the_leaders_housekeeping_records(store: Store, clock: StoreClock) -> None:
@@ -74,7 +85,9 @@ async def test_the_leaders_housekeeping_records(store: Store, clock: StoreClock)
         await FakeAgent(store).report()
         for _ in range(2):
             await collector.run_once()
-    rows = await store.database.fetch("SELECT sum(samples) AS n FROM queue_spans WHERE seconds = 86400")
+    rows = await store.database.fetch(
+        "SELECT sum(samples) AS n FROM queue_spans WHERE seconds = 86400"
+    )
     assert rows[0]["n"] == 1, "a sample in half a minute, not one in every pass"
 
 
@@ -106,8 +119,11 @@ async def test_each_length_of_span_has_its_retention(store: Store) -> None:
     await store.database.fetch(YEAR)
     while await store.occupancy_history.delete_old():
         pass
+
     for table, slots in (("occupancy_spans", 2), ("queue_spans", 1)):
-        rows = await store.database.fetch(f"SELECT seconds, count(*) AS n FROM {table} GROUP BY 1 ORDER BY 1")
+        rows = await store.database.fetch(
+            f"SELECT seconds, count(*) AS n FROM {table} GROUP BY 1 ORDER BY 1"
+        )
         kept = {row["seconds"]: row["n"] // 10 // slots for row in rows}
         assert kept[3600] in (2159, 2160), "ninety days"
         assert kept[60] in (2878, 2879, 2880), "two days"
@@ -142,6 +158,7 @@ async def test_callers_read_groups_that_they_may_name(store: Store) -> None:
                 status, text = await api.call(caller, "GET", path + query)
                 assert status == 200
                 assert ('"lab"' in text) is seen, (caller, query)
+
         status, text = await api.call(
             "ann", "GET", path + "&from=2026-01-01T00:00:00Z&to=2026-06-01T00:00:00Z"
         )

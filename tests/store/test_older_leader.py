@@ -41,6 +41,7 @@ async def test_what_an_older_leader_cannot_read_is_not_stored_while_it_leads(
         served = {"name": "e", "engine": "vllm", "model": "m", "overlap": "never"}
         status, text = await api.call("admin", "POST", "/v1/endpoints", served)
         assert (status, "does not know overlap" in text) == (409, True)
+
     assert {one.name for one in (await store.sessions.page(ROOT)).items} == {"a"}
 
 
@@ -48,18 +49,21 @@ async def test_what_a_group_adds_is_not_stored_either(store: Store) -> None:
     site = HpcOptions(runtime="slurm", walltime_s=3600)
     await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
     await store.groups.put("repeats", GroupOptions(reuse="success"), actor="t")
+
     async with serve(store) as api:
         await lead_as_before(store)
         for group, field in (("hpc", "job"), ("repeats", "reuse")):
             body = {"command": ["x"], "resource_group": group}
             status, text = await api.call("admin", "POST", "/v1/sessions", body)
             assert (status, f"does not know {field}" in text) == (409, True), text
+
         pipeline = {
             "name": "p",
             "steps": [{"name": "s", "spec": {"command": ["x"], "resource_group": "hpc"}}],
         }
         status, text = await api.call("admin", "POST", "/v1/pipelines", pipeline)
         assert (status, "does not know job" in text) == (409, True), text
+
     assert not (await store.sessions.page(ROOT)).items
 
 
@@ -74,6 +78,7 @@ async def test_a_leader_that_knows_this_schema_reads_what_is_new(store: Store) -
         assert await store.leases.acquire("newer", 60) is not None
         assert not await store.leases.older_leads()
         assert (await api.call("admin", "POST", "/v1/sessions", body))[0] == 201
+
     await store.database.fetch("UPDATE schema_compatibility SET leads_since = compatible_since")
     await store.database.fetch("UPDATE leases SET expires_at = now()")
     older = await store.database.fetch(

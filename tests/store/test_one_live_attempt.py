@@ -1,4 +1,5 @@
-"""At most one live attempt: a new one is placed only when every kernel of the earlier one has ended."""
+"""At most one live attempt: a new one is placed only when every kernel of the earlier one has
+ended."""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ async def running(store: Store, agent: FakeAgent, **more: object) -> str:
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
+
     return kernel
 
 
@@ -66,7 +68,8 @@ async def force_place(store: Store, agent: str) -> int:
 
 
 async def test_preempted_session_waits_for_the_end_of_its_earlier_attempt(store: Store) -> None:
-    agent, other = FakeAgent(store), FakeAgent(store, "node-2")
+    agent = FakeAgent(store)
+    other = FakeAgent(store, "node-2")
     kernel = await running(store, agent)
     await other.report()
     await preempt(store)
@@ -114,7 +117,9 @@ async def test_replicas_of_endpoints_may_overlap(store: Store) -> None:
     spec = EndpointSpec(name="m", command=["x"], probe={"path": "/"}, resources={"cpu": 1})
     endpoint = await store.endpoints.create(Scope.system("t"), spec)
     session = spec.session("job")
-    await store.sessions.create(Scope.system("t"), session, endpoint_id=endpoint.snapshot.endpoint_id)  # type: ignore[arg-type]
+    await store.sessions.create(
+        Scope.system("t"), session, endpoint_id=endpoint.snapshot.endpoint_id
+    )  # type: ignore[arg-type]
     assert await schedule(store) == 1
     await preempt(store)
     assert await schedule(store) == 1
@@ -122,7 +127,8 @@ async def test_replicas_of_endpoints_may_overlap(store: Store) -> None:
 
 async def test_start_on_a_suspect_agent_is_not_repeated_elsewhere(store: Store) -> None:
     """The orders may have arrived: the program may run there."""
-    agent, other = FakeAgent(store), FakeAgent(store, "node-2")
+    agent = FakeAgent(store)
+    other = FakeAgent(store, "node-2")
     await agent.report()
     spec = SessionSpec(name="job", command=["x"], resources={"cpu": 1})
     await store.sessions.create(Scope.system("t"), spec)
@@ -165,6 +171,7 @@ async def test_session_that_waits_for_its_agent_goes_on_when_it_returns(store: S
     why = await ExplanationService(store, StoreClock()).why(SYSTEM, "job")
     for part in ("RUNNING", "node-1", "on_lost_agent: wait", CURE):
         assert part in why.text
+
     await agent.report()
     view = await job(store)
     assert (view.status, view.kernels[0].unreachable_since) == (Status.RUNNING, None)
@@ -185,7 +192,9 @@ async def test_destroyed_node_ends_its_kernels_and_frees_what_they_hold(store: S
     assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.AGENT_LOST, 1)
     await store.database.fetch("UPDATE sessions SET not_before = now()")
     assert await schedule(store) == 1
-    held = await store.database.fetch("SELECT * FROM agent_slots WHERE agent_id = 'node-1' AND used <> 0")
+    held = await store.database.fetch(
+        "SELECT * FROM agent_slots WHERE agent_id = 'node-1' AND used <> 0"
+    )
     assert held == []
     assert await store.integrity.check() == []
 
@@ -194,10 +203,16 @@ async def test_stop_on_a_lost_agent_ends_with_its_kernel(store: Store) -> None:
     await running(store, FakeAgent(store), on_lost_agent="wait")
     await set_status(store, "LOST")
     assert (await stop(store, "job", actor="me")).status is Status.TERMINATING
-    await store.database.fetch("UPDATE sessions SET deadline_at = now() WHERE status = 'TERMINATING'")
+    await store.database.fetch(
+        "UPDATE sessions SET deadline_at = now() WHERE status = 'TERMINATING'"
+    )
     await reconcile_all(store)
     view = await job(store)
-    assert (view.status, view.reason, view.deadline_at) == (Status.TERMINATING, Reason.USER_REQUESTED, None)
+    assert (view.status, view.reason, view.deadline_at) == (
+        Status.TERMINATING,
+        Reason.USER_REQUESTED,
+        None,
+    )
     assert CURE in view.detail
     assert [e.event for e in (await store.sessions.history(SYSTEM, "job")).items][-2:] == [
         "stop",

@@ -1,4 +1,5 @@
-"""Pending cache: a pass rereads only changed sessions, and holds reach all sessions over several passes."""
+"""Pending cache: a pass rereads only changed sessions, and holds reach all sessions over several
+passes."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ async def retry(store: Store, agent: FakeAgent) -> None:
     await reconcile_all(store)
 
 
-async def test_cached_sessions_equal_a_full_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_sessions_equal_a_full_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By notifications alone: no comparison for an hour."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     agent = FakeAgent(store, gpus=2)
@@ -63,9 +66,11 @@ async def test_cached_sessions_equal_a_full_read(store: Store, monkeypatch: pyte
     await FakeAgent(store, "node-2", gpus=0).report()
     for n in range(6):
         await add(store, f"s{n}")
+
     await add(store, "after", depends_on=["s0"])
     await store.groups.put("other", GroupOptions(), actor="t")
     await add(store, "elsewhere", resource_group="other")
+
     for change in (
         None,
         lambda: add(store, "late"),
@@ -80,6 +85,7 @@ async def test_cached_sessions_equal_a_full_read(store: Store, monkeypatch: pyte
         if change is not None:
             await change()
         assert await seen(store) == await read_all(store)
+
     assert await names(store) == {"s1", "s2", "s4", "s5", "late"}
     assert {p.retries for p in (await seen(store)).values()} == {0, 1}
 
@@ -91,7 +97,9 @@ async def test_session_of_a_rejected_placement_is_reread(
     await FakeAgent(store).report()
     await add(store, "one")
     snapshot = await store.scheduling.snapshot("default")
-    await store.database.fetch("UPDATE sessions SET revision = revision + 1")  # without a notification
+
+    # without a notification
+    await store.database.fetch("UPDATE sessions SET revision = revision + 1")
     term = await store.leases.acquire("test", 60)
     assert await store.scheduling.place(plan(snapshot, Policy()).places, term or 0) == 0
     assert [p.revision for p in (await seen(store)).values()] == [2]
@@ -107,13 +115,18 @@ async def test_unplaced_session_is_reported_as_changed(store: Store, reconnected
     assert await store.scheduling.place(made.places, term=0) == 0, "nobody leads"
     if reconnected:
         store.scheduling.invalidate_caches()
+
     changes = (await store.scheduling.snapshot("default")).changes
     assert changes is not None
     assert changes.number == 2
-    assert [item.session_id for item in changes.changed] == [place.session_id for place in made.places]
+    assert [item.session_id for item in changes.changed] == [
+        place.session_id for place in made.places
+    ]
 
 
-async def test_change_without_notification_is_found_by_comparison(store: Store, clock: StoreClock) -> None:
+async def test_change_without_notification_is_found_by_comparison(
+    store: Store, clock: StoreClock
+) -> None:
     await add(store, "one")
     await add(store, "two")
     await add(store, "pauses")
@@ -151,6 +164,7 @@ async def test_session_that_waits_for_another_is_read_once(
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
     assert len(await seen(store)) == 2
+
     for _ in range(2):
         changes = (await store.scheduling.snapshot("default")).changes
         assert changes is not None
@@ -168,7 +182,8 @@ class Away(Database):
 
 class _Connection(DedicatedConnection):
     def __init__(self, database: Away, connection: DedicatedConnection) -> None:
-        self._database, self._inner = database, connection
+        self._database = database
+        self._inner = connection
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         if self._database.away:
@@ -188,18 +203,22 @@ async def test_failed_read_is_repeated_later(
         database.away = True
         with pytest.raises(StoreUnavailable):
             await asked.of("default")
+
         database.away = False
         assert len((await asked.of("default"))[0]) == 1
         asked.invalidate(None)
         database.away = True
         with pytest.raises(StoreUnavailable):
             await asked.of("default")
+
         await store.database.fetch("UPDATE sessions SET retries = 5")  # without a notification
         database.away = False
         assert [p.retries for p in (await asked.of("default"))[0]] == [5]
 
 
-async def test_unused_cache_does_not_accumulate_ids(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_cache_does_not_accumulate_ids(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A manager that does not lead is notified as well, and must not collect ids for ever."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
@@ -211,6 +230,7 @@ async def test_unused_cache_does_not_accumulate_ids(store: Store, monkeypatch: p
     for n in range(20):
         await add(store, f"s{n}")
         assert cache.stale_count <= 5
+
     assert len((await cache.of("default"))[0]) == 21
 
 
@@ -229,4 +249,5 @@ async def test_every_session_gets_a_hold_within_several_passes(
         await store.scheduling.record_holds(snapshot, [])
         views = (await store.sessions.page(SYSTEM, statuses=frozenset({Status.PENDING}))).items
         told.append(sum(view.hold is not None for view in views))
+
     assert told == [4, 8, 10, 10]

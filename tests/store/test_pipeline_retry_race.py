@@ -14,7 +14,9 @@ from .conftest import FAILED, FakeAgent, reconcile_all, schedule
 from .tenancy_harness import serve
 from .test_pipelines import body, get, play, post, states, step
 
-BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pipeline_steps'::regclass"
+BLOCKED = (
+    "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pipeline_steps'::regclass"
+)
 
 
 async def reconcile_begun(store: Store) -> None:
@@ -33,7 +35,9 @@ async def test_a_step_that_is_skipped_while_a_retry_begins_runs_again(
     agent = FakeAgent(store)
     await agent.report()
     async with serve(store) as api:
-        await post(api, "admin", "", body(step("train"), step("publish", "train"), step("last", "publish")))
+        await post(
+            api, "admin", "", body(step("train"), step("publish", "train"), step("last", "publish"))
+        )
         assert await schedule(store) == 1
         [kernel] = await store.database.fetch("SELECT id FROM kernels WHERE status = 'SCHEDULED'")
         agent.see(kernel["id"], ObservedState.EXITED, **FAILED)
@@ -52,13 +56,17 @@ async def test_a_step_that_is_skipped_while_a_retry_begins_runs_again(
                 async with asyncio.timeout(30):
                     while not await holder.fetchval(BLOCKED):
                         await asyncio.sleep(0.01)
+
                 await reconcile_all(store)
                 assert states(await get(api, "admin", "train"))["publish"] == "skipped"
+
             await retry
         finally:
             await holder.close()
+
         view = await get(api, "admin", "train")
         assert states(view) == {"train": "pending", "publish": "pending", "last": "pending"}
         assert await play(store, agent) == ["train", "publish", "last"]
         assert (await get(api, "admin", "train"))["state"] == "succeeded"
+
     assert await store.integrity.check() == []

@@ -33,7 +33,9 @@ def adopted(view: dict[str, Any]) -> list[str]:
     return [one["name"] for one in view["steps"] if one["adopted_from"]]
 
 
-async def run(api: Api, store: Store, agent: FakeAgent, *given: dict[str, Any], query: str = "") -> list[str]:
+async def run(
+    api: Api, store: Store, agent: FakeAgent, *given: dict[str, Any], query: str = ""
+) -> list[str]:
     await post(api, "admin", query, body(*given))
     await reconcile_all(store)
     return await play(store, agent)
@@ -48,16 +50,20 @@ async def test_equal_steps_after_equal_steps_take_their_results(store: Store) ->
         assert await play(store, agent) == []
         again = await get(api, "admin", "train")
         assert (again["state"], set(states(again).values())) == ("succeeded", {"succeeded"})
+
         # Another last step runs, and takes what it waits for from before.
         assert await run(api, store, agent, *steps("y")) == ["judge"]
         # A changed first step makes another meaning of all after it.
         first, *rest = steps()
         changed = first | {"spec": REUSED | {"command": ["z"]}}
         assert await run(api, store, agent, changed, *rest) == ["load", "train", "train", "judge"]
+
     assert await store.integrity.check() == []
 
 
-async def test_force_runs_every_step_and_gives_the_results_that_later_ones_take(store: Store) -> None:
+async def test_force_runs_every_step_and_gives_the_results_that_later_ones_take(
+    store: Store,
+) -> None:
     _, agent = await begun(store)
     async with serve(store) as api:
         await run(api, store, agent, *steps())
@@ -86,11 +92,13 @@ async def test_live_runs_are_shared_and_shown_as_their_steps(store: Store) -> No
         assert await play(store, agent, "judge") == ["load", "train", "train", "judge"]
         views = [await get(api, "admin", view["id"]) for view in made]
         assert [view["state"] for view in views] == ["failed"] * 3
+
         # A retry runs anew.
         shared = next(view for view in views if adopted(view))
         await post(api, "admin", f"/{shared['id']}/retry", expected=202)
         assert await play(store, agent) == ["judge"]
         assert (await get(api, "admin", shared["id"]))["state"] == "succeeded"
+
     assert await store.integrity.check() == []
 
 
@@ -99,7 +107,9 @@ async def test_equal_steps_of_one_pipeline_share_a_run(store: Store) -> None:
     async with serve(store) as api:
         twins = step("one", spec=REUSED), step("two", spec=REUSED), step("after", "one", "two")
         assert await run(api, store, agent, *twins) == ["one", "after"]
-        assert states(await get(api, "admin", "train")) == dict.fromkeys(("one", "two", "after"), "succeeded")
+        assert states(await get(api, "admin", "train")) == dict.fromkeys(
+            ("one", "two", "after"), "succeeded"
+        )
 
 
 async def test_group_and_project_set_the_default(store: Store) -> None:
@@ -108,10 +118,14 @@ async def test_group_and_project_set_the_default(store: Store) -> None:
     async with serve(store) as api:
         assert await run(api, store, agent, plain) == ["load"]
         await store.groups.put("default", GroupOptions(reuse="both"), actor="t")
-        assert await run(api, store, agent, plain) == ["load"], "the first one was no result for others"
+        assert await run(api, store, agent, plain) == ["load"], (
+            "the first one was no result for others"
+        )
         assert await run(api, store, agent, plain) == []
         status, text = await api.call("admin", "PATCH", "/v1/projects/default", {"reuse": "never"})
         assert status == 200, text
-        await store.groups.put("default", GroupOptions(reuse="both"), actor="t")  # empties the cache
+
+        # empties the cache
+        await store.groups.put("default", GroupOptions(reuse="both"), actor="t")
         assert await run(api, store, agent, plain) == ["load"]
         assert await run(api, store, agent, step("load", spec=REUSED)) == []

@@ -31,7 +31,9 @@ async def test_a_pipeline_may_be_larger_than_other_requests(store: Store) -> Non
         assert status == 201, made
         assert made == json.loads((await api.call("ann", "GET", f"/v1/pipelines/{made['id']}"))[1])
 
-        status, refused = await submit(api, [{"name": "s", "spec": SPEC | {"args": ["x" * MAX_BYTES]}}])
+        status, refused = await submit(
+            api, [{"name": "s", "spec": SPEC | {"args": ["x" * MAX_BYTES]}}]
+        )
         assert (status, str(MAX_BYTES) in refused["detail"]) == (413, True)
         other = SPEC | {"args": args * 50}
         assert (await api.call("ann", "POST", "/v1/sessions", other))[0] == 413
@@ -45,10 +47,12 @@ async def test_one_step_too_many_is_refused_with_the_number_that_is_allowed(
     steps: list[dict[str, Any]] = [{"name": "s", "array": f"0-{MAX_STEPS}", "spec": SPEC}]
     if spelled_out:
         steps = [{"name": f"s-{n}", "spec": SPEC} for n in range(MAX_STEPS + 1)]
+
     async with serve(store) as api:
         status, refused = await submit(api, steps)
         assert status == 422, refused
         said = refused["detail"] + json.dumps(refused.get("errors", []))
         assert f"{MAX_STEPS + 1}" in said
         assert f"{MAX_STEPS}" in said.replace(f"{MAX_STEPS + 1}", "")
+
     assert await store.database.fetch("SELECT FROM pipelines") == []

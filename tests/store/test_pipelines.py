@@ -52,7 +52,8 @@ async def get(api: Api, caller: str, ref: str) -> dict[str, Any]:
 
 
 async def play(store: Store, agent: FakeAgent, *failing: str) -> list[str]:
-    """Run all steps that may run to their end; those of these names fail. Returns them in their order."""
+    """Run all steps that may run to their end; those of these names fail. Returns them in their
+    order."""
     ran: list[str] = []
     while await schedule(store):
         rows = await store.database.fetch(
@@ -63,13 +64,17 @@ async def play(store: Store, agent: FakeAgent, *failing: str) -> list[str]:
             how = FAILED if row["step"] in failing else DONE
             agent.see(row["id"], ObservedState.EXITED, **how)
             ran.append(row["step"])
+
         await agent.report()
         await reconcile_all(store)
+
     await reconcile_all(store)
     return ran
 
 
-async def test_steps_run_in_their_order_and_a_failed_one_ends_those_after_its_success(store: Store) -> None:
+async def test_steps_run_in_their_order_and_a_failed_one_ends_those_after_its_success(
+    store: Store,
+) -> None:
     agent = FakeAgent(store)
     await agent.report()
     async with serve(store) as api:
@@ -92,7 +97,10 @@ async def test_steps_run_in_their_order_and_a_failed_one_ends_those_after_its_su
         assert view["state"] == "failed"
         skipped = next(one for one in view["steps"] if one["name"] == "publish")
         assert skipped["reason"] == "dependency-failed"
-        assert next(one for one in view["steps"] if one["name"] == "train")["session"] in skipped["detail"]
+        assert (
+            next(one for one in view["steps"] if one["name"] == "train")["session"]
+            in skipped["detail"]
+        )
         [listed] = json.loads((await api.call("admin", "GET", "/v1/pipelines"))[1])["items"]
         assert (listed["state"], listed["counts"]) == ("failed", view["counts"])
 
@@ -103,6 +111,7 @@ async def test_steps_run_in_their_order_and_a_failed_one_ends_those_after_its_su
         assert (again["state"], states(again)["alarm"]) == ("succeeded", "skipped")
         assert [one["run"] for one in again["steps"] if one["name"] in ("load", "train")] == [1, 2]
         await post(api, "admin", "/train/retry", expected=409)
+
     assert await store.integrity.check() == []
 
 
@@ -118,6 +127,7 @@ async def test_a_pending_step_waits_for_the_new_run_when_asked(store: Store) -> 
         waiting = before["steps"][1]["session_id"]
         revision = (await store.sessions.get(Scope.system(), waiting)).revision
         await post(api, "admin", "/train/retry", expected=202)
+
         # What was decided from its dependency before is stale.
         assert (await store.sessions.get(Scope.system(), waiting)).revision == revision + 1
         assert await store.integrity.check() == []
@@ -146,6 +156,7 @@ async def test_a_session_tells_its_pipeline_and_step(store: Store) -> None:
         assert (status, by_id) == (200, dict(zip(ids, places, strict=True)))
         assert len((await listed("ann", f"?pipeline={old['id']}"))[1]) == 2
         assert [view["pipeline"] for view in (await listed("ann", ""))[1]].count(None) == 1
+
         # Nobody learns what another project has.
         assert (await listed("bob", "?pipeline=train"))[0] == 404
         assert (await listed("bob", f"?pipeline={old['id']}"))[0] == 404
@@ -179,11 +190,21 @@ async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -
         ("ann", body(step("a"), step("a")), 422, "'a' is there twice"),
         ("ann", body(step("a", "none")), 422, "'none', which is no step"),
         ("ann", body(step("a", array="0-10000")), 422, "has 10001 steps"),
-        ("ann", body(step("a", array="0-999"), step("b", "a", array="0-999")), 422, "wait for 1000000"),
+        (
+            "ann",
+            body(step("a", array="0-999"), step("b", "a", array="0-999")),
+            422,
+            "wait for 1000000",
+        ),
         ("ann", body(step("a", array="5-1")), 422, "is empty"),
         ("ann", body(), 422, "steps"),
         ("ann", body(step("a"), never), 409, "step 'b': "),
-        ("ann", body(step("a"), step("b", spec=SPEC | {"resource_group": "none"})), 404, "step 'b': "),
+        (
+            "ann",
+            body(step("a"), step("b", spec=SPEC | {"resource_group": "none"})),
+            404,
+            "step 'b': ",
+        ),
         ("ann", body(step("a", spec=SPEC | {"name": "mine"})), 422, "spec.name"),
         ("ann", body(step("a", spec=SPEC | {"secret_env": {"A": "none"}})), 422, "step 'a': "),
         ("ann", body(step("a", spec=None, template="none")), 404, "step 'a': "),
@@ -194,6 +215,7 @@ async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -
         for caller, request, expected, message in wrong:
             status, text = await api.call(caller, "POST", "/v1/pipelines", request)
             assert (status, message in json.loads(text)["detail"]) == (expected, True), text
+
         dry = await api.call("ann", "POST", "/v1/pipelines?dry_run=true", body(step("a")))
         assert (dry[0], states(json.loads(dry[1]))) == (200, {"a": "pending"})
         assert await store.database.fetch("SELECT id FROM sessions") == []
@@ -207,12 +229,15 @@ async def test_another_project_sees_no_pipeline_and_a_mate_changes_none(store: S
         for path in ("train", made["id"]):
             assert (await api.call("bob", "GET", f"/v1/pipelines/{path}"))[0] == 404
             assert (await api.call("boss", "POST", f"/v1/pipelines/{path}/stop"))[0] == 404
+
         assert (await api.call("mate", "POST", "/v1/pipelines/train/stop"))[0] == 403
         assert (await get(api, "mate", "train"))["id"] == made["id"]
         stopped = await post(api, "lead", "/train/stop", expected=202)
         assert states(stopped) == {"a": "stopped"}
         await post(api, "admin", "/train/retry", expected=202)
-        [_, again] = await store.database.fetch("SELECT owner, isolated FROM sessions ORDER BY created_at")
+        [_, again] = await store.database.fetch(
+            "SELECT owner, isolated FROM sessions ORDER BY created_at"
+        )
         assert (again["owner"], again["isolated"]) == ("ann", True)
 
 
@@ -224,6 +249,7 @@ async def test_a_pipeline_is_deleted_with_its_sessions(store: Store) -> None:
         await play(store, agent)
         agent.seen.clear()
         await agent.report()
+
     assert await store.retention.delete_sessions(3600) == 0
     old = "now() - interval '1 day'"
     await store.database.fetch(f"UPDATE sessions SET created_at = {old}, status_since = {old}")
@@ -248,6 +274,7 @@ async def test_a_repeated_submission_under_a_key_creates_one_pipeline(store: Sto
         at_once = await asyncio.gather(*(submit("k1", request) for _ in range(8)))
         assert {status for status, _, _ in at_once} == {201}
         assert len({made["id"] for _, made, _ in at_once}) == 1
+
         # What the checks say now makes no difference to a request that was accepted.
         await store.quotas.put(ROOT, "user", "ann", QuotaLimits(pending=0))
         status, again, replayed = await submit("k1", request)
@@ -273,7 +300,10 @@ async def test_the_graph_is_drawn_with_the_state_of_each_step(store: Store) -> N
         headers = {"Authorization": f"Bearer {api.keys['admin']}"}
         async with api.http.get("/v1/pipelines/train/graph.svg", headers=headers) as answer:
             assert (answer.status, answer.content_type) == (200, "image/svg+xml")
-            titles = [one.text for one in ElementTree.fromstring(await answer.text()).iter(f"{SVG}title")]
+            titles = [
+                one.text for one in ElementTree.fromstring(await answer.text()).iter(f"{SVG}title")
+            ]
+
         assert titles[:2] == ["pipeline train: failed", "a: success"]
         assert titles[2].startswith("a: failed (")
         assert titles[3] == "b: skipped (dependency-failed)"

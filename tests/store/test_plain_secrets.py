@@ -1,5 +1,5 @@
-"""Secrets that stand in `env` as they are: a warning at every way in which a specification comes in, and none
-of them in what others are shown."""
+"""Secrets that stand in `env` as they are: a warning at every way in which a specification comes
+in, and none of them in what others are shown."""
 
 from __future__ import annotations
 
@@ -29,8 +29,14 @@ def with_sub(**env: str) -> dict[str, Any]:
 
 def ways(env: dict[str, str]) -> dict[str, tuple[str, str, dict[str, Any]]]:
     """Requests with these variables, by the type of their body."""
-    spec, sub = with_env(**env), with_sub(**env)
-    of_template = {"name": "one", "template": "given", "parameters": {"value": env.get("API_TOKEN", "x")}}
+    spec = with_env(**env)
+    sub = with_sub(**env)
+    of_template = {
+        "name": "one",
+        "template": "given",
+        "parameters": {"value": env.get("API_TOKEN", "x")},
+    }
+
     return {
         "SessionSpec": ("POST", "/v1/sessions", spec),
         "SessionSpec, cluster": ("POST", "/v1/sessions", sub),
@@ -47,16 +53,27 @@ def ways(env: dict[str, str]) -> dict[str, tuple[str, str, dict[str, Any]]]:
             {"spec": PROGRAM, "roles": {"main": {}, "sub": {"env": env}}},
         ),
         "TemplateRun": ("POST", "/v1/templates/plain/sessions", {"overrides": {"env": env}}),
-        "PipelineSpec": ("POST", "/v1/pipelines", {"name": "p", "steps": [{"name": "one", "spec": spec}]}),
+        "PipelineSpec": (
+            "POST",
+            "/v1/pipelines",
+            {"name": "p", "steps": [{"name": "one", "spec": spec}]},
+        ),
         "PipelineSpec, overrides": (
             "POST",
             "/v1/pipelines",
-            {"name": "p", "steps": [{"name": "one", "template": "plain", "overrides": {"env": env}}]},
+            {
+                "name": "p",
+                "steps": [{"name": "one", "template": "plain", "overrides": {"env": env}}],
+            },
         ),
         "NewEndpoint": ("POST", "/v1/endpoints", MODEL | {"env": env}),
         "EndpointPatch": ("PATCH", "/v1/endpoints/changed", {"env": env}),
         "GroupOptions": ("PUT", "/v1/groups/other", {"template_defaults": {"env": env}}),
-        "NewGroup": ("POST", "/v1/groups", {"name": "new", "options": {"template_defaults": {"env": env}}}),
+        "NewGroup": (
+            "POST",
+            "/v1/groups",
+            {"name": "new", "options": {"template_defaults": {"env": env}}},
+        ),
     } | (
         {}
         if "API_TOKEN" not in env
@@ -66,7 +83,11 @@ def ways(env: dict[str, str]) -> dict[str, tuple[str, str, dict[str, Any]]]:
                 "/v1/templates/given/sessions",
                 {"parameters": of_template["parameters"]},
             ),
-            "PipelineSpec, parameters": ("POST", "/v1/pipelines", {"name": "p", "steps": [of_template]}),
+            "PipelineSpec, parameters": (
+                "POST",
+                "/v1/pipelines",
+                {"name": "p", "steps": [of_template]},
+            ),
         }
     )
 
@@ -118,15 +139,22 @@ async def test_each_way_warns_about_a_secret_and_says_how_to_store_it(store: Sto
 async def test_no_way_warns_about_other_variables(store: Store) -> None:
     async with serve(store) as api:
         await _prepare(api)
-        found = await _warnings(api, {"MAX_TOKENS": "5", "PASSWORD_FILE_FORMAT": "", "MODE": "fast"})
+        found = await _warnings(
+            api, {"MAX_TOKENS": "5", "PASSWORD_FILE_FORMAT": "", "MODE": "fast"}
+        )
         assert set(found.values()) == {""}
 
 
-async def test_defaults_of_a_group_show_no_secrets_to_those_who_do_not_set_them(store: Store) -> None:
+async def test_defaults_of_a_group_show_no_secrets_to_those_who_do_not_set_them(
+    store: Store,
+) -> None:
     async with serve(store) as api:
         fields = with_env(API_TOKEN="hf_abc") | with_sub(DB_PASSWORD="s3cret")
-        status, _ = await api.call("admin", "PUT", "/v1/groups/default", {"template_defaults": fields})
+        status, _ = await api.call(
+            "admin", "PUT", "/v1/groups/default", {"template_defaults": fields}
+        )
         assert status == 200
+
         for path in ("/v1/groups/default", "/v1/groups"):
             _, seen = await api.call("ann", "GET", path)
             assert '"API_TOKEN":"***"' in seen

@@ -1,4 +1,5 @@
-"""Secrets of the installation itself, such as the SSH host key: one for all managers, and rotated."""
+"""Secrets of the installation itself, such as the SSH host key: one for all managers, and
+rotated."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ async def test_managers_that_make_it_at_once_have_the_same(stores: list[Store]) 
     first, second, other = stores
     await first.platform_secrets.get_or_create("warm-up")  # makes the file of the keyring
     found = await asyncio.gather(
-        *(store.platform_secrets.get_or_create("ssh-host-key") for store in (first, second) for _ in range(4))
+        *(
+            store.platform_secrets.get_or_create("ssh-host-key")
+            for store in (first, second)
+            for _ in range(4)
+        )
     )
     assert len(set(found)) == 1
     (row,) = await first.database.fetch("SELECT sealed FROM secrets WHERE name = 'ssh-host-key'")
@@ -39,7 +44,9 @@ async def test_managers_that_make_it_at_once_have_the_same(stores: list[Store]) 
         await other.platform_secrets.get_or_create("another")
 
 
-async def test_it_stays_the_same_when_the_keys_are_rotated(stores: list[Store], tmp_path: Path) -> None:
+async def test_it_stays_the_same_when_the_keys_are_rotated(
+    stores: list[Store], tmp_path: Path
+) -> None:
     store = stores[0]
     before = await store.platform_secrets.get_or_create("ssh-host-key")
     keyring = Keyring(tmp_path / "keys", StoreClock())

@@ -33,11 +33,17 @@ SYSTEM = Scope.system()
 async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
+        await Scheduler(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+        ).run_once()
 
 
 async def add(store: Store, name: str, priority: int = 10, **more: object) -> str:
-    base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}, "priority": priority}
+    base: dict[str, object] = {
+        "command": ["x"],
+        "resources": {"cuda.device": 1},
+        "priority": priority,
+    }
     spec = SessionSpec.model_validate(base | {"name": name} | more)
     return (await store.sessions.create(Scope.system("t"), spec)).id
 
@@ -96,7 +102,10 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
     for _ in range(2):  # it has its grace, and nobody gets the room meanwhile
         await tick(store)
-    assert [(await store.sessions.get(SYSTEM, n)).status for n in ("low", "high")] == [Status.PENDING] * 2
+
+    assert [(await store.sessions.get(SYSTEM, n)).status for n in ("low", "high")] == [
+        Status.PENDING
+    ] * 2
     assert await events(store, "low") == ["created", "placed", "ready", "preempt"]
     await gone(agent, old)
     second = await runs(store, agent, "high")
@@ -109,14 +118,21 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
 
 
 async def test_endpoint_names_the_session_that_took_its_replicas_place(store: Store) -> None:
-    agent, clock = FakeAgent(store, gpus=1), StoreClock()
+    agent = FakeAgent(store, gpus=1)
+    clock = StoreClock()
     await agent.report()
     await allow(store)
     resources = {"cuda.device": 1}
-    spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources=resources, priority=10)
+    spec = EndpointSpec(
+        name="m", engine="llamacpp", model="/m.gguf", resources=resources, priority=10
+    )
     await store.endpoints.create(Scope.system("t"), spec)
+
     async with Leader(store, clock) as leader:
-        await ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock).run_once()
+        await ReplicaController(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), clock
+        ).run_once()
+
     [replica] = (await store.endpoints.get(SYSTEM, "m")).replicas
     await runs(store, agent, replica.name)
     await add(store, "high", 90)
@@ -250,6 +266,7 @@ async def test_a_victim_is_told_what_it_got_to_save_its_state(
     assert f"; it asked for SIGUSR2 and {asked} s to save its state" in low.detail
     entries = (await store.sessions.history(SYSTEM, "low")).items
     assert any("SIGUSR2" in entry.detail for entry in entries if entry.event == "preempt")
+
     # The planner knows that its devices come free when both its graces have passed.
     [row] = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
     [running] = running_kernels([row], UnreadableRows(StoreClock()))[AgentId(agent.name)]
@@ -273,6 +290,7 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
     for name in made:
         kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
         agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+
     await agent.report()  # seen, and not yet written down as the session's end
     made["waiting"] = SessionId(await add(store, "waiting"))
     victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
@@ -285,7 +303,8 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
 async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its device is neither free nor held, if what is free is read before it ends and what runs after it."""
+    """Its device is neither free nor held, if what is free is read before it ends and what runs
+    after it."""
     agent = FakeAgent(store, gpus=3)
     await agent.report()
     await allow(store)
@@ -298,7 +317,8 @@ async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
     await add(store, "high", 90, resources={"cuda.device": 2})
     await tick(store)
 
-    fetch, reads = DedicatedConnection.fetch, []
+    fetch = DedicatedConnection.fetch
+    reads = []
 
     async def ends_meanwhile(self: DedicatedConnection, sql: str, *args: object) -> list[object]:
         found = await fetch(self, sql, *args)
@@ -325,12 +345,16 @@ async def test_victim_whose_devices_are_about_to_be_released_is_not_replaced(
     for name in ("oldest", "older", "newest"):
         await add(store, name)
         kernel = await runs(store, agent, name)
+
     await add(store, "high", 90, resources={"cuda.device": 2})
     await tick(store)
 
-    fetch, passes = DedicatedConnection.fetch, []
+    fetch = DedicatedConnection.fetch
+    passes = []
 
-    async def plans_before_release(self: DedicatedConnection, sql: str, *args: object) -> list[object]:
+    async def plans_before_release(
+        self: DedicatedConnection, sql: str, *args: object
+    ) -> list[object]:
         if sql == SQL["allocation_release"] and not passes:
             passes.append(sql)
             store.notifier.notify_capacity([AgentId(agent.name)], freed=False)

@@ -1,5 +1,5 @@
-"""Ceilings of the priority by role and resource group, at every way in which work or a key gets one; and what
-is older keeps what it has."""
+"""Ceilings of the priority by role and resource group, at every way in which work or a key gets
+one; and what is older keeps what it has."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ def ways(priority: int) -> dict[str, tuple[str, str, dict[str, Any]]]:
     urgent: dict[str, Any] = {"overrides": {"priority": priority}}
     return {
         "SessionSpec": ("POST", "/v1/sessions", PROGRAM | {"priority": priority}),
-        "SessionSpec, dry run": ("POST", "/v1/sessions?dry_run=true", PROGRAM | {"priority": priority}),
+        "SessionSpec, dry run": (
+            "POST",
+            "/v1/sessions?dry_run=true",
+            PROGRAM | {"priority": priority},
+        ),
         "SessionSpec, cluster": ("POST", "/v1/sessions", cluster),
         "TemplateSpec": ("PUT", "/v1/templates/new", {"spec": PROGRAM | {"priority": priority}}),
         "TemplateRun": ("POST", "/v1/templates/plain/sessions", urgent),
@@ -71,7 +75,9 @@ def _names_priority(body: type[BaseModel]) -> Iterator[bool]:
         yield bool({"priority", "max_priority"} & one.get("properties", {}).keys())
 
 
-async def post(api: Api, caller: str, way: tuple[str, str, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+async def post(
+    api: Api, caller: str, way: tuple[str, str, dict[str, Any]]
+) -> tuple[int, dict[str, Any]]:
     status, text = await api.call(caller, *way)
     return status, json.loads(text)
 
@@ -96,23 +102,28 @@ async def test_each_way_is_bounded_by_role_and_group(store: Store, way: str) -> 
         told = str(problem)
         assert refused == 403
         assert all(
-            part in told for part in ("priority 11", "above 10", "role 'member'", "max_priority.member=11")
+            part in told
+            for part in ("priority 11", "above 10", "role 'member'", "max_priority.member=11")
         )
         assert "ask an administrator of the project" in told
         assert (await post(api, "ann", ways(10)[way]))[0] < 300
         if way == "KeyLimits":  # from here on, the key itself would refuse
             return
+
         await allow(api, member=20)
         assert (await post(api, "ann", ways(21)[way]))[0] == 403
         assert (await post(api, "ann", _renamed(ways(20)[way])))[0] < 300
         if way == "KeySpec":  # another resource group may allow them more
             return
+
         await allow(api, member=20, project_admin=60)
         assert (await post(api, "lead", ways(61)[way]))[0] == 403
         assert (await post(api, "lead", _renamed(ways(60)[way], "-2")))[0] < 300
 
 
-def _renamed(way: tuple[str, str, dict[str, Any]], suffix: str = "-1") -> tuple[str, str, dict[str, Any]]:
+def _renamed(
+    way: tuple[str, str, dict[str, Any]], suffix: str = "-1"
+) -> tuple[str, str, dict[str, Any]]:
     method, path, body = way
     if method == "POST" and "name" in body:
         body = body | {"name": f"{body['name']}{suffix}"}
@@ -126,15 +137,22 @@ async def test_administrators_of_the_platform_have_no_ceiling(store: Store) -> N
 
 
 async def test_a_group_has_its_own_ceiling_and_loses_it(store: Store) -> None:
-    await store.groups.put("urgent", GroupOptions(max_priority=PriorityCeilings(member=70)), actor="root")
+    await store.groups.put(
+        "urgent", GroupOptions(max_priority=PriorityCeilings(member=70)), actor="root"
+    )
     async with serve(store) as api:
         body = PROGRAM | {"priority": 70}
         assert (await api.call("ann", "POST", "/v1/sessions", body))[0] == 403
-        assert (await api.call("ann", "POST", "/v1/sessions", body | {"resource_group": "urgent"}))[0] == 201
+        assert (await api.call("ann", "POST", "/v1/sessions", body | {"resource_group": "urgent"}))[
+            0
+        ] == 201
         endpoint = MODEL | {"priority": 70, "resource_groups": ["urgent", "default"]}
         assert (await api.call("ann", "POST", "/v1/endpoints", endpoint))[0] == 403
         assert (await api.call("admin", "PUT", "/v1/groups/urgent", {}))[0] == 200
-        assert (await api.call("ann", "POST", "/v1/sessions", body | {"resource_group": "urgent"}))[0] == 403
+        assert (await api.call("ann", "POST", "/v1/sessions", body | {"resource_group": "urgent"}))[
+            0
+        ] == 403
+
     [row] = await store.database.fetch("SELECT options FROM resource_groups WHERE name = 'urgent'")
     assert "max_priority" not in row["options"], "the release before skips groups that have it"
 
@@ -145,6 +163,7 @@ async def test_an_endpoint_keeps_the_priority_that_it_has(store: Store) -> None:
         await allow(api, member=50)
         assert (await api.call("ann", "POST", "/v1/endpoints", MODEL | {"priority": 50}))[0] == 201
         await allow(api, member=10)
+
         for patch, expected in (
             ({"env": {"A": "1"}}, 200),
             ({"priority": 50}, 200),
@@ -153,7 +172,9 @@ async def test_an_endpoint_keeps_the_priority_that_it_has(store: Store) -> None:
             ({"priority": 11}, 200),
             ({"priority": 50}, 403),
         ):
-            assert (await api.call("ann", "PATCH", "/v1/endpoints/model", patch))[0] == expected, patch
+            assert (await api.call("ann", "PATCH", "/v1/endpoints/model", patch))[0] == expected, (
+                patch
+            )
 
 
 async def test_a_template_says_the_priority_of_its_own_session_only(store: Store) -> None:
@@ -169,10 +190,12 @@ async def test_a_template_says_the_priority_of_its_own_session_only(store: Store
         ):
             status, text = await api.call("ann", "POST", path, {"overrides": overrides})
             assert status == expected, (overrides, text)
+
         for more, expected in (({}, 201), ({"overrides": {"command": ["other"]}}, 403)):
             body = of_template("urgent", **more) | {"name": f"p{expected}"}
             status, text = await api.call("ann", "POST", "/v1/pipelines", body)
             assert status == expected, text
+
         # A version of a member's own says no more than the one before.
         assert await put(api, "urgent", "ann", priority=50, env={"A": "1"}) == 200
         assert await put(api, "urgent", "ann", priority=51) == 403
@@ -188,17 +211,24 @@ async def test_what_a_caller_chooses_is_no_priority_of_a_template(store: Store) 
         assert (await api.call("ann", "PUT", "/v1/templates/mine", body))[0] == 200
         for p, expected in ((10, 201), (11, 403)):
             run = {"parameters": {"p": p}}
-            assert (await api.call("ann", "POST", "/v1/templates/mine/sessions", run))[0] == expected
+            assert (await api.call("ann", "POST", "/v1/templates/mine/sessions", run))[
+                0
+            ] == expected
+
         chosen = {
             "spec": PROGRAM | {"priority": 50, "resource_group": "{{ g }}"},
             "parameters": {"g": {"default": "default"}},
         }
-        assert (await api.call("admin", "PUT", "/v1/templates/chosen?for_all=true", chosen))[0] == 200
+        assert (await api.call("admin", "PUT", "/v1/templates/chosen?for_all=true", chosen))[
+            0
+        ] == 200
         assert (await api.call("ann", "POST", "/v1/templates/chosen/sessions", {}))[0] == 403
 
 
 async def test_group_defaults_of_templates_are_allowed(store: Store) -> None:
-    await store.groups.put("default", GroupOptions(template_defaults={"priority": 30}), actor="root")
+    await store.groups.put(
+        "default", GroupOptions(template_defaults={"priority": 30}), actor="root"
+    )
     async with serve(store) as api:
         assert await put(api, "plain") == 200
         assert (await api.call("ann", "POST", "/v1/templates/plain/sessions", {}))[0] == 201
@@ -208,7 +238,9 @@ async def test_a_pipeline_that_is_retried_keeps_its_priorities(store: Store) -> 
     async with serve(store) as api:
         await allow(api, member=50)
         assert (await post(api, "ann", ways(50)["PipelineSpec"]))[0] == 201
-        await store.database.fetch("UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested'")
+        await store.database.fetch(
+            "UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested'"
+        )
         await allow(api, member=10)
         assert (await post(api, "ann", ("POST", "/v1/pipelines/pipeline/retry", {})))[0] == 202
         rows = await store.database.fetch("SELECT DISTINCT priority FROM sessions")
@@ -224,13 +256,17 @@ async def test_keys_that_are_older_than_ceilings_keep_their_priority(store: Stor
         assert status == 200
         api.keys["ann"] = json.loads(text)["secret"]
         assert (await post(api, "ann", ways(50)["SessionSpec"]))[0] == 201
+
         for highest in (20, None):  # what was lowered once stays so
             patch = {"max_priority": highest}
             assert (await api.call("admin", "PATCH", "/v1/keys/ann", patch))[0] == 200
             assert (await post(api, "ann", ways(21)["SessionSpec"]))[0] == 403
             assert (await post(api, "ann", ways(20)["SessionSpec"]))[0] == 201
+
         assert (await api.call("admin", "PATCH", "/v1/keys/bob", {"max_priority": 90}))[0] == 200
-        assert (await post(api, "bob", ways(11)["SessionSpec"]))[0] == 403, "a limit is no permission"
+        assert (await post(api, "bob", ways(11)["SessionSpec"]))[0] == 403, (
+            "a limit is no permission"
+        )
 
 
 async def test_the_doctor_lists_what_is_above_the_ceiling(store: Store) -> None:
@@ -239,10 +275,13 @@ async def test_the_doctor_lists_what_is_above_the_ceiling(store: Store) -> None:
             "no key, template or queued session is above the ceiling of its role"
         ]
         await allow(api, member=60, project_admin=60)
-        await store.database.fetch("UPDATE api_keys SET kept_priority = 40 WHERE name IN ('ann', 'admin')")
+        await store.database.fetch(
+            "UPDATE api_keys SET kept_priority = 40 WHERE name IN ('ann', 'admin')"
+        )
         assert await put(api, "urgent", priority=50) == 200
         for caller in ("ann", "lead", "admin"):
             assert (await post(api, caller, ways(60)["SessionSpec"]))[0] == 201
+
         await allow(api, member=10, project_admin=60)
         found = check_priorities(await cluster_facts(store.database.dsn))
         assert {one.status for one in found} == {"warn"}

@@ -1,4 +1,5 @@
-"""Progress of programs in Postgres: who may report it, where it is shown, and impossible reports."""
+"""Progress of programs in Postgres: who may report it, where it is shown, and impossible
+reports."""
 
 from __future__ import annotations
 
@@ -42,6 +43,7 @@ async def test_newest_progress_is_shown_and_told_to_watchers(store: Store) -> No
     writer = UsageWriter(store, Metrics(), StoreClock())
     for fraction in (0.1, 0.2):
         writer.take(report(agent, progress=(KernelProgress(kernel, fraction, 1, 5, "epoch"),)))
+
     await writer.run_once()
     assert await shown(store, "train") == KernelProgress(kernel, 0.2, 1, 5, "epoch")
     assert changed == [{session}]
@@ -83,12 +85,20 @@ async def test_pipelines_show_the_progress_of_their_steps(store: Store) -> None:
 async def test_impossible_progress_is_left_out(store: Store, progress: dict[str, object]) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    one, other = await running(store, agent, "one"), await running(store, agent, "other")
+    one = await running(store, agent, "one")
+    other = await running(store, agent, "other")
     bad = KernelProgress(one, **progress)  # type: ignore[arg-type]
     await store.progress.put(
-        [(NODE, bad), (NODE, KernelProgress(KernelId("x"), 0.1)), (NODE, KernelProgress(other, 0.1))]
+        [
+            (NODE, bad),
+            (NODE, KernelProgress(KernelId("x"), 0.1)),
+            (NODE, KernelProgress(other, 0.1)),
+        ]
     )
-    assert (await shown(store, "one"), await shown(store, "other")) == (None, KernelProgress(other, 0.1))
+    assert (await shown(store, "one"), await shown(store, "other")) == (
+        None,
+        KernelProgress(other, 0.1),
+    )
 
 
 async def test_only_the_agent_of_a_kernel_reports_its_progress(store: Store) -> None:

@@ -28,7 +28,8 @@ from .conftest import LOST_GRACE_S, FakeAgent, open_store, stop
 
 SYSTEM = Scope.system()
 
-ANN, BOB = Owner("ann", "vision"), Owner("bob", "vision")
+ANN = Owner("ann", "vision")
+BOB = Owner("bob", "vision")
 
 
 async def limit(store: Store, scope: QuotaScope, name: str, **limits: object) -> None:
@@ -45,7 +46,9 @@ async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> No
 async def tick(store: Store) -> None:
     clock = StoreClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
+        await Scheduler(
+            store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock
+        ).run_once()
 
 
 async def placed(store: Store) -> list[str]:
@@ -58,6 +61,7 @@ async def test_usage_is_counted_and_limited(store: Store) -> None:
     await limit(store, "user", "ann", slots={"cuda.device": 2})
     for n in range(4):
         await add(store, f"s{n}")
+
     await add(store, "other", BOB)
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1"]
@@ -80,10 +84,20 @@ async def test_usage_is_counted_and_limited(store: Store) -> None:
 @pytest.mark.parametrize(
     ("scope", "name", "limits", "line"),
     [
-        ("project", "vision", {"slots": {"cuda.shares": 1.5}}, "project vision: cuda.shares: used 1 + req"),
+        (
+            "project",
+            "vision",
+            {"slots": {"cuda.shares": 1.5}},
+            "project vision: cuda.shares: used 1 + req",
+        ),
         ("group", "default", {"sessions": 1}, "group default: 1 concurrent sessions of 1"),
         ("user", "ann", {"sessions": 0}, "user ann: 0 concurrent sessions of 0"),
-        ("user", "ann", {"slots": {"cuda.device": 0}}, "user ann: cuda.device: used 0 + requested 1"),
+        (
+            "user",
+            "ann",
+            {"slots": {"cuda.device": 0}},
+            "user ann: cuda.device: used 0 + requested 1",
+        ),
     ],
 )
 async def test_each_scope_has_its_own_usage(
@@ -121,12 +135,14 @@ async def test_pending_quota_rejects_further_sessions(store: Store) -> None:
     await add(store, "s2")
     with pytest.raises(QuotaExceeded, match=r"user 'ann' may have 2 pending sessions") as caught:
         await add(store, "s3")
+
     assert "administrator" in str(caught.value)
     spec = SessionSpec(command=["x"])
     with pytest.raises(QuotaExceeded):
         await store.sessions.create_once(
             Scope.system("t", ANN), spec, idempotency_key=IdempotencyKey("k", "1")
         )
+
     await add(store, "s3", BOB)
     await stop(store, "s1", actor="t")
     await add(store, "s4")
@@ -150,7 +166,9 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
     uncommitted: list[DedicatedConnection] = []
     fetch = DedicatedConnection.fetch
 
-    async def fetch_without_commit(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+    async def fetch_without_commit(
+        connection: DedicatedConnection, sql: str, *args: Any
+    ) -> list[Any]:
         if sql == SQL["session_create_checked"] and not uncommitted:
             uncommitted.append(connection)
             await fetch(connection, "BEGIN")
@@ -164,13 +182,17 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
         async with asyncio.timeout(10):
             while not (await store.database.fetch(blocked))[0]["count"]:
                 assert not mine.done(), "it missed the uncommitted create and exceeds the quota"
+
         await fetch(uncommitted[0], "COMMIT")
         with pytest.raises(QuotaExceeded):
             await mine
+
     assert (await store.quotas.get(SYSTEM, "user", "ann")).waiting == 1
 
 
-async def test_two_managers_respect_the_quotas_of_two_users(store: Store, migrated_database: str) -> None:
+async def test_two_managers_respect_the_quotas_of_two_users(
+    store: Store, migrated_database: str
+) -> None:
     await limit(store, "user", "ann", pending=40)
     await limit(store, "user", "bob", pending=40)
     async with open_store(migrated_database) as other:
@@ -181,6 +203,7 @@ async def test_two_managers_respect_the_quotas_of_two_users(store: Store, migrat
             for who in owners
         ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
+
     assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 40
     for name in ("ann", "bob"):
         assert (await store.quotas.get(SYSTEM, "user", name)).waiting == 40
@@ -194,6 +217,7 @@ async def test_fair_shares_use_current_allocations(store: Store) -> None:
     await tick(store)
     for name in ("a2", "a3"):
         await add(store, name)
+
     await add(store, "b1", BOB)
     snapshot = await store.scheduling.snapshot("default", (await store.groups.with_pending())[0][1])
     assert snapshot.usage == {"ann": {"cuda.device": 1}}
@@ -213,8 +237,11 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
             await store.database.fetch(f"UPDATE quotas SET {wrong}")
 
 
-async def test_leadership_does_not_change_during_a_placement(store: Store, migrated_database: str) -> None:
-    """Counts for quotas are complete: placements of the previous leader are committed, or are refused."""
+async def test_leadership_does_not_change_during_a_placement(
+    store: Store, migrated_database: str
+) -> None:
+    """Counts for quotas are complete: placements of the previous leader are committed, or are
+    refused."""
     await FakeAgent(store, "a").report()
     await add(store, "s1", resources={"cpu": 1})
     term = await store.leases.acquire("old", 60)
@@ -230,6 +257,7 @@ async def test_leadership_does_not_change_during_a_placement(store: Store, migra
             async with asyncio.timeout(10):
                 while not (await store.database.fetch(blocked))[0]["count"]:
                     assert not taking.done()
+
         assert await taking is None, "it leads still"
         await store.database.fetch("UPDATE leases SET expires_at = now()")
         assert await store.leases.acquire("new", 60) == (term or 0) + 1
@@ -260,16 +288,26 @@ async def test_both_create_statements_write_the_same_rows(
             await limit(store, "user", "nobody", pending=1)
         elif found:
             await store.quotas.delete(SYSTEM, "user", "nobody")
-            await add(store, "between")  # by the longer statement, which finds that it is no longer needed
+            # by the longer statement, which finds that it is no longer needed
+            await add(store, "between")
+
         statements.clear()
-        view = await store.sessions.create(Scope.system("t", ANN), spec.model_copy(update={"name": name}))
+        view = await store.sessions.create(
+            Scope.system("t", ANN), spec.model_copy(update={"name": name})
+        )
         created_by = [
-            sql for sql in statements if sql in (SQL["session_create"], SQL["session_create_checked"])
+            sql
+            for sql in statements
+            if sql in (SQL["session_create"], SQL["session_create_checked"])
         ]
         assert created_by[-1] == SQL["session_create_checked" if limited else "session_create"]
-        assert view == (await store.sessions.get(SYSTEM, name)).model_copy(update={"spec": view.spec})
+        assert view == (await store.sessions.get(SYSTEM, name)).model_copy(
+            update={"spec": view.spec}
+        )
         (row,) = await store.database.fetch("SELECT * FROM sessions WHERE name = $1", name)
-        (kernel,) = await store.database.fetch("SELECT * FROM kernels WHERE session_id = $1", row["id"])
+        (kernel,) = await store.database.fetch(
+            "SELECT * FROM kernels WHERE session_id = $1", row["id"]
+        )
         same = dict(row) | {
             "spec": row["spec"] | {"name": ""},
             "waits": row["deadline_at"] - row["created_at"],
@@ -277,5 +315,8 @@ async def test_both_create_statements_write_the_same_rows(
         own = {"id", "name", "created_at", "status_since", "deadline_at", "secret", "session_id"}
         both = {**{f"kernel.{k}": v for k, v in dict(kernel).items() if k not in own}, **same}
         found.append({k: v for k, v in both.items() if k not in own})
-        assert [entry.event for entry in (await store.sessions.history(SYSTEM, name)).items] == ["created"]
+        assert [entry.event for entry in (await store.sessions.history(SYSTEM, name)).items] == [
+            "created"
+        ]
+
     assert found[0] == found[1] == found[2]

@@ -1,4 +1,5 @@
-"""A Postgres that accepts no writes counts as unavailable: connections to it are closed, and others tried."""
+"""A Postgres that accepts no writes counts as unavailable: connections to it are closed, and others
+tried."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ async def until(fetch: Any, available: bool) -> int:
 
 
 @pytest.mark.parametrize("through", THROUGH)
-async def test_demoted_server_is_left_and_found_again(postgres: EmbeddedPostgres, through: str) -> None:
+async def test_demoted_server_is_left_and_found_again(
+    postgres: EmbeddedPostgres, through: str
+) -> None:
     """For reads too: what a demoted primary returns is out of date."""
     async with Database(postgres.dsn) as database:
         fetch = database.dedicated_connection().fetch if through == "line" else database.fetch
@@ -80,6 +83,7 @@ async def test_demoted_server_is_left_and_found_again(postgres: EmbeddedPostgres
         await until(fetch, available=False)
         for _ in range(5):
             assert await outcome(fetch) == 0, "and stays away for reads and writes"
+
         await set_read_only(postgres.dsn, "off")
         assert await until(fetch, available=True) != before, "that connection was closed"
 
@@ -107,6 +111,7 @@ async def test_manager_of_a_demoted_server_is_not_ready(postgres: EmbeddedPostgr
             await store.ping()
         with pytest.raises(StoreUnavailable):
             await migrate(postgres.dsn)
+
         await set_read_only(postgres.dsn, "off")
         await until(store.database.fetch, available=True)
         assert await store.leases.acquire("one", 10) is not None
@@ -115,18 +120,38 @@ async def test_manager_of_a_demoted_server_is_not_ready(postgres: EmbeddedPostgr
 @contextmanager
 def standby(primary: EmbeddedPostgres, binaries: Path, state: Path, port: int) -> Iterator[None]:
     """A streaming standby of ``primary`` that listens on ``port``."""
-    user, password = server_user(), urlsplit(primary.dsn).password or ""
+    user = server_user()
+    password = urlsplit(primary.dsn).password or ""
     state.mkdir(mode=0o700)
     run_as: dict[str, Any] = {"env": {"PGPASSWORD": password, "LC_ALL": "C"}, "cwd": "/"}
     if user is not None:
         os.chown(state, user.uid, user.gid)
         run_as |= {"user": user.uid, "group": user.gid, "extra_groups": []}
+
     source = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "moorage"]
-    copy = [str(binaries / "pg_basebackup"), *source, "-D", str(state / "data"), "-c", "fast", "-R", "-N"]
+    copy = [
+        str(binaries / "pg_basebackup"),
+        *source,
+        "-D",
+        str(state / "data"),
+        "-c",
+        "fast",
+        "-R",
+        "-N",
+    ]
     subprocess.run(copy, check=True, capture_output=True, timeout=60, **run_as)
     flags = ["-p", str(port), "-c", "unix_socket_directories=", "-c", "listen_addresses=127.0.0.1"]
-    command = [str(binaries / "postgres"), "-D", str(state / "data"), *flags, "-c", "max_connections=50"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **run_as)
+    command = [
+        str(binaries / "postgres"),
+        "-D",
+        str(state / "data"),
+        *flags,
+        "-c",
+        "max_connections=50",
+    ]
+    server = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **run_as
+    )
     try:
         yield
     finally:
@@ -150,6 +175,7 @@ async def test_promoted_standby_takes_over(primary: EmbeddedPostgres, home: Path
     binaries = find_binaries(None, server_user(), major=None).bin_dir
     if not (binaries / "pg_basebackup").exists():
         pytest.skip("this Postgres has no pg_basebackup")
+
     port = free_port()
     async with AsyncExitStack() as stack:
         async with primary:
@@ -162,14 +188,19 @@ async def test_promoted_standby_takes_over(primary: EmbeddedPostgres, home: Path
             read_only = "SELECT pg_is_in_recovery()::int AS pid"
             for fetch in through.values():
                 await until(fetch, available=True)
+
             await migrate(both)
             for fetch in through.values():
-                assert not (await fetch(read_only))[0]["pid"], "the standby comes first, and is not used"
+                assert not (await fetch(read_only))[0]["pid"], (
+                    "the standby comes first, and is not used"
+                )
+
         # The primary has stopped; the standby only accepts reads.
         for fetch in through.values():
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
                     await fetch("SELECT 1")
+
         await promote(second)
         async with asyncio.timeout(20):
             for name, fetch in through.items():
@@ -193,7 +224,9 @@ async def test_read_only_primary_is_waited_for_where_the_settings_say_so(
     binaries = find_binaries(None, server_user(), major=None).bin_dir
     if not (binaries / "pg_basebackup").exists():
         pytest.skip("this Postgres has no pg_basebackup")
-    port, address = free_port(), f"127.0.0.1:{postgres.port}"
+
+    port = free_port()
+    address = f"127.0.0.1:{postgres.port}"
     second = postgres.dsn.replace(address, f"127.0.0.1:{port}")
     both = postgres.dsn.replace(address, f"{address},127.0.0.1:{port}")
     used = "SELECT inet_server_port() AS pid"
@@ -202,9 +235,11 @@ async def test_read_only_primary_is_waited_for_where_the_settings_say_so(
         await set_read_only(postgres.dsn, "on")
         async with Database(both) as database:
             assert await outcome(database.fetch, used) == port
+
         async with Database(both, Connector(both, target_session_attrs="primary")) as database:
             for _ in range(3):
                 assert await outcome(database.fetch, used) == 0
+
             await set_read_only(postgres.dsn, "off")
             await until(database.fetch, available=True)
             assert await outcome(database.fetch, used) == postgres.port

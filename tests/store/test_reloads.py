@@ -19,23 +19,33 @@ from moorage.manager.store import Store
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
 
 SYSTEM = Scope.system()
-NODE, ANN = AgentId("node-1"), Scope.system("ann")
+NODE = AgentId("node-1")
+ANN = Scope.system("ann")
 
 
 async def start(store: Store, agent: FakeAgent, **fields: Any) -> SessionId:
     """A running session called train."""
-    given = {"name": "train", "command": ["x"], "resources": {"cpu": 1}, "reload": {"signal": "HUP"}}
-    made = await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(given | fields))
+    given = {
+        "name": "train",
+        "command": ["x"],
+        "resources": {"cpu": 1},
+        "reload": {"signal": "HUP"},
+    }
+    made = await store.sessions.create(
+        Scope.system("t"), SessionSpec.model_validate(given | fields)
+    )
     assert await schedule(store) == 1
     for kernel in (await store.sessions.get(SYSTEM, made.id)).kernels:
         agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
+
     await agent.report()
     await reconcile_all(store)
     return SessionId(made.id)
 
 
 async def generations(store: Store) -> dict[str, int]:
-    """The reloads that the agent is ordered, by name of the kernel: in all orders, and in those of each."""
+    """The reloads that the agent is ordered, by name of the kernel: in all orders, and in those of
+    each."""
     names = {k.id: k.hostname for k in (await store.sessions.get(SYSTEM, "train")).kernels}
     ids = [KernelId(kernel_id) for kernel_id in names]
     some = (await store.orders.of_kernels({NODE: ids}))[NODE].kernels
@@ -73,7 +83,9 @@ async def test_orders_name_the_newest_reload_of_every_kernel(store: Store) -> No
 async def test_sessions_that_do_not_run_are_not_asked(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    spec = SessionSpec.model_validate({"name": "train", "command": ["x"], "reload": {"signal": "HUP"}})
+    spec = SessionSpec.model_validate(
+        {"name": "train", "command": ["x"], "reload": {"signal": "HUP"}}
+    )
     made = await store.sessions.create(Scope.system("t"), spec)
     assert await store.reloads.request(ANN, made.id, main_only=False) == 0
 
@@ -98,7 +110,9 @@ async def test_outcomes_are_kept_and_told_to_watchers(store: Store) -> None:
     ended = await tell(asked, "failed", "no handler")
     assert (ended.state, ended.detail, ended.ended) == ("failed", "no handler", asked)
     assert ended.ended_at is not None
-    assert (await tell(asked, "reloaded")).state == "failed", "the first outcome of a generation counts"
+    assert (await tell(asked, "reloaded")).state == "failed", (
+        "the first outcome of a generation counts"
+    )
     assert (await tell(asked + 9, "reloaded")).state == "failed", "none that was not asked"
     assert changed[-1] == {session}
     [change] = await store.overviews.changed(SYSTEM, [session], [], [])

@@ -46,11 +46,15 @@ async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -
         state = ObservedState.RUNNING if number % 2 else ObservedState.EXITED
         more = {"port": 21000} if number % 2 else {"exit_code": 0, "reason": Reason.EXIT_ZERO}
         by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
+
     assert await asyncio.gather(*(agent.report() for agent in agents)) == [1] * 20
     await reconcile_all(store)
     statuses = [(await store.sessions.get(SYSTEM, view.id)).status for view in made]
     assert statuses == [Status.TERMINATED, Status.RUNNING] * 10
-    used = [sum(o.used for o in view.offers if o.device_id) for view in (await store.agents.page()).items]
+    used = [
+        sum(o.used for o in view.offers if o.device_id)
+        for view in (await store.agents.page()).items
+    ]
     assert sorted(used) == [0] * 10 + [1000] * 10
 
 
@@ -141,6 +145,7 @@ async def test_only_ends_of_kernels_are_written_durably(
         agents = [FakeAgent(store, f"node-{n}", gpus=1) for n in range(2)]
         for agent in agents:
             await agent.report()
+
         spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
         made = [await store.sessions.create(Scope.system("t"), spec) for _ in agents]
         assert await schedule(store) == 2
@@ -150,6 +155,7 @@ async def test_only_ends_of_kernels_are_written_durably(
         one.see(at[one.name], ObservedState.RUNNING, port=21000)
         await one.report()
         assert told == ["off"]
+
         # The first is on its way when the other two come, which share the next statements.
         one.see(at[one.name], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
         two.see(at[two.name], ObservedState.RUNNING, port=21000)
@@ -162,12 +168,14 @@ async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> N
     agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
     for agent in agents:
         await agent.report()
+
     await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], agents=["node-1"]))
     assert await schedule(store) == 1
     [row] = await store.database.fetch("SELECT id FROM kernels")
     alive = await store.database.fetch(SQL["allocation_release"], [row["id"]], ["node-1"], [0])
     assert alive == []
     await store.database.fetch("UPDATE kernels SET status = 'TERMINATED'")
+
     for name, freed in (("node-2", []), ("node-1", ["node-1"])):
         released = await store.database.fetch(SQL["allocation_release"], [row["id"]], [name], [0])
         assert [one["agent_id"] for one in released] == freed
@@ -178,6 +186,7 @@ async def test_only_the_agent_of_a_kernel_frees_what_it_holds(store: Store) -> N
             )
         }
         assert used == {not freed}
+
     again = await store.database.fetch(SQL["allocation_release"], [row["id"]], ["node-1"], [0])
     assert again == []
     assert await store.integrity.check() == []
@@ -187,7 +196,9 @@ async def test_new_incarnation_is_written(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     before = await store.agents.get(agent.name)
-    await store.reports.apply(AgentUpdate.of(replace(agent.full_report(), incarnation="incarnation-2")))
+    await store.reports.apply(
+        AgentUpdate.of(replace(agent.full_report(), incarnation="incarnation-2"))
+    )
     after = await store.agents.get(agent.name)
     assert after.connected_since > before.connected_since
 
@@ -219,15 +230,19 @@ async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> No
 async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel was stopped between the read and the write of its end, so the write changed nothing."""
+    """The kernel was stopped between the read and the write of its end, so the write changed
+    nothing."""
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(Scope.system("t"), SessionSpec(type="interactive", command=["x"]))
+    made = await store.sessions.create(
+        Scope.system("t"), SessionSpec(type="interactive", command=["x"])
+    )
     assert await schedule(store) == 1
     agent.see(made.kernels[0].id, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
-    fetch, stopped = DedicatedConnection.fetch, asyncio.Event()
+    fetch = DedicatedConnection.fetch
+    stopped = asyncio.Event()
 
     async def fetch_and_stop(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
         rows = await fetch(connection, sql, *args)
@@ -248,7 +263,8 @@ async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
 
 
 async def test_lost_connection_is_followed_by_full_reports(store: Store) -> None:
-    """Changes that are not final are written without waiting for the disk, so a crash may have lost them."""
+    """Changes that are not final are written without waiting for the disk, so a crash may have lost
+    them."""
     agent = FakeAgent(store)
     await agent.report()
     assert not store.reports.needs_full_report(AgentId(agent.name))

@@ -40,13 +40,17 @@ async def end(store: Store, agent: FakeAgent, kernel: str, **more: object) -> No
 
 async def pass_time(store: Store) -> None:
     """End the backoff. The clock of Postgres decides, so its end is moved instead of the clock."""
-    await store.database.fetch("UPDATE sessions SET not_before = now() WHERE not_before IS NOT NULL")
+    await store.database.fetch(
+        "UPDATE sessions SET not_before = now() WHERE not_before IS NOT NULL"
+    )
 
 
 async def test_failed_program_is_requeued_on_the_only_agent_after_backoff(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.sessions.create(Scope.system("test"), job(retries=2, retry_backoff_s=30, max_attempts=1))
+    await store.sessions.create(
+        Scope.system("test"), job(retries=2, retry_backoff_s=30, max_attempts=1)
+    )
     kernels = [await run(store, agent)]
     await end(store, agent, kernels[0], **FAILED)
     view = await store.sessions.get(SYSTEM, "job")
@@ -91,7 +95,9 @@ async def test_requeued_session_waits_anew(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(Scope.system("test"), job(retries=1))
-    await store.database.fetch("UPDATE sessions SET bypassed = 7, retries = 3 WHERE id = $1", made.id)
+    await store.database.fetch(
+        "UPDATE sessions SET bypassed = 7, retries = 3 WHERE id = $1", made.id
+    )
     kernel = await run(store, agent)
     await end(store, agent, kernel, **FAILED)
     await pass_time(store)
@@ -141,7 +147,11 @@ async def test_stop_during_backoff_ends_the_session(store: Store) -> None:
     await store.sessions.create(Scope.system("test"), job(retries=5))
     await end(store, agent, await run(store, agent), **FAILED)
     view = await stop(store, "job", actor="me")
-    assert (view.status, view.reason, view.not_before) == (Status.CANCELLED, Reason.USER_REQUESTED, None)
+    assert (view.status, view.reason, view.not_before) == (
+        Status.CANCELLED,
+        Reason.USER_REQUESTED,
+        None,
+    )
     await pass_time(store)
     assert await schedule(store) == 0
 
@@ -151,11 +161,13 @@ async def test_agents_are_avoided_only_for_failed_starts_of_this_run(store: Stor
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
+
     await store.sessions.create(Scope.system("test"), job(retries=1))
     for reason in (Reason.PORT_TAKEN, Reason.EXIT_NONZERO):
         assert await schedule(store) == 1
         kernel = (await store.sessions.get(SYSTEM, "job")).kernels[-1]
         await end(store, agents[str(kernel.agent_id)], kernel.id, reason=reason)
+
     view = await store.sessions.get(SYSTEM, "job")
     assert (view.status, view.attempt, view.requeues) == (Status.PENDING, 3, 1)
     await pass_time(store)
@@ -164,7 +176,8 @@ async def test_agents_are_avoided_only_for_failed_starts_of_this_run(store: Stor
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("retries", 21), ("retries", -1), ("retry_backoff_s", 0), ("retry_backoff_s", 301)]
+    ("field", "value"),
+    [("retries", 21), ("retries", -1), ("retry_backoff_s", 0), ("retry_backoff_s", 301)],
 )
 def test_invalid_retries_are_rejected(field: str, value: int) -> None:
     with pytest.raises(ValidationError, match=field):
@@ -176,7 +189,9 @@ def test_only_batch_sessions_have_retries() -> None:
         job(type="interactive", retries=1)
 
 
-async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, migrated_database: str) -> None:
+async def test_timeout_survives_restarts_of_manager_and_agent(
+    store: Store, migrated_database: str
+) -> None:
     """The deadline is in the database, so neither a new manager nor a new agent restarts it."""
     agent = FakeAgent(store)
     await agent.report()
@@ -184,19 +199,26 @@ async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, migr
     kernel = await run(store, agent)
     deadline = (await store.sessions.get(SYSTEM, "job")).deadline_at
     assert deadline is not None
+
     async with open_store(migrated_database) as second:
         again = FakeAgent(second, seen=agent.seen, incarnation="incarnation-2")
         await again.report()
         await reconcile_all(second)
         view = await second.sessions.get(SYSTEM, "job")
         assert (view.status, view.deadline_at) == (Status.RUNNING, deadline)
-        await second.database.fetch("UPDATE sessions SET deadline_at = deadline_at - interval '1 h'")
+        await second.database.fetch(
+            "UPDATE sessions SET deadline_at = deadline_at - interval '1 h'"
+        )
         await reconcile_all(second)
         view = await second.sessions.get(SYSTEM, "job")
         assert (view.status, view.reason) == (Status.TERMINATING, Reason.TIMEOUT)
         await end(second, again, kernel, exit_code=-15)
         view = await second.sessions.get(SYSTEM, "job")
-        assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.FAILED, Reason.TIMEOUT)
+        assert (view.status, view.result, view.reason) == (
+            Status.TERMINATED,
+            Result.FAILED,
+            Reason.TIMEOUT,
+        )
 
 
 async def test_interactive_session_runs_until_stopped_or_its_maximum_lifetime(store: Store) -> None:
@@ -204,7 +226,9 @@ async def test_interactive_session_runs_until_stopped_or_its_maximum_lifetime(st
     await agent.report()
     await store.sessions.create(Scope.system("test"), job(type="interactive"))
     kernel = await run(store, agent)
-    assert (await store.sessions.get(SYSTEM, "job")).deadline_at is None, "nothing ends it by itself"
+    assert (await store.sessions.get(SYSTEM, "job")).deadline_at is None, (
+        "nothing ends it by itself"
+    )
     await stop(store, "job", actor="me")
     await end(store, agent, kernel, exit_code=-15)
     assert (await store.sessions.get(SYSTEM, "job")).status is Status.TERMINATED
@@ -216,4 +240,6 @@ async def test_interactive_session_runs_until_stopped_or_its_maximum_lifetime(st
     await reconcile_all(store)
     await end(store, agent, kernel, exit_code=-15)
     view = await store.sessions.get(SYSTEM, "job")
-    assert (view.status, view.reason) == (Status.TERMINATED, Reason.MAX_LIFETIME), "an end, no error"
+    assert (view.status, view.reason) == (Status.TERMINATED, Reason.MAX_LIFETIME), (
+        "an end, no error"
+    )

@@ -1,5 +1,5 @@
-"""A database that was restored to an older state: numbers continue above what peers have seen, and what the
-backup does not know is found before anything is placed."""
+"""A database that was restored to an older state: numbers continue above what peers have seen, and
+what the backup does not know is found before anything is placed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ ITS_SESSION = SessionId("fedcba98-7654-7321-8fed-cba987654321")
 
 
 async def add(store: Store, name: str, **more: object) -> str:
-    spec = SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cpu": 1}} | more)
+    spec = SessionSpec.model_validate(
+        {"name": name, "command": ["x"], "resources": {"cpu": 1}} | more
+    )
     return (await store.sessions.create(Scope.system("t"), spec)).id
 
 
@@ -55,6 +57,7 @@ async def test_generations_never_repeat_while_they_are_raised(store: Store) -> N
             return await one.orders.next_generation()
 
         drawn = await asyncio.gather(*(draw(one, n) for n in range(300) for one in (store, other)))
+
     assert len(set(drawn)) == len(drawn)
 
 
@@ -62,6 +65,7 @@ async def test_restored_numbers_are_above_all_that_were_drawn(store: Store) -> N
     for manager in ("first", "second", "third"):
         term = await store.leases.acquire(manager, 60)
         await store.database.fetch("UPDATE leases SET expires_at = now()")
+
     seen = await store.orders.next_generation()
     await store.database.fetch("SELECT setval('generations', 1)")
     await store.database.fetch("UPDATE leases SET term = 1")
@@ -87,8 +91,11 @@ async def test_agent_gets_no_work_before_its_first_report_after_a_restore(store:
     assert await schedule(store) == 1
 
 
-async def test_restored_session_waits_until_every_agent_has_reported(store: Store, clock: StoreClock) -> None:
-    first, second = FakeAgent(store, stream=1), FakeAgent(store, "node-2", stream=1)
+async def test_restored_session_waits_until_every_agent_has_reported(
+    store: Store, clock: StoreClock
+) -> None:
+    first = FakeAgent(store, stream=1)
+    second = FakeAgent(store, "node-2", stream=1)
     await first.report()
     await second.report()
     old = await add(store, "old")
@@ -120,7 +127,9 @@ async def test_unknown_kernels_are_listed_and_block_their_agent(
         agent.seen[UNKNOWN] = _running(UNKNOWN)
         await agent.report()
         view = await restarted.agents.get("node-1")
-        assert [(k.kernel_id, k.session_id) for k in view.unknown_kernels] == [(UNKNOWN, ITS_SESSION)]
+        assert [(k.kernel_id, k.session_id) for k in view.unknown_kernels] == [
+            (UNKNOWN, ITS_SESSION)
+        ]
         assert not view.ready
         [drift] = await restarted.integrity.check()
         assert (drift.check, drift.subject) == ("unknown", UNKNOWN)
@@ -158,7 +167,9 @@ async def test_kernel_that_was_pending_in_the_backup_is_not_started_twice(store:
     await restore(store)
     assert (await store.sessions.get(SYSTEM, session)).kernels[-1].id != before
     agent.reconnect(store)
-    agent.seen[KernelId(before)] = replace(_running(KernelId(before)), session_id=SessionId(session))
+    agent.seen[KernelId(before)] = replace(
+        _running(KernelId(before)), session_id=SessionId(session)
+    )
     await agent.report()
     assert await schedule(store) == 0
     assert [k.kernel_id for k in (await store.agents.get("node-1")).unknown_kernels] == [before]

@@ -1,4 +1,5 @@
-"""Retention: what has expired is deleted batch by batch until nothing is left, however much that is."""
+"""Retention: what has expired is deleted batch by batch until nothing is left, however much that
+is."""
 
 from __future__ import annotations
 
@@ -57,12 +58,16 @@ async def test_the_audit_log_is_kept_for_its_time(
             before=None,
         )
         age = timedelta(days=401 if number < 10 else 399)
-        await store.database.fetch("UPDATE audit_log SET at = at - $2::interval WHERE id = $1", entry, age)
+        await store.database.fetch(
+            "UPDATE audit_log SET at = at - $2::interval WHERE id = $1", entry, age
+        )
+
     async with Leader(store, clock) as leader:
         collector = GarbageCollector(store, leader, Metrics(), clock)
         clock.advance(gc.STEADY_S)
         await leader.run_once()
         await collector.run_once()
+
     kept = await store.database.fetch("SELECT name FROM audit_log ORDER BY id")
     assert [row["name"] for row in kept] == ["g10", "g11"]
 
@@ -85,11 +90,13 @@ async def test_sessions_are_deleted_in_batches_by_their_end(
 async def test_garbage_collector_deletes_until_nothing_is_left(
     store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one iteration if there is time, else in the following ones; not before the clock has been steady."""
+    """In one iteration if there is time, else in the following ones; not before the clock has been
+    steady."""
     monkeypatch.setattr(retention, "BATCH", 2)
     await ended(store, 9, timedelta(days=3))
     await add(store, "kept", key="old")
     await store.database.fetch("UPDATE idempotency_keys SET created_at = now() - interval '2 days'")
+
     async with Leader(store, clock) as leader:
         collector = GarbageCollector(store, leader, Metrics(), clock, sessions_s=2 * DAY_S)
         clock.advance(gc.DELETE_EVERY_S)

@@ -63,7 +63,8 @@ async def ends(store: Store, agent: FakeAgent, kernel: str, **how: object) -> No
     await reconcile(store)
 
 
-RUNNING, SUCCEEDED = (Status.RUNNING, Result.UNDEFINED), (Status.TERMINATED, Result.SUCCESS)
+RUNNING = (Status.RUNNING, Result.UNDEFINED)
+SUCCEEDED = (Status.TERMINATED, Result.SUCCESS)
 
 
 async def test_equal_requests_share_one_run(store: Store) -> None:
@@ -120,14 +121,18 @@ async def test_request_equal_to_a_failure_runs(store: Store) -> None:
         ("live", "success", False), ("never", "both", False), ("both", "never", False),
     ],
 )  # fmt: skip
-async def test_policy_of_a_live_session(store: Store, first: str, second: str, shares: bool) -> None:
+async def test_policy_of_a_live_session(
+    store: Store, first: str, second: str, shares: bool
+) -> None:
     await add(store, "first", reuse=first)
     assert ((await add(store, "second", reuse=second)).adopted_from is not None) is shares
 
 
 async def test_requests_of_other_projects_are_not_equal(store: Store) -> None:
     await add(store, "first")
-    spec = SessionSpec.model_validate({"command": ["train"], "resources": {"cpu": 1}, "reuse": "both"})
+    spec = SessionSpec.model_validate(
+        {"command": ["train"], "resources": {"cpu": 1}, "reuse": "both"}
+    )
     for owner, shares in ((Owner("ann"), True), (Owner("ann", "other"), False)):
         scope = Scope.system("ann", owner)
         assert ((await store.sessions.create(scope, spec)).adopted_from is not None) is shares
@@ -142,7 +147,10 @@ async def test_session_that_shares_a_run_is_cancelled_alone(store: Store) -> Non
     await stop(store, "second")
     assert await shown(store, "first", "second") == [RUNNING, (Status.CANCELLED, Result.UNDEFINED)]
     await ends(store, agent, kernel, **DONE)
-    assert await shown(store, "first", "second") == [SUCCEEDED, (Status.CANCELLED, Result.UNDEFINED)]
+    assert await shown(store, "first", "second") == [
+        SUCCEEDED,
+        (Status.CANCELLED, Result.UNDEFINED),
+    ]
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -156,8 +164,10 @@ async def test_oldest_takes_the_place_of_a_stopped_session(store: Store, running
     await stop(store, "first")
     if running:
         await ends(store, agent, kernel, exit_code=-15, reason=Reason.KILLED)
+
     await reconcile(store)
-    heir, other = await show(store, "second"), await show(store, "third")
+    heir = await show(store, "second")
+    other = await show(store, "third")
     assert (heir.status, heir.adopted_from, other.adopted_from) == (Status.PENDING, None, second.id)
     assert heir.deadline_at is not None
     await ends(store, agent, await runs(store, agent, "second"), **DONE)
@@ -174,8 +184,12 @@ async def test_sessions_that_shared_two_equal_runs_share_one(store: Store) -> No
     assert (await add(store, "younger", reuse="live")).adopted_from == second.id
     for name in ("first", "second"):
         await stop(store, name)
+
     await reconcile(store)
-    assert [(await show(store, name)).adopted_from for name in ("older", "younger")] == [None, older.id]
+    assert [(await show(store, name)).adopted_from for name in ("older", "younger")] == [
+        None,
+        older.id,
+    ]
     await runs(store, agent, "older")
     assert await store.integrity.check() == []
 
@@ -207,7 +221,9 @@ async def test_dependency_on_a_session_that_shares_a_run(store: Store) -> None:
     await runs(store, agent, "after")
 
 
-async def test_one_of_many_equal_requests_at_once_runs(store: Store, migrated_database: str) -> None:
+async def test_one_of_many_equal_requests_at_once_runs(
+    store: Store, migrated_database: str
+) -> None:
     agent = FakeAgent(store)
     await agent.report()
     async with open_store(migrated_database) as other:

@@ -15,8 +15,12 @@ from .test_authorities import add_peer
 from .test_rollouts import Platform
 
 SYSTEM = Scope.system("test")
-APP = SessionSpec.model_validate({"command": ["x"], "type": "interactive", "ports": [{"name": "web"}]})
-MODEL = SessionSpec.model_validate({"name": "chat", "type": "inference", "engine": "vllm", "model": "m"})
+APP = SessionSpec.model_validate(
+    {"command": ["x"], "type": "interactive", "ports": [{"name": "web"}]}
+)
+MODEL = SessionSpec.model_validate(
+    {"name": "chat", "type": "inference", "engine": "vllm", "model": "m"}
+)
 WEB = AppPort("web", 21001, "http", False, 21001)
 
 
@@ -29,6 +33,7 @@ async def serve_on(store: Store, agent: FakeAgent) -> None:
         [kernel] = (await store.sessions.get(SYSTEM, made.id)).kernels
         apps = (WEB,) if spec is APP else ()
         agent.see(kernel.id, ObservedState.RUNNING, host="127.0.0.1", port=21000, apps=apps)
+
     await agent.report()
     await reconcile_all(store)
 
@@ -47,6 +52,7 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
     changed: list[object] = []
     store.notifier.on_routes(lambda ids: changed.extend(ids or ()))
     await store.peers.revoke("agent", "node-1", actor="ann")
+
     # Without a notification, the next sweep would find out, half a minute later.
     sessions = (await store.sessions.page(SYSTEM)).items
     assert set(changed) >= {session.id for session in sessions}
@@ -62,7 +68,8 @@ async def test_what_runs_on_a_revoked_agent_leaves_the_routes(store: Store) -> N
 
 
 async def test_proxies_learn_which_agents_were_revoked(store: Store) -> None:
-    """What is open to them ends: nothing else tells it apart from a replica that finishes its work."""
+    """What is open to them ends: nothing else tells it apart from a replica that finishes its
+    work."""
     peers = {name: await add_peer(store, name) for name in ("node-1", "node-2")}
     await serve_on(store, FakeAgent(store))
     before = await store.routes.table()
@@ -71,7 +78,9 @@ async def test_proxies_learn_which_agents_were_revoked(store: Store) -> None:
     assert [app.peer_id for app in before.apps] == [peers["node-1"]]
     await store.peers.revoke("agent", "node-1", actor="ann")
     assert (await store.routes.credentials()).revoked_agents == (peers["node-1"],)
-    await store.database.fetch("UPDATE link_peers SET certificate_until = now() - interval '2 days'")
+    await store.database.fetch(
+        "UPDATE link_peers SET certificate_until = now() - interval '2 days'"
+    )
     assert (await store.routes.credentials()).revoked_agents == (peers["node-1"],), (
         "a connection may be older"
     )
@@ -86,6 +95,7 @@ async def test_revoking_another_agent_changes_nothing(store: Store, known: bool)
     """Agents on loopback have a token and no certificate."""
     if known:
         await add_peer(store, "node-1")
+
     await add_peer(store, "node-2")
     await serve_on(store, FakeAgent(store))
     [target] = (await store.routes.table()).models[0].targets

@@ -1,4 +1,5 @@
-"""Endpoints in Postgres: revisions, versions and idempotency keys; rollouts by the replica controller."""
+"""Endpoints in Postgres: revisions, versions and idempotency keys; rollouts by the replica
+controller."""
 
 from __future__ import annotations
 
@@ -42,10 +43,12 @@ async def allowed(_: EndpointSpec, before: EndpointSpec, new_work: bool) -> None
 
 
 class Platform:
-    """The service, and one leader with its replica controller and an agent. Time passes only in ``after``."""
+    """The service, and one leader with its replica controller and an agent. Time passes only in
+    ``after``."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.clock = store, ManualClock()
+        self.store = store
+        self.clock = ManualClock()
         self.service = EndpointService(store.endpoints, store.loads, self.clock)
         self.agent = FakeAgent(store, gpus=0)
         self.leader = Leader(store, self.clock)
@@ -56,17 +59,20 @@ class Platform:
         return (await self.service.create(SYSTEM, spec(**more)))[0]
 
     async def update(self, changes: dict[str, object], **options: Any) -> EndpointView:
-        return (await self.service.update(SYSTEM, "m", patch(**changes), check=allowed, **options))[0]
+        return (await self.service.update(SYSTEM, "m", patch(**changes), check=allowed, **options))[
+            0
+        ]
 
     async def run(self, *, broken: frozenset[str] = frozenset()) -> EndpointView:
-        """The controller runs; what it starts is placed, and becomes ready or, with a model in ``broken``,
-        fails; what it stops, ends."""
+        """The controller runs; what it starts is placed, and becomes ready or, with a model in
+        ``broken``, fails; what it stops, ends."""
         self.clock.advance(1.1)  # for the sweep
         await self.store.database.fetch("DELETE FROM leases")
         await self.leader.run_once()
         await self.leader.deadlines.run_once()
         await self.controller.run_once()
         await schedule_free(self.store)
+
         for row in await self.store.database.fetch(
             "SELECT k.id, k.status, s.spec ->> 'model' AS model "
             "FROM kernels k JOIN sessions s ON s.id = k.session_id "
@@ -78,6 +84,7 @@ class Platform:
                 self.agent.see(row["id"], ObservedState.EXITED, **FAILED)
             else:
                 self.agent.see(row["id"], ObservedState.RUNNING, **RUNNING)
+
         await self.agent.report()
         await reconcile_all(self.store)
         return await self.service.get(SYSTEM, "m")
@@ -91,10 +98,12 @@ class Platform:
             views.append(await self.run(broken=broken))
             if condition(views[-1]):
                 return views
+
             await self.store.database.fetch(
                 "UPDATE sessions SET draining_since = draining_since - interval '5 s', "
                 "status_since = status_since - interval '300 s'"
             )
+
         raise AssertionError(f"it never happened: {views[-1].rollout} {views[-1].sessions}")
 
 
@@ -162,6 +171,7 @@ async def test_undo_returns_to_an_earlier_revision(platform: Platform) -> None:
     await platform.create(max_lifetime_s=3600)
     with pytest.raises(Conflict, match="no earlier revision"):
         await platform.service.undo(SYSTEM, "m", None)
+
     await platform.until(complete)
     await platform.update({"model": "two", "max_lifetime_s": None})
     await platform.until(complete)
@@ -201,9 +211,14 @@ async def test_undo_returns_to_what_was_served_before(platform: Platform) -> Non
     assert (failed.revision, failed.rollout.state, failed.rollout.rolled_back) == (2, "failed", 5)
     undone = await undo()
     assert undone.rollout is not None
-    assert (undone.revision, undone.rollout.state, undone.rollout.reason) == (1, "complete", Reason.NONE)
+    assert (undone.revision, undone.rollout.state, undone.rollout.reason) == (
+        1,
+        "complete",
+        Reason.NONE,
+    )
     with pytest.raises(Conflict, match="no earlier revision"):
         await platform.service.undo(SYSTEM, "m", None)
+
     assert (await undo(4)).revision == 4
     assert (await undo()).revision == 1, "which was served before"
     again = await undo(5)
@@ -215,20 +230,26 @@ async def test_undo_returns_to_what_was_served_before(platform: Platform) -> Non
     assert (failed.revision, failed.rollout.state, failed.rollout.rolled_back) == (6, "failed", 3)
     for model in ("seven", "eight"):
         await platform.update({"model": model})
+
     assert (await undo()).revision == 6, "neither 7 nor 8 was complete"
     assert (await undo()).revision == 1
 
 
 async def test_what_replicas_do_not_see_makes_no_revision(platform: Platform) -> None:
     await platform.create()
-    view = await platform.update({"replicas": 3, "autoscale": {"min": 1, "max": 4}, "shared_with": ["*"]})
+    view = await platform.update(
+        {"replicas": 3, "autoscale": {"min": 1, "max": 4}, "shared_with": ["*"]}
+    )
     assert (view.revision, view.version, view.replicas, view.shared_with) == (1, 2, 3, ["*"])
     view = await platform.update({"autoscale": {"max": 2, "waiting": 3}})
     assert view.spec is not None
     assert view.spec.autoscale is not None
-    assert (view.spec.autoscale.min, view.spec.autoscale.max, view.replicas) == (1, 2, 2), "merged, clamped"
+    assert (view.spec.autoscale.min, view.spec.autoscale.max, view.replicas) == (1, 2, 2), (
+        "merged, clamped"
+    )
     with pytest.raises(InvalidInput, match="from 1 to 2"):
         await platform.service.scale(SYSTEM, "m", 3)
+
     view = await platform.update({"autoscale": None})
     assert view.spec is not None
     assert view.spec.autoscale is None
@@ -243,13 +264,19 @@ async def test_update_of_a_changed_endpoint_is_refused(platform: Platform) -> No
     assert (again.version, again.revision) == (changed.version, 2)
 
 
-async def test_concurrent_updates_are_all_applied(platform: Platform, migrated_database: str) -> None:
+async def test_concurrent_updates_are_all_applied(
+    platform: Platform, migrated_database: str
+) -> None:
     await platform.create()
     async with open_store(migrated_database) as other:
         services = (platform.service, EndpointService(other.endpoints, other.loads, platform.clock))
         await asyncio.gather(
-            *(services[n % 2].update(SYSTEM, "m", patch(env={f"V{n}": "x"}), check=allowed) for n in range(8))
+            *(
+                services[n % 2].update(SYSTEM, "m", patch(env={f"V{n}": "x"}), check=allowed)
+                for n in range(8)
+            )
         )
+
     view = await platform.service.get(SYSTEM, "m")
     assert view.spec is not None
     assert set(view.spec.env) == {f"V{n}" for n in range(8)}
@@ -262,9 +289,11 @@ async def test_repeated_requests_change_nothing(platform: Platform) -> None:
     assert (repeated, again) == (False, (first, True))
     with pytest.raises(Conflict, match="once-1"):
         await platform.service.create(SYSTEM, spec(model="two"), idempotency_key=KEY)
+
     once = {"idempotency_key": IdempotencyKey("api-key-1", "once-2"), "if_match": frozenset({1})}
     for _ in range(2):
         assert (await platform.update({"model": "two"}, **once)).version == 2
+
     with pytest.raises(Conflict, match="once-2"):
         await platform.update({"model": "three"}, **once)
 
@@ -290,10 +319,14 @@ async def test_scale_down_drains(platform: Platform) -> None:
     assert {t.session_id: t.draining for t in route.targets}[draining.session_id]  # type: ignore[index]
     await platform.service.scale(SYSTEM, "m", 2)
     view = await platform.run()
-    assert sorted(r.state for r in view.sessions if r.state) == ["ready", "ready"], "it serves again"
+    assert sorted(r.state for r in view.sessions if r.state) == ["ready", "ready"], (
+        "it serves again"
+    )
     await platform.service.scale(SYSTEM, "m", 1)
     view = (await platform.until(lambda view: len([r for r in view.sessions if r.state]) == 1))[-1]
-    assert {r.reason for r in view.sessions if r.status is Status.TERMINATED} == {Reason.SCALED_DOWN}
+    assert {r.reason for r in view.sessions if r.status is Status.TERMINATED} == {
+        Reason.SCALED_DOWN
+    }
 
 
 async def test_former_leader_changes_nothing(platform: Platform) -> None:
@@ -313,7 +346,10 @@ async def test_former_leader_changes_nothing(platform: Platform) -> None:
     failed = Reason.KILLED, ""
     assert not await platform.store.replicas.roll_back(SYSTEM, endpoint, 1, *failed, term - 1)
     await platform.store.replicas.complete(SYSTEM, endpoint, term - 1)
-    assert [r.state for r in (await platform.service.revisions(SYSTEM, "m")).items] == ["", "complete"]
+    assert [r.state for r in (await platform.service.revisions(SYSTEM, "m")).items] == [
+        "",
+        "complete",
+    ]
 
 
 async def test_postgres_keeps_revisions(store: Store) -> None:

@@ -1,4 +1,5 @@
-"""Routing of endpoints in Postgres: what the proxies are told, and the keys of outside providers in it."""
+"""Routing of endpoints in Postgres: what the proxies are told, and the keys of outside providers in
+it."""
 
 from __future__ import annotations
 
@@ -92,7 +93,9 @@ async def test_a_secret_stays_for_the_endpoint_that_refers_to_it(platform: Platf
 async def test_a_provider_whose_key_is_lost_is_left_out(platform: Platform) -> None:
     await platform.store.secrets.put(SYSTEM, "their-key", "sk-1")
     await platform.create(**fallbacks(PROVIDER, {"model": "small"}))
-    await platform.store.database.fetch("UPDATE secrets SET sealed = decode(repeat('00', 40), 'hex')")
+    await platform.store.database.fetch(
+        "UPDATE secrets SET sealed = decode(repeat('00', 40), 'hex')"
+    )
     assert (await route(platform)).fallbacks == (Fallback("small"),)
 
 
@@ -103,6 +106,7 @@ async def test_routing_is_no_part_of_a_revision(platform: Platform) -> None:
     await platform.update({"model": "two"})
     for revision in (await platform.service.revisions(SYSTEM, "m")).items:
         assert "routing" not in revision.spec
+
     view = await platform.service.undo(SYSTEM, "m", 1)
     assert view.spec is not None
     assert (view.spec.model, view.spec.routing.fallbacks[0].model) == ("one", "other")
@@ -120,7 +124,9 @@ async def test_adapters_are_part_of_a_revision(platform: Platform) -> None:
     found = await route(platform)
     assert found.adapters == ("m:sql",)
     assert {target.adapters for target in found.targets} == {("m:sql",)}
-    view = await platform.update({"adapters": [*ADAPTERS, {"name": "chat", "source": "/loras/chat"}]})
+    view = await platform.update(
+        {"adapters": [*ADAPTERS, {"name": "chat", "source": "/loras/chat"}]}
+    )
     assert view.revision == 2
     await platform.until(complete)
     assert {target.adapters for target in (await route(platform)).targets} == {("m:sql", "m:chat")}
@@ -137,12 +143,16 @@ async def test_the_name_of_an_adapter_belongs_to_its_project(platform: Platform)
     for name in ("m:sql", "m"):
         with pytest.raises(Conflict, match=rf"'{name}'.* belongs to another project"):
             await platform.service.create(other, spec(name=name))
+
     await platform.service.create(other, spec(name="m:chat"))
     with pytest.raises(Conflict, match=r"'m:chat'.* belongs to another project"):
         await platform.update({"adapters": [{"name": "chat", "source": "x"}]})
+
     assert (await route_of(platform, "m")).adapters == ("m:sql",)
     await platform.update({"adapters": None})
-    await platform.store.database.fetch("UPDATE model_names SET used_at = used_at - interval '31 days'")
+    await platform.store.database.fetch(
+        "UPDATE model_names SET used_at = used_at - interval '31 days'"
+    )
     await platform.service.create(other, spec(name="m:sql"))
 
 
@@ -166,7 +176,9 @@ async def test_a_canary_gets_its_share_until_it_is_promoted(platform: Platform) 
     found = await route(platform)
     assert (found.canary, sorted(one.canary for one in found.targets)) == (10, [False, False, True])
     assert (await platform.update({"rollout": {"canary": 60}})).revision == 2
-    view = (await platform.until(lambda view: len([one for one in view.sessions if one.state]) == 4))[-1]
+    view = (
+        await platform.until(lambda view: len([one for one in view.sessions if one.state]) == 4)
+    )[-1]
     assert (await route(platform)).canary == 60
     promoted = await platform.service.promote(SYSTEM, "m")
     assert (promoted.revision, (await route(platform)).canary) == (2, 0)
@@ -187,9 +199,12 @@ async def test_a_canary_is_undone_or_rolls_back_itself(platform: Platform) -> No
     await platform.until(complete)
     await platform.update({"model": "bad"})
     views = await platform.until(
-        lambda view: view.rollout is not None and view.rollout.state == "failed", broken=frozenset({"bad"})
+        lambda view: view.rollout is not None and view.rollout.state == "failed",
+        broken=frozenset({"bad"}),
     )
-    assert (views[-1].revision, {view.ready for view in views}) == (1, {2}), "the stable ones serve on"
+    assert (views[-1].revision, {view.ready for view in views}) == (1, {2}), (
+        "the stable ones serve on"
+    )
     assert (await route(platform)).canary == 0
 
 
@@ -197,6 +212,7 @@ async def test_a_replica_that_finds_no_room_goes_to_the_next_group(platform: Pla
     store = platform.store
     with pytest.raises(NotFound, match="'empty', 'default'"):
         await platform.create(replicas=1, resource_groups=["empty", "default"])
+
     await store.groups.put("empty", GroupOptions(), actor="root")
     await platform.agent.report()
     await platform.create(replicas=1, resource_groups=["empty", "default"])
@@ -204,11 +220,17 @@ async def test_a_replica_that_finds_no_room_goes_to_the_next_group(platform: Pla
     await store.database.fetch("UPDATE sessions SET status_since = status_since - interval '6 s'")
     for _ in range(3):
         view = await platform.run()
+
     assert complete(view)
     [serving] = [one for one in view.sessions if one.state]
     ended = {one.session_id: one.reason for one in view.sessions if not one.state}
     assert ended == {waiting.session_id: Reason.GROUP_FULL}
-    rows = await store.database.fetch("SELECT resource_group FROM sessions WHERE id = $1", serving.session_id)
+    rows = await store.database.fetch(
+        "SELECT resource_group FROM sessions WHERE id = $1", serving.session_id
+    )
     assert [row["resource_group"] for row in rows] == ["default"]
-    assert view.revision == (await platform.update({"resource_groups": ["default", "empty"]})).revision - 1
+    assert (
+        view.revision
+        == (await platform.update({"resource_groups": ["default", "empty"]})).revision - 1
+    )
     assert (await platform.update({"resource_groups": ["default"]})).revision == view.revision + 1

@@ -33,17 +33,21 @@ async def test_metadata_equals_the_migrated_schema(empty_database: str) -> None:
 
     def differences(connection: Connection) -> list[object]:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        return [d for d in compare_metadata(context, tables.metadata) if not _kept_in_migrations_only(d)]
+        return [
+            d for d in compare_metadata(context, tables.metadata) if not _kept_in_migrations_only(d)
+        ]
 
     async with engine.connect() as connection:
         found = await connection.run_sync(differences)
+
     await engine.dispose()
     assert found == []
 
 
 def _kept_in_migrations_only(difference: object) -> bool:
     kinds = ("remove_index", "remove_fk", "remove_constraint")
-    if isinstance(difference, list):  # column changes come as a list: server defaults are the migrations' too
+    # column changes come as a list: server defaults are the migrations' too
+    if isinstance(difference, list):
         return all(d[0] == "modify_default" for d in difference)
     return difference[0] in kinds or "alembic_version" in str(difference)  # type: ignore[index]
 
@@ -60,6 +64,7 @@ async def test_check_constraints_allow_exactly_the_enum_values(store: Store) -> 
     }
     for table in ("sessions", "kernels"):
         assert allowed[table, "status"] == set(Status)
+
     assert allowed["sessions", "type"] == set(SessionType)
     assert allowed["sessions", "result"] == set(Result)
     assert allowed["agents", "status"] == set(AgentStatus)
@@ -117,5 +122,7 @@ async def test_start_on_a_current_schema_imports_no_alembic(migrated_database: s
         "import asyncio, sys; from moorage.manager.store import migrate; "
         f"asyncio.run(migrate({migrated_database!r})); print('alembic' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert result.stdout.split() == ["False"]

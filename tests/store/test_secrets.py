@@ -74,17 +74,22 @@ async def test_a_new_value_reaches_kernels_that_start_later(secret_store: Store)
     assert await ordered_env(store) == {"T": "new"}
 
 
-async def test_a_deleted_secret_stays_for_the_sessions_that_refer_to_it(secret_store: Store) -> None:
+async def test_a_deleted_secret_stays_for_the_sessions_that_refer_to_it(
+    secret_store: Store,
+) -> None:
     store = secret_store
     await FakeAgent(store, "node-1").report()
     await store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
-    made = await store.sessions.create(Scope.system("key:ann", VISION), spec(secret_env={"T": "hf"}))
+    made = await store.sessions.create(
+        Scope.system("key:ann", VISION), spec(secret_env={"T": "hf"})
+    )
     await store.secrets.delete(scope("vision"), "hf")
     assert await store.secrets.all(scope("vision")) == []
     with pytest.raises(InvalidInput, match="'vision' has no secret 'hf'"):
         await store.secrets.check_exist(scope("vision"), {"hf"})
     with pytest.raises(NotFound, match="no secret 'hf'"):
         await store.secrets.delete(scope("vision"), "hf")
+
     await store.database.fetch("UPDATE secrets SET deleted_at = deleted_at - interval '2 hours'")
     assert await store.secrets.delete_unused() == 0
     await schedule(store)
@@ -118,6 +123,7 @@ async def test_a_manager_without_the_key_neither_writes_nor_starts(
             await store.secrets.check_keys()
         with pytest.raises(Conflict, match="does not have the key"):
             await store.secrets.put(scope("vision", "ann"), "new", "x")
+
         assert [view.name for view in await store.secrets.all(scope("vision"))] == ["hf"]
         # Its kernels wait, rather than start without the variable.
         await FakeAgent(store, "node-1").report()
@@ -134,6 +140,7 @@ async def test_rotation_encrypts_everything_with_the_newest_key(
     store = secret_store
     for name in ("a", "b"):
         await store.secrets.put(scope("vision", "ann"), name, f"value of {name}")
+
     [old] = keyring.ids()
     assert await store.secrets.use_newest_key()
     newest = keyring.add_key()

@@ -34,8 +34,11 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
     monkeypatch.setattr(session_controller, "SWEEP_S", 3600.0)
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1}))
+    made = await store.sessions.create(
+        Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1})
+    )
     assert await schedule(store) == 1
+
     for state, more, status in (
         (ObservedState.RUNNING, {}, Status.RUNNING),
         (ObservedState.EXITED, {"exit_code": 0, "reason": Reason.EXIT_ZERO}, Status.TERMINATED),
@@ -54,7 +57,9 @@ async def test_settled_sessions_are_read_once_for_each_change(
     controller = session_controller.SessionController(store, leader, clock, 120)
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1}))
+    made = await store.sessions.create(
+        Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1})
+    )
     assert await schedule(store) == 1
     await controller.run_once()
     reads = 0

@@ -1,4 +1,5 @@
-"""Session lifecycle in the store: reports in, transitions and history out, and no leaked allocations."""
+"""Session lifecycle in the store: reports in, transitions and history out, and no leaked
+allocations."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def spec(name: str = "s", **more: object) -> SessionSpec:
 
 async def events(store: Store, ref: str) -> list[str]:
     entries = (await store.sessions.history(SYSTEM, ref)).items
-    assert [e.revision for e in entries] == list(range(1, len(entries) + 1)), "a history has no gaps"
+    assert [e.revision for e in entries] == list(range(1, len(entries) + 1)), (
+        "a history has no gaps"
+    )
     assert all(a.to_status == b.from_status for a, b in pairwise(entries))
     return [e.event for e in entries]
 
@@ -63,7 +66,11 @@ async def test_batch_session_succeeds(store: Store) -> None:
     await agent.report()
     await reconcile_all(store)
     view = await store.sessions.get(SYSTEM, "s")
-    assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.SUCCESS, Reason.EXIT_ZERO)
+    assert (view.status, view.result, view.reason) == (
+        Status.TERMINATED,
+        Result.SUCCESS,
+        Reason.EXIT_ZERO,
+    )
     assert await used(store) == {}
     assert await events(store, "s") == ["created", "placed", "ready", "ended"]
 
@@ -83,6 +90,7 @@ async def test_failed_start_is_retried_on_other_agents_then_fails(store: Store) 
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
+
     asked = {"type": "interactive", "max_attempts": 5}
     await store.sessions.create(Scope.system("test"), spec(**asked))
     tried = []
@@ -93,6 +101,7 @@ async def test_failed_start_is_retried_on_other_agents_then_fails(store: Store) 
         agents[str(kernel.agent_id)].see(kernel.id, ObservedState.EXITED, **FAILED)
         await agents[str(kernel.agent_id)].report()
         await reconcile_all(store)
+
     assert sorted(map(str, tried)) == ["node-1", "node-2"]
     view = await store.sessions.get(SYSTEM, "s")
     assert (view.status, view.reason, len(view.kernels)) == (Status.ERROR, Reason.EXIT_NONZERO, 2)
@@ -104,6 +113,7 @@ async def test_retry_without_untried_agents_ends_with_the_reason(store: Store) -
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
+
     await store.sessions.create(Scope.system("test"), spec(type="interactive", max_attempts=5))
     assert await schedule(store) == 1
     kernel = (await store.sessions.get(SYSTEM, "s")).kernels[0]
@@ -133,7 +143,9 @@ async def test_stop_is_accepted_in_every_status(store: Store) -> None:
     assert (await stop(store, "runs", actor="me")).status is Status.TERMINATING
     assert (await stop(store, "runs", actor="me")).status is Status.TERMINATING
     assert await store.orders.of("node-1") == ()  # type: ignore[arg-type]
-    assert await used(store) != {}, "devices are free only when the agent says that the kernel is gone"
+    assert await used(store) != {}, (
+        "devices are free only when the agent says that the kernel is gone"
+    )
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
     await agent.report()
     await reconcile_all(store)
@@ -232,6 +244,7 @@ async def test_hold_has_a_reason_and_placement_is_not_repeated(store: Store) -> 
     await agent.report()
     for n in range(3):
         await store.sessions.create(Scope.system("test"), spec(f"s{n}"))
+
     assert await schedule(store) == 1
     assert await schedule(store) == 0
     held = (await store.sessions.get(SYSTEM, "s1")).hold
@@ -260,6 +273,7 @@ async def test_stale_term_places_nothing(store: Store) -> None:
 async def test_names_pages_and_wrong_input(store: Store) -> None:
     for n in range(5):
         await store.sessions.create(Scope.system("test"), spec(f"s{n}"))
+
     with pytest.raises(Conflict, match="s1"):
         await store.sessions.create(Scope.system("test"), spec("s1"))
     with pytest.raises(NotFound, match="nowhere"):
@@ -268,10 +282,17 @@ async def test_names_pages_and_wrong_input(store: Store) -> None:
         await store.sessions.get(SYSTEM, "00000000-0000-0000-0000-000000000000")
     with pytest.raises(InvalidInput, match="cursor"):
         await store.sessions.page(SYSTEM, Paging(cursor="nonsense"))
+
     first = await store.sessions.page(SYSTEM, Paging(2))
     second = await store.sessions.page(SYSTEM, Paging(2, first.next))
     third = await store.sessions.page(SYSTEM, Paging(2, second.next))
-    assert [v.name for v in (*first.items, *second.items, *third.items)] == ["s4", "s3", "s2", "s1", "s0"]
+    assert [v.name for v in (*first.items, *second.items, *third.items)] == [
+        "s4",
+        "s3",
+        "s2",
+        "s1",
+        "s0",
+    ]
     assert third.next is None
     await stop(store, "s1", actor="test")
     again = await store.sessions.create(Scope.system("test"), spec("s1"))
@@ -302,11 +323,15 @@ async def test_sessions_are_listed_by_status_and_result(
     }
     for name in ("waits", *ended):
         await store.sessions.create(Scope.system("test"), spec(name))
+
     for name, (status, result) in ended.items():
         await store.database.fetch(
             "UPDATE sessions SET status = $2, result = $3 WHERE name = $1", name, status, result
         )
-    page = await store.sessions.page(SYSTEM, statuses=frozenset(statuses), results=frozenset(results))
+
+    page = await store.sessions.page(
+        SYSTEM, statuses=frozenset(statuses), results=frozenset(results)
+    )
     assert {view.name for view in page.items} == names
 
 
@@ -317,7 +342,9 @@ async def test_one_of_two_concurrent_transitions_is_applied(store: Store) -> Non
         made = await store.sessions.create(Scope.system("test"), spec(name))
         await schedule(store)
         [facts], _ = await store.lifecycle.unsettled([SessionId(made.id)])
-        moves = [stop_session(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
+        moves = [
+            stop_session(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")
+        ]
         told = await asyncio.gather(*(store.lifecycle.apply(m) for m in moves if m is not None))
         assert sorted(told) == [False, False, True]
         last = (await store.sessions.history(SYSTEM, name)).items[-1]

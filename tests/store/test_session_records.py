@@ -36,7 +36,12 @@ async def test_a_session_is_renamed_unless_the_name_is_taken(store: Store) -> No
         await _made(api, "two")
         await _made(api, "of-bob", "bob")
         status, view = await _rename(api, "one", "first")
-        assert (status, view["id"], view["name"], view["spec"]["name"]) == (200, made, "first", "first")
+        assert (status, view["id"], view["name"], view["spec"]["name"]) == (
+            200,
+            made,
+            "first",
+            "first",
+        )
         assert view["user_labels"] == {"team": "vision"}
         assert (await api.call("ann", "GET", "/v1/sessions/one"))[0] == 404
         status, problem = await _rename(api, "first", "two")
@@ -70,10 +75,14 @@ async def test_the_record_of_an_ended_session_is_removed(store: Store) -> None:
         assert await _names(api) == ["two"]
         for path in ("", "/history", "/logs", "/why"):
             assert (await api.call("admin", "GET", f"/v1/sessions/{made}{path}"))[0] == 404, path
+
         _, text = await api.call("admin", "GET", "/v1/audit?resource=sessions")
         [entry] = [one for one in json.loads(text)["items"] if one["status"] == 200]
         assert (entry["user"], entry["before"]["id"]) == ("ann", made)
-    [row] = await store.database.fetch("SELECT count(*) FROM session_history WHERE session_id = $1", made)
+
+    [row] = await store.database.fetch(
+        "SELECT count(*) FROM session_history WHERE session_id = $1", made
+    )
     assert row["count"] > 0, "retention deletes it, in its time"
 
 

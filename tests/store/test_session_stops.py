@@ -1,4 +1,5 @@
-"""Stops of many sessions: asked for once, carried out whatever happens, at a cost that statements share."""
+"""Stops of many sessions: asked for once, carried out whatever happens, at a cost that statements
+share."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ async def interrupted_stop(store: Store, pipeline_id: str) -> None:
     await SessionTerminator(store, LOST_GRACE_S).stop_pipeline(ANN, pipeline_id, clock)
 
 
-async def test_the_next_leader_stops_what_a_request_has_left(store: Store, small_parts: None) -> None:
+async def test_the_next_leader_stops_what_a_request_has_left(
+    store: Store, small_parts: None
+) -> None:
     agent = FakeAgent(store)
     await agent.report()
     async with serve(store) as api:
@@ -85,11 +88,14 @@ async def test_the_next_leader_stops_what_a_request_has_left(store: Store, small
         assert await statuses(store) == ["SCHEDULED", "PENDING", "CANCELLED"], "the last step first"
         controller = await new_leader(store)
         await controller.run_once()
-        assert await statuses(store) == ["SCHEDULED", "PENDING", "CANCELLED"], "the request may still run"
+        assert await statuses(store) == ["SCHEDULED", "PENDING", "CANCELLED"], (
+            "the request may still run"
+        )
         await passes(store)
         await controller.run_once()
         assert await statuses(store) == ["TERMINATING", "CANCELLED", "CANCELLED"]
         await controller.run_once()
+
     assert await store.session_stops.open(0) == []
     history = await store.sessions.history(Scope.system(), made["steps"][1]["session_id"])
     assert [one.actor for one in history.items][-1] == "key:ann"
@@ -107,7 +113,9 @@ async def test_a_former_leader_stops_nothing(store: Store, small_parts: None) ->
     assert len(await store.session_stops.open(0)) == 1
 
 
-async def test_a_retry_waits_for_the_stop_and_is_not_stopped_by_it(store: Store, small_parts: None) -> None:
+async def test_a_retry_waits_for_the_stop_and_is_not_stopped_by_it(
+    store: Store, small_parts: None
+) -> None:
     async with serve(store) as api:
         made = await post(api, "ann", "", body(step("a"), step("b", "a")))
         await interrupted_stop(store, made["id"])
@@ -136,7 +144,9 @@ async def test_a_stop_that_is_asked_for_again_is_not_finished_by_the_first(store
     assert await store.session_stops.open(0) == [second]
 
 
-async def test_more_steps_take_no_more_statements(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_steps_take_no_more_statements(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetched: list[str] = []
     fetch = Database.fetch
 
@@ -154,6 +164,7 @@ async def test_more_steps_take_no_more_statements(store: Store, monkeypatch: pyt
             stopped = await post(api, "ann", f"/p{count}/stop", expected=202)
             assert set(states(stopped).values()) == {"stopped"}
             taken.append(len(fetched))
+
     assert taken[0] == taken[1]
 
 
@@ -161,7 +172,8 @@ async def test_all_of_some_sessions_stop_with_their_reason(store: Store) -> None
     agent = FakeAgent(store)
     await agent.report()
     made = [
-        await store.sessions.create(ANN, SessionSpec(command=["x"], resources={"cpu": 1})) for _ in range(3)
+        await store.sessions.create(ANN, SessionSpec(command=["x"], resources={"cpu": 1}))
+        for _ in range(3)
     ]
     await schedule(store)
     kernel = (await store.sessions.get(ANN, made[0].id)).kernels[0]
@@ -183,16 +195,28 @@ async def test_all_sessions_of_a_user_stop_but_replicas_and_those_of_others(stor
     async with serve(store) as api:
         for caller, name in names:
             assert (await api.call(caller, "POST", "/v1/sessions", spec | {"name": name}))[0] == 201
-        await store.sessions.create(Scope.system("t", Owner("ann", "speech")), SessionSpec(name="e", **spec))
+
+        await store.sessions.create(
+            Scope.system("t", Owner("ann", "speech")), SessionSpec(name="e", **spec)
+        )
         made = await store.endpoints.create(ANN, EndpointSpec(name="m", engine="vllm", model="m"))
-        await store.sessions.create(ANN, SessionSpec(name="r", **spec), endpoint_id=made.snapshot.endpoint_id)
+        await store.sessions.create(
+            ANN, SessionSpec(name="r", **spec), endpoint_id=made.snapshot.endpoint_id
+        )
         for caller in ("mate", "bob", "viewer", "auditor"):
             assert (await api.call(caller, "POST", "/v1/sessions/stop?user=ann"))[0] == 403
+
         status, text = await api.call("lead", "POST", "/v1/sessions/stop?user=ann")
         assert (status, json.loads(text)["sessions"], json.loads(text)["remaining"]) == (202, 2, 0)
-        rows = await store.database.fetch("SELECT name FROM sessions WHERE status = 'PENDING' ORDER BY name")
+        rows = await store.database.fetch(
+            "SELECT name FROM sessions WHERE status = 'PENDING' ORDER BY name"
+        )
         assert [row["name"] for row in rows] == ["c", "d", "e", "r"], "of their project"
         status, text = await api.call("admin", "POST", "/v1/sessions/stop?user=ann")
         assert (status, json.loads(text)["sessions"]) == (202, 1)
-        assert json.loads((await api.call("ann", "POST", "/v1/sessions/stop?user=ann"))[1])["sessions"] == 0
+        assert (
+            json.loads((await api.call("ann", "POST", "/v1/sessions/stop?user=ann"))[1])["sessions"]
+            == 0
+        )
+
     assert await store.session_stops.open(0) == []

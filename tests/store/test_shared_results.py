@@ -1,4 +1,5 @@
-"""Equal batch sessions on two GPUs: which ones run, which take a result, and what those after them learn."""
+"""Equal batch sessions on two GPUs: which ones run, which take a result, and what those after them
+learn."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ async def test_only_what_is_new_or_has_failed_runs_and_no_gpu_stays_taken(store:
     first = await runs(store, agent, "ir1")
     await ask(store, "ir2", "second")
     await ends(store, agent, await runs(store, agent, "ir2"), **FAILED)
-    ir3, ir5 = await ask(store, "ir3", "first"), await ask(store, "ir5", "fifth")
+    ir3 = await ask(store, "ir3", "first")
+    ir5 = await ask(store, "ir5", "fifth")
     ir4 = await ask(store, "ir4", "second")
     assert (ir3.adopted_from, ir4.adopted_from) == ((await show(store, "ir1")).id, None)
     assert (ir5.status, ir5.adopted_from) == (Status.TERMINATED, (await show(store, "before")).id)
@@ -46,6 +48,7 @@ async def test_only_what_is_new_or_has_failed_runs_and_no_gpu_stays_taken(store:
     assert await shown(store, "ir1", "ir3", "ir4", "ir5") == [SUCCEEDED] * 4
     assert await shown(store, "ir2") == [(Status.TERMINATED, Result.FAILED)]
     assert await gpus_in_use(store) == []
+
     # One success for each request, of the session that ran; and only what ran is charged.
     rows = await store.database.fetch(
         "SELECT name FROM sessions WHERE result = 'SUCCESS' AND adopted_from IS NULL ORDER BY name"
@@ -68,6 +71,7 @@ async def test_a_session_waits_for_those_that_it_names_and_not_for_equal_ones(st
     await ask(store, "shares", "embed")
     for name, on in (("classify", ["shares"]), ("report", ["failed"])):
         await add(store, name, reuse="never", command=[name], depends_on=on)
+
     await reconcile(store)
     ended = await show(store, "report")
     assert (ended.status, ended.reason) == (Status.CANCELLED, Reason.DEPENDENCY_FAILED)
@@ -77,13 +81,18 @@ async def test_a_session_waits_for_those_that_it_names_and_not_for_equal_ones(st
     await runs(store, agent, "classify")
 
 
-async def test_a_third_session_waits_for_one_of_two_gpus_and_gets_no_processor_instead(store: Store) -> None:
+async def test_a_third_session_waits_for_one_of_two_gpus_and_gets_no_processor_instead(
+    store: Store,
+) -> None:
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     for name in ("one", "two", "three"):
         await ask(store, name, name)
+
     assert await schedule(store) == 2
-    [waiting] = [v for n in ("one", "two", "three") if (v := await show(store, n)).status is Status.PENDING]
+    [waiting] = [
+        v for n in ("one", "two", "three") if (v := await show(store, n)).status is Status.PENDING
+    ]
     assert waiting.hold is not None
     assert waiting.hold.reason is Reason.INSUFFICIENT_RESOURCES
     assert len(await gpus_in_use(store)) == 2

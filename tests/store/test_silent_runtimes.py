@@ -1,4 +1,5 @@
-"""Runtimes that an agent has not looked at completely, and how long their kernels tolerate its silence."""
+"""Runtimes that an agent has not looked at completely, and how long their kernels tolerate its
+silence."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent, mark_silent, reconcile_all
 from .test_session_lifecycle import started, used
 
-LISTED, UNLISTED = RuntimeState("process"), RuntimeState("process", listed=False)
+LISTED = RuntimeState("process")
+UNLISTED = RuntimeState("process", listed=False)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,7 @@ async def test_absence_counts_for_listed_runtimes_only(
     view = await store.sessions.get(Scope.system(), "s")
     assert view.status is (Status.ERROR if gone else Status.RUNNING)
     assert (await used(store) == {}) is gone
+
     if not gone:
         agent.runtime_states = (LISTED,)
         agent.reconnect(store)
@@ -58,8 +61,12 @@ async def test_devices_of_a_given_up_kernel_wait_for_its_runtime(store: Store) -
 
 
 async def test_grace_period_is_the_longest_of_the_runtimes_in_use(store: Store) -> None:
-    states = (RuntimeState("process", silence_grace_s=86_400.0), RuntimeState("docker", silence_grace_s=9e6))
-    agent, idle = FakeAgent(store, runtime_states=states), FakeAgent(store, "idle", runtime_states=states)
+    states = (
+        RuntimeState("process", silence_grace_s=86_400.0),
+        RuntimeState("docker", silence_grace_s=9e6),
+    )
+    agent = FakeAgent(store, runtime_states=states)
+    idle = FakeAgent(store, "idle", runtime_states=states)
     await started(store, agent, type="interactive")
     await idle.report()
     await mark_silent(store, lost=False)

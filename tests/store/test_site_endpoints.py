@@ -18,12 +18,14 @@ JOBS = 2
 
 @pytest.fixture(params=["agent", "quota"])
 async def platform(request: pytest.FixtureRequest, store: Store) -> Loaded:
-    """Its group is a site that takes ``JOBS`` jobs, as its agent says or by the quota of the group."""
+    """Its group is a site that takes ``JOBS`` jobs, as its agent says or by the quota of the
+    group."""
     site = HpcOptions(runtime="fake", walltime_s=86_400)
     await store.groups.put("default", GroupOptions(hpc=site), actor="t")
     made = Loaded(store)
     if request.param == "quota":
         await store.quotas.put(SYSTEM, "group", "default", QuotaLimits(slots={"jobs": JOBS}))
+
     as_site(made.agent, JOBS if request.param == "agent" else 100)
     await made.agent.report()
     return made
@@ -42,6 +44,7 @@ async def test_no_more_replicas_run_than_the_site_takes_jobs(platform: Loaded) -
     for _ in range(4):
         view = await platform.run()
         assert len(await live(platform)) == JOBS
+
     assert (view.replicas, view.ready) == (4, JOBS)
     assert [one.status for one in view.sessions].count(Status.PENDING) == 2, "they wait for room"
     await platform.report(requests=20, waiting=20)
@@ -49,10 +52,13 @@ async def test_no_more_replicas_run_than_the_site_takes_jobs(platform: Loaded) -
     for _ in range(3):
         view = await platform.scale()
         assert len(await live(platform)) == JOBS, "load does not raise it"
+
     assert view.ready == JOBS
 
 
-async def test_idle_endpoint_leaves_the_site_and_a_held_request_submits_at_once(platform: Loaded) -> None:
+async def test_idle_endpoint_leaves_the_site_and_a_held_request_submits_at_once(
+    platform: Loaded,
+) -> None:
     await platform.create(**scaled(min=0, idle_timeout_s=60))
     await platform.report(requests=1)
     await platform.until(complete)

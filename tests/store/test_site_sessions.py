@@ -42,7 +42,8 @@ async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
     made = await store.sessions.create(SYSTEM, spec)
     assert await schedule(store) == 1
     kernel = (await store.sessions.get(SYSTEM, made.id)).kernels[0]
-    starts, ends = datetime.now(UTC) + timedelta(hours=2), datetime.now(UTC) + timedelta(hours=3)
+    starts = datetime.now(UTC) + timedelta(hours=2)
+    ends = datetime.now(UTC) + timedelta(hours=3)
 
     async def shown(state: ObservedState, **fields: object) -> Status:
         agent.see(kernel.id, state, **fields)
@@ -56,7 +57,9 @@ async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
     )
     view = await store.sessions.get(SYSTEM, made.id)
     assert view.deadline_at is not None
-    assert (view.deadline_at - view.status_since).total_seconds() > 3000, "no start timeout counts there"
+    assert (view.deadline_at - view.status_since).total_seconds() > 3000, (
+        "no start timeout counts there"
+    )
     assert (view.kernels[0].detail, view.kernels[0].expected_start) == ("Priority", starts)
     assert (await store.groups.get("default")).running == 1
     assert ("session", "QUEUED", "default", 1) in await store.counts()
@@ -70,7 +73,8 @@ async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
     assert (view.kernels[0].detail, view.kernels[0].expected_start) == ("Resources", sooner)
     assert await shown(ObservedState.UNKNOWN) is Status.QUEUED
     assert (
-        await shown(ObservedState.CREATING, expected_start=0.0, ends_at=ends.timestamp()) is Status.CREATING
+        await shown(ObservedState.CREATING, expected_start=0.0, ends_at=ends.timestamp())
+        is Status.CREATING
     )
     assert await shown(ObservedState.RUNNING, ends_at=ends.timestamp()) is Status.RUNNING
     view = await store.sessions.get(SYSTEM, made.id)
@@ -89,10 +93,13 @@ async def placed_job(store: Store, **fields: object) -> tuple[FakeAgent, str]:
     spec = SessionSpec.model_validate({"command": ["x"], "resource_group": "hpc"} | fields)
     made = await store.sessions.create(SYSTEM, as_job(spec, site))
     assert await schedule(store) == 1
+
     return agent, made.id
 
 
-async def test_newest_observation_of_a_start_counts_with_the_deadline_of_its_status(store: Store) -> None:
+async def test_newest_observation_of_a_start_counts_with_the_deadline_of_its_status(
+    store: Store,
+) -> None:
     """A job was said to start before it was looked at, or its site puts it back into the queue."""
     agent, session = await placed_job(store, start_timeout_s=5)
     [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
@@ -118,7 +125,9 @@ async def test_newest_observation_of_a_start_counts_with_the_deadline_of_its_sta
         assert await store.integrity.check(grace_s=0) == []
 
 
-async def test_limit_of_a_queue_does_not_count_while_nobody_says_that_the_job_waits(store: Store) -> None:
+async def test_limit_of_a_queue_does_not_count_while_nobody_says_that_the_job_waits(
+    store: Store,
+) -> None:
     agent, session = await placed_job(store, queue_timeout_s=1, max_attempts=1)
     [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
 
@@ -148,7 +157,9 @@ async def test_limit_of_a_queue_does_not_count_while_nobody_says_that_the_job_wa
     assert (await store.sessions.get(SYSTEM, session)).reason is Reason.QUEUE_TIMEOUT
 
 
-async def test_group_without_a_limit_for_its_queue_is_known_to_the_release_before(store: Store) -> None:
+async def test_group_without_a_limit_for_its_queue_is_known_to_the_release_before(
+    store: Store,
+) -> None:
     """To which the limit is a number, with a default."""
     unlimited = HpcOptions(**SITE)
     assert unlimited.queue_timeout_s is None
@@ -194,6 +205,7 @@ async def test_group_of_kind_hpc_places_sessions_as_jobs(store: Store) -> None:
     assert view.status is Status.PENDING
     with pytest.raises(Conflict, match="cannot become one of another kind"):
         await store.groups.put("hpc", GroupOptions(), actor="t")
+
     longer = site.model_copy(update={"walltime_s": 1200.0})
     await store.groups.put("hpc", GroupOptions(hpc=longer), actor="t")
     assert await store.groups.site("hpc") == longer, "a change counts at once"
@@ -209,6 +221,7 @@ async def test_quota_of_a_group_limits_its_jobs(store: Store) -> None:
     spec = as_job(SessionSpec(command=["x"], resource_group="hpc"), site)
     for _ in range(2):
         await store.sessions.create(SYSTEM, spec)
+
     assert await schedule(store) == 1
 
 
@@ -221,7 +234,9 @@ async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(st
     as_site(agent, 5)
     await agent.report()
     replica = as_job(spec.session("m-1", "hpc"), site)
-    await store.sessions.create(SYSTEM, replica, endpoint_id=made.snapshot.endpoint_id, endpoint_revision=1)
+    await store.sessions.create(
+        SYSTEM, replica, endpoint_id=made.snapshot.endpoint_id, endpoint_revision=1
+    )
     assert await schedule(store) == 1
     [order] = await store.orders.of(AgentId("login"))
     ends = datetime.now(UTC) + timedelta(seconds=500)
@@ -229,6 +244,7 @@ async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(st
         agent.see(order.kernel_id, state, ends_at=ends.timestamp())
         await agent.report()
         await reconcile_all(store)
+
     await store.database.fetch(
         "UPDATE session_history SET at = at - CASE event WHEN 'placed' THEN interval '100 s' "
         "WHEN 'queued' THEN interval '90 s' WHEN 'creating' THEN interval '30 s' ELSE interval '0' END"
@@ -271,7 +287,9 @@ async def test_routes_say_when_a_job_in_the_queue_of_its_site_will_be_ready(stor
             await reconcile_all(store)
 
     ends = (datetime.now(UTC) + timedelta(seconds=500)).timestamp()
-    await observe("m-1", ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING, ends_at=ends)
+    await observe(
+        "m-1", ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING, ends_at=ends
+    )
     [route] = (await store.routes.table()).models
     assert route.ready_at == 0, "none starts"
     await store.database.fetch("UPDATE kernels SET started_at = started_at - interval '30 s'")
@@ -279,14 +297,18 @@ async def test_routes_say_when_a_job_in_the_queue_of_its_site_will_be_ready(stor
     starts = (datetime.now(UTC) + timedelta(hours=2)).timestamp()
     await observe("m-2", ObservedState.QUEUED, expected_start=starts)
     [route] = (await store.routes.changes()).models
-    began_before, to_the_next_5_s, test_takes = 100 + 30, 5, 15
+    began_before = 100 + 30
+    to_the_next_5_s = 5
+    test_takes = 15
     loads_for = route.ready_at - starts
     assert began_before <= loads_for < began_before + to_the_next_5_s + test_takes, (
         "a job takes its load time, from the begin of its walltime"
     )
 
 
-async def test_nodes_in_use_at_a_site_are_shown_with_its_group_and_explain_a_wait(store: Store) -> None:
+async def test_nodes_in_use_at_a_site_are_shown_with_its_group_and_explain_a_wait(
+    store: Store,
+) -> None:
     site = HpcOptions(runtime="fake", walltime_s=600)
     await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
     agents = [FakeAgent(store, name, group="hpc") for name in ("login", "spare")]
@@ -294,7 +316,10 @@ async def test_nodes_in_use_at_a_site_are_shown_with_its_group_and_explain_a_wai
         as_site(agent, 2)
         agent.site_nodes = (SiteNodes("qgpu", 7, 8),)
         await agent.report()
-    assert [(n.name, n.used, n.total) for n in await store.groups.site_nodes("hpc")] == [("qgpu", 7, 8)]
+
+    assert [(n.name, n.used, n.total) for n in await store.groups.site_nodes("hpc")] == [
+        ("qgpu", 7, 8)
+    ]
     assert (await store.agents.get("login")).site_nodes[0].used == 7
     spec = as_job(SessionSpec(command=["x"], resource_group="hpc"), site)
     session = (await store.sessions.create(SYSTEM, spec)).id
@@ -309,10 +334,13 @@ async def test_nodes_in_use_at_a_site_are_shown_with_its_group_and_explain_a_wai
     for agent in agents:
         agent.site_nodes = ()
         await agent.report()
+
     assert await store.groups.site_nodes("hpc") == []
 
 
-async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start(store: Store) -> None:
+async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start(
+    store: Store,
+) -> None:
     site = HpcOptions(runtime="fake", walltime_s=600)
     await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
     agent = FakeAgent(store, "login", group="hpc")
@@ -336,6 +364,7 @@ async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start
 
     for state in (ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING):
         await see(first, state)
+
     await store.database.fetch(
         "UPDATE session_history SET at = at - CASE event WHEN 'placed' THEN interval '3700 s' "
         "WHEN 'queued' THEN interval '3690 s' WHEN 'creating' THEN interval '100 s' ELSE interval '0' END "
@@ -395,6 +424,7 @@ async def test_late_successor_is_told_once_and_shown_everywhere(store: Store) ->
         agent.see(kernel.id, state, ends_at=ends.timestamp())
         await agent.report()
         await reconcile_all(store)
+
     await run()
     view = await run()
     second = next(one for one in view.sessions if one.session_id != first.session_id)

@@ -20,7 +20,8 @@ ANN = next(one for one in CALLERS if one.name == "ann")
 
 def key(number: int, answer: str) -> dict[str, str]:
     """The body of a registration. ``answer``: that with the challenge."""
-    signer, challenge = SshSigner(number), json.loads(answer)["challenge"]
+    signer = SshSigner(number)
+    challenge = json.loads(answer)["challenge"]
     signature = signer.armored(challenge)
     public_key = f"{signer.public_key} key-{number}"
     return {"public_key": public_key, "challenge": challenge, "signature": signature}
@@ -40,7 +41,12 @@ async def add(api: Api, caller: str, number: int) -> dict[str, Any]:
 async def test_a_key_acts_as_the_api_key_that_registered_it_and_ends_with_it(store: Store) -> None:
     async with serve(store) as api:
         made = await add(api, "ann", 1)
-        assert (made["name"], made["user"], made["key"], made["project"]) == ("key-1", "ann", "ann", "vision")
+        assert (made["name"], made["user"], made["key"], made["project"]) == (
+            "key-1",
+            "ann",
+            "ann",
+            "vision",
+        )
         print_ = made["fingerprint"]
         found = await store.ssh_keys.find(print_, "vision")
         assert found is not None
@@ -68,6 +74,7 @@ async def test_a_key_from_the_console_has_the_projects_of_its_user(store: Store)
         for project in ("vision", "speech", "absent"):
             found = await store.ssh_keys.find(print_, project)
             roles[project] = found and found.role
+
         assert roles == {"vision": Role.MEMBER, "speech": Role.VIEWER, "absent": None}
         await store.projects.remove_member(ROOT, "vision", "ann")
         assert await store.ssh_keys.find(print_, "vision") is None
@@ -80,8 +87,11 @@ async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -
     async with serve(store) as api:
         made = await add(api, "ann", 1)
         for caller in ("ann", "mate"):
-            status, text = await api.call(caller, "POST", "/v1/ssh-keys", await proved(api, caller, 1))
+            status, text = await api.call(
+                caller, "POST", "/v1/ssh-keys", await proved(api, caller, 1)
+            )
             assert (status, "registered already" in text) == (409, True)
+
         status, text = await api.call("ann", "POST", "/v1/ssh-keys", {"public_key": "ssh-dss AAAA"})
         assert (status, "key type 'ssh-dss' is not one of ssh-ed25519" in text) == (422, True)
         assert (await api.call("mate", "DELETE", "/v1/ssh-keys/key-1"))[0] == 404
@@ -90,7 +100,9 @@ async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -
         assert (removed, json.loads(text)["fingerprint"]) == (200, made["fingerprint"])
         assert await store.ssh_keys.find(made["fingerprint"], "vision") is None
         await add(api, "mate", 1)
-        rows = await store.database.fetch("SELECT action, status FROM audit_log WHERE resource = 'ssh-keys'")
+        rows = await store.database.fetch(
+            "SELECT action, status FROM audit_log WHERE resource = 'ssh-keys'"
+        )
         actions = [(row["action"], row["status"]) for row in rows]
         assert actions.count(("create_ssh_key", 201)) == 2
         assert ("delete_ssh_key", 200) in actions
@@ -105,12 +117,19 @@ async def test_a_key_is_registered_by_whoever_holds_it_only(store: Store) -> Non
             (nothing, "`challenge` and `signature`"),
             (good | {"public_key": SshSigner(2).public_key}, "with another key than public_key"),
             (good | {"signature": (await proved(api, "ann", 2))["signature"]}, "with another key"),
-            (good | {"challenge": good["challenge"].replace("ann", "mate")}, "none that this installation"),
+            (
+                good | {"challenge": good["challenge"].replace("ann", "mate")},
+                "none that this installation",
+            ),
         ):
             status, text = await api.call("ann", "POST", "/v1/ssh-keys", body)
             assert (status, message in text) == (422, True), text
+
         status, text = await api.call("mate", "POST", "/v1/ssh-keys", good)
-        assert (status, "none that this installation has given to user 'mate'" in text) == (422, True), text
+        assert (status, "none that this installation has given to user 'mate'" in text) == (
+            422,
+            True,
+        ), text
         assert (await api.call("ann", "POST", "/v1/ssh-keys", good))[0] == 201
 
 
@@ -119,7 +138,8 @@ async def test_a_key_of_before_stays_valid_until_somebody_proves_it(store: Store
         made = await add(api, "mate", 1)
         other = await add(api, "mate", 2)
         await store.database.fetch(
-            "UPDATE user_ssh_keys SET proved = false WHERE fingerprint = $1 RETURNING id", made["fingerprint"]
+            "UPDATE user_ssh_keys SET proved = false WHERE fingerprint = $1 RETURNING id",
+            made["fingerprint"],
         )
         assert (await store.ssh_keys.who(made["fingerprint"])) == ("mate", "key-1", ["vision"])
         changes: list[None] = []

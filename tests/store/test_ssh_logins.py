@@ -1,4 +1,5 @@
-"""Logins over SSH that a proxy claims: the manager believes those that the holder of the key has signed."""
+"""Logins over SSH that a proxy claims: the manager believes those that the holder of the key has
+signed."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from tests.ssh_signing import SshSigner
 
 from .tenancy_harness import ROOT
 
-ANN, EVE = SshSigner(1), SshSigner(2)
-DEV, FILES = "vision/dev", "ann"
+ANN = SshSigner(1)
+EVE = SshSigner(2)
+DEV = "vision/dev"
+FILES = "ann"
 UNPROVED = "the proxy has not shown that the client holds the key"
 
 
@@ -35,7 +38,11 @@ def login(name: str, by: SshSigner = ANN, of: str | None = None) -> ssh_pb2.SshL
 
 def claimed(name: str, proof: ssh_pb2.SshProof | None = None) -> ssh_pb2.SshLogin:
     return ssh_pb2.SshLogin(
-        proxy_id="edge", login=name, fingerprint=fingerprint_of(ANN.blob), address="192.0.2.1", proof=proof
+        proxy_id="edge",
+        login=name,
+        fingerprint=fingerprint_of(ANN.blob),
+        address="192.0.2.1",
+        proof=proof,
     )
 
 
@@ -95,8 +102,12 @@ async def prepared(store: Store) -> SshBroker:
     key = parse_public_key(f"{ANN.public_key} laptop")
     scope = Scope.system("user:ann", Owner("ann", "vision", isolated=True))
     await store.ssh_keys.create(scope, key)
+
     for name in ("dev", "other"):
-        await store.sessions.create(scope, SessionSpec.model_validate({"name": name, "command": ["x"]}))
+        await store.sessions.create(
+            scope, SessionSpec.model_validate({"name": name, "command": ["x"]})
+        )
+
     return SshBroker(store, cast(CommandBroker, Execs()), StoreClock())
 
 

@@ -1,5 +1,5 @@
-"""Statements over many rows: one of them has values in JSON that are not of the type that this release knows,
-and the others are read and written as before."""
+"""Statements over many rows: one of them has values in JSON that are not of the type that this
+release knows, and the others are read and written as before."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ class World:
     """Two rows of each kind, of which ``odd`` is made unreadable. One agent has both."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.agent = store, FakeAgent(store, lease_runtimes=("process",))
-        self.agent.doubtful_jobs = (DoubtfulJob("slurm", "mg-1", "77", 1_800_000_000.5, "nobody's", "no"),)
+        self.store = store
+        self.agent = FakeAgent(store, lease_runtimes=("process",))
+        self.agent.doubtful_jobs = (
+            DoubtfulJob("slurm", "mg-1", "77", 1_800_000_000.5, "nobody's", "no"),
+        )
         self.agent.site_nodes = (SiteNodes("gpu", 1, 4),)
         self.sessions: dict[str, SessionView] = {}
 
@@ -55,9 +58,11 @@ class World:
         await other.report()
         for name in ("odd", "even"):
             self.sessions[name] = await self.create(name, agents=["node-1"])
+
         assert await schedule(self.store) == 2
         for one in self.sessions.values():
             self.agent.see(one.kernels[0].id, ObservedState.RUNNING, **RUNNING)
+
         await self.agent.report()
         await reconcile_all(self.store)
 
@@ -71,7 +76,11 @@ class World:
     async def spoil(self, value: object, *, name: str = "odd") -> None:
         """``value`` in place of each that a statement reads of a session."""
         fields = dict.fromkeys((*ASKED, "max_lifetime_s", "walltime_s"), value)
-        fields |= {"cluster": {"mode": "multi-node", "size": value}, "job": value, "overlap": "allowed"}
+        fields |= {
+            "cluster": {"mode": "multi-node", "size": value},
+            "job": value,
+            "overlap": "allowed",
+        }
         await self.store.database.fetch(
             "UPDATE sessions SET spec = spec || $1::jsonb, slots = $2::jsonb, "
             "files = $3::jsonb WHERE name = $4",
@@ -112,8 +121,11 @@ async def running(world: World) -> Any:
 
 async def runs(world: World) -> Any:
     now = datetime.now(UTC)
-    since, until = now - timedelta(hours=1), now + timedelta(hours=1)
-    page = await world.store.decisions.runs(Scope.system(), "default", since, until, cursor=None, limit=100)
+    since = now - timedelta(hours=1)
+    until = now + timedelta(hours=1)
+    page = await world.store.decisions.runs(
+        Scope.system(), "default", since, until, cursor=None, limit=100
+    )
     return [(one.limit_s, one.preemptible) for one in page.items if one.name == "even"]
 
 
@@ -129,7 +141,9 @@ async def reconcilable(world: World) -> Any:
 async def leases(world: World) -> Any:
     await world.store.database.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id = 'node-1'")
     found = await world.store.kernel_leases.on_silent_agents()
-    return [(one.lease_s, one.stop_grace_s) for one in found if one.kernel_id == world.kernel("even")]
+    return [
+        (one.lease_s, one.stop_grace_s) for one in found if one.kernel_id == world.kernel("even")
+    ]
 
 
 async def unused_secrets(world: World) -> Any:
@@ -168,11 +182,13 @@ async def test_readers_of_sessions(store: Store, value: object) -> None:
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
 async def test_writers_of_sessions(store: Store, value: object) -> None:
-    """Those that wait are placed beside one that does not, and a report writes what it says of a job."""
+    """Those that wait are placed beside one that does not, and a report writes what it says of a
+    job."""
     world = World(store)
     await world.begin()
     for name in ("waits-odd", "waits-even"):
         await world.create(name, agents=["node-1"])
+
     await world.spoil(value)
     await world.spoil(value, name="waits-odd")
     store.scheduling.invalidate_caches()
@@ -185,24 +201,30 @@ async def test_writers_of_sessions(store: Store, value: object) -> None:
     ends_at = datetime.now(UTC).timestamp() + 600
     for name in ("odd", "even"):
         world.agent.see(world.kernel(name), ObservedState.RUNNING, ends_at=ends_at)
+
     await world.agent.report()
     rows = await store.database.fetch("SELECT count(*) AS n FROM kernels WHERE ends_at IS NOT NULL")
     assert rows[0]["n"] == 2
 
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
-async def test_sessions_that_share_a_run_and_those_that_are_tried_again(store: Store, value: object) -> None:
+async def test_sessions_that_share_a_run_and_those_that_are_tried_again(
+    store: Store, value: object
+) -> None:
     world = World(store)
     await world.begin()
     names = ["waits-odd", "waits-even"]
     for name in names:
         await world.create(name)
+
     await store.database.fetch(
         "UPDATE sessions SET attempt = 3, requeued_from = 0 WHERE name = ANY ($1)", names
     )
     await world.spoil(value, name="waits-odd")
     found = await store.lifecycle.to_reconcile(changed_s=60)
-    assert not found & {one.id for one in (await store.sessions.page(SYSTEM)).items if one.name in names}
+    assert not found & {
+        one.id for one in (await store.sessions.page(SYSTEM)).items if one.name in names
+    }
     ended = SessionId(world.sessions["odd"].id)
     await adopt(store, names, ended)
     await store.lifecycle.succeed([ended])
@@ -212,7 +234,9 @@ async def test_sessions_that_share_a_run_and_those_that_are_tried_again(store: S
     assert {row["name"] for row in rows} == set(names)
 
 
-@pytest.mark.parametrize("value", [*ODD, [{"kernel_id": "moons", "session_id": 1}, "moons"]], ids=repr)
+@pytest.mark.parametrize(
+    "value", [*ODD, [{"kernel_id": "moons", "session_id": 1}, "moons"]], ids=repr
+)
 async def test_readers_of_agents(store: Store, value: object) -> None:
     world = World(store)
     await world.begin()
@@ -258,7 +282,12 @@ async def test_readers_and_writers_of_endpoints(store: Store, value: object) -> 
     routes = {one.name: one for one in (await store.routes.table()).models}
     fields = dict.fromkeys(("min", "max", "waiting"), value)
     numbers = dict.fromkeys(limits, value)
-    changed = {"autoscale": fields, "limits": numbers, "rollout": {"canary": value}, "adapters": value}
+    changed = {
+        "autoscale": fields,
+        "limits": numbers,
+        "rollout": {"canary": value},
+        "adapters": value,
+    }
     changed |= {"routing": {"fallbacks": value}, "resource_groups": value}
     await store.database.fetch(
         "UPDATE endpoints SET serving = serving || $1::jsonb, "
@@ -310,7 +339,11 @@ async def proxies_say(store: Store, value: object) -> None:
         await store.database.fetch(
             "INSERT INTO limit_shares (subject, revision, shares) VALUES ($1, 1, $2::jsonb)",
             f"model/{model}",
-            {"p1": {"until": value, "used": value}, "p2": value, "p3": {"until": 1e10, "used": [value]}},
+            {
+                "p1": {"until": value, "used": value},
+                "p2": value,
+                "p3": {"until": 1e10, "used": [value]},
+            },
         )
 
 
@@ -318,6 +351,7 @@ async def test_templates_beside_one_that_is_no_document(store: Store) -> None:
     for name in ("odd", "even"):
         body = TemplateSpec.model_validate({"spec": {"command": [name]}})
         await store.templates.put(SYSTEM, name, body, [], for_all=False)
+
     await store.database.fetch("ALTER TABLE templates DISABLE TRIGGER USER")
     await store.database.fetch("UPDATE templates SET body = to_jsonb('{'::text) WHERE name = 'odd'")
     await store.database.fetch(
@@ -330,7 +364,9 @@ async def test_templates_beside_one_that_is_no_document(store: Store) -> None:
     assert (await store.templates.put(SYSTEM, "odd", body, [], for_all=False)).version == 2
 
 
-async def test_a_group_is_renamed_beside_an_endpoint_whose_groups_are_not_a_list(store: Store) -> None:
+async def test_a_group_is_renamed_beside_an_endpoint_whose_groups_are_not_a_list(
+    store: Store,
+) -> None:
     platform = Platform(store)
     await platform.agent.report()
     await platform.create()

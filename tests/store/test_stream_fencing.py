@@ -32,7 +32,9 @@ async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
 
 async def running(store: Store, agent: FakeAgent) -> KernelId:
     """A running session on the agent, reported through its newest stream."""
-    made = await store.sessions.create(Scope.system("t"), SessionSpec(type="interactive", command=["x"]))
+    made = await store.sessions.create(
+        Scope.system("t"), SessionSpec(type="interactive", command=["x"])
+    )
     await schedule(store)
     agent.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await agent.report()
@@ -50,17 +52,23 @@ async def used(store: Store) -> int:
     return int(row["used"])
 
 
-@pytest.mark.parametrize("known_here", [True, False], ids=["its own stream", "a stream it never heard of"])
-async def test_late_report_does_not_end_kernels(store: Store, other: Store, known_here: bool) -> None:
+@pytest.mark.parametrize(
+    "known_here", [True, False], ids=["its own stream", "a stream it never heard of"]
+)
+async def test_late_report_does_not_end_kernels(
+    store: Store, other: Store, known_here: bool
+) -> None:
     agent = FakeAgent(store, stream=1)
     late = agent.full_report()
     if known_here:
         await agent.report()
+
     agent.reconnect(other)
     await agent.report()
     kernel = await running(other, agent)
     with pytest.raises(ReportRefused) as caught:
         await store.reports.apply(AgentUpdate.of(late))
+
     assert caught.value.passing, "the agent itself has moved on: nobody needs to be told"
     assert await status(store, kernel) == Status.RUNNING
 
@@ -73,10 +81,13 @@ async def test_older_stream_releases_nothing(store: Store, other: Store) -> None
     await agent.report()
     kernel = await running(other, agent)
     held = await used(store)
-    # Given up, and still there: what it holds is held until its agent says that it does not have it.
+
+    # Given up, and still there: what it holds is held until its agent says that it does not have
+    # it.
     await other.database.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
     with pytest.raises(ReportRefused):
         await store.reports.apply(AgentUpdate.of(late))
+
     assert await used(store) == held > 0
     agent.seen.clear()
     agent.confirms = True
@@ -84,22 +95,29 @@ async def test_older_stream_releases_nothing(store: Store, other: Store) -> None
     assert await used(store) == 0, "the newest stream does"
 
 
-async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(store: Store, other: Store) -> None:
+async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(
+    store: Store, other: Store
+) -> None:
     agent = FakeAgent(store, stream=1)
     await agent.report()
     late = agent.full_report()
     agent.reconnect(other)
     await agent.report()
-    await store.database.fetch("UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'")
+    await store.database.fetch(
+        "UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'"
+    )
     heartbeat = replace(AgentUpdate.of(late), whole=False, info_changed=False)
     assert await store.reports.apply(heartbeat) == 0, "unchanged, so it is only kept as a heartbeat"
+
     async with asyncio.timeout(30):  # the store's own loop may be writing it
         while not store.reports.needs_full_report(AgentId(agent.name)):
             await store.reports.write_heartbeats()
             await asyncio.sleep(0.01)
+
     assert (await store.agents.get(agent.name)).status is AgentStatus.SUSPECT
     with pytest.raises(ReportRefused):
         await store.reports.apply(AgentUpdate.of(late))
+
     assert (await store.agents.get(agent.name)).status is AgentStatus.SUSPECT
     await agent.report()
     async with asyncio.timeout(30):
@@ -108,7 +126,8 @@ async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(store: S
 
 
 async def test_equal_report_through_a_new_stream_is_applied(store: Store, other: Store) -> None:
-    """The agent went to another manager and back: the last report here does not describe the present."""
+    """The agent went to another manager and back: the last report here does not describe the
+    present."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     agent.reconnect(other)
@@ -130,6 +149,7 @@ async def test_inventory_of_an_older_stream_is_not_written(store: Store, other: 
     await agent.report()
     with pytest.raises(ReportRefused):
         await store.reports.apply(AgentUpdate.of(late))
+
     assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
@@ -147,7 +167,9 @@ async def test_stream_replaced_between_two_statements_changes_nothing(
     agent.gpus = 2
     fetch = DedicatedConnection.fetch
 
-    async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+    async def fetch_then_reconnect(
+        connection: DedicatedConnection, sql: str, *args: Any
+    ) -> list[Any]:
         rows = await fetch(connection, sql, *args)
         if sql == SQL[statement] and agent.store is store:
             agent.see(kernel, ObservedState.RUNNING, port=21000)
@@ -159,6 +181,7 @@ async def test_stream_replaced_between_two_statements_changes_nothing(
     held = await used(store)
     with suppress(ReportRefused):
         await store.reports.apply(AgentUpdate.of(late))
+
     assert agent.store is other, "the agent reconnected between the two statements"
     assert await status(store, kernel) == Status.RUNNING
     assert await used(store) == held
@@ -178,6 +201,7 @@ async def test_delta_of_an_older_stream_to_the_same_manager_is_refused(store: St
     await agent.report()
     with pytest.raises(ReportRefused):
         await store.reports.apply(late)
+
     assert await status(store, kernel) == Status.RUNNING
 
 
@@ -193,7 +217,9 @@ async def test_stream_replaced_before_a_release_frees_nothing(
     late = agent.full_report()
     fetch = DedicatedConnection.fetch
 
-    async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+    async def fetch_then_reconnect(
+        connection: DedicatedConnection, sql: str, *args: Any
+    ) -> list[Any]:
         rows = await fetch(connection, sql, *args)
         if sql == SQL["agent_touch"] and agent.store is store:
             agent.see(kernel, ObservedState.RUNNING, port=21000)
@@ -206,6 +232,7 @@ async def test_stream_replaced_before_a_release_frees_nothing(
     absent = replace(AgentUpdate.of(late), absent=frozenset({kernel}))
     with suppress(ReportRefused):
         await store.reports.apply(absent)
+
     assert agent.store is other, "the agent reconnected between the two statements"
     assert await used(store) == held > 0
 
@@ -226,7 +253,8 @@ async def test_agent_without_stream_numbers_is_accepted(store: Store, other: Sto
     """As of agents of an earlier version."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
-    agent.stream, agent.incarnation = 0, "older-version"
+    agent.stream = 0
+    agent.incarnation = "older-version"
     await agent.report()
     agent.store = other
     await agent.report()

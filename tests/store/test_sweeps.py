@@ -55,6 +55,7 @@ async def start_sessions(store: Store, agent: FakeAgent, count: int) -> list[str
         await agent.report()
         await reconcile_all(store)
         ids.append(made.id)
+
     return ids
 
 
@@ -62,17 +63,21 @@ async def start_sessions(store: Store, agent: FakeAgent, count: int) -> list[str
 async def test_unannounced_ends_of_kernels_are_found(
     store: Store, age_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the manager that wrote them had been killed: recent ones by their time, older ones by sweep."""
+    """As if the manager that wrote them had been killed: recent ones by their time, older ones by
+    sweep."""
     monkeypatch.setattr(sessions, "SWEPT", 1)
-    agent, clock = FakeAgent(store), ManualClock()
+    agent = FakeAgent(store)
+    clock = ManualClock()
     ids = await start_sessions(store, agent, 3)
     leader = await leading(store, clock)
     controller = sessions.SessionController(store, leader, clock, 120)
     for _ in range(8):  # until the sweep that follows the election is over
         await controller.run_once()
+
     assert {(await store.sessions.get(SYSTEM, one)).status for one in ids} == {Status.RUNNING}
     if age_s == 1:
         monkeypatch.setattr(sessions, "SWEEP_S", 1e6)
+
     await store.database.fetch(
         "UPDATE kernels SET status = 'TERMINATED', reason = 'exit-zero', "
         "status_since = now() - make_interval(secs => $1)", float(age_s),
@@ -81,12 +86,14 @@ async def test_unannounced_ends_of_kernels_are_found(
         clock.advance(1.0)
         await leader.run_once()
         await controller.run_once()
+
     assert {(await store.sessions.get(SYSTEM, one)).status for one in ids} == {Status.TERMINATED}
 
 
 async def test_new_leader_sweeps_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "SWEPT", 1)
-    agent, clock = FakeAgent(store), ManualClock()
+    agent = FakeAgent(store)
+    clock = ManualClock()
     ids = await start_sessions(store, agent, 3)
     await store.database.fetch(
         "UPDATE kernels SET status = 'ERROR', reason = 'oom', status_since = now() - interval '1 hour'"
@@ -94,6 +101,7 @@ async def test_new_leader_sweeps_at_once(store: Store, monkeypatch: pytest.Monke
     controller = sessions.SessionController(store, await leading(store, clock), clock, 120)
     for _ in range(5):  # no time passes
         await controller.run_once()
+
     assert {(await store.sessions.get(SYSTEM, one)).reason for one in ids} == {Reason.OOM}
 
 
@@ -104,19 +112,26 @@ async def test_unannounced_changes_of_endpoints_are_found(
     spec = EndpointSpec(name="a", engine="vllm", model="m", replicas=0)
     for name in ("a", "b", "c"):
         await store.endpoints.create(SYSTEM, spec.model_copy(update={"name": name}))
+
     clock = ManualClock()
     leader = await leading(store, clock)
     controller = ReplicaController(store, leader, SessionTerminator(store, 120), clock)
     await controller.run_once()
     await store.database.fetch("UPDATE endpoints SET replicas = 2")
+
     for _ in range(4):
         clock.advance(1.1)
         await leader.run_once()
         await controller.run_once()
-    assert [len((await store.endpoints.get(SYSTEM, name)).replicas) for name in ("a", "b", "c")] == [2, 2, 2]
+
+    assert [
+        len((await store.endpoints.get(SYSTEM, name)).replicas) for name in ("a", "b", "c")
+    ] == [2, 2, 2]
 
 
-async def test_only_changed_endpoints_are_reconciled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_changed_endpoints_are_reconciled(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replicas, "SWEEP_S", 1e6)
     clock = ManualClock()
     leader = await leading(store, clock)
@@ -138,6 +153,7 @@ async def test_routes_are_kept_and_changes_found_unannounced(
     spec = EndpointSpec(name="a", engine="vllm", model="m", replicas=0)
     for name in ("a", "b", "c"):
         await store.endpoints.create(SYSTEM, spec.model_copy(update={"name": name}))
+
     first = await store.routes.table()
     assert [model.name for model in first.models] == ["a", "b", "c"]
     second = await store.routes.table()
@@ -147,6 +163,7 @@ async def test_routes_are_kept_and_changes_found_unannounced(
     await store.database.fetch("UPDATE endpoints SET name = 'renamed' WHERE name = 'c'")
     for _ in range(5):
         table = await store.routes.table()
+
     assert [model.name for model in table.models] == ["a", "renamed"]
 
 
@@ -155,6 +172,7 @@ async def test_integrity_is_checked_in_parts(store: Store, monkeypatch: pytest.M
         monkeypatch.setattr(integrity_checks, name, number)
     for name in ("node-1", "node-2", "node-3"):
         await FakeAgent(store, name).report()
+
     await store.database.fetch("UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     clock = ManualClock()
     checks = IntegrityChecks(store, Metrics(), clock)
@@ -164,11 +182,13 @@ async def test_integrity_is_checked_in_parts(store: Store, monkeypatch: pytest.M
     for _ in range(3):
         await checks.run_once()
         left.append((await store.database.fetch(wrong))[0]["n"])
+
     assert left == [2, 1, 0]
 
 
 async def test_scrape_counts_no_more_often_than_it_may(store: Store) -> None:
-    clock, metrics = ManualClock(), Metrics()
+    clock = ManualClock()
+    metrics = Metrics()
     scrape = Scrape(store, metrics, clock)
     agents = b'moorage_agents{resource_group="default"'
     clock.advance(10)

@@ -1,4 +1,5 @@
-"""System sessions: allowed by name, limited and charged apart from others, never preempted, no devices."""
+"""System sessions: allowed by name, limited and charged apart from others, never preempted, no
+devices."""
 
 from __future__ import annotations
 
@@ -60,16 +61,29 @@ async def test_they_count_against_their_own_limit_only(store: Store) -> None:
     await store.quotas.put(SYSTEM, "user", "ann", limits)
     for name, kind in (("a", "batch"), ("b", "batch"), ("f", "system"), ("g", "system")):
         await add(store, name, kind)
+
     assert await schedule(store) == 2
-    holds = {view.name: view.hold for view in (await store.sessions.page(SYSTEM)).items if view.hold}
+    holds = {
+        view.name: view.hold for view in (await store.sessions.page(SYSTEM)).items if view.hold
+    }
     assert sorted(holds) == ["b", "g"]
     assert holds["g"] is not None
-    assert (holds["g"].reason, holds["g"].refusals) == (Reason.QUOTA, ["user ann: 1 system sessions of 1"])
+    assert (holds["g"].reason, holds["g"].refusals) == (
+        Reason.QUOTA,
+        ["user ann: 1 system sessions of 1"],
+    )
     view = await store.quotas.get(SYSTEM, "user", "ann")
-    assert (view.running, view.used["cpu"], view.system_running, view.system_sessions) == (1, 1000, 1, 1)
+    assert (view.running, view.used["cpu"], view.system_running, view.system_sessions) == (
+        1,
+        1000,
+        1,
+        1,
+    )
     await stop(store, "f")
     await reconcile_all(store)
-    await store.quotas.put(SYSTEM, "user", "ann", QuotaLimits(system_sessions=0), if_match=[view.version])
+    await store.quotas.put(
+        SYSTEM, "user", "ann", QuotaLimits(system_sessions=0), if_match=[view.version]
+    )
     assert (await store.quotas.get(SYSTEM, "user", "ann")).version != view.version
 
 
@@ -78,12 +92,16 @@ async def test_they_cost_nothing_unless_a_price_names_them(store: Store) -> None
     for unit in ("cpu", "memory"):
         await set_price(store, unit, "", "")
         await set_price(store, unit, "", "default")
+
     agent = FakeAgent(store)
     await agent.report()
-    kernels = {kind: (await add(store, kind, kind)).kernels[0].id for kind in ("interactive", "system")}
+    kernels = {
+        kind: (await add(store, kind, kind)).kernels[0].id for kind in ("interactive", "system")
+    }
     assert await schedule(store) == 2
     for kernel in kernels.values():
         agent.see(kernel, ObservedState.RUNNING, **RUNNING)
+
     await agent.report()
     await reconcile_all(store)
     for kernel in kernels.values():
@@ -107,6 +125,7 @@ async def test_postgres_refuses_one_with_devices(store: Store) -> None:
         await store.database.fetch(
             "UPDATE sessions SET slots = '{\"cuda.device\": 1}' WHERE id = $1", made.id
         )
+
     with pytest.raises(asyncpg.CheckViolationError, match="system_sessions_hold_no_devices"):
         await store.database.fetch(
             "UPDATE sessions SET slots = '{\"rocm.shares\": 500}' WHERE id = $1", made.id
@@ -122,7 +141,10 @@ async def test_they_are_no_victims_and_agents_run_them_as_interactive(store: Sto
     await add(store, "used", "interactive")
     await schedule(store)
     rows = await store.database.fetch(SQL["agent_running_kernels"], [agent.name], ["default"])
-    by_name = {(await store.sessions.get(SYSTEM, row["session_id"])).name: row["preemptible"] for row in rows}
+    by_name = {
+        (await store.sessions.get(SYSTEM, row["session_id"])).name: row["preemptible"]
+        for row in rows
+    }
     assert by_name == {"files": False, "other": True, "used": False}
     orders = await store.orders.of(AgentId(agent.name))
     assert {kernel.session_type for kernel in orders} == {SessionType.INTERACTIVE}

@@ -1,4 +1,5 @@
-"""Session templates in the database and over REST: versions, tenancy, bases, and sessions made from them."""
+"""Session templates in the database and over REST: versions, tenancy, bases, and sessions made from
+them."""
 
 from __future__ import annotations
 
@@ -37,10 +38,14 @@ async def test_versions_are_numbered_immutable_and_never_used_again(store: Store
     assert [one.version for one in (await templates.versions(VISION, "train")).items] == [2, 1]
     with pytest.raises(asyncpg.RaiseError, match="never changes"):
         await store.database.fetch("UPDATE templates SET body = '{}'")
+
     await templates.delete(VISION, "train", for_all=False)
     with pytest.raises(NotFound):
         await templates.get(VISION, "train")
-    assert (await templates.put(VISION, "train", template("two"), [], for_all=False)).ref == "train@3"
+
+    assert (
+        await templates.put(VISION, "train", template("two"), [], for_all=False)
+    ).ref == "train@3"
 
 
 async def test_other_order_of_keys_makes_no_version(store: Store) -> None:
@@ -50,10 +55,12 @@ async def test_other_order_of_keys_makes_no_version(store: Store) -> None:
         return view.version, list(view.template.parameters)
 
     first = (
-        '{"parameters": {"zone": {"default": "a"}, "a": {"type": "integer"}}, "spec": {"x": [1, 2], "y": 1}}'
+        '{"parameters": {"zone": {"default": "a"}, "a": {"type": "integer"}}, "spec": {"x": [1, 2], '
+        '"y": 1}}'
     )
     again = (
-        '{"spec": {"y": 1, "x": [1, 2]}, "parameters": {"a": {"type": "integer"}, "zone": {"default": "a"}}}'
+        '{"spec": {"y": 1, "x": [1, 2]}, "parameters": {"a": {"type": "integer"}, "zone": {"default": '
+        '"a"}}}'
     )
     assert await put(first) == (1, ["zone", "a"])
     assert await put(again) == (1, ["zone", "a"]), "shown as it was written first"
@@ -65,7 +72,9 @@ async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) 
     await templates.put(VISION, "shared", template("all"), [], for_all=True)
     await templates.put(VISION, "train", template("vision"), [], for_all=False)
     await templates.put(VISION, "shared", template("own"), [], for_all=False)
-    assert [(one.name, one.project) for one in (await templates.page(SPEECH)).items] == [("shared", "")]
+    assert [(one.name, one.project) for one in (await templates.page(SPEECH)).items] == [
+        ("shared", "")
+    ]
     assert [(one.name, one.project) for one in (await templates.page(VISION)).items] == [
         ("shared", "vision"),
         ("train", "vision"),
@@ -75,14 +84,17 @@ async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) 
 
 
 async def test_versions_of_two_owners_are_not_mixed(store: Store) -> None:
-    """The template that a project names is its own, also by a version that only the one for all has."""
+    """The template that a project names is its own, also by a version that only the one for all
+    has."""
     templates = store.templates
     for command in ("all 1", "all 2"):
         await templates.put(VISION, "train", template(command), [], for_all=True)
+
     await templates.put(VISION, "train", template("own"), [], for_all=False)
     assert [one.version for one in (await templates.versions(VISION, "train")).items] == [1]
     with pytest.raises(NotFound):
         await templates.get(VISION, "train", 2)
+
     assert [one.version for one in (await templates.versions(SPEECH, "train")).items] == [2, 1]
     await templates.delete(VISION, "train", for_all=False)
     assert (await templates.get(VISION, "train", 2)).project == ""
@@ -123,6 +135,7 @@ async def test_what_is_wrong_with_a_template_is_said(store: Store) -> None:
         assert (await api.call("bob", "GET", "/v1/templates/a"))[0] == 404
         for body in ({"overrides": {"colour": 1}}, {"parameters": {"no": 1}}, {"version": 0}):
             assert (await api.call("ann", "POST", "/v1/templates/a/sessions", body))[0] == 422
+
         assert (await api.call("ann", "POST", "/v1/templates/a/sessions", {"version": 9}))[0] == 404
 
 
@@ -159,7 +172,9 @@ async def test_what_a_member_wrote_runs_isolated_whoever_starts_it(store: Store)
         free = {of for of, session in made.items() if not session["isolated"]}
         assert free == {("root", "own"), ("root", "on-own")}
         stored = await store.database.fetch("SELECT id FROM sessions WHERE isolated")
-        assert {str(row["id"]) for row in stored} == {s["id"] for of, s in made.items() if of not in free}
+        assert {str(row["id"]) for row in stored} == {
+            s["id"] for of, s in made.items() if of not in free
+        }
         told = {of for of, session in made.items() if "runs isolated" in str(session["warnings"])}
         assert told == {("root", "train"), ("root", "on-members")}
 
@@ -170,7 +185,9 @@ async def test_what_a_member_wrote_runs_isolated_whoever_starts_it(store: Store)
         assert (await start(api, "root", "train"))["isolated"]
 
 
-async def test_steps_of_a_members_template_run_isolated_also_when_they_are_retried(store: Store) -> None:
+async def test_steps_of_a_members_template_run_isolated_also_when_they_are_retried(
+    store: Store,
+) -> None:
     async with serve(store) as api:
         spec = KeySpec(name="root-vision", user="root", project="vision", role=Role.ADMIN)
         api.keys["root"] = (await store.keys.create(ROOT, spec)).secret
@@ -182,7 +199,9 @@ async def test_steps_of_a_members_template_run_isolated_also_when_they_are_retri
             {"name": "own", "template": "own"},
             {"name": "plain", "spec": plain},
         ]
-        status, text = await api.call("root", "POST", "/v1/pipelines", {"name": "all", "steps": steps})
+        status, text = await api.call(
+            "root", "POST", "/v1/pipelines", {"name": "all", "steps": steps}
+        )
         assert status == 201, text
 
         async def isolated() -> list[str]:
@@ -193,7 +212,9 @@ async def test_steps_of_a_members_template_run_isolated_also_when_they_are_retri
             return [f"{row['step']} {row['run']}" for row in rows]
 
         assert await isolated() == ["members 1"]
-        await store.database.fetch("UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested'")
+        await store.database.fetch(
+            "UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested'"
+        )
         status, text = await api.call("root", "POST", "/v1/pipelines/all/retry")
         assert status == 202, text
         assert await isolated() == ["members 1", "members 2"]

@@ -1,4 +1,5 @@
-"""Tenancy: every route of the table, as every role, on its own, its project's and another project's things.
+"""Tenancy: every route of the table, as every role, on its own, its project's and another project's
+things.
 
 A new route fails here until it names its resources."""
 
@@ -37,9 +38,11 @@ from .tenancy_bodies import BODIES, CANARY, ed25519_blob
 from .tenancy_harness import CALLERS, ROOT, Api, Caller, make_stopped_pipeline, serve
 
 ISOLATED_ANN = Scope.system("ann", Owner("ann", "vision", isolated=True))
-ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
+ANN = Scope.system("ann", Owner("ann", "vision"))
+BOB = Scope.system("bob", Owner("bob", "speech"))
 
-# Routes about what belongs to a project, by the first part of their path; each set is a case of its own.
+# Routes about what belongs to a project, by the first part of their path; each set is a case of its
+# own.
 TENANT_PARTS = {
     "sessions": {"sessions"},
     "serving": {"endpoints", "workspaces", "templates", "events"},
@@ -49,7 +52,16 @@ TENANT_PARTS = {
 }
 # The others are about the platform.
 PLATFORM_PARTS = {
-    "nodes": {"agents", "groups", "group-aliases", "runtimes", "scheduler", "peers", "join-tokens", "join"},
+    "nodes": {
+        "agents",
+        "groups",
+        "group-aliases",
+        "runtimes",
+        "scheduler",
+        "peers",
+        "join-tokens",
+        "join",
+    },
     "users": {"users", "session", "audit", "managers", "prices", "ca"},
 }
 PARTS = TENANT_PARTS | PLATFORM_PARTS
@@ -66,8 +78,16 @@ def session_spec(name: str) -> SessionSpec:
 
 
 def endpoint_spec(name: str) -> EndpointSpec:
-    given = {"name": name, "engine": "custom", "command": [CANARY], "probe": {}, "env": {"TOKEN": CANARY}}
-    return EndpointSpec.model_validate(given | {"replicas": 0, "limits": {"requests_per_minute": 9}})
+    given = {
+        "name": name,
+        "engine": "custom",
+        "command": [CANARY],
+        "probe": {},
+        "env": {"TOKEN": CANARY},
+    }
+    return EndpointSpec.model_validate(
+        given | {"replicas": 0, "limits": {"requests_per_minute": 9}}
+    )
 
 
 @pytest.fixture
@@ -81,27 +101,40 @@ class World:
     """What ann has in project vision, made anew for each call that could change it."""
 
     def __init__(self, api: Api) -> None:
-        self.api, self.store, self.made = api, api.store, 0
+        self.api = api
+        self.store = api.store
+        self.made = 0
         self.params: dict[str, str] = {}
         self.ssh_key = ""
 
     async def make(self) -> None:
         self.made += 1
         for name in ("new-model", "new-key"):
-            await self.store.database.fetch("UPDATE api_keys SET revoked_at = now() WHERE name = $1", name)
-            await self.store.database.fetch("UPDATE endpoints SET deleted_at = now() WHERE name = $1", name)
-        session = await self.store.sessions.create(ISOLATED_ANN, session_spec(f"{CANARY}-{self.made}"))
+            await self.store.database.fetch(
+                "UPDATE api_keys SET revoked_at = now() WHERE name = $1", name
+            )
+            await self.store.database.fetch(
+                "UPDATE endpoints SET deleted_at = now() WHERE name = $1", name
+            )
+
+        session = await self.store.sessions.create(
+            ISOLATED_ANN, session_spec(f"{CANARY}-{self.made}")
+        )
         endpoint = f"{CANARY}-model-{self.made}"
         record = await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
         changed = endpoint_spec(endpoint).model_copy(update={"priority": 1})
         await self.store.endpoints.update(ANN, record, changed, [], {}, "", None)
-        key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision", requests_per_minute=5)
+        key = KeySpec(
+            name=f"{CANARY}-key-{self.made}", user="ann", project="vision", requests_per_minute=5
+        )
         await self.store.keys.create(ROOT, key)
         await self._make_ssh_key(key.name)
         await self._use(endpoint)
         await self.store.projects.set_member(ROOT, "vision", "ann", "member")
         kept = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-kept-{self.made}"))
-        await self.store.database.fetch("UPDATE sessions SET status = 'TERMINATED' WHERE id = $1", kept.id)
+        await self.store.database.fetch(
+            "UPDATE sessions SET status = 'TERMINATED' WHERE id = $1", kept.id
+        )
         self.api.workspaces.kept = [kept.id]
         template = TemplateSpec.model_validate({"spec": {"command": [f"{CANARY}-command"]}})
         await self.store.templates.put(ANN, f"{CANARY}-template", template, [], for_all=False)
@@ -133,7 +166,11 @@ class World:
 
     async def renew(self, route: Route | None = None, caller: Caller | None = None) -> None:
         """Make it anew if a call as ``caller`` may have changed it; None: for the first call."""
-        if route is None or caller is None or (route.method != "GET" and not expected(route, caller)):
+        if (
+            route is None
+            or caller is None
+            or (route.method != "GET" and not expected(route, caller))
+        ):
             await self.make()
             await self.api.call("admin", "PUT", "/v1/quotas/project/vision", {"sessions": 100})
 
@@ -188,6 +225,7 @@ def expected(route: Route, caller: Caller) -> set[int]:
         return {404} if route.tag in ("keys", "ssh-keys") else {403}
     if route.tag in ("keys", "ssh-keys") and names_one and caller.name in ("mate", "viewer"):
         return {404}
+
     return set()
 
 
@@ -203,22 +241,31 @@ async def test_every_route_as_every_role(store: Store, part: str) -> None:
             status, _ = await api.call(None, route.method, world.path(route), world.body(route))
             if status != 401:
                 wrong.append(f"{route.method} {route.path} without a key: {status}")
+
             # Those who may change something come last.
             for caller in sorted(CALLERS, key=lambda one: not expected(route, one)):
-                want, path = expected(route, caller), world.path(route)
+                want = expected(route, caller)
+                path = world.path(route)
                 status, text = await api.call(caller.name, route.method, path, world.body(route))
                 shown = f"{route.method} {path} as {caller.name}: {status} {text[:200]}"
                 is_platform = part in PLATFORM_PARTS or "{id}" in route.path or route.tag in OWN
                 refused = {401, 403} if is_platform else {401, 403, 404}
-                if (want and status not in want) or (not want and (status in refused or status >= 500)):
+                if (want and status not in want) or (
+                    not want and (status in refused or status >= 500)
+                ):
                     wrong.append(f"{shown}; expected {sorted(want) or 'success'}")
+
                 if caller.relation == "foreign":
                     for value in world.params.values():
-                        text = text.replace(value, "") if value in path else text  # an error repeats it
+                        # an error repeats it
+                        text = text.replace(value, "") if value in path else text
+
                     ids = (world.params["sessions/{ref}"], world.params["workspaces/{ref}"])
                     if any(name in text for name in (CANARY, *ids)):
                         wrong.append(f"{shown}; it names what another project has")
+
                 await world.renew(route, caller)
+
     assert wrong == [], "\n".join(wrong)
 
 
@@ -236,8 +283,15 @@ async def test_inside_of_a_process_of_an_administrator_is_for_administrators(sto
                 ("GET", f"{runs}/r"),
             ):
                 body = {"code": "1"} if path == runs else {}
-                status, text = await api.call(caller, method, path, body if method == "POST" else None)
-                assert (status, "as the user of the agent" in text) == (403, True), (caller, path, text)
+                status, text = await api.call(
+                    caller, method, path, body if method == "POST" else None
+                )
+                assert (status, "as the user of the agent" in text) == (403, True), (
+                    caller,
+                    path,
+                    text,
+                )
+
         assert (await api.call("admin", "POST", tokens, {}))[0] < 400
 
 
@@ -251,6 +305,7 @@ async def test_processes_of_members_are_isolated(store: Store) -> None:
         key = await store.keys.find(hashlib.sha256(made.secret.encode()).hexdigest())
         assert key is not None
         keys[role] = key
+
     assert {role: key.owner.isolated for role, key in keys.items()} == {
         "member": True,
         "project-admin": True,
@@ -284,10 +339,14 @@ async def test_nothing_names_another_projects_session(store: Store) -> None:
     mine = await store.sessions.create(BOB, session_spec("mine"))
     for _ in range(3):
         await schedule(store)
+
     detail = f"for session {waits.id}, which has a higher priority"
     for table in ("sessions", "session_history", "kernels"):
         of = "id" if table == "sessions" else "session_id"
-        await store.database.fetch(f"UPDATE {table} SET detail = $2 WHERE {of} = $1", mine.id, detail)
+        await store.database.fetch(
+            f"UPDATE {table} SET detail = $2 WHERE {of} = $1", mine.id, detail
+        )
+
     async with serve(store) as api:
         for method, path in (
             ("GET", f"/v1/sessions/{mine.id}"),
@@ -301,8 +360,11 @@ async def test_nothing_names_another_projects_session(store: Store) -> None:
             assert status == 200
             for name in (runs.id, waits.id, f"{CANARY}-runs", f"{CANARY}-waits"):
                 assert name not in text, f"{path}: {text}"
+
             _, shown = await api.call("admin", method, path, body)
-            assert waits.id in shown or f"{CANARY}-" in shown, "an administrator sees what it waits for"
+            assert waits.id in shown or f"{CANARY}-" in shown, (
+                "an administrator sees what it waits for"
+            )
 
 
 async def test_output_is_for_the_owner_and_project_admins(store: Store) -> None:
@@ -313,12 +375,15 @@ async def test_output_is_for_the_owner_and_project_admins(store: Store) -> None:
     async with serve(store) as api:
         for caller in CALLERS:
             _, text = await api.call(caller.name, "GET", f"/v1/sessions/{made.id}")
-            assert ("private output" in text) is (caller.name in ("ann", "lead", "admin")), caller.name
+            assert ("private output" in text) is (caller.name in ("ann", "lead", "admin")), (
+                caller.name
+            )
 
 
 async def test_shared_endpoint_shows_its_name_and_state_only(store: Store) -> None:
     for name, shared in (("shared", ["speech"]), ("public", ["*"]), ("private", [])):
         await store.endpoints.create(ANN, endpoint_spec(name), shared_with=shared)
+
     async with serve(store) as api:
         for caller in CALLERS:
             _, text = await api.call(caller.name, "GET", "/v1/endpoints")
@@ -327,13 +392,17 @@ async def test_shared_endpoint_shows_its_name_and_state_only(store: Store) -> No
             assert seen == ({"shared", "public", "private"} if all_seen else {"shared", "public"})
             sees_spec = all_seen and caller.name != "viewer"
             assert (CANARY in text) is sees_spec, caller.name
+
         for name in ("shared", "public"):
             assert (await api.call("bob", "GET", f"/v1/endpoints/{name}"))[0] == 200
             assert (await api.call("bob", "DELETE", f"/v1/endpoints/{name}"))[0] == 403
-            assert (await api.call("boss", "POST", f"/v1/endpoints/{name}/scale", {"replicas": 9}))[0] == 403
+            assert (await api.call("boss", "POST", f"/v1/endpoints/{name}/scale", {"replicas": 9}))[
+                0
+            ] == 403
 
 
-# Interfaces to what belongs to no project; their routes are for administrators, or show no project's data.
+# Interfaces to what belongs to no project; their routes are for administrators, or show no
+# project's data.
 NO_TENANT = {"Agents", "Groups", "Peers", "RegistrationSource", "RunningCommand", "ApiStore"}
 # Methods that take no scope: before there is one, or about a session that was found with one.
 UNSCOPED = {
@@ -359,16 +428,19 @@ UNSCOPED = {
 
 
 def test_scope_cannot_be_left_out() -> None:
-    """Of everything that the API can call, what reads or changes tenant data takes the scope first."""
+    """Of everything that the API can call, what reads or changes tenant data takes the scope
+    first."""
     unscoped = set()
     ours = {dependencies.__name__, identity_dependencies.__name__}
     for name, interface in (vars(dependencies) | vars(identity_dependencies)).items():
         is_ours = getattr(interface, "__module__", "") in ours
         if not is_ours or not is_protocol(interface) or name in NO_TENANT:
             continue
+
         for method, function in vars(interface).items():
             if method.startswith("_") or not inspect.isfunction(function):
                 continue
+
             _, *parameters = inspect.signature(function).parameters.values()
             first = parameters[0] if parameters else None
             if first is None or (first.name, first.annotation, first.default) != (
@@ -377,4 +449,5 @@ def test_scope_cannot_be_left_out() -> None:
                 first.empty,
             ):
                 unscoped.add(f"{name}.{method}")
+
     assert unscoped == set(UNSCOPED)

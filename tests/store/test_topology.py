@@ -27,7 +27,9 @@ OFFERS = (
     gpu(1, numa=0, nvlink_domain="1"),
     gpu(2, numa=1),
     gpu(3, numa=1, nvlink_domain="1"),
-    SlotOffer("cuda-1g10gb.device", 1000, DeviceId("MIG-0"), "H100", 10, numa=1, parent=DeviceId("GPU-4")),
+    SlotOffer(
+        "cuda-1g10gb.device", 1000, DeviceId("MIG-0"), "H100", 10, numa=1, parent=DeviceId("GPU-4")
+    ),
 )
 
 
@@ -49,11 +51,13 @@ async def test_planner_sees_the_reported_topology(store: Store) -> None:
         "MIG-0": (1, frozenset(), "GPU-4", 1000),
     }
     view = {
-        o.device_id: (o.numa, o.nvlink_domain, o.parent) for o in (await store.agents.get(agent.name)).offers
+        o.device_id: (o.numa, o.nvlink_domain, o.parent)
+        for o in (await store.agents.get(agent.name)).offers
     }
     assert view["GPU-3"] == (1, "1", "")
     assert view["MIG-0"] == (1, "", "GPU-4")
     assert view[""] == (None, "", "")
+
     # What an agent learns later counts too.
     offers = OFFERS[0], gpu(0, nvlink_domain="0"), gpu(2, nvlink_domain="0")
     await store.reports.apply(AgentUpdate.of(with_offers(agent, *offers)))

@@ -1,4 +1,5 @@
-"""Facts that `moorage upgrade plan` reads, and its migrations as they lock, also on an older schema."""
+"""Facts that `moorage upgrade plan` reads, and its migrations as they lock, also on an older
+schema."""
 
 from __future__ import annotations
 
@@ -53,12 +54,15 @@ def compare_each(connection: Connection) -> None:
     migrations = pending_migrations("0019")
     assert migrations[-1].revision == newest_revision()
     assert pending_migrations(newest_revision()) == []
+
     for migration in migrations:
         before = {oid: str(name) for oid, name in connection.execute(text(TABLES))}
         with Operations.context(MigrationContext.configure(connection)):
             scripts[migration.revision].module.upgrade()
+
         locked = {oid: BLOCKS[strength] for oid, strength in connection.execute(text(LOCKS))}
         connection.commit()
+
         # A table that is renamed is locked under its old name.
         shown = {before[oid]: blocks for oid, blocks in locked.items() if oid in before}
         told = {lock.table: lock.blocks for lock in migration.locks if lock.blocks != "rows"}
@@ -103,7 +107,8 @@ async def test_facts_of_an_empty_database(empty_database: str) -> None:
 
 def test_the_command_plans_for_an_older_schema(empty_database: str, home: Path) -> None:
     asyncio.run(migrate(empty_database, "0070"))
-    command, env = ["upgrade", "plan", "--home", str(home)], {"MOORAGE_MANAGER__DSN": empty_database}
+    command = ["upgrade", "plan", "--home", str(home)]
+    env = {"MOORAGE_MANAGER__DSN": empty_database}
     result = CliRunner().invoke(app, [*command, "-o", "json"], env=env)
     assert result.exit_code == 0, result.output
     plan = json.loads(result.stdout)

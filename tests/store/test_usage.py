@@ -1,4 +1,5 @@
-"""Resource usage in Postgres: accepted only from the kernel's agent, stored once, rolled up and deleted."""
+"""Resource usage in Postgres: accepted only from the kernel's agent, stored once, rolled up and
+deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def report(agent: FakeAgent, *kernels: tuple[str, Use], **more: Any) -> UsageRep
 
 
 async def test_newest_values_are_stored(store: Store) -> None:
-    one, other = FakeAgent(store), FakeAgent(store, "node-2", gpus=1)
+    one = FakeAgent(store)
+    other = FakeAgent(store, "node-2", gpus=1)
     await one.report()
     first = await running(store, one, "first")
     await other.report()
@@ -49,7 +51,9 @@ async def test_newest_values_are_stored(store: Store) -> None:
         DeviceUse(DeviceId("GPU-node-1-1"), 9, gpu=420, temperature=50),
         DeviceUse(DeviceId("no such"), 1),
     )
-    await store.usage.put([report(one, (first, replace(USED, cpu=1)), devices=devices), report(other)])
+    await store.usage.put(
+        [report(one, (first, replace(USED, cpu=1)), devices=devices), report(other)]
+    )
     await store.usage.put([report(one, (first, USED), devices=devices)])
     stats = await store.usage.of_session(SYSTEM, "first")
     (kernel,) = stats.kernels
@@ -78,7 +82,8 @@ async def test_newest_values_are_stored(store: Store) -> None:
 
 
 async def test_usage_of_another_agents_kernels_is_ignored(store: Store) -> None:
-    mine, stranger = FakeAgent(store), FakeAgent(store, "node-2")
+    mine = FakeAgent(store)
+    stranger = FakeAgent(store, "node-2")
     await mine.report()
     kernel = await running(store, mine, "job")
     await stranger.report()
@@ -104,7 +109,9 @@ async def test_implausible_values_do_not_affect_others(store: Store) -> None:
         (kernel, replace(USED, memory=2**63)),
         (kernel, replace(USED, gpu=-5)),
     ]
-    bad = replace(report(agent, (kernel, USED), *nonsense, devices=(DeviceUse(DeviceId("a\0b"), 1),)), cpu=-3)
+    bad = replace(
+        report(agent, (kernel, USED), *nonsense, devices=(DeviceUse(DeviceId("a\0b"), 1),)), cpu=-3
+    )
     await store.usage.put([bad])
     assert (await store.usage.of_session(SYSTEM, "job")).kernels[0].latest is not None
     now = await minute_now(store)
@@ -138,7 +145,9 @@ async def test_minutes_are_stored_once_and_rolled_up(store: Store) -> None:
     minutes = [
         (
             report(agent),
-            KernelMinute(kernel, now - 60 * n, 10, replace(USED, cpu=100 * n), replace(USED, cpu=900)),
+            KernelMinute(
+                kernel, now - 60 * n, 10, replace(USED, cpu=100 * n), replace(USED, cpu=900)
+            ),
         )
         for n in (3, 1, 2)
     ]
@@ -164,6 +173,7 @@ async def test_minutes_are_stored_once_and_rolled_up(store: Store) -> None:
     (hour,) = await spans(store)
     assert (hour["seconds"], hour["samples"], hour["cpu"], hour["cpu_peak"]) == (3600, 40, 175, 900)
     assert (hour["gpu"], hour["rx"], hour["tx"]) == (300, None, 7)
+
     # What comes to an hour that is there is joined with it.
     await store.database.fetch(
         "INSERT INTO kernel_usage_spans SELECT kernel_id, 60, at + interval '30 minutes', 40, 575, 1000, "
@@ -181,11 +191,17 @@ async def test_top_sessions_and_agents(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     kernels = {name: await running(store, agent, name) for name in ("a", "b", "c", "silent")}
-    uses = {"a": replace(USED, cpu=5, tx=None), "b": replace(USED, cpu=9), "c": replace(USED, cpu=7, tx=8)}
+    uses = {
+        "a": replace(USED, cpu=5, tx=None),
+        "b": replace(USED, cpu=9),
+        "c": replace(USED, cpu=7, tx=8),
+    }
     await store.usage.put([report(agent, *((kernels[name], use) for name, use in uses.items()))])
 
     async def names(sort: str, limit: int = 10) -> str:
-        return "".join(view.name for view in await store.usage.top_sessions(SYSTEM, sort=sort, limit=limit))
+        return "".join(
+            view.name for view in await store.usage.top_sessions(SYSTEM, sort=sort, limit=limit)
+        )
 
     assert [await names(sort) for sort in ("cpu", "tx", "created_at")] == ["bca", "cba", "cba"]
     assert await names("cpu", 1) == "b"
@@ -195,6 +211,7 @@ async def test_top_sessions_and_agents(store: Store) -> None:
         for project in (owner, "another")
     ]
     assert [len(lines) for lines in seen] == [3, 0]
+
     # Whatever has ended is not there, and what it used goes with it.
     agent.see(kernels["b"], ObservedState.EXITED, exit_code=0)
     await agent.report()

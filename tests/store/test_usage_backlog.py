@@ -1,4 +1,5 @@
-"""Backlog of usage while Postgres accepts no writes: nothing that was taken is lost, and it has a bound."""
+"""Backlog of usage while Postgres accepts no writes: nothing that was taken is lost, and it has a
+bound."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def report(*kernels: str, number: int = 0, fraction: float = 0.0, minutes: int =
         engines=tuple(EngineUse(one, number, 0, None) for one in ids),
         progress=tuple(KernelProgress(one, fraction) for one in ids),
         minutes=tuple(
-            KernelMinute(one, last - A_MINUTE * n, 12, USE, USE) for one in ids for n in range(1, minutes + 1)
+            KernelMinute(one, last - A_MINUTE * n, 12, USE, USE)
+            for one in ids
+            for n in range(1, minutes + 1)
         ),
     )
 
@@ -66,7 +69,9 @@ async def flushed(writer: UsageWriter) -> None:
         await writer.run_once()
 
 
-async def test_what_was_taken_is_written_after_the_outage(store: Store, migrated_database: str) -> None:
+async def test_what_was_taken_is_written_after_the_outage(
+    store: Store, migrated_database: str
+) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)
     writer = UsageWriter(store, Metrics(), StoreClock())
@@ -75,6 +80,7 @@ async def test_what_was_taken_is_written_after_the_outage(store: Store, migrated
         await writer.run_once()
         assert writer.take(report(kernel, number=2, fraction=0.5))
         await writer.run_once()
+
     await flushed(writer)
     [spans] = await store.database.fetch("SELECT count(*) AS n FROM kernel_usage_spans")
     assert spans["n"] == 2, "minutes are sent once"
@@ -94,11 +100,15 @@ async def test_backlog_has_a_bound(store: Store, migrated_database: str) -> None
             assert writer.is_full == (taken > WAITING // 2), "agents are told well before"
             assert taken <= WAITING
             await writer.run_once()
+
         assert taken == WAITING
-        assert writer.take(report(*others(0, 1000), number=7)), "of kernels that wait, the newest is kept"
+        assert writer.take(report(*others(0, 1000), number=7)), (
+            "of kernels that wait, the newest is kept"
+        )
         assert not writer.take(report(*others(taken, 1), minutes=1)), "all of a report, or nothing"
         assert writer.take(report(*others(0, 20), minutes=1000))
         assert not writer.take(report(*others(0, 1), minutes=1))
+
     await flushed(writer)
     assert not writer.is_full
     assert writer.take(report(*others(taken, 1), minutes=1))

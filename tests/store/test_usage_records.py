@@ -10,7 +10,13 @@ import asyncpg
 import pytest
 
 from moorage.common.link.messages import RequestLimits
-from moorage.common.link.proxy_messages import LimitNeed, LimitShare, RecordsAck, UsageBatch, UsageRecord
+from moorage.common.link.proxy_messages import (
+    LimitNeed,
+    LimitShare,
+    RecordsAck,
+    UsageBatch,
+    UsageRecord,
+)
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec
@@ -69,7 +75,8 @@ def earlier(record: UsageRecord, hours: float) -> UsageRecord:
 
 
 async def test_record_that_comes_twice_counts_once(store: Store) -> None:
-    first, second = batch(RECORD), batch(replace(RECORD, sequence=2, requests=4))
+    first = batch(RECORD)
+    second = batch(replace(RECORD, sequence=2, requests=4))
     assert await store.usage_records.put("p", [first]) == (RecordsAck("e", 1),)
     again = await asyncio.gather(*(store.usage_records.put("p", [first, second]) for _ in range(5)))
     assert set(again) == {(RecordsAck("e", 1), RecordsAck("e", 2))}
@@ -104,7 +111,9 @@ async def test_records_are_never_changed(store: Store) -> None:
 
 
 async def test_usage_is_seen_within_the_scope(store: Store) -> None:
-    await store.usage_records.put("p", [batch(RECORD, replace(RECORD, sequence=2, project="speech"))])
+    await store.usage_records.put(
+        "p", [batch(RECORD, replace(RECORD, sequence=2, project="speech"))]
+    )
     for project in ("vision", "speech"):
         scope = Scope.system("t", Owner("ann", project))
         assert await totals(store, replace(scope, projects=(project,))) == [(project, 3, 20)]
@@ -118,6 +127,7 @@ async def test_usage_is_split_and_paged(store: Store) -> None:
     ]
     old = earlier(replace(RECORD, sequence=7, model="a"), 49)
     await store.usage_records.put("p", [batch(old, epoch="before"), batch(*records)])
+
     for _ in range(2):  # as they came, and rolled up
         for limit in (1, 2, 500):
             by_both = await split(store, limit=limit, by=["user", "model"])
@@ -126,12 +136,14 @@ async def test_usage_is_split_and_paged(store: Store) -> None:
                 ("b", "cy", 3),
             ]  # fmt: skip
             assert (by_both[0].project, by_both[0].key_id, by_both[0].at) == (None, None, None)
+
         by_day = await split(store, by=["model"], bucket="day", model="a", limit=1)
         assert [one.requests for one in by_day] == [3, 9]
         assert all(one.at is not None and one.at.hour == 0 for one in by_day)
         assert [one.requests for one in await split(store, by=[], user="bob")] == [6]
         assert [one.requests for one in await split(store, by=[], key="k-cy", model="b")] == [3]
         await compact(store)
+
     [hours] = await store.database.fetch("SELECT count(*) AS n FROM usage_hours")
     [left] = await store.database.fetch("SELECT count(*) AS n FROM usage_records")
     assert (hours["n"], left["n"]) == (1, 6), "the last day is kept as it came"
@@ -150,7 +162,8 @@ async def test_record_that_comes_again_after_its_roll_up_counts_once(store: Stor
     assert await totals(store) == [("vision", 6, 40)]
     third = replace(RECORD, sequence=3)
     again = await asyncio.gather(
-        store.usage_records.put("p", [batch(*old, third)]), store.usage_records.put("p", [batch(*old)])
+        store.usage_records.put("p", [batch(*old, third)]),
+        store.usage_records.put("p", [batch(*old)]),
     )
     assert again == [(RecordsAck("e", 3),), (RecordsAck("e", 2),)]
     assert await totals(store) == [("vision", 9, 60)]
@@ -163,7 +176,9 @@ async def test_record_that_comes_again_after_its_roll_up_counts_once(store: Stor
 async def test_roll_up_beside_the_same_record_counts_it_once(store: Store) -> None:
     old = [earlier(replace(RECORD, sequence=n), 30) for n in range(1, 40)]
     await store.usage_records.put("p", [batch(*old)])
-    await asyncio.gather(compact(store), *(store.usage_records.put("p", [batch(*old)]) for _ in range(5)))
+    await asyncio.gather(
+        compact(store), *(store.usage_records.put("p", [batch(*old)]) for _ in range(5))
+    )
     assert await totals(store) == [("vision", 3 * 39, 20 * 39)]
 
 
@@ -194,7 +209,9 @@ async def test_only_visible_keys_are_named(store: Store) -> None:
     spec = KeySpec(name="of-ann", user="ann", project="vision")
     key = await store.keys.create(SYSTEM, spec)
     await store.usage_records.put("p", [batch(replace(RECORD, key_id=key.id))])
-    member = replace(Scope.system("t", Owner("bob", "vision")), projects=("vision",), role=Role.MEMBER)
+    member = replace(
+        Scope.system("t", Owner("bob", "vision")), projects=("vision",), role=Role.MEMBER
+    )
     for scope, name in ((SYSTEM, "of-ann"), (member, None)):
         [one] = await split(store, scope, by=["key"], key="of-ann")
         assert (one.key, one.key_id, one.requests) == (name, key.id, 3)
@@ -203,14 +220,23 @@ async def test_only_visible_keys_are_named(store: Store) -> None:
 async def test_limits_and_their_use(store: Store) -> None:
     await store.projects.create(SYSTEM, ProjectSpec(name="vision", tokens_per_minute=900))
     await store.projects.create(SYSTEM, ProjectSpec(name="speech"))
-    spec = KeySpec(name="k", user="ann", project="vision", requests_per_minute=7, concurrent_requests=0)
+    spec = KeySpec(
+        name="k", user="ann", project="vision", requests_per_minute=7, concurrent_requests=0
+    )
     key = await store.keys.create(SYSTEM, spec)
     await store.keys.create(SYSTEM, KeySpec(name="free", user="ann", project="vision"))
     limited = {"requests_per_minute": 60}
     for project in ("vision", "speech"):
         owner = Scope.system("t", Owner("ann", project))
-        given = {"name": f"{project}-m", "engine": "vllm", "model": "m", "replicas": 0, "limits": limited}
+        given = {
+            "name": f"{project}-m",
+            "engine": "vllm",
+            "model": "m",
+            "replicas": 0,
+            "limits": limited,
+        }
         await store.endpoints.create(owner, EndpointSpec.model_validate(given))
+
     for proxy, used in (("a", 3), ("b", 2)):
         await report_use(store, proxy, f"key/{key.id}", used)
         await report_use(store, proxy, "model/vision-m", used)
@@ -219,7 +245,11 @@ async def test_limits_and_their_use(store: Store) -> None:
         return {
             f"{view.scope}/{view.name}": tuple(
                 None if use is None else (use.used, use.limit)
-                for use in (view.requests_per_minute, view.tokens_per_minute, view.concurrent_requests)
+                for use in (
+                    view.requests_per_minute,
+                    view.tokens_per_minute,
+                    view.concurrent_requests,
+                )
             )
             for view in views
         }
@@ -231,7 +261,9 @@ async def test_limits_and_their_use(store: Store) -> None:
     }
     everything = shown(await store.limit_shares.in_use(SYSTEM))
     assert everything == of_vision | {"model/speech-m": ((0, 60), None, None)}
-    scope = replace(Scope.system("t", Owner("ann", "vision")), projects=("vision",), role=Role.MEMBER)
+    scope = replace(
+        Scope.system("t", Owner("ann", "vision")), projects=("vision",), role=Role.MEMBER
+    )
     assert shown(await store.limit_shares.in_use(scope)) == of_vision
     other = replace(scope, owner=Owner("bob", "vision"))
     assert "key/k" not in shown(await store.limit_shares.in_use(other))

@@ -1,4 +1,5 @@
-"""User labels of sessions and endpoints over HTTP: creation, change, selection, limits and the index."""
+"""User labels of sessions and endpoints over HTTP: creation, change, selection, limits and the
+index."""
 
 from __future__ import annotations
 
@@ -37,12 +38,15 @@ async def test_sessions_and_endpoints_are_selected_by_their_labels(store: Store)
                 status, text = await api.call("ann", "POST", path, body)
                 assert status == 201, text
                 assert json.loads(text)["user_labels"] == body["user_labels"]
+
             assert await _names(api, path, "team%3Dvision") == ["a", "b"]
             assert await _names(api, path, "team%3Dvision,stage!%3Ddev") == ["b"]
             assert await _names(api, path, "stage in (dev,prod),team") == ["a", "b"]
             assert await _names(api, path, "team!%3Dvision") == ["c", "d"]
             assert await _names(api, path, "!team") == ["d"]
-            assert await _names(api, path, "team%3Dvision", caller="bob") == [], "of another project"
+            assert await _names(api, path, "team%3Dvision", caller="bob") == [], (
+                "of another project"
+            )
 
 
 async def test_labels_change_without_a_new_revision(store: Store) -> None:
@@ -79,16 +83,20 @@ async def test_labels_beyond_the_limits_are_refused(store: Store) -> None:
         more = {f"l{n}": "" for n in range(20)}
         await api.call("ann", "POST", "/v1/sessions", _session("s", **many))
         await api.call("ann", "POST", "/v1/endpoints", _endpoint("m", **many))
+
         for path in ("/v1/sessions/s", "/v1/endpoints/m"):
             status, text = await api.call("ann", "PATCH", path, {"user_labels": more})
             assert status == 422, text
             assert "labels" in json.loads(text)["detail"]
+
         huge = _session("huge", k="x" * 900_000)
         status, text = await api.call("ann", "POST", "/v1/sessions", huge)
         assert status == 422
         assert "has 900000 characters; 63 are allowed" in text
         assert len(text) < 2_000, "the value is not repeated"
-        status, text = await api.call("ann", "POST", "/v1/sessions", _session("huge", k="x" * (1 << 20)))
+        status, text = await api.call(
+            "ann", "POST", "/v1/sessions", _session("huge", k="x" * (1 << 20))
+        )
         assert (status, json.loads(text)["code"]) == (413, "body-too-large")
 
 
@@ -96,7 +104,9 @@ async def test_concurrent_changes_all_apply(store: Store) -> None:
     async with serve(store) as api:
         await api.call("ann", "POST", "/v1/sessions", _session("s"))
         changes = ({"user_labels": {f"k{n}": str(n)}} for n in range(10))
-        found = await asyncio.gather(*(api.call("ann", "PATCH", "/v1/sessions/s", one) for one in changes))
+        found = await asyncio.gather(
+            *(api.call("ann", "PATCH", "/v1/sessions/s", one) for one in changes)
+        )
         assert {status for status, _ in found} == {200}
         _, text = await api.call("ann", "GET", "/v1/sessions/s")
         assert json.loads(text)["user_labels"] == {f"k{n}": str(n) for n in range(10)}

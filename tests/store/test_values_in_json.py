@@ -15,9 +15,20 @@ HUGE = ("1e300", "-1e300", "1e12", "99999999999999999999")
 
 CASES: dict[str, list[tuple[str, Any]]] = {
     "as_number": [("1", 1.0), ("-2.5", -2.5), ("0", 0.0), ("1e11", 1e11)],
-    "as_integer": [("1", 1), ("-3", -3), ("2.0", 2), ("2.5", None), ("1e15", 10**15), ("1e16", None)],
+    "as_integer": [
+        ("1", 1),
+        ("-3", -3),
+        ("2.0", 2),
+        ("2.5", None),
+        ("1e15", 10**15),
+        ("1e16", None),
+    ],
     "as_boolean": [("true", True), ("false", False)],
-    "as_uuid": [(json.dumps(UUID), UUID), (json.dumps(UUID[:-1]), None), (json.dumps(UUID + "\n"), None)],
+    "as_uuid": [
+        (json.dumps(UUID), UUID),
+        (json.dumps(UUID[:-1]), None),
+        (json.dumps(UUID + "\n"), None),
+    ],
     "as_array": [("[1, 2]", [1, 2])],
     "as_object": [('{"a": 1}', {"a": 1})],
     "as_document": [(json.dumps('{"b": 1, "a": 2}'), {"b": 1, "a": 2}), (json.dumps("{"), None)],
@@ -39,8 +50,10 @@ async def test_what_is_not_of_the_type_is_none(store: Store, function: str) -> N
         if value in known.get(function, ()) or isinstance(value, kinds.get(function, ())):
             continue
         assert await read(store, function, json.dumps(value)) == EMPTY.get(function), value
+
     for stored in HUGE if function not in {"as_integer"} else HUGE[:2]:
         assert await read(store, function, stored) == EMPTY.get(function), stored
+
     [row] = await store.database.fetch(f"SELECT {function}(NULL) AS value")
     assert row["value"] == EMPTY.get(function)
 
@@ -56,7 +69,8 @@ async def test_seconds_of_any_number_are_a_time(store: Store) -> None:
 
 async def test_sums_of_any_integers_are_integers(store: Store) -> None:
     [row] = await store.database.fetch(
-        "SELECT sum(as_integer(n))::bigint AS total FROM unnest($1::jsonb[]) n", [10**15] * 5000 + [10**18]
+        "SELECT sum(as_integer(n))::bigint AS total FROM unnest($1::jsonb[]) n",
+        [10**15] * 5000 + [10**18],
     )
     assert row["total"] == 5 * 10**18
 

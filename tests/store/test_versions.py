@@ -79,7 +79,9 @@ async def test_of_two_edits_at_once_one_is_told(api: Api, kind: str) -> None:
     assert (await send(api, verb, where, spec))[0] in (200, 201)
     status, tag, view = await send(api, "GET", path)
     assert (status, tag) == (200, f'"{view["version"]}"')
-    answers = await asyncio.gather(send(api, method, path, first, tag), send(api, method, path, second, tag))
+    answers = await asyncio.gather(
+        send(api, method, path, first, tag), send(api, method, path, second, tag)
+    )
     assert sorted(status for status, _, _ in answers) == [200, 412]
     [new] = [new for status, new, _ in answers if status == 200]
     assert new != tag
@@ -95,7 +97,12 @@ async def test_of_two_edits_at_once_one_is_told(api: Api, kind: str) -> None:
 async def test_edits_of_different_fields_at_once_are_all_kept(api: Api) -> None:
     await send(api, "POST", "/v1/projects", {"name": "tides"})
     await send(api, "POST", "/v1/keys", {"name": "robot"})
-    limits = {"max_priority": 3, "requests_per_minute": 4, "tokens_per_minute": 5, "concurrent_requests": 6}
+    limits = {
+        "max_priority": 3,
+        "requests_per_minute": 4,
+        "tokens_per_minute": 5,
+        "concurrent_requests": 6,
+    }
     for path in ("/v1/projects/tides", "/v1/keys/robot"):
         patches = ({field: value} for field, value in limits.items())
         answers = await asyncio.gather(*(send(api, "PATCH", path, patch) for patch in patches))
@@ -125,6 +132,7 @@ async def test_a_write_that_does_not_know_versions_counts(api: Api, migrated_dat
         await connection.execute("UPDATE users SET platform_role = 'auditor' WHERE name = 'zoe'")
     finally:
         await connection.close()
+
     assert (await send(api, "PATCH", "/v1/users/zoe", {"email": "z@b.c"}, tag))[0] == 412
 
 

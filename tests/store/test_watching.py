@@ -20,7 +20,8 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent, schedule
 from .tenancy_harness import ROOT, Api, serve
 
-ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
+ANN = Scope.system("ann", Owner("ann", "vision"))
+BOB = Scope.system("bob", Owner("bob", "speech"))
 
 
 def job(name: str, gpus: int = 1) -> SessionSpec:
@@ -33,7 +34,8 @@ class Watcher:
     """``last``: the id of the last event."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer, self.last = answer, ""
+        self._answer = answer
+        self.last = ""
 
     async def next(self) -> tuple[str, dict[str, Any]]:
         """The next event, without heartbeats."""
@@ -47,6 +49,7 @@ class Watcher:
                     kind = value
                 elif name == "data":
                     return kind, json.loads(value)
+
         raise EOFError
 
     async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
@@ -57,8 +60,12 @@ class Watcher:
 
 
 @asynccontextmanager
-async def watching(api: Api, caller: str, query: str = "", last: str = "") -> AsyncIterator[Watcher]:
-    headers = {"Authorization": f"Bearer {api.keys[caller]}"} | ({"Last-Event-ID": last} if last else {})
+async def watching(
+    api: Api, caller: str, query: str = "", last: str = ""
+) -> AsyncIterator[Watcher]:
+    headers = {"Authorization": f"Bearer {api.keys[caller]}"} | (
+        {"Last-Event-ID": last} if last else {}
+    )
     async with api.http.get(f"/v1/events{query}", headers=headers) as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         watcher = Watcher(answer)
@@ -141,10 +148,12 @@ async def test_a_closed_group_is_not_watched_by_others(store: Store) -> None:
     await store.groups.put("lab", GroupOptions(projects=["vision"]), actor="root")
     agent = FakeAgent(store, group="lab")
     await agent.report()
+
     async with serve(store) as api, watching(api, "bob") as bob, watching(api, "ann") as ann:
         for caller, seen in (("ann", True), ("bob", False), ("auditor", True)):
             for path in ("/v1/overview", "/v1/occupancy"):
                 assert ("lab" in (await api.call(caller, "GET", path))[1]) is seen, (caller, path)
+
         await store.agents.cordon("node-1", actor="root")
         await ann.until("agent", cordon="cordon")
         await store.groups.put("open", GroupOptions(), actor="root")
@@ -159,6 +168,7 @@ async def test_overview_and_occupancy(store: Store) -> None:
     await store.sessions.create(BOB, job("waits", gpus=2))
     for _ in range(2):
         await schedule(store)
+
     async with serve(store) as api:
         _, text = await api.call("admin", "GET", "/v1/overview")
         [group] = [one for one in json.loads(text)["groups"] if one["name"] == "default"]
@@ -168,11 +178,18 @@ async def test_overview_and_occupancy(store: Store) -> None:
         assert group["slots"]["cuda.device"] == {"capacity": 2000, "used": 1000, "unhealthy": 0}
         _, text = await api.call("bob", "GET", "/v1/overview")
         assert json.loads(text)["sessions"] == {"PENDING": 1}
+
         for caller, names in (("ann", {"runs"}), ("bob", {""}), ("auditor", {"runs"})):
             _, text = await api.call(caller, "GET", "/v1/occupancy?resource_group=default")
             [one] = json.loads(text)["items"]
-            holders = [h for slot in one["slots"] if slot["slot"] == "cuda.device" for h in slot["holders"]]
+            holders = [
+                h for slot in one["slots"] if slot["slot"] == "cuda.device" for h in slot["holders"]
+            ]
             assert {h["session"] for h in holders} == names
             assert [h["hidden"] for h in holders] == [caller == "bob"]
             assert (runs.id in text) is (caller != "bob")
-        assert json.loads((await api.call("admin", "GET", "/v1/occupancy?agent=other"))[1])["items"] == []
+
+        assert (
+            json.loads((await api.call("admin", "GET", "/v1/occupancy?agent=other"))[1])["items"]
+            == []
+        )

@@ -21,7 +21,8 @@ def _nodes(text: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(_tree(text)))
 
 
-FUNCTION_LINES, EXPORTS = 60, 10
+FUNCTION_LINES = 60
+EXPORTS = 10
 # More lines are worth a look: a file holds one concept.
 FILE_LINES = 500
 # Longer files that were looked at, and why each is right as it is.
@@ -31,8 +32,14 @@ CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 # (file, function) that may catch every exception, and why.
 CATCH_ALL = {
-    ("src/moorage/common/aio/supervisor.py", "_supervise"): "a failure is logged, and the task is restarted",
-    ("src/moorage/manager/store/batch_writer.py", "_flush"): "every caller gets a result or an exception",
+    (
+        "src/moorage/common/aio/supervisor.py",
+        "_supervise",
+    ): "a failure is logged, and the task is restarted",
+    (
+        "src/moorage/manager/store/batch_writer.py",
+        "_flush",
+    ): "every caller gets a result or an exception",
     (
         "src/moorage/manager/scheduling/placement/selector_plugin.py",
         "select_agent",
@@ -45,32 +52,54 @@ CATCH_ALL = {
         "src/moorage/agent/runtimes/plugins.py",
         "load",
     ): "a third-party module: one that cannot be imported is named, with its package",
-    ("src/moorage/agent/devices/nvidia/calls.py", "_run"): "raised again in the thread of the caller",
+    (
+        "src/moorage/agent/devices/nvidia/calls.py",
+        "_run",
+    ): "raised again in the thread of the caller",
     **{
-        ("src/moorage/agent/devices/plugins.py", name): "a vendor's failure affects only its own devices"
+        (
+            "src/moorage/agent/devices/plugins.py",
+            name,
+        ): "a vendor's failure affects only its own devices"
         for name in ("_call", "installed_vendors")
     },
     **{
-        (f"src/moorage/agent/runtimes/celery/{file}.py", name): "parts of Celery raise what they like"
-        for file, name in (("task_runner", "check"), ("task_runner", "_submit"), ("task_runner", "_seen"))
+        (
+            f"src/moorage/agent/runtimes/celery/{file}.py",
+            name,
+        ): "parts of Celery raise what they like"
+        for file, name in (
+            ("task_runner", "check"),
+            ("task_runner", "_submit"),
+            ("task_runner", "_seen"),
+        )
     },
-    ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
-    ("src/moorage/proxy/planes/simple/plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
+    (
+        "src/moorage/manager/api/app.py",
+        "middleware",
+    ): "the manager's HTTP middleware: a bug is a 500",
+    (
+        "src/moorage/proxy/planes/simple/plane.py",
+        "_handle",
+    ): "the proxy's HTTP middleware: a bug is a 500",
 }
 # Files that may read the system clock.
 OWN_CLOCK = {
     "src/moorage/agent/runtimes/celery/task_runner.py",  # runs without Moorage
     "src/moorage/common/aio/clock.py",
-    "src/moorage/agent/runtimes/batch/launcher.py",  # a program of its own, which imports nothing of ours
+    # a program of its own, which imports nothing of ours
+    "src/moorage/agent/runtimes/batch/launcher.py",
 }
 
 # Files that may start tasks by themselves.
 OWN_TASKS = {
     "src/moorage/common/aio/tasks.py",
-    "src/moorage/agent/execution/code/speaker.py",  # a program of its own, which imports nothing of ours
+    # a program of its own, which imports nothing of ours
+    "src/moorage/agent/execution/code/speaker.py",
 }
 
-# Where runtimes are named: themselves, their table, the setting that chooses them, and checks of their parts.
+# Where runtimes are named: themselves, their table, the setting that chooses them, and checks of
+# their parts.
 NAMES_RUNTIMES = (
     "src/moorage/agent/runtimes/",
     "src/moorage/common/model/runtimes.py",
@@ -98,6 +127,7 @@ def _python(path: str) -> bool:
 def function_length(path: str, text: str) -> list[str]:
     if not _python(path):
         return []
+
     sizes = (
         (node, (node.end_lineno or node.lineno) - node.lineno + 1)
         for node in _nodes(text)
@@ -113,19 +143,24 @@ def function_length(path: str, text: str) -> list[str]:
 def exports(path: str, text: str) -> list[str]:
     if not (_ours(path) and path.endswith("__init__.py")):
         return []
+
     names: set[str] = set()
     for node in _tree(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if node.targets[0].id == "__all__":
                 names = set(ast.literal_eval(node.value))
                 break
+
             names.add(node.targets[0].id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
+
     exported = {name for name in names if not name.startswith("_") and name != "annotations"}
-    return [f"exports {len(exported)} names, more than {EXPORTS}"] if len(exported) > EXPORTS else []
+    return (
+        [f"exports {len(exported)} names, more than {EXPORTS}"] if len(exported) > EXPORTS else []
+    )
 
 
 def file_name(path: str, text: str) -> list[str]:
@@ -148,7 +183,9 @@ def catch_all(path: str, text: str) -> list[str]:
 
 def _handlers(node: ast.AST, function: str) -> Iterator[tuple[str, ast.ExceptHandler]]:
     for child in ast.iter_child_nodes(node):
-        inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        inside = (
+            child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        )
         if isinstance(child, ast.ExceptHandler):
             yield inside, child
         yield from _handlers(child, inside)
@@ -156,7 +193,9 @@ def _handlers(node: ast.AST, function: str) -> Iterator[tuple[str, ast.ExceptHan
 
 def _too_wide(handler: ast.ExceptHandler) -> bool:
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or ast.unparse(kind) in ("Exception", "BaseException") for kind in caught)
+    return any(
+        kind is None or ast.unparse(kind) in ("Exception", "BaseException") for kind in caught
+    )
 
 
 def _raises_again(handler: ast.ExceptHandler) -> bool:
@@ -170,7 +209,8 @@ def tasks(path: str, text: str) -> list[str]:
     return [
         f"line {node.lineno}: {node.attr}: use moorage.common.aio.tasks.spawn"
         for node in _nodes(text)
-        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future", "TaskGroup")
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("create_task", "ensure_future", "TaskGroup")
     ]
 
 
@@ -178,6 +218,7 @@ def detached(path: str, text: str) -> list[str]:
     """A spawned task without an owner would end unseen."""
     if not _ours(path) or "spawn" not in text:
         return []
+
     return [
         f"line {node.lineno}: nobody waits for this task: keep it and await it, or use SupervisedTask"
         for node in _nodes(text)
@@ -195,9 +236,11 @@ _CLOCKS = re.compile(
 
 
 def clock(path: str, text: str) -> list[str]:
-    """Time and randomness come from a Clock. A seeded generator (``random.Random(seed)``) is allowed."""
+    """Time and randomness come from a Clock. A seeded generator (``random.Random(seed)``) is
+    allowed."""
     if not _ours(path) or path in OWN_CLOCK:
         return []
+
     complaints = []
     for node in _nodes(text):
         used: list[str] = []
@@ -205,13 +248,18 @@ def clock(path: str, text: str) -> list[str]:
             used = [ast.unparse(node)]
         elif isinstance(node, ast.ImportFrom):
             used = [f"{node.module}.{alias.name}" for alias in node.names]
-        complaints += [f"line {_line(node)}: {name}: take a Clock" for name in used if _CLOCKS.match(name)]
+
+        complaints += [
+            f"line {_line(node)}: {name}: take a Clock" for name in used if _CLOCKS.match(name)
+        ]
+
     return complaints
 
 
 def mocks(path: str, text: str) -> list[str]:
     if not (_python(path) and path.startswith(("tests/", "benchmarks/"))):
         return []
+
     found = []
     for node in _nodes(text):
         if isinstance(node, ast.Import):
@@ -220,8 +268,10 @@ def mocks(path: str, text: str) -> list[str]:
             names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
             continue
+
         if any(name == "mock" or name.startswith("unittest.mock") for name in names):
             found.append(f"line {node.lineno}: use a real component, or a fake that ships")
+
     return found
 
 
@@ -283,7 +333,10 @@ def requirements(path: str, text: str) -> list[str]:
     """Only names, versions, markers and the hashes of files: no URLs, options or paths."""
     if not re.search(r"(^|/)requirements[^/]*\.(txt|lock)$", path):
         return []
-    pin = re.compile(r"^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s/@]+( ; [^/]+)?( +--hash=sha256:[0-9a-f]{64})+$")
+
+    pin = re.compile(
+        r"^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s/@]+( ; [^/]+)?( +--hash=sha256:[0-9a-f]{64})+$"
+    )
     joined = re.sub(r" \\\n", " ", re.sub(r"(?m)^#.*\n", "", text))
     return [
         f"{line[:60]!r} is not a pin with hashes: make lock, or uv pip compile --generate-hashes"
@@ -335,7 +388,8 @@ PRIVATE: dict[tuple[str, str], str] = {}
 
 
 def private_access(path: str, text: str) -> list[str]:
-    """Tests use public interfaces: no ``thing._name``, no import of ``_name``, no patching of ``_name``."""
+    """Tests use public interfaces: no ``thing._name``, no import of ``_name``, no patching of
+    ``_name``."""
     if not (_python(path) and path.startswith("tests/")) or path.startswith("tests/tidy/"):
         return []
     return [
@@ -355,7 +409,12 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("moorage"):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.Call) and _called(node).endswith(("setattr", "getattr")):
-            names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            names = [
+                a.value
+                for a in node.args
+                if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            ]
+
         for name in names:
             if name.startswith("_") and not name.startswith("__") and name not in _PUBLIC:
                 yield _line(node), name
@@ -369,7 +428,9 @@ _OPENS_JSON = re.compile(
 )
 _VALUE_CAST = re.compile(r"\bvalue::(?!text\b|jsonb\b)\w+")
 _CAST = re.compile(r"\)::(?!text\b)\w+")
-_CAST_CALL = re.compile(r"\b(?:cast|float[48]|int[248]|numeric|bool|boolean|uuid|timestamptz|date) ?\(", re.I)
+_CAST_CALL = re.compile(
+    r"\b(?:cast|float[48]|int[248]|numeric|bool|boolean|uuid|timestamptz|date) ?\(", re.I
+)
 _INTO_JSON = re.compile(r"->|#>")
 
 
@@ -380,17 +441,22 @@ def json_casts(path: str, text: str) -> list[str]:
         return []
     if folder.endswith("/versions") and name.partition("_")[0] <= _SAFE_SINCE:
         return []
-    found = [(m.start(), f"{m[1]} of what may be something else") for m in _OPENS_JSON.finditer(text)]
+
+    found = [
+        (m.start(), f"{m[1]} of what may be something else") for m in _OPENS_JSON.finditer(text)
+    ]
     found += [(m.start(), f"the cast {m[0]}") for m in _VALUE_CAST.finditer(text)]
     for match in _CAST.finditer(text):
         begins = _opening(text, match.start())
         is_call = begins > 0 and (text[begins - 1].isalnum() or text[begins - 1] == "_")
         if not is_call and _INTO_JSON.search(text, begins, match.start()):
             found.append((begins, f"the cast {text[begins : match.end()]}"))
+
     for match in _CAST_CALL.finditer(text) if name.endswith(".sql") else ():
         ends = _closing(text, match.end() - 1)
         if _INTO_JSON.search(text, match.end(), ends):
             found.append((match.start(), f"the cast {text[match.start() : ends + 1]}"))
+
     return [
         f"{text.count(chr(10), 0, at) + 1}: {what}: read it with as_number, as_array or another function of "
         f"the migration {_SAFE_SINCE}"
@@ -435,7 +501,9 @@ RULES: list[Rule] = [
 def lock_differences(uv_lock: str, requirements_lock: str) -> list[str]:
     """Both locks pin the same packages in the same versions, except this project."""
     resolved = {
-        (p["name"], p["version"]) for p in tomllib.loads(uv_lock)["package"] if p["name"] != "moorage"
+        (p["name"], p["version"])
+        for p in tomllib.loads(uv_lock)["package"]
+        if p["name"] != "moorage"
     }
     pinned = {
         (name.partition("[")[0], version)
@@ -446,7 +514,8 @@ def lock_differences(uv_lock: str, requirements_lock: str) -> list[str]:
         )
     }
     return [
-        f"{name}=={version} is in only one of the two locks" for name, version in sorted(resolved ^ pinned)
+        f"{name}=={version} is in only one of the two locks"
+        for name, version in sorted(resolved ^ pinned)
     ]
 
 
@@ -461,10 +530,20 @@ def long_files(texts: Mapping[str, str], reviewed: Collection[str]) -> list[str]
 
 
 def duplicate_names(paths: Collection[str]) -> list[str]:
-    """Test files that pytest cannot tell apart: outside packages it imports them by file name alone."""
+    """Test files that pytest cannot tell apart: outside packages it imports them by file name
+    alone."""
     found: dict[str, list[str]] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if name.startswith("test_") and name.endswith(".py") and f"{folder}/__init__.py" not in paths:
+        if (
+            name.startswith("test_")
+            and name.endswith(".py")
+            and f"{folder}/__init__.py" not in paths
+        ):
             found.setdefault(name, []).append(path)
-    return [f"{' and '.join(sorted(same))} have the same name" for same in found.values() if len(same) > 1]
+
+    return [
+        f"{' and '.join(sorted(same))} have the same name"
+        for same in found.values()
+        if len(same) > 1
+    ]

@@ -7,7 +7,18 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.addresses import AGENT_PORTS, ENGINES, LANE, LANES, NETWORKS, OWN, PORTS, Place, claim_lane, number
+from tests.addresses import (
+    AGENT_PORTS,
+    ENGINES,
+    LANE,
+    LANES,
+    NETWORKS,
+    OWN,
+    PORTS,
+    Place,
+    claim_lane,
+    number,
+)
 
 # Of one lane, at most: what the Makefile starts, and what the numbers of engines suffice for.
 WORKERS = {PORTS: 12, NETWORKS: 12, ENGINES: 8}
@@ -25,6 +36,7 @@ def test_no_address_belongs_to_two_processes(room: range) -> None:
             assert set(share) <= set(room)
             assert taken.isdisjoint(share)
             taken |= set(share)
+
         assert all(lanes.setdefault(address, lane) == lane for address in taken)
 
 
@@ -56,7 +68,9 @@ def test_agents_of_a_process_have_ranges_apart_from_its_other_ports(workers: int
         ({"PYTEST_XDIST_WORKER": "gw3", "PYTEST_XDIST_WORKER_COUNT": "3"}, Place(0, 0, 3)),
     ],
 )
-def test_place_of_a_process_is_its_lane_and_its_worker(environ: dict[str, str], place: Place) -> None:
+def test_place_of_a_process_is_its_lane_and_its_worker(
+    environ: dict[str, str], place: Place
+) -> None:
     assert Place.of(environ) == place
 
 
@@ -73,7 +87,9 @@ def test_runs_that_name_no_lane_take_different_ones(tmp_path: Path) -> None:
 
 
 def test_run_that_names_its_lane_has_it(tmp_path: Path) -> None:
-    environ, other, child = {LANE: "0"}, {}, {LANE: "0"}
+    environ = {LANE: "0"}
+    other = {}
+    child = {LANE: "0"}
     for one in (environ, other, child):
         claim_lane(one, str(tmp_path))
     assert (environ[LANE], other[LANE], child[LANE]) == ("0", "1", "0")
@@ -87,7 +103,9 @@ def test_too_many_workers_for_the_numbers_are_refused() -> None:
 def test_no_address_is_made_from_the_number_of_a_process() -> None:
     """Two processes whose numbers are equal modulo the room would have the same."""
     modulo = re.compile(r"getpid\(\)\s*%")
-    files = [file for file in Path(__file__).parents[1].rglob("*.py") if modulo.search(file.read_text())]
+    files = [
+        file for file in Path(__file__).parents[1].rglob("*.py") if modulo.search(file.read_text())
+    ]
     assert files == []
 
 

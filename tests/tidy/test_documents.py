@@ -1,6 +1,8 @@
-"""Every command line, setting and REST path that a document names exists, also in the pages of the reference.
+"""Every command line, setting and REST path that a document names exists, also in the pages of the
+reference.
 
-Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and tells which of them cannot run.
+Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and tells which of them cannot
+run.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relat
 FILES = ("json", "proto")  # such as agent.json
 LANGUAGES = {*SHELLS, "toml", "yaml", "python", "console", "text", "mermaid", "json"}
 # APIs of OpenAI and Anthropic, which the proxy answers.
-ELSEWHERE = re.compile(r"/v1/(chat|completions|embeddings|models|messages|responses|realtime|audio|rerank)")
+ELSEWHERE = re.compile(
+    r"/v1/(chat|completions|embeddings|models|messages|responses|realtime|audio|rerank)"
+)
 
 
 @cache
@@ -70,22 +74,29 @@ def problem_of(arguments: list[str]) -> str:
 
 
 def unknown_words(span: str) -> Iterator[str]:
-    """Commands and options of a code span that do not exist. A span may leave out values and arguments."""
+    """Commands and options of a code span that do not exist. A span may leave out values and
+    arguments."""
     try:
         words = shlex.split(span.replace("…", " ").replace("[", " ").replace("]", " "))[1:]
     except ValueError:
         return  # half of a quotation
-    command, options = root(), set(_options(root()))
+
+    command = root()
+    options = set(_options(root()))
     for word in words:
         if word == "--":
             return
+
         if word.startswith("-"):
             if word.partition("=")[0] not in options and word not in ("-h", "--help"):
                 yield word
         elif hasattr(command, "get_command"):
             inner = command.get_command(None, word)
-            if inner is None and not (word.isupper() or command.invoke_without_command or "|" in word):
+            if inner is None and not (
+                word.isupper() or command.invoke_without_command or "|" in word
+            ):
                 yield word
+
             if inner is not None:
                 command = inner
                 options |= {*_options(command)}
@@ -110,7 +121,8 @@ def test_every_block_says_what_it_is(page: Path) -> None:
 
 
 def test_readme_is_plain_markdown() -> None:
-    """It is also the description of the package: indices of packages draw no diagrams, and drop HTML."""
+    """It is also the description of the package: indices of packages draw no diagrams, and drop
+    HTML."""
     readme = ROOT / "README.md"
     assert {one.language for one in blocks(readme)} <= {*SHELLS}
     assert re.findall(r"^<.*", readme.read_text(), re.MULTILINE) == []
@@ -122,11 +134,13 @@ def test_every_command_line_parses(page: Path) -> None:
     for one in blocks(page):
         if one.language not in SHELLS and one.language != "console":
             continue
+
         calls = [line[2:] for line in one.text.splitlines() if line.startswith("$ ")]
         text = "\n".join(calls) if one.language == "console" else one.text
         for arguments in moorage_commands(text):
             if problem := problem_of(arguments):
                 wrong.append(f"{one.page}:{one.line} moorage {shlex.join(arguments)}: {problem}")
+
     assert wrong == []
 
 
@@ -150,15 +164,21 @@ def unknown_settings(page: Path) -> list[tuple[int, str]]:
     for one in blocks(page):
         if one.language == "toml":
             named += [(one.line, name) for name in _toml_names(tomllib.loads(one.text))]
-        named += [(one.line, _of_variable(v)) for v in re.findall(r"MOORAGE_[A-Z]+__[A-Z_]+", one.text)]
+
+        named += [
+            (one.line, _of_variable(v)) for v in re.findall(r"MOORAGE_[A-Z]+__[A-Z_]+", one.text)
+        ]
+
     named += [(line, _of_variable(span)) for line, span in spans(page)]
-    known, sections = settings(), {*Settings.model_fields}
+    known = settings()
+    sections = {*Settings.model_fields}
     wrong: list[tuple[int, str]] = []
     for line, name in named:
         section, dot, rest = name.partition(".")
         if dot and section in sections and re.fullmatch(r"[a-z_.]*[a-z]", rest):
             name_known = name in known or rest.startswith(("sites.", "plugins.")) or rest in FILES
             wrong += [] if name_known else [(line, name)]
+
     return wrong
 
 
@@ -192,7 +212,9 @@ def test_every_rest_path_exists(page: Path) -> None:
 def unknown_paths(page: Path) -> list[tuple[int, str, str]]:
     wrong = []
     for line, span in spans(page):
-        for method, path, query in re.findall(r"\b(GET|POST|PUT|PATCH|DELETE) (/v1/[^\s?\[]*)\??(\S*)", span):
+        for method, path, query in re.findall(
+            r"\b(GET|POST|PUT|PATCH|DELETE) (/v1/[^\s?\[]*)\??(\S*)", span
+        ):
             if problem := problem_of_route(method, path.rstrip("/…"), query):
                 wrong.append((line, span, problem))
     return wrong
@@ -205,16 +227,21 @@ def routes() -> dict[str, Any]:
 
 
 def problem_of_route(method: str, path: str, query: str) -> str:
-    """What is wrong with a route of a document, "" if nothing. Placeholders are ``{ref}`` or ``NAME``."""
+    """What is wrong with a route of a document, "" if nothing. Placeholders are ``{ref}`` or
+    ``NAME``."""
     if ELSEWHERE.match(path):
         return ""
+
     for known, operations in routes().items():
         pattern = re.sub(r"\{[^}]*\}", r"[^/]+", known)
         if re.fullmatch(pattern, path) and method.lower() in operations:
             operation = operations[method.lower()]
-            given = {one["name"] for one in operation.get("parameters", ()) if one.get("in") == "query"}
+            given = {
+                one["name"] for one in operation.get("parameters", ()) if one.get("in") == "query"
+            }
             unknown = [n for n in re.findall(r"(?:^|&)(\w+)=", query) if n not in given]
             return f"unknown parameters: {unknown}" if unknown else ""
+
     return "no such route"
 
 
@@ -234,7 +261,9 @@ def test_the_reference_names_what_exists(reference: Path) -> None:
         if (found := [*unknown_commands(page), *unknown_settings(page), *unknown_paths(page)])
     }
     assert wrong == {}
-    named = [span for _, span in spans(reference / "session-states.md") if span.startswith("moorage ")]
+    named = [
+        span for _, span in spans(reference / "session-states.md") if span.startswith("moorage ")
+    ]
     assert len(named) > 5
 
 
@@ -244,9 +273,12 @@ def test_the_reference_is_complete(reference: Path) -> None:
 
     diagram = blocks(reference / "session-states.md")[0].text
     assert {*re.findall(r"\b[A-Z]{5,}\b", diagram)} == set(Status)
-    assert sorted(named("session-states", r"^\| `([a-z-]+)` \|")) == sorted(one for one in Reason if one)
+    assert sorted(named("session-states", r"^\| `([a-z-]+)` \|")) == sorted(
+        one for one in Reason if one
+    )
     assert named("session-types", r"^\| ([a-z-]+) \|")[1:] == list(Feature)
     assert named("problems", r"^## (.+)$") == list(TYPES)
+
     # The file of this secret is kept as a setting of its own: it is read again.
     files = {f"{name}_file" for name in SECRETS} - {"agent.heappe_secret_file"}
     assert {*named("settings", r"^\| `([a-z_.0-9]+)` \|")} == settings() - files
@@ -254,7 +286,9 @@ def test_the_reference_is_complete(reference: Path) -> None:
     assert {"moorage run", "moorage agents uncordon"} <= {*named("commands", r"^## (.+)$")}
     assert "moorage_build_info" in named("metrics", r"^\| `([a-z_0-9]+)` \|")
     overview = (ROOT / "docs" / "reference.md").read_text()
-    headings = {one.lower().replace(" ", "-") for one in re.findall(r"^## (.+)$", overview, re.MULTILINE)}
+    headings = {
+        one.lower().replace(" ", "-") for one in re.findall(r"^## (.+)$", overview, re.MULTILINE)
+    }
     assert headings == {page.stem for page in reference.glob("*.md")}
 
 

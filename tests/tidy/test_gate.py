@@ -25,8 +25,11 @@ def problems(entries: list[dict[str, object]], today: datetime.date) -> list[str
     found = []
     if len(entries) > MAX_QUARANTINED:
         found.append(f"{len(entries)} cases are in quarantine; at most {MAX_QUARANTINED} may be")
+
     for entry in entries:
-        case, date, reason = entry.get("case"), entry.get("date"), entry.get("reason")
+        case = entry.get("case")
+        date = entry.get("date")
+        reason = entry.get("reason")
         if not (isinstance(case, str) and isinstance(date, datetime.date) and reason):
             found.append(f"{entry}: an entry has a case, a date and a reason")
             continue
@@ -36,6 +39,7 @@ def problems(entries: list[dict[str, object]], today: datetime.date) -> list[str
             found.append(f"{case}: there is no such file")
         if (today - date).days > QUARANTINE_DAYS:
             found.append(f"{case}: in quarantine since {date}, longer than {QUARANTINE_DAYS} days")
+
     return found
 
 
@@ -55,26 +59,36 @@ def test_quarantine_is_in_order() -> None:
     ],
 )
 def test_rules_of_quarantine(changes: dict[str, object], problem: str) -> None:
-    entry: dict[str, object] = {"case": "tests/tidy/test_gate.py::x", "date": datetime.date(2026, 11, 27)}
+    entry: dict[str, object] = {
+        "case": "tests/tidy/test_gate.py::x",
+        "date": datetime.date(2026, 11, 27),
+    }
     found = problems([{**entry, "reason": "unknown", **changes}], datetime.date(2026, 11, 27))
     assert len(found) == bool(problem)
     assert problem in "".join(found)
 
 
 def test_six_cases_are_too_many() -> None:
-    entry = {"case": "tests/tidy/test_gate.py::x", "date": datetime.date(2026, 11, 27), "reason": "unknown"}
+    entry = {
+        "case": "tests/tidy/test_gate.py::x",
+        "date": datetime.date(2026, 11, 27),
+        "reason": "unknown",
+    }
     assert problems([entry] * 5, datetime.date(2026, 11, 27)) == []
     assert "at most 5" in problems([entry] * 6, datetime.date(2026, 11, 27))[0]
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_gate_runs_what_kills_a_mutation(mutation: Mutation) -> None:
-    """Always, or because the mutated file belongs to the step. The runner leaves out the slow cases."""
+    """Always, or because the mutated file belongs to the step. The runner leaves out the slow
+    cases."""
     test = mutation.tests[0].partition("::")[0]
     steps = [step for step in STEPS if any(test.startswith(folder) for folder in step.tests)]
     always = [step for step in steps if step.kind in (Kind.CHECK, Kind.TEST)]
     by_path = [step for step in steps if touched(step, [f"src/moorage/{mutation.file}"])]
-    assert always or by_path, f"no step that the gate runs for a change of {mutation.file} has {test}"
+    assert always or by_path, (
+        f"no step that the gate runs for a change of {mutation.file} has {test}"
+    )
 
 
 def test_every_test_file_belongs_to_a_step() -> None:
@@ -90,6 +104,8 @@ def test_what_a_step_ignores_another_one_runs() -> None:
     for step in STEPS:
         for path in step.ignore:
             assert (ROOT / path).exists()
-            assert [other.name for other in STEPS if path in other.tests], f"{step.name} ignores {path}"
+            assert [other.name for other in STEPS if path in other.tests], (
+                f"{step.name} ignores {path}"
+            )
     ignored = {path for step in STEPS for path in step.ignore}
     assert {path for step in STEPS if step.kind is Kind.TURN for path in step.tests} == ignored

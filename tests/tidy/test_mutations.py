@@ -19,4 +19,6 @@ def test_mutation_applies(mutation: Mutation) -> None:
     assert text.count(mutation.before) == 1, "stale: rewrite it for the new code"
     if mutation.file.endswith(".py"):
         compile(text.replace(mutation.before, mutation.after), mutation.file, "exec")
-    assert all((SOURCE.parents[1] / test.partition("::")[0]).exists() for test in mutation.tests[:1])
+    assert all(
+        (SOURCE.parents[1] / test.partition("::")[0]).exists() for test in mutation.tests[:1]
+    )

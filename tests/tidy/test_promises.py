@@ -1,4 +1,5 @@
-"""Promises of security name tests that exist, and the table of the rule of sessions is that of the code."""
+"""Promises of security name tests that exist, and the table of the rule of sessions is that of the
+code."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from moorage.common.model.roles import Role
 from moorage.common.model.session_access import INSIDE, MAY, Action, Relation
 
 ROOT = Path(__file__).parents[2]
-PAGE, MODEL = ROOT / "docs" / "security.md", ROOT / "docs" / "threat-model.md"
+PAGE = ROOT / "docs" / "security.md"
+MODEL = ROOT / "docs" / "threat-model.md"
 _TEST = re.compile(r"`(tests/[a-z0-9_/]+\.py)(?:::(test_\w+))?`")
 COLUMNS = [
     (Role.VIEWER, Relation.PROJECT),
@@ -73,8 +75,14 @@ def test_the_table_of_sessions_is_the_rule() -> None:
         for (role, relation), cell in zip(COLUMNS, cells, strict=True):
             is_limited = action in INSIDE and role is not Role.ADMIN
             allowed = "yes ¹" if is_limited else "yes"
-            assert cell == (allowed if action in MAY[role][relation] else "–"), (action, role, relation)
+            assert cell == (allowed if action in MAY[role][relation] else "–"), (
+                action,
+                role,
+                relation,
+            )
+
         found[action] = cells
+
     assert found.keys() == set(Action)
 
 

@@ -1,4 +1,5 @@
-"""Programs of users are typed: the page on the Python client passes mypy without a plug-in of pydantic."""
+"""Programs of users are typed: the page on the Python client passes mypy without a plug-in of
+pydantic."""
 
 from __future__ import annotations
 

@@ -60,9 +60,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in _LINK.findall(_FENCE.sub("", page.read_text())):
         if "://" in target or target.startswith("mailto:"):
             continue
+
         found = (page.parent / target).resolve() if target else page
-        if not found.exists() or (anchor and found.suffix == ".md" and anchor not in anchors(found)):
+        if not found.exists() or (
+            anchor and found.suffix == ".md" and anchor not in anchors(found)
+        ):
             broken.append(f"{target}#{anchor}")
+
     assert broken == []
 
 
@@ -77,7 +81,9 @@ def test_every_page_is_in_the_navigation_and_the_reference_in_the_site(
     assert {*re.findall(r"^## \[.+\]\(\.\./(.+)\)$", overview, re.MULTILINE)} == GENERATED
     assert "## moorage run" in (pages / "reference/commands.md").read_text()
     assert "### POST /v1/sessions\n" in (pages / "reference/rest.md").read_text()
-    assert "| `manager.listen` | `'127.0.0.1:8700'` |" in (pages / "reference/settings.md").read_text()
+    assert (
+        "| `manager.listen` | `'127.0.0.1:8700'` |" in (pages / "reference/settings.md").read_text()
+    )
     assert "1. Both links carry full state" in (tmp_path / "site" / "mkdocs.yml").read_text()
     pages_of_ours = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     pages_of_ours |= {page.name for page in ROOT.glob("*.md")}

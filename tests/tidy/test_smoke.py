@@ -29,10 +29,14 @@ def test_each_integration_has_one_smoke_case() -> None:
         text = file.read_text()
         if MARK not in text or file == Path(__file__):
             continue
-        integration, before = file.relative_to(TESTS).parts[0], len(found)
+
+        integration = file.relative_to(TESTS).parts[0]
+        before = len(found)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 marks = sum(ast.unparse(decorator).count(MARK) for decorator in node.decorator_list)
                 found += [(integration, node.name)] * marks
+
         assert text.count(MARK) == len(found) - before, f"{file} marks more than one test"
+
     assert sorted(found) == sorted(INTEGRATIONS.items())

@@ -31,7 +31,9 @@ HASH = "--hash=sha256:" + "0" * 64
 def tracked() -> list[str]:
     """All files that are committed or could be."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     return sorted(name for name in names if (ROOT / name).is_file())
 
 
@@ -100,27 +102,41 @@ def test_fragments_of_the_changelog_have_names_that_towncrier_takes(texts: dict[
     """It leaves out any other file in silence."""
     kinds = tomllib.loads(texts["pyproject.toml"])["tool"]["towncrier"]["type"]
     assert all(_FRAGMENT.fullmatch(f"changes/+some-name.{kind['directory']}.md") for kind in kinds)
-    fragments = [name for name in texts if name.startswith("changes/") and name != "changes/README.md"]
-    assert [name for name in fragments if not _FRAGMENT.fullmatch(name) or not texts[name].strip()] == []
+    fragments = [
+        name for name in texts if name.startswith("changes/") and name != "changes/README.md"
+    ]
+    assert [
+        name for name in fragments if not _FRAGMENT.fullmatch(name) or not texts[name].strip()
+    ] == []
 
 
 def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
     """A function that no longer catches every exception must leave the list."""
     for path, function in m.CATCH_ALL:
         complaints = m.catch_all(f"{path}.elsewhere.py", texts[path])
-        assert any(f"{function} catches" in complaint for complaint in complaints), f"{path}: {function}"
+        assert any(f"{function} catches" in complaint for complaint in complaints), (
+            f"{path}: {function}"
+        )
 
 
 BAD = [
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 60),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 60),
     (m.exports, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
-    (m.exports, "src/moorage/p/__init__.py", f"from x import {', '.join(f'n{i}' for i in range(11))}"),
+    (
+        m.exports,
+        "src/moorage/p/__init__.py",
+        f"from x import {', '.join(f'n{i}' for i in range(11))}",
+    ),
     (m.file_name, "src/moorage/manager/utils.py", ""),
     (m.file_name, "src/moorage/helpers/x.py", ""),
     (m.file_name, "src/moorage/manager/v2/x.sql", ""),
     (m.catch_all, SRC, "try:\n    f()\nexcept Exception:\n    pass"),
-    (m.catch_all, SRC, "try:\n    f()\nexcept (ValueError, BaseException) as e:\n    raise X from e"),
+    (
+        m.catch_all,
+        SRC,
+        "try:\n    f()\nexcept (ValueError, BaseException) as e:\n    raise X from e",
+    ),
     (m.catch_all, SRC, "def g():\n    try:\n        f()\n    except:\n        log()"),
     (m.tasks, SRC, "asyncio.create_task(f())"),
     (m.tasks, SRC, "group.create_task(f())"),
@@ -166,8 +182,16 @@ BAD = [
     (m.json_casts, SQL, "SELECT e.value::bigint FROM jsonb_each_text($1) e"),
     (m.json_casts, SQL, "SELECT FROM jsonb_array_elements(s.files -> 'inputs')"),
     (m.json_casts, SQL, "SELECT FROM agents, jsonb_to_recordset(nodes) AS n(name text)"),
-    (m.json_casts, "src/moorage/manager/store/some.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
-    (m.json_casts, f"{VERSIONS}/202701010000_x.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
+    (
+        m.json_casts,
+        "src/moorage/manager/store/some.py",
+        "X = \"SELECT (s.spec ->> 'lease_s')::float8\"",
+    ),
+    (
+        m.json_casts,
+        f"{VERSIONS}/202701010000_x.py",
+        "X = \"SELECT (s.spec ->> 'lease_s')::float8\"",
+    ),
     (m.private_access, "tests/unit/test_x.py", "store._db.fetch()"),
     (m.private_access, "tests/unit/test_x.py", "from moorage.proxy.core.routes import _match"),
     (m.private_access, "tests/unit/test_x.py", "monkeypatch.setattr(plane, '_BODY_S', 1)"),
@@ -216,8 +240,16 @@ def test_every_rule_has_a_failing_case() -> None:
         (m.requirements, "deploy/x/requirements.txt", f"# About it.\na==1 \\\n    {HASH}\n"),
         (m.package_root, "src/moorage/__main__.py", ""),
         (m.docstring, SRC, '"""Batch writer for reports."""'),
-        (m.json_casts, SQL, "SELECT as_number(s.spec -> 'x')::numeric, (i.spec ->> 'x')::text, $1::jsonb"),
-        (m.json_casts, SQL, "SELECT FROM jsonb_each(as_object(x)), jsonb_array_elements($1::jsonb)"),
+        (
+            m.json_casts,
+            SQL,
+            "SELECT as_number(s.spec -> 'x')::numeric, (i.spec ->> 'x')::text, $1::jsonb",
+        ),
+        (
+            m.json_casts,
+            SQL,
+            "SELECT FROM jsonb_each(as_object(x)), jsonb_array_elements($1::jsonb)",
+        ),
         (m.json_casts, f"{VERSIONS}/0052_x.py", "X = \"SELECT (s.spec ->> 'lease_s')::float8\""),
         (m.private_access, "tests/unit/test_x.py", "self._x = row._replace(a=1)"),
     ],
@@ -248,18 +280,23 @@ def misnamed_decision(name: str, title: str) -> str:
     if dated := re.fullmatch(r"(\d{4}-\d\d-\d\d)-[a-z][a-z0-9-]*\.md", name):
         date.fromisoformat(dated[1])
         return "" if re.match(r"# [A-Z]", title) else "the title is no heading"
+
     if numbered := re.fullmatch(r"(\d{4})-[a-z0-9-]+\.md", name):
         number = int(numbered[1])
         if number > LAST_NUMBERED_DECISION:
             return "name it by the date: YYYY-MM-DD-name.md"
+
         return "" if title.startswith(f"# {number}. ") else f"the title lacks the number {number}"
+
     return "name it by the date: YYYY-MM-DD-name.md"
 
 
 def test_decision_records_are_named_by_date() -> None:
     records = sorted((ROOT / "docs" / "decisions").iterdir())
     titles = {record.name: record.read_text().partition("\n")[0] for record in records}
-    assert {name: wrong for name in titles if (wrong := misnamed_decision(name, titles[name]))} == {}
+    assert {
+        name: wrong for name in titles if (wrong := misnamed_decision(name, titles[name]))
+    } == {}
     numbers = [name[:4] for name in titles if name.startswith("00")]
     assert numbers == [f"{number:04}" for number in range(1, LAST_NUMBERED_DECISION + 1)]
 
@@ -305,7 +342,9 @@ def test_images_install_from_the_lock(texts: dict[str, str]) -> None:
     for name, text in texts.items():
         if name.startswith("deploy/docker/") and "pip install" in text:
             lines = [line for line in text.splitlines() if "  pip install" in line]
-            assert all("--require-hashes" in line or line.endswith("--no-deps .") for line in lines), lines
+            assert all(
+                "--require-hashes" in line or line.endswith("--no-deps .") for line in lines
+            ), lines
 
 
 def _versions(lock: str) -> list[str]:

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 def command() -> str:
     found = os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm" / "bin" / "vllm"
     if not shutil.which(str(found)):
-        pytest.fail(f"no vLLM at {found}: `tools/environment vllm` installs it, or set MOORAGE_TEST_VLLM")
+        pytest.fail(
+            f"no vLLM at {found}: `tools/environment vllm` installs it, or set MOORAGE_TEST_VLLM"
+        )
     return str(found)
 
 

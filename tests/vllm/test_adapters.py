@@ -1,5 +1,5 @@
-"""A LoRA adapter of a model with weights, on a real vLLM: answers, stored responses, and what its log tells
-while it loads."""
+"""A LoRA adapter of a model with weights, on a real vLLM: answers, stored responses, and what its
+log tells while it loads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from .test_vllm import ARGS, ENV
 from .tiny_weights import RANK, write_adapter, write_weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
-NAME, LOADED_S = "tuned", 400.0
+NAME = "tuned"
+LOADED_S = 400.0
 STORES = {"VLLM_ENABLE_RESPONSES_API_STORE": "1"}
 # All but --load-format dummy: the weights are read.
 OPTIONS = [*ARGS[2:], "--max-lora-rank", str(RANK)]
 
 
 async def test_adapter_and_progress_of_loading(platform: Platform) -> None:
-    model, adapter = platform.home / "tuned-model", platform.home / "sea"
+    model = platform.home / "tuned-model"
+    adapter = platform.home / "sea"
     write_tiny_llama_dir(model)
     write_weights(model)
     write_adapter(adapter)
@@ -47,6 +49,7 @@ async def test_adapter_and_progress_of_loading(platform: Platform) -> None:
         view: EndpointView = await until("it is ready", is_ready, LOADED_S)
         session = view.sessions[0].session_id
         log = b"".join([piece async for piece in client.logs(session)]).decode(errors="replace")
+
     await _ask(platform)
     await _ask_again(platform)
     stages = _stages(log)
@@ -56,7 +59,10 @@ async def test_adapter_and_progress_of_loading(platform: Platform) -> None:
     assert stages[-1] == "warming up"
     async with platform.client() as client:
         await client.delete_endpoint(NAME)
-    await until("no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home)))
+
+    await until(
+        "no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home))
+    )
 
 
 async def _ask(platform: Platform) -> None:
@@ -69,6 +75,7 @@ async def _ask(platform: Platform) -> None:
             )
             assert answer.model == name
             answers[name] = answer.choices[0].text
+
         assert len(set(answers.values())) == 2, f"the adapter changes the answer: {answers}"
         with pytest.raises(openai.NotFoundError):
             await asking.completions.create(model=f"{NAME}:land", prompt="x")
@@ -91,7 +98,8 @@ async def _ask_again(platform: Platform) -> None:
 
 def _stages(log: str) -> list[str]:
     """What was shown, one after another, as the log grew."""
-    lines, seen = log.splitlines(), list[str]()
+    lines = log.splitlines()
+    seen = list[str]()
     for end in range(1, len(lines) + 1):
         stage = read_progress("\n".join(lines[max(0, end - 50) : end]), VLLM)
         if stage and stage not in seen[-1:]:

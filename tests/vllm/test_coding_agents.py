@@ -1,6 +1,7 @@
 """Claude Code and Codex themselves, from npm, with a model that a real vLLM serves.
 
-The model is tiny and says random words: any answer counts. It has room for the prompts of both programs.
+The model is tiny and says random words: any answer counts. It has room for the prompts of both
+programs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,21 @@ from .test_vllm import ENV
 from .tiny_weights import write_readable_weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
-NAME, CONTEXT, BLOCK = "coder", 131072, 32
-START_S, ANSWER_S = 400.0, 400.0
+NAME = "coder"
+CONTEXT = 131072
+BLOCK = 32
+START_S = 400.0
+ANSWER_S = 400.0
 OPTIONS = [
-    *("--dtype", "float32", "--max-model-len", str(CONTEXT), "--enforce-eager", "--max-num-seqs", "4"),
+    *(
+        "--dtype",
+        "float32",
+        "--max-model-len",
+        str(CONTEXT),
+        "--enforce-eager",
+        "--max-num-seqs",
+        "4",
+    ),
     *("--num-gpu-blocks-override", str(CONTEXT // BLOCK + 1), "--block-size", str(BLOCK)),
     *("--enable-auto-tool-choice", "--tool-call-parser", "pythonic"),
 ]

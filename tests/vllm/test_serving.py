@@ -1,5 +1,5 @@
-"""Endpoint of real vLLM engines: load, priorities, cancellation, scaling and lost replicas. Each test goes on
-with the endpoint as the one before has left it."""
+"""Endpoint of real vLLM engines: load, priorities, cancellation, scaling and lost replicas. Each
+test goes on with the endpoint as the one before has left it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from tests.e2e.harness import Platform, kernels_below, processes, until
 from .test_vllm import ARGS, ENV
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
-NAME, SEATS = "served", 4
+NAME = "served"
+SEATS = 4
 TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "phi4_mini_json"]
 OPTIONS = [*ARGS, *TOOLS, "--scheduling-policy", "priority"]
 # Two engines share the cores of a small machine.
@@ -53,7 +54,10 @@ async def endpoint(platform: Platform) -> AsyncIterator[None]:
         await ready(platform, 1)
         yield
         await client.delete_endpoint(NAME)
-    await until("no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home)))
+
+    await until(
+        "no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home))
+    )
 
 
 async def view(platform: Platform) -> EndpointView:
@@ -62,8 +66,8 @@ async def view(platform: Platform) -> EndpointView:
 
 
 async def ready(platform: Platform, replicas: int) -> EndpointView:
-    """Wait until that many are ready, no others exist, and the engine of each runs: one that was just killed
-    counts as ready for some milliseconds more."""
+    """Wait until that many are ready, no others exist, and the engine of each runs: one that was
+    just killed counts as ready for some milliseconds more."""
 
     async def are_ready() -> EndpointView | None:
         found = await view(platform)
@@ -78,12 +82,17 @@ async def ready(platform: Platform, replicas: int) -> EndpointView:
 async def gauges(platform: Platform) -> dict[str, float]:
     """What its only replica says itself: name of the metric without labels, summed up."""
     (replica,) = [r for r in (await view(platform)).sessions if r.state]
-    async with aiohttp.ClientSession() as http, http.get(f"http://{replica.address}/metrics") as answer:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://{replica.address}/metrics") as answer,
+    ):
         lines = (await answer.text()).splitlines()
+
     found = Counter[str]()
     for line in lines:
         if line.startswith("vllm:"):
             found[line.partition("{")[0].partition(" ")[0]] += float(line.rsplit(" ", 1)[1])
+
     return dict(found)
 
 
@@ -103,7 +112,8 @@ class Asker:
     """Requests through the proxy, or to ``url``."""
 
     def __init__(self, http: aiohttp.ClientSession, key: str, url: str) -> None:
-        self._http, self._url = http, url
+        self._http = http
+        self._url = url
         self._headers = {"Authorization": f"Bearer {key}"}
 
     def post(self, path: str = "/chat/completions", **fields: Any) -> Any:
@@ -128,7 +138,8 @@ class Asker:
 
 @asynccontextmanager
 async def asker(platform: Platform, key: str = "", url: str = "") -> AsyncIterator[Asker]:
-    timeout, connector = aiohttp.ClientTimeout(total=600), aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=600)
+    connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
         yield Asker(http, key or platform.key, url or platform.openai_url)
 
@@ -136,7 +147,8 @@ async def asker(platform: Platform, key: str = "", url: str = "") -> AsyncIterat
 @asynccontextmanager
 async def crowd(platform: Platform, clients: int, tokens: int = 100) -> AsyncIterator[Counter[int]]:
     """So many clients that ask again and again: statuses of the answers."""
-    seen, over = Counter[int](), asyncio.Event()
+    seen = Counter[int]()
+    over = asyncio.Event()
 
     async def client(asking: Asker) -> None:
         while not over.is_set():
@@ -191,14 +203,18 @@ async def test_anthropic_messages(platform: Platform) -> None:
     async with aiohttp.ClientSession(headers=headers) as http:
         async with http.post(url, json=body) as answer:
             document = await answer.json()
-            assert (answer.status, document["type"], document["role"]) == (200, "message", "assistant"), (
-                document
-            )
+            assert (answer.status, document["type"], document["role"]) == (
+                200,
+                "message",
+                "assistant",
+            ), document
             assert document["usage"]["output_tokens"] == 8
+
         async with http.post(url, json=body | {"stream": True}) as answer:
             text = await answer.text()
             assert text.startswith("event: message_start\n")
             assert "event: message_stop\n" in text
+
         async with http.post(f"{url}/count_tokens", json=body) as answer:
             assert (await answer.json())["input_tokens"] > 0
         async with http.post(url, json=body | {"model": "none"}) as answer:
@@ -222,12 +238,15 @@ async def test_load_of_its_engine_is_shown(platform: Platform) -> None:
         async def is_described() -> bool:
             listed = await asyncio.to_thread(platform.run, "describe", NAME, "-o", "json")
             sessions = json.loads(listed.stdout)["endpoint"]["sessions"]
-            return any(shown["running"] + shown["waiting"] > 0 for shown in sessions if shown["state"])
+            return any(
+                shown["running"] + shown["waiting"] > 0 for shown in sessions if shown["state"]
+            )
 
         # At once: the crowd does not wait for a command that takes seconds.
         await asyncio.gather(
             until("the metrics show it", is_in_metrics), until("the command shows it", is_described)
         )
+
     assert set(seen) == {200}
     assert busy.status == "busy"
     (replica,) = [r for r in busy.sessions if r.state]
@@ -245,22 +264,33 @@ async def test_priority_of_a_key_reaches_its_queue(platform: Platform) -> None:
     async with platform.client() as client:
         lowly = (await client.create_key(KeySpec(name="lowly", max_priority=1))).secret
         urgent = (await client.create_key(KeySpec(name="urgent", max_priority=90))).secret
+
     ended: list[str] = []
 
     async def ask(name: str, asking: Asker) -> None:
         assert await asking.long() == 200
         ended.append(name)
 
-    async with asker(platform, lowly) as low, asker(platform, urgent) as high, asker(platform) as usual:
+    async with (
+        asker(platform, lowly) as low,
+        asker(platform, urgent) as high,
+        asker(platform) as usual,
+    ):
         asked = [asyncio.create_task(ask("lowly", low)) for _ in range(4 * SEATS)]
 
         async def wait_in_line() -> bool:
             found = await gauges(platform)
-            return found["vllm:num_requests_running"] + found["vllm:num_requests_waiting"] == 4 * SEATS
+            return (
+                found["vllm:num_requests_running"] + found["vllm:num_requests_waiting"] == 4 * SEATS
+            )
 
         await until("they wait", wait_in_line)
-        asked += [asyncio.create_task(ask("urgent", high)), asyncio.create_task(ask("usual", usual))]
+        asked += [
+            asyncio.create_task(ask("urgent", high)),
+            asyncio.create_task(ask("usual", usual)),
+        ]
         await asyncio.gather(*asked)
+
     print(f"ended: {' '.join(ended)}")
     assert max(ended.index("urgent"), ended.index("usual")) < 3 * SEATS
 
@@ -281,6 +311,7 @@ async def test_client_that_leaves_ends_the_work_for_it(platform: Platform) -> No
             began = time.perf_counter()
             request.cancel()
             await asyncio.wait([request])
+
         await until("the engine has stopped", is_idle)
         print(f"stopped {time.perf_counter() - began:.2f} s after its client had left")
         generated = (await gauges(platform))["vllm:generation_tokens_total"] - before
@@ -295,7 +326,10 @@ async def test_time_to_the_first_token(platform: Platform) -> None:
     ]
     secret = next(env["VLLM_API_KEY"] for env in environments if "VLLM_API_KEY" in env)
     took: dict[str, list[float]] = {"direct": [], "proxy": []}
-    async with asker(platform) as proxied, asker(platform, secret, f"http://{replica.address}/v1") as direct:
+    async with (
+        asker(platform) as proxied,
+        asker(platform, secret, f"http://{replica.address}/v1") as direct,
+    ):
         ways: Mapping[str, Asker] = {"direct": direct, "proxy": proxied}
         for number in range(220):
             names = list(ways) if number % 2 else list(ways)[::-1]
@@ -303,6 +337,7 @@ async def test_time_to_the_first_token(platform: Platform) -> None:
                 seconds = await ways[name].first_event_s()
                 if number >= 20:
                     took[name].append(1000 * seconds)
+
     added = statistics.median(
         proxy - alone for proxy, alone in zip(took["proxy"], took["direct"], strict=True)
     )
@@ -311,6 +346,7 @@ async def test_time_to_the_first_token(platform: Platform) -> None:
         print(
             f"{name}: p50 {statistics.median(times):.2f} ms, p90 {spread[-1]:.2f} ms, {len(times)} requests"
         )
+
     p50 = statistics.median(took["proxy"]) - statistics.median(took["direct"])
     print(
         f"added: {p50:.2f} ms between the p50, {added:.2f} ms p50 of the pairs; load {os.getloadavg()[0]:.1f}"
@@ -327,12 +363,14 @@ async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
     await scale(platform, min=1, max=2, waiting=2, up_cooldown_s=1, down_delay_s=15)
     async with crowd(platform, 3 * SEATS) as seen:
         await ready(platform, 2)
+
     assert set(seen) == {200}
     await ready(platform, 1)
     async with platform.client() as client:
         decisions = await client.scaling_decisions(NAME)
         print(decisions)
         down, up = decisions
+
     assert (up.rule, up.from_replicas, up.to_replicas) == ("waiting", 1, 2)
     assert up.inputs["waiting"] > 2
     assert (down.rule, down.from_replicas, down.to_replicas) == ("waiting", 2, 1)
@@ -345,7 +383,9 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
     """Only streams may fail whose first byte was sent, also while both replicas are gone."""
     await scale(platform, min=2, max=2)
     await ready(platform, 2)
-    seen, over, rng = Counter[str](), asyncio.Event(), random.Random(7)
+    seen = Counter[str]()
+    over = asyncio.Event()
+    rng = random.Random(7)
     answered = [0] * 6
 
     async def client_of(number: int, client: openai.AsyncOpenAI) -> None:
@@ -353,14 +393,21 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
         while not over.is_set():
             began = False
             try:
-                asked: Any = {"model": NAME, "messages": QUESTION, "max_tokens": 12, "stream": streams}
+                asked: Any = {
+                    "model": NAME,
+                    "messages": QUESTION,
+                    "max_tokens": 12,
+                    "stream": streams,
+                }
                 answer = await client.chat.completions.create(**asked)
                 if streams:
                     async for _ in answer:
                         began = True
+
                 seen["ok"] += 1
             except openai.APIError as error:
                 seen["cut off" if began else f"{error!r} {error.body}"] += 1
+
             answered[number] += 1
 
     async def go_on() -> None:
@@ -374,7 +421,9 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
     async with openai.AsyncOpenAI(
         base_url=platform.openai_url, api_key=platform.key, max_retries=0, timeout=LOADED_S
     ) as client:
-        clients = [asyncio.create_task(client_of(number, client)) for number in range(len(answered))]
+        clients = [
+            asyncio.create_task(client_of(number, client)) for number in range(len(answered))
+        ]
         try:
             await go_on()
             for kernels in (1, 2):
@@ -384,9 +433,11 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
                     for pid in (pid for pid, of in engines if of == kernel):
                         with suppress(ProcessLookupError):  # it may follow the one before by itself
                             os.kill(pid, signal.SIGKILL)
+
                     await go_on()
         finally:
             over.set()
             await asyncio.gather(*clients)
             print(dict(seen))
+
     assert set(seen) <= {"ok", "cut off"}, seen

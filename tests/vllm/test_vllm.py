@@ -1,4 +1,5 @@
-"""vLLM on the CPU behind every component, used through OpenAI's client. Run by ``make test-vllm``."""
+"""vLLM on the CPU behind every component, used through OpenAI's client. Run by ``make
+test-vllm``."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLI
 def test_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
     model = tmp_path / "model"
     write_tiny_llama_dir(model)
-    asyncio.run(until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists)))
+    asyncio.run(
+        until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+    )
     arguments = [
         "serve",
         str(model),
@@ -65,6 +68,7 @@ def test_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
 
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="no-such", messages=question)  # type: ignore[arg-type]
+
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=platform.openai_url, api_key="wrong").models.list()
@@ -82,12 +86,14 @@ async def _metrics(platform: Platform, client: openai.OpenAI) -> None:
     async with platform.client() as management:
         view = await management.get_endpoint(NAME)
         session = await management.get_session(view.sessions[0].session_id)
+
     kernel = session.kernels[-1]
     async with (
         aiohttp.ClientSession() as http,
         http.get(f"http://{kernel.host}:{kernel.port}/metrics") as answer,
     ):
         text = await answer.text()
+
     done = [line for line in text.splitlines() if line.startswith("vllm:request_success_total{")]
     assert sum(float(line.rsplit(" ", 1)[1]) for line in done) >= 2
     async with (

@@ -10,10 +10,19 @@ from typing import Any
 import gguf
 import numpy as np
 
-from moorage.demo.model import FEED_FORWARD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, write_tiny_gguf
+from moorage.demo.model import (
+    FEED_FORWARD,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    write_tiny_gguf,
+)
 
 RANK = 8
-_KEYS, _QUERIES = KV_HEADS * HEAD_DIM, HEADS * HEAD_DIM
+_KEYS = KV_HEADS * HEAD_DIM
+_QUERIES = HEADS * HEAD_DIM
 _LAYER = {
     "self_attn.q_proj": (_QUERIES, HIDDEN),
     "self_attn.k_proj": (_KEYS, HIDDEN),
@@ -66,7 +75,13 @@ def write_adapter(path: Path) -> None:
     """An adapter that changes what the model answers."""
     path.mkdir()
     modules = ["q_proj", "v_proj"]
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 64, "target_modules": modules, "bias": "none"}
+    config = {
+        "peft_type": "LORA",
+        "r": RANK,
+        "lora_alpha": 64,
+        "target_modules": modules,
+        "bias": "none",
+    }
     (path / "adapter_config.json").write_text(json.dumps(config))
     _write(path / "adapter_model.safetensors", _random(_adapter()))
 
@@ -98,10 +113,16 @@ def _random(shapes: Shapes) -> Iterator[tuple[str, Any]]:
 
 def _write(path: Path, tensors: Iterable[tuple[str, Any]]) -> None:
     """The format: the size of the header, the header as JSON, the numbers."""
-    header, data = {}, b""
+    header = {}
+    data = b""
     for name, values in tensors:
         offset = len(data)
         data += values.astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, len(data)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(values.shape),
+            "data_offsets": [offset, len(data)],
+        }
+
     head = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + data)

@@ -44,8 +44,12 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.arrived_at: list[float] = []  # monotonic seconds, one per report
         self.report_pause_ms = 0
         self.arrived = asyncio.Condition()
-        self.streams = self.refused = 0
-        self.wholes = self.deltas = 0  # reports received in full, and as deltas
+        self.streams = 0
+        self.refused = 0
+
+        # reports received in full, and as deltas
+        self.wholes = 0
+        self.deltas = 0
         self.usages = 0  # reports with usage
         self.newest_usage = agent_pb2.UsageReport()
         self.generation = 0
@@ -54,6 +58,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.logs: dict[str, bytearray] = {}
         self.log_errors: dict[str, str] = {}
         self.logs_ended: set[str] = set()
+
         # Log requests whose reader disconnects after the first data.
         self.disconnecting_readers: set[str] = set()
         self.port = 0
@@ -80,7 +85,8 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
 
     def send(self, message: codec.ManagerMessage) -> None:
         wire = codec.manager_message_to_wire(message)
-        wire.report_pause_ms, wire.report_deltas = self.report_pause_ms, True
+        wire.report_pause_ms = self.report_pause_ms
+        wire.report_deltas = True
         self._outbox.put_nowait(wire)
 
     def tell(self, **settings: Any) -> None:
@@ -96,7 +102,9 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.send(orders)
         return orders
 
-    async def wait_for_report(self, condition: Callable[[Report], bool], timeout_s: float = 20) -> Report:
+    async def wait_for_report(
+        self, condition: Callable[[Report], bool], timeout_s: float = 20
+    ) -> Report:
         """The first report, from the newest one on, that fulfils ``condition``."""
         checked = max(0, len(self.reports) - 1)
         try:
@@ -105,6 +113,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
                     for report in self.reports[checked:]:
                         if condition(report):
                             return report
+
                     checked = len(self.reports)
                     await self.arrived.wait()
         except TimeoutError:
@@ -132,17 +141,21 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
     async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
         await self._authenticate(context)
         self.streams += 1
-        outbox = self._outbox = asyncio.Queue()
+        outbox = asyncio.Queue()
+        self._outbox = outbox
         if self.orders is not None:
             self.send(self.orders)
+
         writer = asyncio.create_task(self._write(outbox, context))
-        receiver, kernels = ReportReceiver(), dict[KernelId, Observation]()
+        receiver = ReportReceiver()
+        kernels = dict[KernelId, Observation]()
         try:
             async for wire in reports:
                 message = receiver.receive(wire)
                 if wire.HasField("usage"):
                     self.usages += 1
                     self.newest_usage = wire.usage
+
                 assert message is not None, "a delta of the agent must match what it sent before"
                 report = message if isinstance(message, Report) else self.reports[-1]
                 if isinstance(message, ReportDelta):
@@ -159,6 +172,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
                     )
                 else:
                     kernels = {k.kernel_id: k for k in message.kernels}
+
                 async with self.arrived:
                     self.wholes += isinstance(message, Report)
                     self.deltas += isinstance(message, ReportDelta)
@@ -173,19 +187,25 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         while True:
             await context.write(await outbox.get())
 
-    async def SendLogs(self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any) -> agent_pb2.LogAck:
+    async def SendLogs(
+        self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any
+    ) -> agent_pb2.LogAck:
         async for chunk in chunks:
             async with self.arrived:
                 self.logs.setdefault(chunk.request_id, bytearray()).extend(chunk.data)
                 if chunk.error:
                     self.log_errors[chunk.request_id] = chunk.error
+
                 self.arrived.notify_all()
+
             request_id = chunk.request_id
             if chunk.data and request_id in self.disconnecting_readers:
                 break
+
         async with self.arrived:
             self.logs_ended.add(request_id)
             self.arrived.notify_all()
+
         return agent_pb2.LogAck()
 
     async def wait_for_logs(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
@@ -208,7 +228,12 @@ async def run_fake_manager() -> AsyncIterator[FakeManager]:
 
 
 def agent_settings(manager: FakeManager, **settings: Any) -> AgentSettings:
-    chosen = {"id": "one", "inventory": "fake:2xH100", "manager": manager.target, "report_interval_s": 0.5}
+    chosen = {
+        "id": "one",
+        "inventory": "fake:2xH100",
+        "manager": manager.target,
+        "report_interval_s": 0.5,
+    }
     return AgentSettings(**chosen | {"port_range": port_range(PORTS)} | settings)
 
 
@@ -223,7 +248,9 @@ async def connected_agent(home: Path) -> AsyncIterator[FakeManager]:
     async with run_fake_manager() as manager:
         manager.order()
         async with make_agent(manager, home):
-            await manager.wait_for_report(lambda report: report.orders_generation == manager.generation)
+            await manager.wait_for_report(
+                lambda report: report.orders_generation == manager.generation
+            )
             yield manager
 
 
@@ -246,7 +273,8 @@ def kernel(*command: str, **fields: Any) -> KernelSpec:
 def processes(kernel_id: str) -> Iterator[int]:
     """Live processes with the kernel's id in their environment, its supervisor included."""
     for pid in procfs.pids():
-        now, env = procfs.stat(pid), procfs.environ(pid)
+        now = procfs.stat(pid)
+        env = procfs.environ(pid)
         if now is not None and now.alive and env and env.get("MOORAGE_KERNEL_ID") == kernel_id:
             yield pid
 
@@ -258,7 +286,8 @@ async def wait_until_no_processes(kernel_id: str, timeout_s: float = 10) -> None
 
 
 async def wait_for_words(file: Path, at_least: int, timeout_s: float = 10) -> list[str]:
-    """Words of a file, once it has ``at_least`` of them. A kernel may be RUNNING before it writes."""
+    """Words of a file, once it has ``at_least`` of them. A kernel may be RUNNING before it
+    writes."""
     async with asyncio.timeout(timeout_s):
         while len(words := file.read_text().split() if file.exists() else []) < at_least:
             await asyncio.sleep(0.02)
@@ -288,7 +317,9 @@ asyncio.run(main())
 
 
 @contextlib.asynccontextmanager
-async def agent_process(manager: FakeManager, home: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def agent_process(
+    manager: FakeManager, home: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """An agent in a process of its own, which a test can kill."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

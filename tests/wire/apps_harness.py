@@ -21,7 +21,9 @@ ACCESS_TOKEN = "mga-good"
 BEARER = {"Authorization": f"Bearer {ACCESS_TOKEN}"}
 
 
-def grant(access_token: str = ACCESS_TOKEN, app: str = "lab", *, lasts_s: int = 600) -> AccessTokenGrant:
+def grant(
+    access_token: str = ACCESS_TOKEN, app: str = "lab", *, lasts_s: int = 600
+) -> AccessTokenGrant:
     digest = hashlib.sha256(access_token.encode()).hexdigest()
     return AccessTokenGrant(digest, SessionId(ID), app, int(time.time()) + lasts_s)
 
@@ -29,7 +31,14 @@ def grant(access_token: str = ACCESS_TOKEN, app: str = "lab", *, lasts_s: int = 
 def app_table(
     port: int, *, generation: int = 1, app: str = "lab", protocol: str = "http", **changes: Any
 ) -> RouteTable:
-    fields = {"base_path": False, "host": "127.0.0.1", "port": port, "key": "", "user": "ann", "project": "p"}
+    fields = {
+        "base_path": False,
+        "host": "127.0.0.1",
+        "port": port,
+        "key": "",
+        "user": "ann",
+        "project": "p",
+    }
     route = AppRoute(SessionId(ID), app, protocol, **(fields | changes))  # type: ignore[arg-type]
     return RouteTable(generation, (), (KEY_GRANT,), (route,), (grant(app=app),))
 
@@ -47,6 +56,10 @@ async def serving_app(
     route: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[tuple[Client, str]]:
-    """A proxy with one session and its app ``lab``, and the app's address without a trailing slash."""
-    async with engine(handler) as port, serving(home, app_table(port, **(route or {})), **options) as client:
+    """A proxy with one session and its app ``lab``, and the app's address without a trailing
+    slash."""
+    async with (
+        engine(handler) as port,
+        serving(home, app_table(port, **(route or {})), **options) as client,
+    ):
         yield client, f"{client.url}/apps/{ID}/lab"

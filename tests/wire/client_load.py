@@ -20,12 +20,18 @@ class Begun(Exception):
 class ClientLoad:
     """An async context manager: while entered, ``clients`` of each kind ask without a pause.
 
-    ``outcomes``: by kind and "ok", "cut" (it failed after its first byte), or the error of a request that
-    failed without one.
+    ``outcomes``: by kind and "ok", "cut" (it failed after its first byte), or the error of a
+    request that failed without one.
     """
 
     def __init__(
-        self, url: str, key: str, model: str = "tiny", *, clients: int = 1, kinds: tuple[str, ...] = ()
+        self,
+        url: str,
+        key: str,
+        model: str = "tiny",
+        *,
+        clients: int = 1,
+        kinds: tuple[str, ...] = (),
     ) -> None:
         self._model = model
         self._openai = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
@@ -41,7 +47,8 @@ class ClientLoad:
             "realtime": self._realtime,
         }
         self._kinds = {kind: ask for kind, ask in every.items() if not kinds or kind in kinds}
-        self._clients, self._running = clients, list[asyncio.Task[None]]()
+        self._clients = clients
+        self._running = list[asyncio.Task[None]]()
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> ClientLoad:
@@ -78,8 +85,14 @@ class ClientLoad:
                 outcome = "ok"
             except Begun:
                 outcome = "cut"
-            except (openai.OpenAIError, anthropic.AnthropicError, WebSocketException, OSError) as error:
+            except (
+                openai.OpenAIError,
+                anthropic.AnthropicError,
+                WebSocketException,
+                OSError,
+            ) as error:
                 outcome = f"{type(error).__name__}: {error}"
+
             self.outcomes[kind, outcome] += 1
 
     @property
@@ -87,7 +100,9 @@ class ClientLoad:
         return [{"role": "user", "content": "Where?"}]
 
     async def _chat(self) -> None:
-        await self._openai.chat.completions.create(model=self._model, messages=self._messages, max_tokens=8)
+        await self._openai.chat.completions.create(
+            model=self._model, messages=self._messages, max_tokens=8
+        )
 
     async def _chat_stream(self) -> None:
         stream = await self._openai.chat.completions.create(
@@ -105,10 +120,14 @@ class ClientLoad:
         await _drain(stream)
 
     async def _embedding(self) -> None:
-        await self._openai.embeddings.create(model=self._model, input="Where?", encoding_format="float")
+        await self._openai.embeddings.create(
+            model=self._model, input="Where?", encoding_format="float"
+        )
 
     async def _message(self) -> None:
-        await self._anthropic.messages.create(model=self._model, messages=self._messages, max_tokens=8)
+        await self._anthropic.messages.create(
+            model=self._model, messages=self._messages, max_tokens=8
+        )
 
     async def _message_stream(self) -> None:
         stream = await self._anthropic.messages.create(

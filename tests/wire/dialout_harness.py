@@ -1,4 +1,5 @@
-"""Harness for dial-out: a listener and an agent's client with real sockets, and kernels behind the agent."""
+"""Harness for dial-out: a listener and an agent's client with real sockets, and kernels behind the
+agent."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from moorage.manager.pki.authority import CertificateAuthority, read_csr
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener
 
-TOKEN, CLOCK = "link-token", SystemClock()
+TOKEN = "link-token"
+CLOCK = SystemClock()
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -32,8 +34,12 @@ def identity(
 ) -> Identity:
     """``signs_as``: the kind in the certificate, if it is another."""
     key, csr = new_key(name)
-    now, hours = CLOCK.now(), timedelta(hours=4)
-    certificate = ca.sign_peer_certificate(read_csr(csr), signs_as or kind, name, peer_id, now, hours)
+    now = CLOCK.now()
+    hours = timedelta(hours=4)
+    certificate = ca.sign_peer_certificate(
+        read_csr(csr), signs_as or kind, name, peer_id, now, hours
+    )
+
     return Identity(
         peer_id, kind, name, None, "127.0.0.1:1", key, certificate, ca.certificate, now, now + hours
     )
@@ -52,8 +58,10 @@ class Site:
     """One proxy's listener and one agent ``node-1``, whose only ports are those of ``kernel``."""
 
     def __init__(self, stack: AsyncExitStack, path: Path) -> None:
-        self._stack, self.path = stack, path
-        self.host, self.ports = "node-1.agent.invalid", set[int]()
+        self._stack = stack
+        self.path = path
+        self.host = "node-1.agent.invalid"
+        self.ports = set[int]()
         self.connector = Connector()
         self.agent: DialOut | None = None
 
@@ -70,12 +78,17 @@ class Site:
         listener = DialOutListener("127.0.0.1", port, dialer(self.path, who), CLOCK)
         self.connector.listener = await self._stack.enter_async_context(listener)
 
-    def dial(self, who: Identity | None = None, *, name: str = "node-1", token: str = TOKEN) -> DialOut:
-        agent = DialOut(name, "127.0.0.1", self.ports.__contains__, dialer(self.path, who, token), CLOCK)
+    def dial(
+        self, who: Identity | None = None, *, name: str = "node-1", token: str = TOKEN
+    ) -> DialOut:
+        agent = DialOut(
+            name, "127.0.0.1", self.ports.__contains__, dialer(self.path, who, token), CLOCK
+        )
         agent.set_proxies([self.address])
         self._stack.push_async_callback(agent.close)
         self.agent = agent
         self.host = dial_out_host(name, who.id if who else "")
+
         return agent
 
     async def kernel(self, serve: Serve) -> int:

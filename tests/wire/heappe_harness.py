@@ -1,4 +1,5 @@
-"""A job of the HEAppE test server and the way to its engine, for tests of the tunnel and the relay."""
+"""A job of the HEAppE test server and the way to its engine, for tests of the tunnel and the
+relay."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
 from moorage.common.aio.clock import Clock, ManualClock, SystemClock
 
 JOB_SCRIPT = Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh"
-# An engine without dependencies: it echoes, refuses, streams on request, or gives the status asked for.
+# An engine without dependencies: it echoes, refuses, streams on request, or gives the status asked
+# for.
 ENGINE = """
 import http.server, json, sys, threading, time
 
@@ -94,7 +96,13 @@ def specification(name: str, arguments: dict[str, str], walltime_s: int = 3600) 
         "ProgressFile": "progress.txt", "LogFile": "log.txt", "ClusterNodeTypeId": 7,
         "CommandTemplateId": 11, "TemplateParameterValues": values,
     }  # fmt: skip
-    return {"Name": name, "ProjectId": 1, "ClusterId": 2, "FileTransferMethodId": 3, "Tasks": [task]}
+    return {
+        "Name": name,
+        "ProjectId": 1,
+        "ClusterId": 2,
+        "FileTransferMethodId": 3,
+        "Tasks": [task],
+    }
 
 
 def blank(**values: str) -> dict[str, str]:
@@ -132,12 +140,14 @@ async def framed(profile: str = "6.3.2", heartbeat_s: float = 0) -> AsyncIterato
         await client.upload(job.id, job.task.id, "launch.json", json.dumps(launch).encode())
         await client.submit_job(job.id, 2)
         told = await _progress(client, job)
-        server.database.jobs[job.id].state = server.database.jobs[job.id].tasks[0].state = 8
+        server.database.jobs[job.id].state = 8
+        server.database.jobs[job.id].tasks[0].state = 8
         target = Target("127.0.0.1", told["port"], told["key"])
         async with _relay(server, client, job, target, server.clock) as running:
             async with asyncio.timeout(10):
                 while (await running.http.get(f"{running.url}/x")).status != 200:
                     await asyncio.sleep(0.05)
+
             yield running
 
 
@@ -160,8 +170,10 @@ async def _relay(
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Running]:
     keeper = TunnelKeeper(client, job.task.id, target, clock)
-    relay, port = Relay(client, lambda: keeper, patience_s), free_port()
+    relay = Relay(client, lambda: keeper, patience_s)
+    port = free_port()
     await relay.listen("127.0.0.1", port)
+
     try:
         async with aiohttp.ClientSession() as http:
             yield Running(server, client, job, keeper, f"http://127.0.0.1:{port}", http, clock)

@@ -12,13 +12,49 @@ from google.protobuf.message_factory import GetMessageClass
 
 IDS = ("node-1", "01900000-0000-7000-8000-000000000000", "proxy-1")
 TEXTS = (
-    *("", "x", "\0", "a\0b", "default", "../..", "127.0.0.1", "é" * 200, "a" * 70_000, "1", "-1", "{}"),
-    *("vision/x", "u-member", "\u202e", "\r\n", "SHA256:x", "[]", '{"command": ["x"]}', "2026-01-01"),
+    *(
+        "",
+        "x",
+        "\0",
+        "a\0b",
+        "default",
+        "../..",
+        "127.0.0.1",
+        "é" * 200,
+        "a" * 70_000,
+        "1",
+        "-1",
+        "{}",
+    ),
+    *(
+        "vision/x",
+        "u-member",
+        "\u202e",
+        "\r\n",
+        "SHA256:x",
+        "[]",
+        '{"command": ["x"]}',
+        "2026-01-01",
+    ),
 )
-NUMBERS = (0, 1, -1, 2, 255, 65535, 65536, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 62, (1 << 63) - 1)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    255,
+    65535,
+    65536,
+    1 << 31,
+    (1 << 31) - 1,
+    -(1 << 31),
+    1 << 62,
+    (1 << 63) - 1,
+)
 FLOATS = (0.0, -1.0, 1.5, 1e308, float("inf"), float("-inf"), float("nan"))
 BYTES = (b"", b"\x00", b"\xff" * 9, b"\x0a\x02hi", b"\x0a\xff\xff\xff\xff\x0f", b"x" * 70_000)
-MOST_DEEP, MOST_REPEATED = 4, 3
+MOST_DEEP = 4
+MOST_REPEATED = 3
 _BOUNDS = {
     FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
     FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),
@@ -28,10 +64,12 @@ _BOUNDS = {
 
 
 class Hostile:
-    """Draws messages. ``names``: who the peer is, for the fields that say so; mostly it tells the truth."""
+    """Draws messages. ``names``: who the peer is, for the fields that say so; mostly it tells the
+    truth."""
 
     def __init__(self, seed: int, inner: tuple[type[Message], ...] = ()) -> None:
-        self._random, self._inner = random.Random(seed), inner
+        self._random = random.Random(seed)
+        self._inner = inner
 
     def message(self, descriptor: Descriptor, depth: int = 0) -> Message:
         made: Message = GetMessageClass(descriptor)()
@@ -52,7 +90,9 @@ class Hostile:
             key, value = entry.fields
             for _ in range(count):
                 getattr(made, field.name)[self._scalar(key)] = self._scalar(value)
+
             return
+
         for _ in range(count):
             if entry is not None:
                 if depth < MOST_DEEP and self._random.random() < 0.7:
@@ -68,18 +108,22 @@ class Hostile:
                 setattr(made, field.name, self._scalar(field))
 
     def _scalar(self, field: FieldDescriptor) -> Any:
-        pick, kind = self._random.choice, field.cpp_type
+        pick = self._random.choice
+        kind = field.cpp_type
         if kind == FieldDescriptor.CPPTYPE_STRING:
             if field.type == FieldDescriptor.TYPE_BYTES:
                 return self._bytes()
+
             is_name = field.name.endswith("id") or field.name in ("name", "incarnation", "login")
             return pick(IDS) if is_name and self._random.random() < 0.7 else pick(TEXTS)
+
         if kind == FieldDescriptor.CPPTYPE_BOOL:
             return pick((True, False))
         if kind in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
             return pick(FLOATS)
         if kind == FieldDescriptor.CPPTYPE_ENUM:
             return pick([one.number for one in field.enum_type.values])
+
         low, high = _BOUNDS[kind]
         return min(max(pick(NUMBERS), low), high)
 

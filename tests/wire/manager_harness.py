@@ -1,4 +1,5 @@
-"""Harness for tests of the manager: a real manager and Postgres, with the test as an agent over gRPC."""
+"""Harness for tests of the manager: a real manager and Postgres, with the test as an agent over
+gRPC."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ from moorage.sdk import Client
 
 TOKEN = "link-secret"
 _STREAMS = itertools.count(1)
-# How long an agent may be silent, twice. Agents of tests report when they are told to, and on a busy machine
-# that may take a while. Tests of their loss set two seconds.
+# How long an agent may be silent, twice. Agents of tests report when they are told to, and on a
+# busy machine that may take a while. Tests of their loss set two seconds.
 GRACE_S = 60.0
 INFO = AgentInfo(
             AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
@@ -70,13 +71,21 @@ class Stream:
     ``OrdersDelta`` messages received.
     """
 
-    def __init__(self, call: Any, stub: Any, name: str, incarnation: str, identity: str = "") -> None:
-        self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
-        self.identity, self.newest_generation = identity, 0
+    def __init__(
+        self, call: Any, stub: Any, name: str, incarnation: str, identity: str = ""
+    ) -> None:
+        self.call = call
+        self.stub = stub
+        self.name = name
+        self.incarnation = incarnation
+        self.identity = identity
+        self.newest_generation = 0
         self.stream = (int(incarnation) << 20) + next(_STREAMS)
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
-        self.report_sender, self.orders_receiver, self.deltas = ReportSender(deltas=True), OrdersReceiver(), 0
+        self.report_sender = ReportSender(deltas=True)
+        self.orders_receiver = OrdersReceiver()
+        self.deltas = 0
 
     async def report(
         self, generation: int | None = None, *, usage: agent_pb2.UsageReport | None = None
@@ -90,6 +99,7 @@ class Stream:
         message = self.report_sender.next_message(full)
         if usage is not None:
             message.usage.CopyFrom(usage)
+
         await self.call.write(message)
 
     async def next(self) -> codec.ManagerMessage:
@@ -103,16 +113,20 @@ class Stream:
     def follow(self, message: Orders | OrdersDelta) -> Orders:
         """All orders after this message."""
         self.deltas += isinstance(message, OrdersDelta)
-        assert self.orders_receiver.accept(message), "the delta does not follow what was received before"
+        assert self.orders_receiver.accept(message), (
+            "the delta does not follow what was received before"
+        )
         assert message.generation > self.orders.generation
         if isinstance(message, OrdersDelta):
             kept = [k for k in self.orders.kernels if k.kernel_id not in message.withdrawn]
             message = Orders(message.generation, (*kept, *message.added))
+
         self.orders = message
         return message
 
     async def end(self) -> grpc.StatusCode:
-        """Status with which the manager ended the call. gRPC delivers it after all messages are read."""
+        """Status with which the manager ended the call. gRPC delivers it after all messages are
+        read."""
         try:
             while await self.call.read() is not grpc.aio.EOF:
                 pass
@@ -141,7 +155,8 @@ async def attach(
     dialer: Dialer | None = None,
     newest_generation: int = 0,
 ) -> AsyncIterator[Stream]:
-    """Attach an agent. ``dialer``: replaces the default one, which authenticates with the link token."""
+    """Attach an agent. ``dialer``: replaces the default one, which authenticates with the link
+    token."""
     dialer = dialer or Dialer(manager.link_address, token=token, clock=SystemClock())
     async with dialer.channel(()) as channel:
         stub = agent_pb2_grpc.AgentLinkStub(channel)
@@ -154,6 +169,7 @@ async def attach(
             # The refusal may arrive before the report is written; the next read raises it, too.
             if refused.code() is not grpc.StatusCode.UNAUTHENTICATED:
                 raise
+
         try:
             yield stream
         finally:

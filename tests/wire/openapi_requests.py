@@ -1,10 +1,11 @@
-"""Requests made from an OpenAPI document: valid, almost valid and hostile ones, as hypothesis strategies.
+"""Requests made from an OpenAPI document: valid, almost valid and hostile ones, as hypothesis
+strategies.
 
 Covers the part of JSON Schema that our document uses; an unknown keyword is an error, not a gap.
 
-Schemathesis (4.32) does the same for any document, with more kinds of damage, and brings seven packages, one
-of them compiled. Here the route table is at hand: an answer is parsed by the model of its route. If the
-document outgrows these lines, Schemathesis replaces them.
+Schemathesis (4.32) does the same for any document, with more kinds of damage, and brings seven
+packages, one of them compiled. Here the route table is at hand: an answer is parsed by the model of
+its route. If the document outgrows these lines, Schemathesis replaces them.
 """
 
 from __future__ import annotations
@@ -34,11 +35,17 @@ HOSTILE = (
     "%00", "..", "../..", "/", "//", "a" * 300, "a" * 40_000, "'; DROP TABLE sessions; --", "{{7*7}}", "-1",
 )  # fmt: skip
 _SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.sampled_from(HOSTILE + TIMES)
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.sampled_from(HOSTILE + TIMES),
 )
 _ANY = st.recursive(
     _SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -53,7 +60,8 @@ class Request:
 
 
 class Requests:
-    """``names``: values that mean something to the server under test, such as names of existing objects."""
+    """``names``: values that mean something to the server under test, such as names of existing
+    objects."""
 
     def __init__(self, document: dict[str, Any], names: tuple[str, ...]) -> None:
         self._document = document
@@ -65,42 +73,56 @@ class Requests:
         return st.composite(lambda draw: self._request(draw, path, method, operation))()
 
     def _request(self, draw: Any, path: str, method: str, operation: dict[str, Any]) -> Request:
-        query, headers = [], {}
+        query = []
+        headers = {}
         for parameter in operation["parameters"]:
             if parameter["in"] == "path":
                 name = draw(self._names | self._names | self._words) or "x"
                 path = path.replace(f"{{{parameter['name']}}}", _segment(name))
                 continue
+
             if not (parameter["required"] or draw(st.booleans())):
                 continue
+
             value = draw(self.values(parameter["schema"]) | self._words)
             if parameter["in"] == "header":
-                headers[parameter["name"]] = "".join(c for c in str(value) if " " <= c <= "~") or "x"
+                headers[parameter["name"]] = (
+                    "".join(c for c in str(value) if " " <= c <= "~") or "x"
+                )
             else:
                 values = value if isinstance(value, list) else [value]
                 query += [(parameter["name"], _text(one)) for one in values]
+
         if draw(st.integers(0, 15)) == 0:
             query.append((draw(self._words), draw(self._words)))
+
         body = None
         if "requestBody" in operation:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             body = draw(self.values(schema))
             if draw(st.integers(0, 3)) == 0:
                 body = draw(self._damaged(body))
+
         return Request(method.upper(), path, query, headers, body)
 
     def _damaged(self, body: Any) -> st.SearchStrategy[Any]:
         """``body`` with one field replaced, added or removed; or something else."""
         if not isinstance(body, dict) or not body:
             return _ANY
-        replaced = st.builds(lambda name, value: body | {name: value}, st.sampled_from(sorted(body)), _ANY)
+
+        replaced = st.builds(
+            lambda name, value: body | {name: value}, st.sampled_from(sorted(body)), _ANY
+        )
         added = st.builds(lambda name, value: body | {name: value}, st.text(max_size=8), _ANY)
-        removed = st.sampled_from(sorted(body)).map(lambda name: {k: v for k, v in body.items() if k != name})
+        removed = st.sampled_from(sorted(body)).map(
+            lambda name: {k: v for k, v in body.items() if k != name}
+        )
         return replaced | added | removed | _ANY
 
     def values(self, schema: Any) -> st.SearchStrategy[Any]:
         if schema is True or not set(schema) - _ANNOTATIONS:
             return _ANY
+
         unknown = set(schema) - _KNOWN
         assert not unknown, f"the strategies do not know {unknown}"
         if "$ref" in schema:
@@ -110,9 +132,11 @@ class Requests:
             return st.just(schema["const"])
         if "enum" in schema:
             return st.sampled_from(schema["enum"])
+
         for several in ("anyOf", "oneOf", "allOf"):
             if several in schema:
                 return st.one_of([self.values(one) for one in schema[several]])
+
         return getattr(self, f"_{schema['type']}")(schema)  # type: ignore[no-any-return]
 
     def _null(self, schema: Any) -> st.SearchStrategy[Any]:
@@ -133,7 +157,9 @@ class Requests:
         if schema.get("format") == "date-time":
             return st.sampled_from(TIMES)
         if "pattern" in schema:
-            exact = st.from_regex(schema["pattern"], fullmatch=True).filter(lambda text: "\n" not in text)
+            exact = st.from_regex(schema["pattern"], fullmatch=True).filter(
+                lambda text: "\n" not in text
+            )
             return exact | exact.map(lambda text: f"{text}\n")
         return self._names | self._words
 
@@ -147,15 +173,23 @@ class Requests:
             [(pattern, inner)] = schema["patternProperties"].items()
             exact = st.from_regex(pattern, fullmatch=True).filter(lambda text: "\n" not in text)
             return st.dictionaries(exact | self._words, self.values(inner), max_size=2)
+
         if not properties:
             more = schema.get("additionalProperties", True)
             return st.dictionaries(self._names | self._words, self.values(more), max_size=2)
+
         required = {name: self.values(properties[name]) for name in schema.get("required", [])}
-        optional = {name: self.values(one) for name, one in properties.items() if name not in required}
-        # Few optional fields at a time: otherwise nearly every object breaks a rule between two of them.
+        optional = {
+            name: self.values(one) for name, one in properties.items() if name not in required
+        }
+
+        # Few optional fields at a time: otherwise nearly every object breaks a rule between two of
+        # them.
         few = st.lists(st.sampled_from(sorted(optional) or ["-"]), max_size=3, unique=True)
         return few.flatmap(
-            lambda names: st.fixed_dictionaries(required | {n: optional[n] for n in names if n in optional})
+            lambda names: st.fixed_dictionaries(
+                required | {n: optional[n] for n in names if n in optional}
+            )
         )
 
 

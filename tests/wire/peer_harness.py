@@ -1,4 +1,5 @@
-"""Harness for tests of registration: a real manager with mTLS on its links, and nodes that join it."""
+"""Harness for tests of registration: a real manager with mTLS on its links, and nodes that join
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class SkewedClock(SystemClock):
 
 @dataclass
 class Site:
-    """The manager, its database, an administrator's client, and state directories below ``home``."""
+    """The manager, its database, an administrator's client, and state directories below
+    ``home``."""
 
     manager: Manager
     client: Client
@@ -58,7 +60,9 @@ class Site:
     ) -> Identity:
         """``node``: name of the state directory; the default is ``name``."""
         token = token or await self.token(kind=kind)
-        clock, home = clock or SystemClock(), self.home / (node or name)
+        clock = clock or SystemClock()
+        home = self.home / (node or name)
+
         return await join(self.url, token, kind=kind, name=name, home=home, clock=clock)
 
     def dialer(
@@ -71,7 +75,9 @@ class Site:
         target: str = "",
     ) -> Dialer:
         file = identity_file(self.home / (node or name), kind, name)
-        return Dialer(target or self.manager.link_address, identity=file, clock=clock or SystemClock())
+        return Dialer(
+            target or self.manager.link_address, identity=file, clock=clock or SystemClock()
+        )
 
     async def sql(self, statement: str) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.dsn)
@@ -89,8 +95,8 @@ async def site(migrated_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class open_site:
-    """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting. ``grace_s``: how long an
-    agent may be silent, twice."""
+    """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting. ``grace_s``:
+    how long an agent may be silent, twice."""
 
     def __init__(
         self,
@@ -107,9 +113,12 @@ class open_site:
         settings = ManagerSettings(
             dsn=dsn, certificate_days=days, agent_addresses=agent_addresses, **listen, **graces
         )
-        self._dsn, self._home = dsn, home
+        self._dsn = dsn
+        self._home = home
         clock = clock or SystemClock()
-        self._manager = Manager(settings, clock=clock, link_token="unused", home=home, link_tls="on")
+        self._manager = Manager(
+            settings, clock=clock, link_token="unused", home=home, link_tls="on"
+        )
         self._client: Client | None = None
 
     async def __aenter__(self) -> Site:

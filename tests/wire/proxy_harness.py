@@ -1,4 +1,5 @@
-"""Harness for tests of the proxy: a route feed over real gRPC, engines over real HTTP, and a client."""
+"""Harness for tests of the proxy: a route feed over real gRPC, engines over real HTTP, and a
+client."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ KEY_GRANT = KeyGrant(hashlib.sha256(KEY.encode()).hexdigest())
 ENGINE_KEY = "engine-key"
 
 
-async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 30.0) -> None:
+async def until(
+    condition: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 30.0
+) -> None:
     """Poll until ``condition()`` holds. Fails after ``within_s`` seconds."""
     started_at = time.monotonic()
     while True:
@@ -41,6 +44,7 @@ async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], wit
             holds = await holds
         if holds:
             return
+
         assert time.monotonic() - started_at < within_s, "the condition did not become true in time"
         await asyncio.sleep(0.005)
 
@@ -48,12 +52,17 @@ async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], wit
 class RouteServer(routes_pb2_grpc.RouteFeedServicer, peers_pb2_grpc.PeersServicer):
     """The manager's end of the proxies' link: sends the newest table at connect and at each change.
 
-    ``requests``: (proxy id, generation) of each watch request received; ``reports``: those received.
-    ``of_previous_release``: it knows one call only. ``answer`` makes the reply to a report.
+    ``requests``: (proxy id, generation) of each watch request received; ``reports``: those
+    received. ``of_previous_release``: it knows one call only. ``answer`` makes the reply to a
+    report.
     """
 
-    def __init__(self, table: RouteTable | None = None, *, of_previous_release: bool = False) -> None:
-        self.table, self.watchers, self.requests = table, 0, []
+    def __init__(
+        self, table: RouteTable | None = None, *, of_previous_release: bool = False
+    ) -> None:
+        self.table = table
+        self.watchers = 0
+        self.requests = []
         self.reports: list[ProxyReport] = []
         self.answer: Callable[[ProxyReport], ProxyReply] = acknowledge
         self.address = "127.0.0.1:0"
@@ -94,6 +103,7 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer, peers_pb2_grpc.PeersService
         await self._check(context)
         self.requests.append((request.proxy_id, request.have_generation))
         self.watchers += 1
+
         try:
             async for table in self._tables():
                 if request.without_credentials and not self._of_previous_release:
@@ -132,24 +142,36 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer, peers_pb2_grpc.PeersService
 
 def acknowledge(report: ProxyReport) -> ProxyReply:
     """A manager that stores all usage."""
-    return ProxyReply(tuple(RecordsAck(batch.epoch, batch.records[-1].sequence) for batch in report.usage))
+    return ProxyReply(
+        tuple(RecordsAck(batch.epoch, batch.records[-1].sequence) for batch in report.usage)
+    )
 
 
 def target(name: str, port: int, *, key: str = ENGINE_KEY, draining: bool = False) -> Target:
-    return Target(SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, key, "custom", draining)
+    return Target(
+        SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, key, "custom", draining
+    )
 
 
 def routes(generation: int, **models: list[Target]) -> RouteTable:
     """A route table with one model per keyword argument (``_`` becomes ``-``)."""
     return RouteTable(
         generation,
-        tuple(ModelRoute(name.replace("_", "-"), 1_700_000_000, tuple(ts)) for name, ts in models.items()),
+        tuple(
+            ModelRoute(name.replace("_", "-"), 1_700_000_000, tuple(ts))
+            for name, ts in models.items()
+        ),
         (KEY_GRANT,),
     )
 
 
 def proxy(manager: str, home: Path, *, timeouts: Timeouts | None = None, **settings: Any) -> Proxy:
-    defaults = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "id": "test", "manager": manager}
+    defaults = {
+        "listen": "127.0.0.1:0",
+        "internal_listen": "127.0.0.1:0",
+        "id": "test",
+        "manager": manager,
+    }
     return Proxy(
         ProxySettings(**(defaults | settings)),
         CommonSettings(),
@@ -163,8 +185,12 @@ def proxy(manager: str, home: Path, *, timeouts: Timeouts | None = None, **setti
 class Client:
     """A client of a running proxy."""
 
-    def __init__(self, running: Proxy, session: aiohttp.ClientSession, manager: RouteServer) -> None:
-        self.proxy, self.session, self.manager = running, session, manager
+    def __init__(
+        self, running: Proxy, session: aiohttp.ClientSession, manager: RouteServer
+    ) -> None:
+        self.proxy = running
+        self.session = session
+        self.manager = manager
         self.url = "http://{}:{}".format(*running.address)
         self.internal = "http://{}:{}".format(*running.internal_address)
 
@@ -208,12 +234,15 @@ async def serving(home: Path, table: RouteTable, **options: Any) -> AsyncIterato
 
 
 @asynccontextmanager
-async def engine(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
+async def engine(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[int]:
     """A real HTTP server that handles every request with ``handler``. Yields its port."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
     await runner.setup()
+
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield runner.addresses[0][1]
@@ -222,8 +251,11 @@ async def engine(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def raw_server(respond: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[int]:
-    """A TCP server. ``respond`` gets the head of each request; the connection closes when it returns."""
+async def raw_server(
+    respond: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """A TCP server. ``respond`` gets the head of each request; the connection closes when it
+    returns."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

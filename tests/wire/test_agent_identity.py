@@ -1,4 +1,5 @@
-"""Agent identity: two agents under one id, through misconfiguration, a cloned image or a reinstalled node."""
+"""Agent identity: two agents under one id, through misconfiguration, a cloned image or a
+reinstalled node."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ SPEC = SessionSpec(name="job", type="interactive", command=["sleep", "60"], reso
 
 def twin(manager: Manager, home: Path) -> Agent:
     settings = AgentSettings(id="twin", manager=manager.link_address, inventory="fake:1xH100")
-    return Agent(settings, CommonSettings(home=home), clock=SystemClock(), link_token=TOKEN, home=home)
+    return Agent(
+        settings, CommonSettings(home=home), clock=SystemClock(), link_token=TOKEN, home=home
+    )
 
 
 async def connected(client: Client, since: datetime | None = None) -> datetime:
@@ -65,10 +68,12 @@ async def test_second_agent_with_the_same_id_is_refused_without_harm(
             since = await connected(client)
             await client.create_session(SPEC)
             await until(client, "job", lambda v: v.status is Status.RUNNING)
+
             async with twin(manager, home / "two"):
                 entry = await wait_for_log(logs, lambda e: "another state directory" in cause(e))
                 for part in ("'twin'", "127.0.0.1", "agent.id", "moorage agents forget twin"):
                     assert part in cause(entry)
+
             assert await connected(client) == since
             assert (await client.get_session("job")).status is Status.RUNNING
             await client.stop_session("job")
@@ -92,6 +97,7 @@ async def test_newer_of_two_copies_replaces_the_older_for_good(
                 assert await connected(client) == second, "the copies must not alternate"
                 await client.stop_session("job")
                 await until(client, "job", lambda v: v.status is Status.TERMINATED)
+
     [fenced] = [e for e in logs if e["event"].startswith("another process uses the same agent id")]
     assert "agent.id" in fenced["next_step"]
 
@@ -113,19 +119,28 @@ async def test_reinstalled_node_is_admitted_once_the_known_kernels_have_ended(
         await until(client, "job", lambda v: v.status is Status.RUNNING)
         async with attach(manager, identity="newcomer") as newcomer:
             assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS
+
         assert (await client.get_session("job")).status is Status.RUNNING
+
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
     assert view.reason is Reason.AGENT_LOST, "not kernel-gone, which is unknown"
     assert (await client.get_agent("node-1")).status is AgentStatus.LOST
+
     async with attach(manager, identity="newcomer") as newcomer:
-        assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS, "the kernel may run elsewhere"
+        assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS, (
+            "the kernel may run elsewhere"
+        )
+
     await client.forget_agent("node-1", destroyed=True)
     async with attach(manager, identity="newcomer") as newcomer:
         assert await newcomer.next() == newcomer.orders
         assert newcomer.orders.kernels == ()
         assert (await client.get_agent("node-1")).status is AgentStatus.ALIVE
+
         async with attach(manager, incarnation="9", identity="known") as late:
-            assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, "the old identity is refused now"
+            assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, (
+                "the old identity is refused now"
+            )
 
 
 def test_identity_is_created_once(tmp_path: Path) -> None:
@@ -140,7 +155,8 @@ def test_identity_is_created_once(tmp_path: Path) -> None:
 
 
 def test_clock_going_back_does_not_reuse_stream_numbers(tmp_path: Path) -> None:
-    path, clock = tmp_path / "identity.json", ManualClock()
+    path = tmp_path / "identity.json"
+    clock = ManualClock()
     first = Checkpoint(tmp_path).record_start(clock)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"start": first.start + 3_600_000}))
     again = Checkpoint(tmp_path).record_start(clock)

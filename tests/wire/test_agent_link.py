@@ -70,12 +70,15 @@ async def cleanup(tmp_path: Path) -> AsyncIterator[None]:
 
 async def withdraw_all(manager: h.FakeManager) -> None:
     manager.order()
-    await manager.wait_for_report(lambda r: r.orders_generation == manager.generation and not r.kernels)
+    await manager.wait_for_report(
+        lambda r: r.orders_generation == manager.generation and not r.kernels
+    )
 
 
 async def test_first_report_describes_the_agent(manager: h.FakeManager, tmp_path: Path) -> None:
     async with h.make_agent(manager, tmp_path, labels={"rack": "7"}):
         report = await manager.wait_for_report(lambda r: True)
+
     assert (report.info.agent_id, report.orders_generation, report.kernels) == ("one", 0, ())
     assert report.info.labels == {
         "rack": "7",
@@ -85,6 +88,7 @@ async def test_first_report_describes_the_agent(manager: h.FakeManager, tmp_path
         "gpu.count": "2",
         "links": "none",
     }
+
     # Whether it isolates processes depends on the machine.
     assert [name for name in report.info.runtimes if not unisolated(name)] == ["process", "fake"]
     assert {"llamacpp", "custom"} <= set(report.info.engines)
@@ -111,16 +115,23 @@ async def test_kernel_from_order_to_removal(manager: h.FakeManager, tmp_path: Pa
         assert len(list(h.processes(spec.kernel_id))) == 3  # supervisor, server and its child
         await withdraw_all(manager)
         assert list(h.processes(spec.kernel_id)) == []
-    states = list(dict.fromkeys(k.state for r in manager.reports if (k := h.find_kernel(r, spec.kernel_id))))
+
+    states = list(
+        dict.fromkeys(k.state for r in manager.reports if (k := h.find_kernel(r, spec.kernel_id)))
+    )
     # A short state may fall between two reports.
     assert S.RUNNING in states
     assert states == [s for s in (S.CREATING, S.RUNNING, S.STOPPING, S.EXITED) if s in states]
 
 
-async def test_ended_batch_kernel_is_reported_until_withdrawn(manager: h.FakeManager, tmp_path: Path) -> None:
+async def test_ended_batch_kernel_is_reported_until_withdrawn(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
     script = 'echo "gpus=$CUDA_VISIBLE_DEVICES"; echo "$0 $A_NAME $HOME"; exit 4'
     grants = (DeviceGrant("cuda.device", "GPU-a", 1000), DeviceGrant("cuda.shares", "GPU-b", 500))
-    spec = h.kernel("sh", "-c", script, "{model}", model="weights", devices=grants, env={"A_NAME": "a value"})
+    spec = h.kernel(
+        "sh", "-c", script, "{model}", model="weights", devices=grants, env={"A_NAME": "a value"}
+    )
     async with h.make_agent(manager, tmp_path):
         manager.order(spec)
         ended = await manager.wait_for_kernel(spec.kernel_id, S.EXITED)
@@ -139,7 +150,9 @@ async def test_ended_batch_kernel_is_reported_until_withdrawn(manager: h.FakeMan
 
 async def test_invalid_specs_end_with_their_reason(manager: h.FakeManager, tmp_path: Path) -> None:
     bad = {
-        Reason.ENGINE_MISSING: h.kernel(engine="vllm", model="org/name", session_type=SessionType.INFERENCE),
+        Reason.ENGINE_MISSING: h.kernel(
+            engine="vllm", model="org/name", session_type=SessionType.INFERENCE
+        ),
         Reason.MODEL_MISSING: h.kernel(engine="llamacpp", model="/no/such/model.gguf"),
         Reason.CREATE_FAILED: h.kernel("no-such-program-anywhere"),
         Reason.START_TIMEOUT: h.kernel("sleep", "3600", probe_path="/healthy", start_timeout_s=0.3),
@@ -151,6 +164,7 @@ async def test_invalid_specs_end_with_their_reason(manager: h.FakeManager, tmp_p
             assert ended.reason is reason, ended
             assert ended.detail
             assert list(h.processes(spec.kernel_id)) == []
+
         details = {k.kernel_id: k.detail for k in manager.last_report.kernels}
         assert "no-such-vllm" in details[bad[Reason.ENGINE_MISSING].kernel_id]
         assert "/no/such/model.gguf" in details[bad[Reason.MODEL_MISSING].kernel_id]
@@ -171,16 +185,23 @@ async def test_kernel_ends_when_no_port_is_free(manager: h.FakeManager, tmp_path
 
 
 async def test_killed_kernel_is_reported_at_once(manager: h.FakeManager, tmp_path: Path) -> None:
-    engine, orphaned = h.kernel("sleep", "3600"), h.kernel("sh", "-c", "sleep 3600 & sleep 3600")
+    engine = h.kernel("sleep", "3600")
+    orphaned = h.kernel("sh", "-c", "sleep 3600 & sleep 3600")
     async with h.make_agent(manager, tmp_path):
         manager.order(engine, orphaned)
         for spec in (engine, orphaned):
             await manager.wait_for_kernel(spec.kernel_id, S.RUNNING)
-        os.kill(next(pid for pid in h.processes(engine.kernel_id) if not h.is_shim(pid)), signal.SIGKILL)
+
+        os.kill(
+            next(pid for pid in h.processes(engine.kernel_id) if not h.is_shim(pid)), signal.SIGKILL
+        )
         ended = await manager.wait_for_kernel(engine.kernel_id, S.EXITED)
         assert (ended.exit_code, ended.reason) == (-9, Reason.KILLED)
+
         # Without its supervisor the agent itself must destroy the kernel.
-        os.kill(next(pid for pid in h.processes(orphaned.kernel_id) if h.is_shim(pid)), signal.SIGKILL)
+        os.kill(
+            next(pid for pid in h.processes(orphaned.kernel_id) if h.is_shim(pid)), signal.SIGKILL
+        )
         ended = await manager.wait_for_kernel(orphaned.kernel_id, S.EXITED)
         assert (ended.exit_code, ended.reason) == (None, Reason.KILLED)
         assert list(h.processes(orphaned.kernel_id)) == []
@@ -199,8 +220,11 @@ async def test_order_withdrawn_during_creation(manager: h.FakeManager, tmp_path:
             await h.wait_until_no_processes(spec.kernel_id)
 
 
-async def test_older_orders_are_refused_after_restarts(manager: h.FakeManager, tmp_path: Path) -> None:
-    spec, other = h.kernel("sleep", "3600"), h.kernel("sleep", "3600")
+async def test_older_orders_are_refused_after_restarts(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
+    spec = h.kernel("sleep", "3600")
+    other = h.kernel("sleep", "3600")
     manager.generation = 10
     for _ in range(2):
         async with h.make_agent(manager, tmp_path):
@@ -214,6 +238,7 @@ async def test_older_orders_are_refused_after_restarts(manager: h.FakeManager, t
             await manager.wait_for_logs(lambda: f"r{manager.generation}" in manager.logs_ended)
             assert h.find_kernel(manager.last_report, other.kernel_id) is None
             assert pid in set(h.processes(spec.kernel_id))
+
     manager.orders = None  # a manager that lost its database
     manager.generation = 0
     async with h.make_agent(manager, tmp_path):
@@ -231,7 +256,9 @@ async def _running(manager: h.FakeManager, kernel_id: str) -> list[int]:
 
 
 async def test_agent_restart_adopts_running_kernels(manager: h.FakeManager, tmp_path: Path) -> None:
-    running, ending, withdrawn = server(), h.kernel("sh", "-c", "sleep 1; exit 6"), h.kernel("sleep", "3600")
+    running = server()
+    ending = h.kernel("sh", "-c", "sleep 1; exit 6")
+    withdrawn = h.kernel("sleep", "3600")
     async with h.agent_process(manager, tmp_path) as agent:
         manager.order(running, ending, withdrawn)
         pids = await _running(manager, running.kernel_id)
@@ -239,13 +266,17 @@ async def test_agent_restart_adopts_running_kernels(manager: h.FakeManager, tmp_
         port = h.find_kernel(manager.last_report, running.kernel_id).port  # type: ignore[union-attr]
         agent.kill()
         await agent.wait()
+
     incarnation = manager.last_report.incarnation
     manager.orders = None  # the restarted agent gets no orders before its first report
     await h.wait_until_no_processes(ending.kernel_id)
+
     async with h.make_agent(manager, tmp_path):
         report = await manager.wait_for_report(lambda r: r.incarnation != incarnation)
         assert report.orders_generation == 0
-        assert {k.kernel_id: k.state for k in report.kernels if k.kernel_id != ending.kernel_id} == {
+        assert {
+            k.kernel_id: k.state for k in report.kernels if k.kernel_id != ending.kernel_id
+        } == {
             running.kernel_id: S.RUNNING,
             withdrawn.kernel_id: S.RUNNING,
         }
@@ -263,15 +294,20 @@ async def test_agent_restart_adopts_running_kernels(manager: h.FakeManager, tmp_
         await withdraw_all(manager)
 
 
-async def test_lost_checkpoint_is_recovered_from_the_runtimes(manager: h.FakeManager, tmp_path: Path) -> None:
-    kept, unwanted = server(), h.kernel("sleep", "3600")
+async def test_lost_checkpoint_is_recovered_from_the_runtimes(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
+    kept = server()
+    unwanted = h.kernel("sleep", "3600")
     async with h.make_agent(manager, tmp_path):
         manager.order(kept, unwanted)
         pids = await _running(manager, kept.kernel_id)
         await _running(manager, unwanted.kernel_id)
         port = h.find_kernel(manager.last_report, kept.kernel_id).port  # type: ignore[union-attr]
+
     for path in (tmp_path / "agent-one" / "checkpoint").iterdir():
         path.write_text("{ not JSON")
+
     manager.order(kept)
     before = len(manager.reports)
     async with h.make_agent(manager, tmp_path):
@@ -294,18 +330,27 @@ async def test_reconnect_after_a_manager_restart(manager: h.FakeManager, tmp_pat
         await manager.stop()
         count = len(manager.reports)
         await manager.start()
-        await manager.wait_for_report(lambda r: len(manager.reports) > count and r.orders_generation == 1)
+        await manager.wait_for_report(
+            lambda r: len(manager.reports) > count and r.orders_generation == 1
+        )
         assert manager.streams == 2
         assert sorted(h.processes(spec.kernel_id)) == pids
         await withdraw_all(manager)
 
 
-async def test_frozen_manager_is_detected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_frozen_manager_is_detected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     attached = asyncio.Event()
     async with h.manager_process() as (process, port):
         settings = AgentSettings(id="one", inventory="fake:1xL4", manager=f"127.0.0.1:{port}")
         agent = h.Agent(
-            settings, CommonSettings(), clock=h.CLOCK, link_token=h.TOKEN, home=tmp_path, ready=attached.set
+            settings,
+            CommonSettings(),
+            clock=h.CLOCK,
+            link_token=h.TOKEN,
+            home=tmp_path,
+            ready=attached.set,
         )
         async with agent:
             await asyncio.wait_for(attached.wait(), 30)
@@ -314,6 +359,7 @@ async def test_frozen_manager_is_detected(tmp_path: Path, capsys: pytest.Capture
             async with asyncio.timeout(20):  # 5 + 4 s, as the options of the connection say
                 while "not connected" not in capsys.readouterr().out:
                     await asyncio.sleep(0.05)
+
             process.send_signal(signal.SIGCONT)
             await asyncio.wait_for(attached.wait(), 30)
 
@@ -351,6 +397,7 @@ async def test_log_reader_may_disconnect(manager: h.FakeManager, tmp_path: Path)
         async with asyncio.timeout(5):  # although nothing is left to send
             while any(task.get_name() == "link.logs.disconnects" for task in asyncio.all_tasks()):
                 await asyncio.sleep(0.01)
+
         await withdraw_all(manager)
 
 
@@ -371,6 +418,7 @@ async def test_llamacpp_engine_serves(manager: h.FakeManager, tmp_path: Path) ->
             ended = await manager.wait_for_kernel(wrong.kernel_id, S.EXITED)
             assert (ended.exit_code, ended.reason) == (2, Reason.EXIT_NONZERO)
             assert word in ended.log_tail
+
         # Tokens are random, and may include the end of the text.
         body = b'{"model": "tiny", "prompt": "Hello", "max_tokens": 4, "ignore_eos": true}'
         request = urllib.request.Request(f"http://127.0.0.1:{running.port}/v1/completions", body)
@@ -378,7 +426,9 @@ async def test_llamacpp_engine_serves(manager: h.FakeManager, tmp_path: Path) ->
         request.add_header("Authorization", "Bearer kernel-secret")
         answer = await asyncio.to_thread(lambda: urllib.request.urlopen(request).read())
         assert b'"completion_tokens":4' in answer
-        arguments = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in h.processes(spec.kernel_id)]
+        arguments = [
+            Path(f"/proc/{pid}/cmdline").read_bytes() for pid in h.processes(spec.kernel_id)
+        ]
         assert not any(b"kernel-secret" in argv for argv in arguments)
         await withdraw_all(manager)
         assert list(h.processes(spec.kernel_id)) == []
@@ -396,12 +446,17 @@ async def test_agent_killed_at_any_moment_starts_nothing_twice(
         await asyncio.sleep(after_s)  # the delay is the case under test, not a wait
         agent.kill()
         await agent.wait()
+
     count = len(manager.reports)
     async with h.make_agent(manager, tmp_path):
-        await manager.wait_for_report(lambda r: len(manager.reports) > count and r.orders_generation == 1)
+        await manager.wait_for_report(
+            lambda r: len(manager.reports) > count and r.orders_generation == 1
+        )
         found = await manager.wait_for_kernel(spec.kernel_id, S.RUNNING, S.EXITED, S.GONE)
         starts_seen = await h.wait_for_words(starts, 1 if found.state is S.RUNNING else 0)
         assert len(starts_seen) == (1 if found.state is S.RUNNING else 0)
-        assert len([pid for pid in h.processes(spec.kernel_id) if not h.is_shim(pid)]) == len(starts_seen)
+        assert len([pid for pid in h.processes(spec.kernel_id) if not h.is_shim(pid)]) == len(
+            starts_seen
+        )
         await withdraw_all(manager)
         await h.wait_until_no_processes(spec.kernel_id)

@@ -38,9 +38,11 @@ async def test_agent_reports_only_changes(manager: h.FakeManager, tmp_path: Path
 
 
 def test_kernel_that_is_to_reload_is_named_again() -> None:
-    one, two = h.kernel("sleep", "3600"), h.kernel("sleep", "3600")
+    one = h.kernel("sleep", "3600")
+    two = h.kernel("sleep", "3600")
     kernels = {k.kernel_id: k for k in (one, two)}
-    sender, receiver = OrdersSender(), OrdersReceiver()
+    sender = OrdersSender()
+    receiver = OrdersReceiver()
     assert receiver.accept(sender.next_message(1, kernels))
     kernels[one.kernel_id] = again = replace(one, reload_generation=7)
     second = sender.next_message(2, kernels)
@@ -81,8 +83,11 @@ async def test_program_reloads_by_its_orders(manager: h.FakeManager, tmp_path: P
         manager.order(replace(spec, reload_generation=5))
         assert await reported(5) == Reloaded(5, "reloaded")
         await tells("ready\nagain\n")
+
     async with h.make_agent(manager, tmp_path / "home"):
-        assert await reported(5) == Reloaded(5, "reloaded"), "it is reported by the next run of the agent"
+        assert await reported(5) == Reloaded(5, "reloaded"), (
+            "it is reported by the next run of the agent"
+        )
         manager.order(replace(spec, reload_generation=6))
         assert await reported(6) == Reloaded(6, "reloaded")
         await tells("ready\nagain\nagain\n")
@@ -90,8 +95,11 @@ async def test_program_reloads_by_its_orders(manager: h.FakeManager, tmp_path: P
         await manager.wait_for_report(lambda r: not r.kernels)
 
 
-async def test_order_deltas_are_applied_and_drift_is_reported(manager: h.FakeManager, tmp_path: Path) -> None:
-    one, two = h.kernel("sleep", "3600"), h.kernel("sleep", "3600")
+async def test_order_deltas_are_applied_and_drift_is_reported(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
+    one = h.kernel("sleep", "3600")
+    two = h.kernel("sleep", "3600")
     sender = OrdersSender()
     async with h.make_agent(manager, tmp_path):
         await manager.wait_for_report(lambda r: True)
@@ -105,9 +113,13 @@ async def test_order_deltas_are_applied_and_drift_is_reported(manager: h.FakeMan
         )
         third = sender.next_message(3, {two.kernel_id: two})
         assert isinstance(third, OrdersDelta)
-        manager.send(OrdersDelta(3, 7, third.added, third.withdrawn, third.digest))  # its base was never sent
+
+        # its base was never sent
+        manager.send(OrdersDelta(3, 7, third.added, third.withdrawn, third.digest))
         report = await manager.wait_for_report(lambda r: r.orders_wanted)
-        assert (report.orders_generation, len(report.kernels)) == (2, 2), "a mismatched delta changes nothing"
+        assert (report.orders_generation, len(report.kernels)) == (2, 2), (
+            "a mismatched delta changes nothing"
+        )
         manager.send(Orders(4, (two,)))
         await manager.wait_for_report(
             lambda r: not r.orders_wanted and [k.kernel_id for k in r.kernels] == [two.kernel_id]

@@ -39,8 +39,8 @@ async def test_link_that_is_to_end_ends_while_a_report_fails() -> None:
 
 
 class EndsWithAnError:
-    """A channel and a call: both end with an error of their own when whoever awaits them is cancelled, as a
-    call of ``grpc.aio`` may whose status arrives in that moment."""
+    """A channel and a call: both end with an error of their own when whoever awaits them is
+    cancelled, as a call of ``grpc.aio`` may whose status arrives in that moment."""
 
     async def __aenter__(self) -> EndsWithAnError:
         await self.end()

@@ -1,4 +1,5 @@
-"""Service ports on a real node: allocation, environment, report, recovery after a crash, release."""
+"""Service ports on a real node: allocation, environment, report, recovery after a crash,
+release."""
 
 from __future__ import annotations
 
@@ -41,7 +42,15 @@ async def manager() -> AsyncIterator[h.FakeManager]:
 
 
 def program(**fields: object):
-    command = (sys.executable, "-c", PROGRAM, "{port:lab}", "{path:lab}", "{port:db}", "{port:none}")
+    command = (
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "{port:lab}",
+        "{path:lab}",
+        "{port:db}",
+        "{port:none}",
+    )
     return h.kernel(*command, ports=PORTS, **fields)
 
 
@@ -49,9 +58,13 @@ def ports_of(seen: Observation) -> list[int]:
     return [app.port for app in seen.apps]
 
 
-async def test_ports_are_passed_to_the_program_and_reported(manager: h.FakeManager, tmp_path: Path) -> None:
-    spec, plain = program(), h.kernel("sleep", "60")
+async def test_ports_are_passed_to_the_program_and_reported(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
+    spec = program()
+    plain = h.kernel("sleep", "60")
     manager.order(spec, plain)
+
     async with h.make_agent(manager, tmp_path):
         seen = await manager.wait_for_kernel(spec.kernel_id, ObservedState.RUNNING)
         lab, db = seen.apps
@@ -85,10 +98,13 @@ async def test_ports_survive_an_agent_crash(manager: h.FakeManager, tmp_path: Pa
         before = await manager.wait_for_kernel(spec.kernel_id, ObservedState.RUNNING)
         agent.kill()
         await agent.wait()
+
     for lost_checkpoint in (False, True):
         if lost_checkpoint:
             shutil.rmtree(tmp_path / "agent-one" / "checkpoint")
-        streams, other = manager.streams, program()
+
+        streams = manager.streams
+        other = program()
         async with h.make_agent(manager, tmp_path):
             manager.order(spec, other)
             await manager.wait_for_report(lambda _, streams=streams: manager.streams > streams)
@@ -99,11 +115,13 @@ async def test_ports_survive_an_agent_crash(manager: h.FakeManager, tmp_path: Pa
             assert not set(ports_of(new)) & set(ports_of(before))
             manager.order(spec)
             await manager.wait_for_report(lambda report: len(report.kernels) == 1)
+
     async with h.make_agent(manager, tmp_path):
         manager.order()
         await manager.wait_for_report(
             lambda report: report.orders_generation == manager.generation and not report.kernels
         )
+
     await h.wait_until_no_processes(spec.kernel_id)
 
 

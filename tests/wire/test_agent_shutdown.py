@@ -19,15 +19,20 @@ async def manager() -> AsyncIterator[h.FakeManager]:
         yield manager
 
 
-async def test_shutdown_terminates_kernels_if_configured(manager: h.FakeManager, tmp_path: Path) -> None:
-    obedient, stubborn = h.kernel("sleep", "3600"), h.kernel("sh", "-c", "trap '' TERM; echo up; sleep 3600")
+async def test_shutdown_terminates_kernels_if_configured(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
+    obedient = h.kernel("sleep", "3600")
+    stubborn = h.kernel("sh", "-c", "trap '' TERM; echo up; sleep 3600")
     stubborn = replace(stubborn, stop_grace_s=0.3)
     async with h.make_agent(manager, tmp_path, stop_kernels_on_exit=True):
         manager.order(obedient, stubborn)
         for spec in (obedient, stubborn):
             await manager.wait_for_kernel(spec.kernel_id, S.RUNNING)
+
     for spec in (obedient, stubborn):
         assert list(h.processes(spec.kernel_id)) == []
+
     assert manager.last_report.draining
     assert [(k.state, k.reason) for k in manager.last_report.kernels] == [
         (S.EXITED, Reason.AGENT_SHUTDOWN)

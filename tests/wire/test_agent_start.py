@@ -23,7 +23,9 @@ async def manager() -> AsyncIterator[h.FakeManager]:
         yield manager
 
 
-async def test_two_agents_do_not_share_a_state_directory(manager: h.FakeManager, tmp_path: Path) -> None:
+async def test_two_agents_do_not_share_a_state_directory(
+    manager: h.FakeManager, tmp_path: Path
+) -> None:
     async with h.make_agent(manager, tmp_path):
         with pytest.raises(StartupError, match=f"process {os.getpid()}"):
             async with h.make_agent(manager, tmp_path):
@@ -54,6 +56,7 @@ async def test_an_agent_without_space_for_its_state_says_so_until_it_has_some(
     monkeypatch.setattr(service, "FREE_SPACE_S", 0.05)
     for limit in ("LEAST_BYTES", "ENOUGH_BYTES"):
         monkeypatch.setattr(free_space, limit, 1 << 62)
+
     async with h.make_agent(manager, tmp_path, report_interval_s=30):
         report = await manager.wait_for_report(lambda r: True)
         assert report.info.not_ready.startswith("the disk of its state (")
@@ -72,4 +75,5 @@ async def test_wrong_link_token_is_logged(
             await asyncio.sleep(0.02)
             captured = capsys.readouterr()
             output += captured.out + captured.err
+
     assert manager.reports == []

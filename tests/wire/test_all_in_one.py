@@ -44,7 +44,9 @@ async def test_agent_and_proxy_are_connected_once_it_is_up(
     async with relay_to(link) as relay:
         relay.delay_s = 0.3
         monkeypatch.setattr(
-            all_in_one, "single_node_settings", lambda given, _: single_node_settings(given, relay.address)
+            all_in_one,
+            "single_node_settings",
+            lambda given, _: single_node_settings(given, relay.address),
         )
         component = AllInOne(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
         async with component as running, Client(running.url, running.first_key or "") as client:
@@ -63,11 +65,14 @@ async def test_it_is_up_although_its_agent_cannot_connect(
 ) -> None:
     monkeypatch.setattr(all_in_one, "CONNECT_S", 0.1)
     monkeypatch.setattr(
-        all_in_one, "single_node_settings", lambda given, _: single_node_settings(given, "127.0.0.1:1")
+        all_in_one,
+        "single_node_settings",
+        lambda given, _: single_node_settings(given, "127.0.0.1:1"),
     )
     settings = settings_at(migrated_database, tmp_path, "127.0.0.1:0")
     component = AllInOne(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
     with capture_logs() as logs:
         async with component as running, Client(running.url, running.first_key or "") as client:
             assert await client.list_agents() == []
+
     assert "not connected yet: its agent and its proxy" in [line["event"] for line in logs]

@@ -1,7 +1,9 @@
-"""The REST API against its OpenAPI document, as each role: no 5xx, and no answer that is not declared.
+"""The REST API against its OpenAPI document, as each role: no 5xx, and no answer that is not
+declared.
 
-Requests come from the document, and the routes, the roles and the models of the answers from the route table,
-so that a new route is tested with its first line. `make soak` sends twenty times as many.
+Requests come from the document, and the routes, the roles and the models of the answers from the
+route table, so that a new route is tested with its first line. `make soak` sends twenty times as
+many.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from moorage.manager.api.routes import ROUTES
 
 __all__ = ["manager"]
 DOCUMENT = describe(ROUTES, "1")
-PER_ROLE, PER_STRANGER = 150, 40
+PER_ROLE = 150
+PER_STRANGER = 40
 # What a route reads is where it fails: routes with a body or a query come more often.
 WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
 # Followed logs go on for ever; their head is what counts.
@@ -58,7 +61,8 @@ class Target:
     """A manager with a few objects, and a session of a client for each role."""
 
     def __init__(self, runner: asyncio.Runner, manager: Manager) -> None:
-        self.runner, self.manager = runner, manager
+        self.runner = runner
+        self.manager = manager
         self.keys: dict[str, str] = {"nobody": "", "stranger": "mg-unknown"}
         self.http: aiohttp.ClientSession
 
@@ -85,6 +89,7 @@ class Target:
         if request.body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(request.body).encode("utf-8", "surrogatepass")
+
         query = urlencode(request.query, errors="surrogatepass")
         url = URL(f"{request.path}?{query}" if query else request.path, encoded=True)
         async with self.http.request(
@@ -96,6 +101,7 @@ class Target:
                     body = await answer.read()
             except TimeoutError:
                 assert answer.content_type in ENDLESS, "only logs and events may go on"
+
             return answer.status, answer.content_type, dict(answer.headers), body
 
 
@@ -104,15 +110,18 @@ def check(row: Route, status: int, media_type: str, headers: dict[str, str], bod
     assert status < 500 or status == 503, body
     responses = DOCUMENT["paths"][path_of(row)][row.method.lower()]["responses"]
     assert str(status) in responses, f"{status} is not declared: {body!r}"
+
     if status == row.status or (status == 200 and row.dry_run is not None):
         answer = row.answer if status == row.status else row.dry_run
         if isinstance(answer, str):
             assert media_type == answer
             return
+
         assert media_type == "application/json"
         assert answer is not None
         _check_model(answer, body)
         return
+
     assert media_type == "application/problem+json"
     problem = Problem.model_validate_json(body)
     assert problem.status == status
@@ -128,9 +137,12 @@ def _check_model(model: type[BaseModel], body: bytes) -> None:
 
 
 def test_every_answer_is_declared(migrated_database: str, tmp_path: Path) -> None:
-    settings_ = ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+    settings_ = ManagerSettings(
+        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
+    )
     requests = Requests(
-        DOCUMENT, ("default", "job", "tiny", "lab", "nowhere", "main1", "agent", "proxy", "user", "project")
+        DOCUMENT,
+        ("default", "job", "tiny", "lab", "nowhere", "main1", "agent", "proxy", "user", "project"),
     )
     with asyncio.Runner() as runner:
         manager = Manager(settings_, clock=SystemClock(), link_token="link", home=tmp_path)
@@ -151,10 +163,14 @@ def _fuzz(target: Target, role: str, requests: Requests) -> None:
     @given(st.sampled_from(WEIGHTED).flatmap(
         lambda row: st.tuples(st.just(row), requests.of(path_of(row), row.method.lower()))
     ))  # fmt: skip
-    @settings(examples(PER_ROLE if is_known else PER_STRANGER), suppress_health_check=list(HealthCheck))
+    @settings(
+        examples(PER_ROLE if is_known else PER_STRANGER), suppress_health_check=list(HealthCheck)
+    )
     def run(drawn: tuple[Route, Request]) -> None:
         row, request = drawn
-        status, media_type, headers, body = target.runner.run(target.send(request, target.keys[role]))
+        status, media_type, headers, body = target.runner.run(
+            target.send(request, target.keys[role])
+        )
         check(row, status, media_type, headers, body)
         if not is_known and row.access != "open":
             # 404, 405, 414: the drawn path is not that of the route.

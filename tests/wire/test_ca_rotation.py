@@ -57,12 +57,16 @@ async def go_on(site: Site, clock: SkewedClock) -> str:
     return (await site.client.rotate_ca()).state
 
 
-async def test_the_ca_is_rotated_without_joining_again(migrated_database: str, tmp_path: Path) -> None:
+async def test_the_ca_is_rotated_without_joining_again(
+    migrated_database: str, tmp_path: Path
+) -> None:
     clock = SkewedClock()
     async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
-        agent, proxy = await site.join("node-1"), await site.join("front", kind="proxy")
+        agent = await site.join("node-1")
+        proxy = await site.join("front", kind="proxy")
         dialers = site.dialer(), site.dialer("front", kind="proxy")
         first = await site.client.get_ca()
+
         async with (
             attach(site.manager, dialer=dialers[0]) as stream,
             watching(dialers[1], "front") as watch,
@@ -79,28 +83,38 @@ async def test_the_ca_is_rotated_without_joining_again(migrated_database: str, t
             assert [(p.kind, p.name) for p in view.waiting_for] == [("proxy", "front")]
             with pytest.raises(ApiError, match="is distributing, not reissuing"):
                 await site.client.rotate_ca("reissuing")
+
             await dialers[1].maintain()
             assert await go_on(site, clock) == "reissuing"
             with pytest.raises(ApiError, match="was removed"):
                 await site.join("node-3", late)
+
             for dialer in dialers:
                 await dialer.maintain()
-            # Both links still stand on the former certificates, which are good until the CA is dropped.
-            assert await hello(copy(site, agent)) is grpc.StatusCode.UNAVAILABLE, "it trusts the old CA only"
+
+            # Both links still stand on the former certificates, which are good until the CA is
+            # dropped.
+            assert await hello(copy(site, agent)) is grpc.StatusCode.UNAVAILABLE, (
+                "it trusts the old CA only"
+            )
             assert not watch.done()
             assert await go_on(site, clock) == "steady"
             assert await stream.end() is grpc.StatusCode.UNAVAILABLE
             assert "connect again" in await stream.call.details()
+
         for dialer in dialers:
             await dialer.maintain()
+
         last = await site.client.get_ca()
         assert (last.other, last.waiting_for) == (None, [])
         assert last.issuer != first.issuer
+
         for before, dialer in zip((agent, proxy), dialers, strict=True):
             after = stored(site, before.name, before.kind)
             assert after.id == before.id, "it joined again"
             assert len(split_bundle(after.authority)) == 1
             assert await hello(dialer) is grpc.StatusCode.OK
+
         # Whoever has the former CA's key, and knows the new CA, is refused, too.
         now = stored(site, "node-1", "agent")
         mixed = Identity(**{**_fields(agent), "authority": now.authority})
@@ -117,7 +131,9 @@ async def rotate_ca(site: Site, *args: str) -> str:
     """What `moorage peers rotate-ca` prints."""
     key = (site.home / "admin-key").read_text().strip()
     env = {"MOORAGE_URL": site.url, "MOORAGE_API_KEY": key, "MOORAGE_HOME": str(site.home / "cli")}
-    result = await asyncio.to_thread(CliRunner().invoke, app, ["peers", "rotate-ca", *args], env=env)
+    result = await asyncio.to_thread(
+        CliRunner().invoke, app, ["peers", "rotate-ca", *args], env=env
+    )
     return result.output
 
 
@@ -143,18 +159,27 @@ async def test_a_peer_of_the_previous_release_is_waited_for_and_named(
         await site.join()
         former = site.dialer()
         await site.client.rotate_ca()
+
         async with former.channel(()) as old_connection:
             peers = peers_pb2_grpc.PeersStub(old_connection)
             await peers.Hello(peers_pb2.HelloRequest())
             assert await go_on(site, clock) == "distributing"
             forced = await site.client.rotate_ca("distributing")
-            assert (forced.state, [peer.name for peer in forced.join_again]) == ("reissuing", ["node-1"])
+            assert (forced.state, [peer.name for peer in forced.join_again]) == (
+                "reissuing",
+                ["node-1"],
+            )
             forced = await site.client.rotate_ca("reissuing")
-            assert (forced.state, [peer.name for peer in forced.join_again]) == ("steady", ["node-1"])
+            assert (forced.state, [peer.name for peer in forced.join_again]) == (
+                "steady",
+                ["node-1"],
+            )
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await peers.Hello(peers_pb2.HelloRequest())
+
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
             assert "CA that was replaced: join again" in str(refused.value.details())
+
         assert await hello(former) is grpc.StatusCode.UNAVAILABLE
         await site.client.revoke_peer("agent", "node-1")
         await site.join(node="again")
@@ -168,9 +193,12 @@ async def test_a_running_agent_learns_the_next_ca_when_it_starts(
     async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
         joined = await site.join()
         await site.client.rotate_ca()
-        settings = AgentSettings(id="node-1", manager=joined.link, inventory="fake:1xH100", docker="off")
+        settings = AgentSettings(
+            id="node-1", manager=joined.link, inventory="fake:1xH100", docker="off"
+        )
         home = site.home / "node-1"
         async with Agent(settings, CommonSettings(), clock=SystemClock(), home=home):
             while (await site.client.get_ca()).waiting_for:
                 await asyncio.sleep(0.1)
+
         assert await go_on(site, clock) == "reissuing"

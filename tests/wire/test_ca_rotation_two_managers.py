@@ -1,5 +1,5 @@
-"""Rotation of the CA while two managers are live, each with an agent and a proxy: everybody reaches everybody
-at every step."""
+"""Rotation of the CA while two managers are live, each with an agent and a proxy: everybody reaches
+everybody at every step."""
 
 from __future__ import annotations
 
@@ -31,17 +31,21 @@ from moorage.manager import Manager
 from moorage.sdk import Client
 
 SESSION = "01a20000-0000-7000-8000-000000000000"
-AGENTS, PROXIES = ("node-1", "node-2"), ("front", "back")
+AGENTS = ("node-1", "node-2")
+PROXIES = ("front", "back")
 
 
 @asynccontextmanager
 async def another(site: Site, clock: SkewedClock) -> AsyncIterator[Site]:
-    """A second manager over the same database, with the secret of the CA as an administrator copies it."""
+    """A second manager over the same database, with the secret of the CA as an administrator copies
+    it."""
     home = site.home / "second"
     home.mkdir()
     (home / "ca-secret").write_text((site.home / "ca-secret").read_text())
     settings = ManagerSettings(dsn=site.dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
-    async with Manager(settings, clock=clock, link_token="unused", home=home, link_tls="on") as manager:
+    async with Manager(
+        settings, clock=clock, link_token="unused", home=home, link_tls="on"
+    ) as manager:
         key = (site.home / "admin-key").read_text().strip()
         async with Client(f"http://{manager.api_address}", key) as client:
             yield replace(site, manager=manager, client=client)
@@ -58,6 +62,7 @@ async def answer_requests(stream: Any) -> str:
                 await stream.stub.SendWorkspaces(answer)
     except grpc.aio.AioRpcError:
         pass
+
     return str(await stream.call.details())
 
 
@@ -83,7 +88,8 @@ class Cluster:
     @property
     def dialers(self) -> list[Dialer]:
         agents = [
-            s.dialer(name, target=s.manager.link_address) for s, name in zip(self.sites, AGENTS, strict=True)
+            s.dialer(name, target=s.manager.link_address)
+            for s, name in zip(self.sites, AGENTS, strict=True)
         ]
         proxies = [
             s.dialer(name, kind="proxy", target=s.manager.link_address)
@@ -92,7 +98,8 @@ class Cluster:
         return [*agents, *proxies]
 
     async def connect(self, stack: AsyncExitStack, incarnation: str) -> None:
-        agents, proxies = self.dialers[:2], self.dialers[2:]
+        agents = self.dialers[:2]
+        proxies = self.dialers[2:]
         for site, name, dialer in zip(self.sites, AGENTS, agents, strict=True):
             stream = await stack.enter_async_context(
                 attach(site.manager, name, dialer=dialer, incarnation=incarnation)
@@ -102,7 +109,8 @@ class Cluster:
             self.links.append(asyncio.create_task(follow_routes(dialer, name)))
 
     async def is_whole(self) -> bool:
-        """Whether each manager reaches the agents of both: the other's over the link between managers."""
+        """Whether each manager reaches the agents of both: the other's over the link between
+        managers."""
         found = [await site.client.list_workspaces() for site in self.sites]
         return all({item.agent_id for item in listing.items} == set(AGENTS) for listing in found)
 
@@ -112,10 +120,13 @@ class Cluster:
         for dialer in self.dialers:
             for site in self.sites:
                 async with dialer.channel((), site.manager.link_address) as channel:
-                    await peers_pb2_grpc.PeersStub(channel).Hello(peers_pb2.HelloRequest(), timeout=20)
+                    await peers_pb2_grpc.PeersStub(channel).Hello(
+                        peers_pb2.HelloRequest(), timeout=20
+                    )
 
     async def maintain(self) -> None:
-        """What agents and proxies do every ten minutes, until the rotation waits for none of them."""
+        """What agents and proxies do every ten minutes, until the rotation waits for none of
+        them."""
         while (await self.sites[0].client.get_ca()).waiting_for:
             for dialer in self.dialers:
                 await dialer.maintain()
@@ -141,6 +152,7 @@ async def test_agents_and_proxies_stay_connected_to_both_managers(
             await one.join(name)
         for name in PROXIES:
             await two.join(name, kind="proxy")
+
         before = {name: stored(one, name, "agent") for name in AGENTS}
         await cluster.connect(stack, "1")
         while not await cluster.is_whole():
@@ -158,16 +170,19 @@ async def test_agents_and_proxies_stay_connected_to_both_managers(
         assert "steady" in await rotate_ca(two)
         await until_state(one, "steady")
 
-        # The links that were opened with the former certificates end, and open again at the other manager.
+        # The links that were opened with the former certificates end, and open again at the other
+        # manager.
         assert all("connect again" in reason for reason in await asyncio.gather(*cluster.links))
         cluster = Cluster((two, one))
         await cluster.connect(stack, "2")
         while not await cluster.is_whole():
             await asyncio.sleep(0.05)
+
         await cluster.check()
         for name in AGENTS:
             assert stored(one, name, "agent").id == before[name].id, "it joined again"
             assert stored(one, name, "agent").authority != before[name].authority
         for link in cluster.links:
             link.cancel()
+
         await asyncio.gather(*cluster.links, return_exceptions=True)

@@ -1,4 +1,5 @@
-"""Code from the SDK to a code kernel and back, over a real manager and a real agent that both restart."""
+"""Code from the SDK to a code kernel and back, over a real manager and a real agent that both
+restart."""
 
 from __future__ import annotations
 
@@ -54,6 +55,7 @@ async def events_until(client: Client, run_id: str, last: str) -> list[dict[str,
         if any(item["type"] == last for item in items):
             await pieces.aclose()
             return items
+
     raise AssertionError(f"the stream ended: {text}")
 
 
@@ -61,7 +63,9 @@ async def answer_in_a_websocket(client: Client) -> None:
     code = "print('hello', input('who? '))"
     await client.start_execution("dev", ExecutionSpec(code=code, run_id="asks", wait_s=0))
     kinds = []
-    async with client.http.ws_connect(client.address("/v1/sessions/dev/executions/asks/events", {})) as ws:
+    async with client.http.ws_connect(
+        client.address("/v1/sessions/dev/executions/asks/events", {})
+    ) as ws:
         async for message in ws:
             item = json.loads(message.data)["item"]
             kinds.append(item["type"])
@@ -69,6 +73,7 @@ async def answer_in_a_websocket(client: Client) -> None:
                 await ws.send_json({"input": "Ada"})
             elif item["type"] == "stream":
                 assert item["text"] == "hello Ada\n"
+
     assert kinds == ["input", "answered", "stream", "end"]
 
 
@@ -99,7 +104,9 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         return Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
 
     def new_agent() -> Agent:
-        return Agent(of_agent, CommonSettings(), clock=SystemClock(), link_token=TOKEN, home=tmp_path)
+        return Agent(
+            of_agent, CommonSettings(), clock=SystemClock(), link_token=TOKEN, home=tmp_path
+        )
 
     async with AsyncExitStack() as stack:
         agents = await stack.enter_async_context(AsyncExitStack())
@@ -107,26 +114,37 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         manager = await managers.enter_async_context(new_manager())
         await agents.enter_async_context(new_agent())
         assert manager.first_key is not None
-        client = await stack.enter_async_context(Client(f"http://{settings.listen}", manager.first_key))
+        client = await stack.enter_async_context(
+            Client(f"http://{settings.listen}", manager.first_key)
+        )
         await client.create_session(_DEV)
         await until(client, "dev", lambda view: view.status is Status.RUNNING)
         session = client.session("dev")
         assert (await session.execute("x = 'kept'")).exit_code == 0
-        started = await client.start_execution("dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0))
+        started = await client.start_execution(
+            "dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0)
+        )
         assert started.status is RunStatus.CONTINUED
         assert (await events_until(client, "r", "stream"))[0]["text"] == "begun\n"
 
         await managers.aclose()
         managers = await stack.enter_async_context(AsyncExitStack())
         await managers.enter_async_context(new_manager())
-        [work] = [path for path in (tmp_path / "agent-one" / "kernels").glob("*/work") if path.is_dir()]
+        [work] = [
+            path for path in (tmp_path / "agent-one" / "kernels").glob("*/work") if path.is_dir()
+        ]
         (work / "go").touch()
 
         await until_ended(client, "r")
         items = await events_until(client, "r", "end")
-        assert "".join(item["text"] for item in items if item["type"] == "stream") == "begun\nkept\n"
+        assert (
+            "".join(item["text"] for item in items if item["type"] == "stream") == "begun\nkept\n"
+        )
+
         # The same request is the same run.
-        again = await client.start_execution("dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0))
+        again = await client.start_execution(
+            "dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0)
+        )
         assert (again.ended, again.exit_code) == (True, 0)
 
         await agents.aclose()

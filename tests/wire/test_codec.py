@@ -49,7 +49,9 @@ OFFERS = st.builds(
     parent=TEXT,
     unhealthy_reason=TEXT,
 )
-RUNTIMES = st.builds(m.RuntimeState, name=TEXT, listed=st.booleans(), silence_grace_s=st.floats(0, 1e7))
+RUNTIMES = st.builds(
+    m.RuntimeState, name=TEXT, listed=st.booleans(), silence_grace_s=st.floats(0, 1e7)
+)
 DOUBTFUL_JOBS = st.builds(
     DoubtfulJob, runtime=TEXT, name=TEXT, job_id=TEXT, since=SECONDS, why=TEXT, tried=TEXT
 )
@@ -162,9 +164,9 @@ KERNELS = st.builds(
     probe_path=TEXT,
     probe_period_s=SECONDS,
     slots=st.dictionaries(TEXT, INTEGERS, max_size=3),
-    devices=st.lists(st.builds(DeviceGrant, slot=TEXT, device_id=TEXT, amount=INTEGERS), max_size=3).map(
-        tuple
-    ),
+    devices=st.lists(
+        st.builds(DeviceGrant, slot=TEXT, device_id=TEXT, amount=INTEGERS), max_size=3
+    ).map(tuple),
     secret=TEXT,
     start_timeout_s=SECONDS,
     stop_grace_s=SECONDS,
@@ -202,7 +204,9 @@ KERNELS = st.builds(
     checkpoint_grace_s=SECONDS,
     cluster=st.none() | MEMBERSHIPS,
     outputs=TEXTS,
-    inputs=st.lists(st.builds(KernelInput, session_id=TEXT, output=TEXT, path=TEXT), max_size=2).map(tuple),
+    inputs=st.lists(
+        st.builds(KernelInput, session_id=TEXT, output=TEXT, path=TEXT), max_size=2
+    ).map(tuple),
     ports=st.lists(
         st.builds(
             ServicePort,
@@ -314,7 +318,9 @@ def test_report_round_trip(report: m.Report | m.ReportDelta) -> None:
     | st.builds(m.FullReportRequest, st.booleans(), st.text(max_size=5))
 )
 def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
-    wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())
+    wire = agent_pb2.ManagerMessage.FromString(
+        codec.manager_message_to_wire(message).SerializeToString()
+    )
     assert codec.manager_message_from_wire(wire) == message
 
 
@@ -327,8 +333,11 @@ def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     ],
 )
 @given(data=st.data())
-def test_strategies_cover_every_field(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:
-    """A field with a default is easily omitted from a strategy; its round trip would not be tested."""
+def test_strategies_cover_every_field(
+    strategy: st.SearchStrategy[object], data: st.DataObject
+) -> None:
+    """A field with a default is easily omitted from a strategy; its round trip would not be
+    tested."""
     example = data.draw(strategy)
     given_names = set(strategy.wrapped_strategy.kwargs)  # type: ignore[attr-defined]
     assert given_names == {one.name for one in fields(example)}  # type: ignore[arg-type]
@@ -357,7 +366,9 @@ def test_unrecognized_reason_stays_unknown_and_is_a_failure() -> None:
     assert observed.reason not in list(Reason)
     assert REASONS[observed.reason].failure
     assert not REASONS[observed.reason].retryable
-    wire.kernels[0] += agent_pb2.Observation(reason="Struck by lightning! " * 100).SerializeToString()
+    wire.kernels[0] += agent_pb2.Observation(
+        reason="Struck by lightning! " * 100
+    ).SerializeToString()
     assert codec.report_from_wire(wire).kernels[0].reason is Reason.CREATE_FAILED
 
 

@@ -1,5 +1,5 @@
-"""Database outages under load: the API responds with 503, loses nothing acknowledged, and creates one session
-for each idempotency key."""
+"""Database outages under load: the API responds with 503, loses nothing acknowledged, and creates
+one session for each idempotency key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ CALLERS = 8
 
 @dataclass
 class Load:
-    """Callers that create sessions, and repeat each request under its idempotency key until it succeeds.
+    """Callers that create sessions, and repeat each request under its idempotency key until it
+    succeeds.
 
     ``enough``: number of created sessions after which they stop."""
 
@@ -51,7 +52,8 @@ class Load:
                 self.acknowledged[key] = (await response.json())["id"]
             else:
                 self.refusals.append((response.status, response.headers.get("Retry-After")))
-                await asyncio.sleep(0.02)  # shorter than Retry-After, for more requests during the outage
+                # shorter than Retry-After, for more requests during the outage
+                await asyncio.sleep(0.02)
 
     async def until_refused(self) -> None:
         async with asyncio.timeout(30):
@@ -81,29 +83,41 @@ async def load(postgres: EmbeddedPostgres, tmp_path: Path) -> AsyncIterator[Load
             yield Load(http)
 
 
-async def test_created_sessions_survive_a_killed_database(postgres: EmbeddedPostgres, load: Load) -> None:
+async def test_created_sessions_survive_a_killed_database(
+    postgres: EmbeddedPostgres, load: Load
+) -> None:
     load.enough = sys.maxsize
     async with asyncio.TaskGroup() as group:
         for caller in range(CALLERS):
             group.create_task(load.call(caller))
+
         await load.until(40)
         assert postgres.pid is not None
         os.kill(postgres.pid, signal.SIGKILL)
-        await load.until_refused()  # its backends run on until they notice that the postmaster is dead
+
+        # its backends run on until they notice that the postmaster is dead
+        await load.until_refused()
         load.enough = len(load.acknowledged) + 100
         await load.until(load.enough)
+
     assert set(load.refusals) == {(503, "2")}
     listed: set[str] = set()
     cursor = ""
     while cursor is not None:
-        async with load.http.get(f"/v1/sessions?limit=500{cursor and '&cursor=' + cursor}") as response:
+        async with load.http.get(
+            f"/v1/sessions?limit=500{cursor and '&cursor=' + cursor}"
+        ) as response:
             page = await response.json()
+
         listed |= {item["id"] for item in page["items"]}
         cursor = page["next"]
+
     assert listed == set(load.acknowledged.values()), "exactly the acknowledged sessions exist"
     assert len(listed) == len(load.acknowledged), "one session for each key"
     for key, session in list(load.acknowledged.items())[:5]:
-        async with load.http.post("/v1/sessions", json=BODY, headers={"Idempotency-Key": key}) as response:
+        async with load.http.post(
+            "/v1/sessions", json=BODY, headers={"Idempotency-Key": key}
+        ) as response:
             assert (response.headers["Idempotent-Replayed"], (await response.json())["id"]) == (
                 "true",
                 session,
@@ -114,7 +128,8 @@ class TcpLink:
     """TCP forwarder to Postgres that a test can close and open again."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._target, self.port = (host, port), 0
+        self._target = (host, port)
+        self.port = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -132,7 +147,9 @@ class TcpLink:
         upstream_reader, upstream = await asyncio.open_connection(*self._target)
         self._open |= {writer, upstream}
         await asyncio.gather(
-            self._pump(reader, upstream), self._pump(upstream_reader, writer), return_exceptions=True
+            self._pump(reader, upstream),
+            self._pump(upstream_reader, writer),
+            return_exceptions=True,
         )
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,13 +159,20 @@ class TcpLink:
         writer.close()
 
 
-async def test_requests_get_503_during_an_outage_and_recover(migrated_database: str, tmp_path: Path) -> None:
+async def test_requests_get_503_during_an_outage_and_recover(
+    migrated_database: str, tmp_path: Path
+) -> None:
     at = urlsplit(migrated_database)
     link = TcpLink(at.hostname or "", at.port or 0)
     await link.open()
     dsn = urlunsplit(at._replace(netloc=at.netloc.replace(f":{at.port}", f":{link.port}")))
     settings = ManagerSettings(dsn=dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
-    requests = [("GET", "/v1/agents"), ("GET", "/v1/sessions"), ("POST", "/v1/sessions"), ("GET", "/readyz")]
+    requests = [
+        ("GET", "/v1/agents"),
+        ("GET", "/v1/sessions"),
+        ("POST", "/v1/sessions"),
+        ("GET", "/readyz"),
+    ]
     async with Manager(settings, clock=SystemClock(), link_token="link", home=tmp_path) as manager:
         headers = {"Authorization": f"Bearer {manager.first_key}"}
         async with aiohttp.ClientSession(f"http://{manager.api_address}", headers=headers) as http:
@@ -165,10 +189,15 @@ async def test_requests_get_503_during_an_outage_and_recover(migrated_database: 
             assert [status for status, _ in await responses()] == [200, 200, 201, 200]
             link.close()
             assert await responses() == [(503, "2")] * len(requests)
+
             async with http.get("/livez") as response:
-                assert response.status == 200, "the manager is alive while the database is unavailable"
+                assert response.status == 200, (
+                    "the manager is alive while the database is unavailable"
+                )
+
             await link.open()
             async with asyncio.timeout(20):
                 while [status for status, _ in await responses()] != [200, 200, 201, 200]:
                     await asyncio.sleep(0.05)
+
     link.close()

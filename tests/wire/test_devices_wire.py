@@ -1,4 +1,5 @@
-"""Devices of another vendor: the example of ``docs/devices.md``, offered, allocated, fenced and returned."""
+"""Devices of another vendor: the example of ``docs/devices.md``, offered, allocated, fenced and
+returned."""
 
 from __future__ import annotations
 
@@ -32,17 +33,22 @@ DOCS = Path(__file__).parents[2] / "docs" / "devices.md"
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The example as an installed package; returns the directory of its two devices."""
     code, toml = re.findall(r"```(?:python|toml)\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    site, root = tmp_path / "site", tmp_path / "acme"
+    site = tmp_path / "site"
+    root = tmp_path / "acme"
     about = site / "acme_moorage-1.0.dist-info"
     about.mkdir(parents=True)
     (site / "acme_moorage.py").write_text(code)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-moorage\nVersion: 1.0\n")
     entry = toml.splitlines()[1].replace('"', "")
-    (about / "entry_points.txt").write_text(f"[moorage.inventories]\n{entry}\nbroken = no_such_module:X\n")
+    (about / "entry_points.txt").write_text(
+        f"[moorage.inventories]\n{entry}\nbroken = no_such_module:X\n"
+    )
+
     for name in ("acme-0", "acme-1"):
         (root / name).mkdir(parents=True)
         for file, text in (("memory", "8000000000"), ("used", "0"), ("error", "")):
             (root / name / file).write_text(text)
+
     monkeypatch.setenv("ACME_ROOT", str(root))
     monkeypatch.syspath_prepend(str(site))
     yield root
@@ -84,7 +90,9 @@ async def until(client: Client, name: str, *statuses: Status) -> None:
     await eventually(there)
 
 
-async def test_device_is_offered_allocated_and_measured(client: Client, agent: Agent, acme: Path) -> None:
+async def test_device_is_offered_allocated_and_measured(
+    client: Client, agent: Agent, acme: Path
+) -> None:
     async def offered() -> bool:
         return set(await offers(client)) == {"acme-0", "acme-1"}
 
@@ -114,7 +122,9 @@ async def test_device_is_offered_allocated_and_measured(client: Client, agent: A
     await until(client, "one", Status.TERMINATED)
 
 
-async def test_unreleased_memory_refuses_the_next_kernel(client: Client, agent: Agent, acme: Path) -> None:
+async def test_unreleased_memory_refuses_the_next_kernel(
+    client: Client, agent: Agent, acme: Path
+) -> None:
     for name in ("acme-0", "acme-1"):
         (acme / name / "used").write_text("5000000000")
 
@@ -141,17 +151,22 @@ async def test_unreleased_memory_refuses_the_next_kernel(client: Client, agent: 
     async def in_history() -> bool:
         entries = await client.history("one")
         return any(
-            entry.reason is Reason.DEVICE_BUSY and unhealthy_reason in entry.detail for entry in entries
+            entry.reason is Reason.DEVICE_BUSY and unhealthy_reason in entry.detail
+            for entry in entries
         )
 
     await eventually(in_history)
     await client.stop_session("one")
+
     # The device returns by itself when its memory is free and its probation is over.
     for name in ("acme-0", "acme-1"):
         (acme / name / "used").write_text("0")
 
     async def back() -> bool:
-        return all(offer.healthy and not offer.unhealthy_reason for offer in (await offers(client)).values())
+        return all(
+            offer.healthy and not offer.unhealthy_reason
+            for offer in (await offers(client)).values()
+        )
 
     await eventually(back)
     await client.create_session(job("two"))
@@ -172,6 +187,7 @@ async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
     )
     for name in ("acme-0", "acme-1"):
         (acme / name / "used").write_text("5000000000")
+
     async with Agent(
         settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
     ):
@@ -180,17 +196,22 @@ async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
         async def waits() -> bool:
             session = await client.get_session("one")
             kernels = session.kernels
-            return session.status is Status.PREPARING and "waiting for GPU memory" in kernels[0].detail
+            return (
+                session.status is Status.PREPARING and "waiting for GPU memory" in kernels[0].detail
+            )
 
         await eventually(waits)
         for name in ("acme-0", "acme-1"):
             (acme / name / "used").write_text("0")
+
         await until(client, "one", Status.RUNNING)
         assert (await client.get_session("one")).kernels[0].detail == ""
         assert all(offer.healthy for offer in (await offers(client)).values())
+
         # A waiting kernel can be stopped.
         for name in ("acme-0", "acme-1"):
             (acme / name / "used").write_text("5000000000")
+
         await client.create_session(job("two"))
         await until(client, "two", Status.PREPARING)
         for name in ("two", "one"):
@@ -198,11 +219,13 @@ async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
             await until(client, name, Status.TERMINATED)
 
 
-async def test_unhealthy_device_is_reported_with_its_reason(client: Client, agent: Agent, acme: Path) -> None:
+async def test_unhealthy_device_is_reported_with_its_reason(
+    client: Client, agent: Agent, acme: Path
+) -> None:
     async def reasons(*expected: str) -> bool:
-        return [offer.unhealthy_reason for _, offer in sorted((await offers(client)).items())] == list(
-            expected
-        )
+        return [
+            offer.unhealthy_reason for _, offer in sorted((await offers(client)).items())
+        ] == list(expected)
 
     await eventually(lambda: reasons("", ""))
     (acme / "acme-1" / "error").write_text("it burns\n")
@@ -213,7 +236,10 @@ async def test_unhealthy_device_is_reported_with_its_reason(client: Client, agen
 
 def test_failing_vendor_affects_only_its_own_devices(acme: Path) -> None:
     (vendor,) = installed_vendors()
-    assert [(o.device_id, o.healthy) for o in vendor.offers()] == [("acme-0", True), ("acme-1", True)]
+    assert [(o.device_id, o.healthy) for o in vendor.offers()] == [
+        ("acme-0", True),
+        ("acme-1", True),
+    ]
     (acme / "acme-0" / "memory").write_text("much")
     failed = vendor.offers()
     assert [(o.device_id, o.healthy) for o in failed] == [("acme-0", False), ("acme-1", False)]

@@ -1,4 +1,5 @@
-"""Dial-out over real sockets: streams, back-pressure, cancellation in both directions, ends, identities."""
+"""Dial-out over real sockets: streams, back-pressure, cancellation in both directions, ends,
+identities."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Source:
     """Kernel that sends without an end, and knows how its connections end."""
 
     def __init__(self) -> None:
-        self.sent, self.ends = 0, list[str]()
+        self.sent = 0
+        self.ends = list[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -56,7 +58,9 @@ async def test_half_closed_streams_carry_data_of_any_size(tmp_path: Path) -> Non
             writer.close()
             await writer.wait_closed()
 
-        await asyncio.gather(*(exchange(size) for size in (0, 32, 65_536, 96_000, 3 * frames.WINDOW)))
+        await asyncio.gather(
+            *(exchange(size) for size in (0, 32, 65_536, 96_000, 3 * frames.WINDOW))
+        )
         (connection,) = found.listener.connections(found.host)
         await until("no stream is left", lambda: connection.streams == 0)
 
@@ -64,10 +68,12 @@ async def test_half_closed_streams_carry_data_of_any_size(tmp_path: Path) -> Non
 async def test_reader_that_stops_stops_the_kernel_and_no_other_stream(tmp_path: Path) -> None:
     async with site(tmp_path) as found:
         source = Source()
-        slow, other = await found.kernel(source.serve), await found.kernel(reverse)
+        slow = await found.kernel(source.serve)
+        other = await found.kernel(reverse)
         reader, writer = await found.open(slow)
         assert isinstance(writer.transport, asyncio.Transport)
         writer.transport.pause_reading()
+
         # The kernel's program, its socket, the agent, and the window.
         most = 16 * frames.WINDOW
         await until("it has begun", lambda: bool(source.sent))
@@ -75,6 +81,7 @@ async def test_reader_that_stops_stops_the_kernel_and_no_other_stream(tmp_path: 
         while source.sent != last:
             last = source.sent
             await asyncio.sleep(0.2)
+
         assert 0 < last < most
         fast_reader, fast_writer = await found.open(other)
         fast_writer.write(b"stressed")
@@ -84,13 +91,15 @@ async def test_reader_that_stops_stops_the_kernel_and_no_other_stream(tmp_path: 
         received = 0
         while received <= 2 * most:
             received += len(await reader.read(1 << 20))
+
         fast_writer.close()
         writer.transport.abort()
         await until("the kernel's connection is reset", lambda: bool(source.ends))
 
 
 async def test_kernel_that_stops_reading_stops_the_writer(tmp_path: Path) -> None:
-    gate, received = asyncio.Event(), 0
+    gate = asyncio.Event()
+    received = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
@@ -111,10 +120,12 @@ async def test_kernel_that_stops_reading_stops_the_writer(tmp_path: Path) -> Non
                 await writer.drain()
             writer.write_eof()
 
-        task, last = asyncio.create_task(send()), -1
+        task = asyncio.create_task(send())
+        last = -1
         while sent != last:
             last = sent
             await asyncio.sleep(0.2)
+
         assert last < 20 * frames.WINDOW
         gate.set()
         await task
@@ -135,6 +146,7 @@ async def test_reset_of_the_kernel_is_a_reset_and_no_end(tmp_path: Path) -> None
         writer.write(b"x")
         with pytest.raises(ConnectionError):
             await drain(reader)
+
         writer.close()
 
 
@@ -142,8 +154,11 @@ async def test_only_ports_of_kernels_are_opened(tmp_path: Path) -> None:
     async with site(tmp_path) as found:
         port = await found.kernel(reverse)
         found.ports.discard(port)
-        with pytest.raises(ConnectionRefusedError, match=f"no kernel of this agent has port {port}"):
+        with pytest.raises(
+            ConnectionRefusedError, match=f"no kernel of this agent has port {port}"
+        ):
             await found.open(port)
+
         found.ports.add(1)
         with pytest.raises(ConnectionRefusedError, match=r"Connect call failed|refused"):
             await found.open(1)
@@ -154,15 +169,19 @@ async def test_cancelled_opening_leaves_nothing_behind(tmp_path: Path) -> None:
         port = await found.kernel(Source().serve)
         kept = await found.open(port)
         (connection,) = found.listener.connections(found.host)
+
         for delay in (0.0, 0.0005, 0.001, 0.002, 0.005):
             task = asyncio.create_task(found.open(port))
             await asyncio.sleep(delay)
             task.cancel()
+
             try:
                 _, writer = await task
             except asyncio.CancelledError:
                 continue
+
             writer.transport.abort()
+
         await until("one stream is left", lambda: connection.streams == 1)
         kept[1].transport.abort()
 
@@ -176,6 +195,7 @@ async def test_broken_connection_breaks_its_streams_and_is_dialed_again(tmp_path
         connection.end("for the test")
         with pytest.raises(ConnectionError):
             await drain(reader)
+
         await until("the kernel's connection is reset", lambda: bool(source.ends))
         # Waits for the next connection.
         other = await found.kernel(reverse)
@@ -208,7 +228,9 @@ async def test_agent_proves_who_it_is_by_its_certificate(tmp_path: Path) -> None
         writer.write(b"abc")
         writer.write_eof()
         assert await reader.read() == b"cba"
-        # The same node after it joined again: another host, so that a revoked certificate gets nothing of it.
+
+        # The same node after it joined again: another host, so that a revoked certificate gets
+        # nothing of it.
         found.dial(identity(ca, "agent", "node-1", "a2"))
         await until("both are connected", lambda: len(found.listener.hosts) == 2)
         assert agent.connected
@@ -247,6 +269,7 @@ async def test_revoked_agent_is_cut_off_and_refused(tmp_path: Path) -> None:
         found.connector.revoked({"a0", "a1"})
         with pytest.raises(ConnectionResetError):
             await reader.read()
+
         await refused(found, "was revoked")
         found.dial(identity(ca, "agent", "node-1", "a2"))
         await found.open(port)  # it has joined again
@@ -269,11 +292,13 @@ async def test_revoked_proxy_is_left_at_once_and_not_dialed_again(tmp_path: Path
         for addresses in ([found.address], []):
             streams.append(await found.open(port))
             agent.set_proxies(addresses, ["p0"])
+
         # Manager and agent have left it already: the connection stays while it has streams.
         agent.set_proxies([], ["p0", "p1"])
         for reader, _ in streams:
             with pytest.raises(ConnectionResetError):
                 await reader.read()
+
         await until("no connection", lambda: not found.listener.hosts)
         agent.set_proxies([found.address], ["p1"])
         await refused(found, "was revoked")
@@ -297,7 +322,8 @@ async def test_wrong_link_token_is_refused(tmp_path: Path) -> None:
 
 async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> None:
     async with site(tmp_path) as found:
-        port, agent = await found.kernel(reverse), found.agent
+        port = await found.kernel(reverse)
+        agent = found.agent
         assert agent is not None
         await until("the first is connected", lambda: agent.connected == (found.address,))
         (first,) = found.listener.connections(found.host)
@@ -305,6 +331,7 @@ async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> 
         agent.set_proxies([found.address, other])
         await until("it was tried", lambda: "another address" in agent.why(other))
         assert agent.undialed == {}
+
         for _ in range(20):  # no stream goes over the second one, which ends
             reader, writer = await found.open(port)
             writer.write(b"stressed")
@@ -312,24 +339,32 @@ async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> 
             assert await reader.read() == b"desserts"
             writer.close()
             assert found.listener.connections(found.host) == (first,)
+
         assert (agent.connected, agent.undialed) == ((found.address,), {}), "no failure is reported"
         # The proxy is known by the other address alone: new streams go over that one at once.
         agent.set_proxies([other])
         await until("the other is connected", lambda: agent.connected == (other,))
-        await until("it is the newest", lambda: found.listener.connections(found.host)[-1] is not first)
+        await until(
+            "it is the newest", lambda: found.listener.connections(found.host)[-1] is not first
+        )
 
 
 async def test_other_address_is_used_once_the_first_connection_is_lost(tmp_path: Path) -> None:
     async with site(tmp_path) as found:
-        agent, other = found.agent, found.address.replace("127.0.0.1", "localhost")
+        agent = found.agent
+        other = found.address.replace("127.0.0.1", "localhost")
         assert agent is not None
         agent.set_proxies([found.address, other])
         await until("one is connected", lambda: len(agent.connected) == 1)
+
         for _ in range(5):
             await until("it is known", lambda: len(found.listener.connections(found.host)) == 1)
             (connection,) = found.listener.connections(found.host)
             connection.end("cut")
             lost = connection.peer, connection
-            await until("it is lost", lambda lost=lost: lost[1] not in found.listener.connections(lost[0]))
+            await until(
+                "it is lost", lambda lost=lost: lost[1] not in found.listener.connections(lost[0])
+            )
             await until("one is connected again", lambda: len(agent.connected) == 1)
+
         await until("only one", lambda: len(found.listener.connections(found.host)) == 1)

@@ -1,4 +1,5 @@
-"""Managers and agents that only dial out: whose address is believed, and who is told where to dial."""
+"""Managers and agents that only dial out: whose address is believed, and who is told where to
+dial."""
 
 from __future__ import annotations
 
@@ -22,15 +23,18 @@ ELSEWHERE = replace(INFO, address="192.0.2.7", undialed={"edge-9:8802": "timed o
 
 @asynccontextmanager
 async def attached(site: Site, reach: str) -> AsyncIterator[agent_pb2.ManagerMessage]:
-    """A stream of node-1, and the first message that it gets. Raises ``AioRpcError`` if it is refused."""
+    """A stream of node-1, and the first message that it gets. Raises ``AioRpcError`` if it is
+    refused."""
     async with site.dialer("node-1").channel(()) as channel:
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
         report = Report(replace(ELSEWHERE, reach=reach), "1", 0, (), stream=1)
         await call.write(codec.report_to_wire(report))
         async with asyncio.timeout(20):
             message = await call.read()
+
         if message is grpc.aio.EOF:
             raise grpc.aio.AioRpcError(await call.code(), (), (), details=await call.details())  # type: ignore[arg-type]
+
         yield message
 
 
@@ -41,6 +45,7 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
     with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
         async with attached(site, "auto"):
             pass
+
     async with attached(site, "dial-out") as message:
         assert not message.HasField("dialout")
         (agent,) = await site.client.list_agents()
@@ -50,10 +55,12 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
             {"edge-9:8802": "timed out"},
         )
         assert (agent.reach_reason, agent.direct_address) == ("agent.reach is dial-out", "")
+
     async with site.dialer("edge", kind="proxy").channel(()) as channel:
         call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
         await call.write(routes_pb2.ProxyReport(proxy_id="edge", dialout="edge.example:8802"))
         await call.read()
+
         async with asyncio.timeout(20):
             while True:
                 try:
@@ -61,10 +68,14 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
                         break
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.1)
+
         assert list(message.dialout.addresses) == ["edge.example:8802"]
         assert not message.dialout.revoked
         (agent,) = await site.client.list_agents()
-        assert agent.reach_reason == "its link comes from 127.0.0.1, not from agent.address = 192.0.2.7"
+        assert (
+            agent.reach_reason
+            == "its link comes from 127.0.0.1, not from agent.address = 192.0.2.7"
+        )
         with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
             async with attached(site, "direct"):
                 pass
@@ -74,6 +85,7 @@ async def test_agent_learns_which_proxies_were_revoked(site: Site) -> None:
     await site.join("node-1")
     before, edge = [await site.join(name, kind="proxy") for name in ("before", "edge")]
     await site.client.revoke_peer("proxy", "before")
+
     async with site.dialer("node-1").channel(()) as channel, asyncio.timeout(20):
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
         report = Report(replace(ELSEWHERE, reach="dial-out"), "1", 0, (), stream=1)
@@ -81,6 +93,7 @@ async def test_agent_learns_which_proxies_were_revoked(site: Site) -> None:
         told: set[str] = set()
         while told != {before.id}:
             told = set((await call.read()).dialout.revoked)
+
         await site.client.revoke_peer("proxy", "edge")
         while told != {before.id, edge.id}:
             told = set((await call.read()).dialout.revoked)

@@ -1,4 +1,5 @@
-"""The server of a session's files, as agents start it: over a connection of its own, and through the link."""
+"""The server of a session's files, as agents start it: over a connection of its own, and through
+the link."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Link:
     """The way through the manager. ``told``: the address that the proxy gets."""
 
     def __init__(self, server: FileServer, told: tuple[str, str] | None) -> None:
-        self.server, self.direct = server, told
+        self.server = server
+        self.direct = told
         self.end: ExecEnd | None = None
         self.sent = 0
 
@@ -59,9 +61,12 @@ class Node:
     """A node with a session's files in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.counted = folder, list[str]()
+        self.folder = folder
+        self.counted = list[str]()
         port = free_port()
-        self.ports = FilePorts(PortAllocator(f"{port}-{port}", "127.0.0.1", clock=SystemClock()), "127.0.0.1")
+        self.ports = FilePorts(
+            PortAllocator(f"{port}-{port}", "127.0.0.1", clock=SystemClock()), "127.0.0.1"
+        )
         self.credential = create_credential(datetime.now(UTC))
 
     @asynccontextmanager
@@ -84,7 +89,9 @@ class Node:
 
 class Client:
     def __init__(self, server: backends.FileServer) -> None:
-        self._server, self._packets, self._ids = server, Packets(), 0
+        self._server = server
+        self._packets = Packets()
+        self._ids = 0
         self._found: list[bytes] = []
 
     async def ask(self, kind: Kind, *parts: bytes) -> Reader:
@@ -94,13 +101,15 @@ class Client:
             data = await asyncio.wait_for(self._server.read(), 30)
             assert data is not None, "the server has ended"
             self._found += self._packets.feed(data)
+
         reader = Reader(self._found.pop(0))
         reader.byte()
         assert reader.take(4) == wire.number(self._ids)
         return reader
 
     async def round_trip(self, data: bytes) -> bytes:
-        flags, attributes = wire.number(1 | 2 | 8), wire.attributes(Attributes())
+        flags = wire.number(1 | 2 | 8)
+        attributes = wire.attributes(Attributes())
         opened = await self.ask(Kind.OPEN, wire.text(b"/f"), flags, attributes)
         handle = wire.text(opened.text())
         written = await self.ask(Kind.WRITE, handle, (0).to_bytes(8), wire.text(data))
@@ -137,12 +146,16 @@ async def test_bytes_go_straight_to_the_node(node: Node) -> None:
 )
 async def test_a_node_out_of_reach_is_used_through_the_link(node: Node, way: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        told = {"nothing listens there": free_port(), "another program there": other.getsockname()[1]}
+        told = {
+            "nothing listens there": free_port(),
+            "another program there": other.getsockname()[1],
+        }
         async with (
             node.link(listens=way in told, told=told.get(way, 0)) as link,
             node.greeted(link, 0.5) as server,
         ):
             assert await Client(server).round_trip(b"x" * 1000) == b"x" * 1000
+
     assert node.counted == ["link"]
 
 
@@ -156,6 +169,7 @@ async def test_a_server_with_another_credential_is_not_used(node: Node) -> None:
 
     with credential_file(create_credential(datetime.now(UTC))) as fd:
         context = tls_context(fd, server=True)
+
     context.verify_mode = ssl.CERT_NONE
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as other:
         told = other.sockets[0].getsockname()[1]
@@ -174,15 +188,19 @@ async def test_a_server_waits_while_its_bytes_are_not_read() -> None:
         def resume_reading(self) -> None:
             self.reads = True
 
-        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+        def set_write_buffer_limits(
+            self, high: int | None = None, low: int | None = None
+        ) -> None: ...
 
-    transport, server = Transport(), backends.DirectServer()
+    transport = Transport()
+    server = backends.DirectServer()
     server.connection_made(transport)
     pieces = 0
     while transport.reads:
         assert pieces < 10, "it takes more than it may hold"
         server.buffer_updated(len(server.get_buffer(-1)))
         pieces += 1
+
     assert pieces == 2, "1 MiB in pieces of 512 KiB"
     for reading in (False, True):
         assert await server.read()
@@ -196,6 +214,7 @@ async def test_nobody_else_gets_in(node: Node) -> None:
         await link.send(HELLO)
         while (await link.read()) is None:
             pass
+
         host, port = split_address(link.server.address)
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(HELLO)
@@ -204,14 +223,19 @@ async def test_nobody_else_gets_in(node: Node) -> None:
         writer.close()
         with credential_file(strange) as fd:
             context = tls_context(fd, server=False)
+
         with pytest.raises(ssl.SSLError):
-            await asyncio.wait_for(asyncio.open_connection(host, port, ssl=context, server_hostname=""), 30)
+            await asyncio.wait_for(
+                asyncio.open_connection(host, port, ssl=context, server_hostname=""), 30
+            )
+
         # A client that does not verify the server has no credential that the server accepts.
         context.verify_mode = ssl.CERT_NONE
         reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="")
         assert await _received(reader) == b""
         with credential_file(node.credential) as fd:
             right = tls_context(fd, server=False)
+
         reader, writer = await asyncio.open_connection(host, port, ssl=right, server_hostname="")
         assert len(await asyncio.wait_for(reader.readexactly(5), 30)) == 5
         writer.transport.abort()

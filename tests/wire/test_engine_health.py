@@ -1,4 +1,5 @@
-"""Health checks and metrics of a real engine: llama.cpp, busy, and stopped by SIGSTOP and SIGKILL."""
+"""Health checks and metrics of a real engine: llama.cpp, busy, and stopped by SIGSTOP and
+SIGKILL."""
 
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ async def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         async with asyncio.timeout(30):
             while not await check.probe_once():
                 await asyncio.sleep(0.05)
+
         idle = await check.read_metrics()
         assert idle is not None
         assert (idle.running, idle.waiting) == (0, 0)
@@ -52,9 +54,13 @@ async def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ):
             await stream.content.readany()
             async with asyncio.timeout(30):  # until its counters show that it works
-                while (busy := await check.read_metrics()) is None or busy.progress <= idle.progress:
+                while (
+                    busy := await check.read_metrics()
+                ) is None or busy.progress <= idle.progress:
                     await asyncio.sleep(0.01)
+
             assert busy.running == 1
+
         await freeze(pid)
         assert await check.probe_once() is None
         assert await check.read_metrics() == UNREACHABLE

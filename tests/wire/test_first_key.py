@@ -29,6 +29,7 @@ async def test_a_given_key_is_the_first_one_wherever_a_manager_starts(
             made.append(manager.first_key)
             async with Client(f"http://{manager.api_address}", GIVEN) as client:
                 assert [key.name for key in await client.list_keys()] == ["admin"]
+
     assert made == [GIVEN, None]
 
 

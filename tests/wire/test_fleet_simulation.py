@@ -1,4 +1,5 @@
-"""Simulated agents against a real manager with a real Postgres, and against a stub that records reports."""
+"""Simulated agents against a real manager with a real Postgres, and against a stub that records
+reports."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ QUICK = KernelProfile(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.2))
 
 @pytest_asyncio.fixture
 async def manager(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
-    settings = ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+    settings = ManagerSettings(
+        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
+    )
     async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as running:
         yield running
 
@@ -48,7 +51,12 @@ async def client(manager: Manager) -> AsyncIterator[Client]:
 
 
 def fleet(
-    target: str, agents: int, *, profile: KernelProfile = QUICK, faults: Faults | None = None, **config: Any
+    target: str,
+    agents: int,
+    *,
+    profile: KernelProfile = QUICK,
+    faults: Faults | None = None,
+    **config: Any,
 ) -> FleetSimulation:
     settings = AgentSettings(manager=target, report_interval_s=0.5)
     return FleetSimulation(
@@ -87,6 +95,7 @@ async def wait_until_ended(client: Client, count: int, timeout_s: float = 60) ->
                 active = [s for s in found if s.status not in TERMINAL]
                 if len(found) == count and not active:
                     return list(found)
+
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise AssertionError(f"not ended: {active[:5]}") from None
@@ -118,10 +127,12 @@ async def test_sessions_end_as_scripted(manager: Manager, client: Client) -> Non
         for i in range(15):
             await wait_until_running(client, f"stopped-{i}")
             await client.stop_session(f"stopped-{i}")
+
         ended = await wait_until_ended(client, 60)
         for session in ended:
             kind = (session.name or "").partition("-")[0]
             assert (session.status, session.reason) == expected[kind][1], session
+
         await until(lambda: not +simulation.statistics.states)
         assert simulation.statistics.ended["exit-nonzero"] == 15
         assert simulation.statistics.ended["create-failed"] == 30, "each ran two attempts"
@@ -129,35 +140,52 @@ async def test_sessions_end_as_scripted(manager: Manager, client: Client) -> Non
 
 
 async def test_faults_delay_sessions_but_lose_none(manager: Manager, client: Client) -> None:
-    faults = Faults(lose_report=0.2, disconnect_every_s=0.1, die_every_s=0.3, down_s=Range(0.05, 0.3))
+    faults = Faults(
+        lose_report=0.2, disconnect_every_s=0.1, die_every_s=0.3, down_s=Range(0.05, 0.3)
+    )
     slow = KernelProfile(start_s=Range(0.01, 0.1), run_s=Range(0.5, 2))
     async with fleet(manager.link_address, 6, profile=slow, faults=faults, seed=3) as simulation:
         for i in range(60):
-            await client.create_session(SessionSpec(name=f"s-{i}", command=["x"], resources={"cpu": 1}))
+            await client.create_session(
+                SessionSpec(name=f"s-{i}", command=["x"], resources={"cpu": 1})
+            )
+
         ended = await wait_until_ended(client, 60)
-        assert Counter((s.status, s.reason) for s in ended) == {(Status.TERMINATED, "exit-zero"): 60}
+        assert Counter((s.status, s.reason) for s in ended) == {
+            (Status.TERMINATED, "exit-zero"): 60
+        }
         assert simulation.statistics.faults["disconnect"] > 3
         assert simulation.statistics.faults["death"] > 0
         await until(lambda: not +simulation.statistics.states)
 
 
-async def test_leaving_agents_report_draining_and_end_their_kernels(manager: Manager, client: Client) -> None:
+async def test_leaving_agents_report_draining_and_end_their_kernels(
+    manager: Manager, client: Client
+) -> None:
     async with fleet(manager.link_address, 5) as simulation:
-        await client.create_session(SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"}))
+        await client.create_session(
+            SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"})
+        )
         await wait_until_running(client, "s")
         await until(lambda: simulation.statistics.connected == 5)
+
     async with asyncio.timeout(10):
         while not all(agent.draining for agent in await client.list_agents()):
             await asyncio.sleep(0.05)
         while (await client.get_session("s")).status not in TERMINAL:
             await asyncio.sleep(0.05)
+
     assert (await client.get_session("s")).reason == "agent-shutdown"
 
 
-async def test_kernels_survive_a_lost_checkpoint_and_can_be_stopped(manager: Manager, client: Client) -> None:
+async def test_kernels_survive_a_lost_checkpoint_and_can_be_stopped(
+    manager: Manager, client: Client
+) -> None:
     faults = Faults(die_every_s=0.1, lose_checkpoint=1, down_s=Range(0.01, 0.1))
     async with fleet(manager.link_address, 1, faults=faults) as simulation:
-        await client.create_session(SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"}))
+        await client.create_session(
+            SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"})
+        )
         await wait_until_running(client, "s")
         before = simulation.statistics.faults["lost-checkpoint"]
         await until(lambda: simulation.statistics.faults["lost-checkpoint"] > before + 3)
@@ -206,9 +234,12 @@ async def test_served_port_answers_and_unserved_port_refuses() -> None:
         stream = (
             await (await http.post("/v1/chat/completions", json=request | {"stream": True})).text()
         ).split("\n\n")
-        assert json.loads(stream[0].removeprefix("data: "))["choices"][0]["delta"]["content"] == "aye"
+        assert (
+            json.loads(stream[0].removeprefix("data: "))["choices"][0]["delta"]["content"] == "aye"
+        )
         assert stream[1] == "data: [DONE]"
         assert (await http.post("/v1/chat/completions", data=b"{")).status == 400
+
     async with RefusingPort("127.0.0.1") as port:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port))
@@ -236,6 +267,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
         async with asyncio.timeout(10):
             while manager.streams < 3:
                 await asyncio.sleep(0.01)
+
         process.terminate()
         out, _ = await process.communicate()
         assert process.returncode == 0
@@ -283,12 +315,16 @@ async def test_command_names_the_invalid_option(
 
 async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None:
     async with h.run_fake_manager() as manager:
-        process = await simulate(tmp_path, "--manager", manager.target, "--agents", "20", token="wrong")
+        process = await simulate(
+            tmp_path, "--manager", manager.target, "--agents", "20", token="wrong"
+        )
         ended = asyncio.create_task(process.communicate())
         await until(lambda: manager.refused > 20, 60)  # one of them tries again
         process.terminate()
         if not (await asyncio.wait([ended], timeout=60))[0]:
-            process.send_signal(signal.SIGABRT)  # PYTHONFAULTHANDLER: it writes the stack of each thread
+            # PYTHONFAULTHANDLER: it writes the stack of each thread
+            process.send_signal(signal.SIGABRT)
+
         _, err = await ended
         assert process.returncode == 0, err.decode()
         assert err.decode().count("rejects this link token") == 1

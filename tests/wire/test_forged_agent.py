@@ -1,6 +1,7 @@
 """A forged agent: a client with a valid certificate that lies, on a real manager with mTLS.
 
-``node-1`` is honest and runs a session; ``node-2`` has joined and tries everything that its calls allow.
+``node-1`` is honest and runs a session; ``node-2`` has joined and tries everything that its calls
+allow.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from moorage.manager.rpc.agent_addresses import AgentAddresses, bound_host, sour
 
 __all__ = ["site"]  # fixture
 
-DENIED, INVALID = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
 RUNNING = ObservedState.RUNNING
 
 
@@ -112,11 +114,14 @@ async def test_commands_are_answered_by_the_agent_that_was_asked(scene: Scene) -
 
     running = asyncio.ensure_future(execute())
     request = await scene.requested(ExecRequest)
-    # It is refused by its first message. What is written while it is refused may end the call as internal.
+
+    # It is refused by its first message. What is written while it is refused may end the call as
+    # internal.
     forged = scene.forged.stub.Exec()
     await forged.write(agent_pb2.ExecOutput(request_id=request.request_id))
     async with asyncio.timeout(20):
         assert await forged.code() is DENIED
+
     honest = scene.honest.stub.Exec()
     await honest.write(agent_pb2.ExecOutput(request_id=request.request_id))
     await honest.write(agent_pb2.ExecOutput(stdout=b"true"))
@@ -139,13 +144,20 @@ async def test_workspaces_are_listed_by_the_agent_that_was_asked(scene: Scene) -
         workspace = agent_pb2.Workspace(session_id=scene.kernel.session_id, **fields)
         return agent_pb2.WorkspaceAnswer(request_id=request_id, workspaces=[workspace])
 
-    assert await refused(scene.forged.stub.SendWorkspaces(answer(request.request_id, size=666))) is DENIED
+    assert (
+        await refused(scene.forged.stub.SendWorkspaces(answer(request.request_id, size=666)))
+        is DENIED
+    )
     await scene.honest.stub.SendWorkspaces(answer(request.request_id, size=1))
     while not isinstance(own := await scene.forged.next(), WorkspaceRequest):
         pass
+
     # What no time stamp can hold would end the listing for everybody.
     for changed_at in (float("nan"), 1e300, -1.0):
-        await scene.forged.stub.SendWorkspaces(answer(own.request_id, size=2, changed_at=changed_at))
+        await scene.forged.stub.SendWorkspaces(
+            answer(own.request_id, size=2, changed_at=changed_at)
+        )
+
     found = await listing
     assert [(one.agent_id, one.size) for one in found.items] == [("node-1", 1)]
 
@@ -154,6 +166,7 @@ async def test_kernels_of_other_agents_cannot_be_reported(scene: Scene) -> None:
     kernel = scene.kernel
     stored = "SELECT status, host, port, log_tail, observed FROM kernels WHERE agent_id = 'node-1'"
     before = await scene.site.sql(stored)
+
     for seen in (
         Observation(kernel.kernel_id, kernel.session_id, ObservedState.EXITED, exit_code=0),
         Observation(kernel.kernel_id, kernel.session_id, ObservedState.GONE),
@@ -166,6 +179,7 @@ async def test_kernels_of_other_agents_cannot_be_reported(scene: Scene) -> None:
         await scene.forged.report()
         scene.forged.seen.clear()
         await scene.forged.report()
+
     usage = agent_pb2.UsageReport(agent_id="node-2", incarnation="1", kernels=[
         agent_pb2.KernelUse(kernel_id=kernel.kernel_id, use=agent_pb2.Use(cpu=1, memory=1))
     ])  # fmt: skip
@@ -188,6 +202,7 @@ async def applied(scene: Scene) -> None:
 async def test_usage_is_reported_by_its_agent_and_spoils_nobody_elses(scene: Scene) -> None:
     usage = agent_pb2.UsageReport(agent_id="node-1", incarnation="1", cpu=1)
     assert await refused(scene.forged.stub.SendUsage(usage)) is DENIED
+
     # Text that cannot be stored would fail the statement that all reports share.
     async with asyncio.timeout(20):
         while not await scene.site.sql("SELECT FROM agent_usage WHERE agent_id = 'node-1'"):
@@ -196,6 +211,7 @@ async def test_usage_is_reported_by_its_agent_and_spoils_nobody_elses(scene: Sce
                 await stream.stub.SendUsage(
                     agent_pb2.UsageReport(agent_id=name, incarnation=incarnation, cpu=7)
                 )
+
             await asyncio.sleep(0.1)
 
 
@@ -214,8 +230,13 @@ async def test_generations_cannot_be_used_up(scene: Scene) -> None:
         scene.forged.newest_generation = claim
         scene.forged.report_sender.force_full()
         await scene.forged.report(generation=claim)
-    await scene.site.client.create_session(SessionSpec(name="next", command=["x"], resources={"cpu": 1}))
-    await scene.site.client.create_session(SessionSpec(name="last", command=["x"], resources={"cpu": 1}))
+
+    await scene.site.client.create_session(
+        SessionSpec(name="next", command=["x"], resources={"cpu": 1})
+    )
+    await scene.site.client.create_session(
+        SessionSpec(name="last", command=["x"], resources={"cpu": 1})
+    )
     await scene.honest.orders_with(3)
     assert scene.honest.orders.generation < 1 << 48
     await scene.honest.report()
@@ -251,9 +272,11 @@ async def test_a_kernel_is_at_the_address_of_its_agent(scene: Scene) -> None:
         async with reporting(scene.site, INFO, seen) as call:
             assert await call.code() is DENIED
             assert "its own address only" in await call.details()
+
     seen = Observation(kernel.kernel_id, kernel.session_id, RUNNING, "", 80)
     async with reporting(scene.site, INFO, seen) as call:
         assert await call.code() is INVALID
+
     scene.honest.see(RUNNING, host="192.0.2.1", port=80)
     await scene.honest.report()  # every report is checked, not only the first
     assert await scene.honest.end() is DENIED
@@ -268,6 +291,7 @@ async def test_an_agent_may_report_what_the_administrator_allows(
         for address in ("192.0.2.7", "outside.example", "localhost"):
             async with reporting(site, replace(INFO, address=address)) as call:
                 assert await call.read() is not grpc.aio.EOF
+
             [agent] = await site.client.list_agents()
             assert agent.address == address
 
@@ -300,7 +324,9 @@ async def test_an_agent_may_report_what_the_administrator_allows(
         ("", "192.0.2.7", ("",), None),
     ],
 )
-def test_bound_host(address: str, source: str | None, resolved: tuple[str, ...], bound: str | None) -> None:
+def test_bound_host(
+    address: str, source: str | None, resolved: tuple[str, ...], bound: str | None
+) -> None:
     """The manager's own address is 192.0.2.1."""
     found = bound_host(
         address,
@@ -337,7 +363,9 @@ async def test_a_name_that_cannot_be_resolved_is_refused() -> None:
         ("2001:db8::/32", [("a", "2001:db8::1")], [("a", "192.0.2.1")]),
     ],
 )
-def test_address_rules(rule: str, allowed: list[tuple[str, str]], refused: list[tuple[str, str]]) -> None:
+def test_address_rules(
+    rule: str, allowed: list[tuple[str, str]], refused: list[tuple[str, str]]
+) -> None:
     parsed = AddressRule.parse(rule)
     assert all(parsed.allows(*pair) for pair in allowed)
     assert not any(parsed.allows(*pair) for pair in refused)

@@ -1,5 +1,6 @@
-"""Answers of a HEAppE server that read otherwise than they look: streams that fail with a real status, ids
-that are unknown before anybody is, and pieces of files with the offset that was asked for."""
+"""Answers of a HEAppE server that read otherwise than they look: streams that fail with a real
+status, ids that are unknown before anybody is, and pieces of files with the offset that was asked
+for."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ _CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 @PROFILES
 @pytest.mark.parametrize(
     ("trap", "status"),
-    [({"gateway_html": 9}, 502), ({"gateway_html": 9, "gateway_status": 504}, 502), ({"empty_500": 9}, 502)],
+    [
+        ({"gateway_html": 9}, 502),
+        ({"gateway_html": 9, "gateway_status": 504}, 502),
+        ({"empty_500": 9}, 502),
+    ],
 )
 async def test_a_stream_that_fails_with_a_status_fails(
     profile: str, trap: dict[str, int], status: int
@@ -33,11 +38,16 @@ async def test_a_stream_that_fails_with_a_status_fails(
         at.server.switches.only = "HttpPostToJobNodeStream"
         for name, value in trap.items():
             setattr(at.server.switches, name, value)
-        async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}) as got:
+
+        async with at.http.post(
+            f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}
+        ) as got:
             assert (got.status, got.content_type) == (status, "application/json")
             assert "html" not in (await got.text()).replace("text/html", "")
+
         for name in ("gateway_html", "empty_500"):
             setattr(at.server.switches, name, 0)
+
         async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT) as got:
             assert got.status == 200
 
@@ -69,10 +79,11 @@ async def test_an_unknown_id_says_nothing_about_the_credentials(profile: str) ->
 
 @PROFILES
 async def test_the_agent_counts_the_bytes_of_a_log(tmp_path: Path, profile: str) -> None:
-    """The server returns the offset that it was asked for, cuts characters in two, and leaves out files that
-    are not there."""
+    """The server returns the offset that it was asked for, cuts characters in two, and leaves out
+    files that are not there."""
     async with plain(profile) as at:
-        logs, job = LogStore(tmp_path), tracked(at)
+        logs = LogStore(tmp_path)
+        job = tracked(at)
         copied = JobLogs(at.client, logs)
         output = at.server.database.jobs[at.job.id].directory / str(at.job.task.id) / "stdout.txt"
         output.unlink()
@@ -83,7 +94,9 @@ async def test_the_agent_counts_the_bytes_of_a_log(tmp_path: Path, profile: str)
             output.write_bytes(whole[:end])
             if end % 5 == 0:
                 copied = JobLogs(at.client, logs)  # the agent was restarted
+
             await copied.pull(job)
+
         assert logs.tail(KERNEL, 1000).encode() == whole
 
 

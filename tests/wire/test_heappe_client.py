@@ -1,4 +1,5 @@
-"""Client for HEAppE against answers made by hand: authentication, time limits, and what is never repeated."""
+"""Client for HEAppE against answers made by hand: authentication, time limits, and what is never
+repeated."""
 
 from __future__ import annotations
 
@@ -65,6 +66,7 @@ async def test_api_key_compact_body_and_language() -> None:
 
     async with client(handle) as heappe:
         job = await heappe.submit_job(1234567, 2)
+
     assert seen == [
         ("/heappe/JobManagement/SubmitJob", "agent:secret", b'{"CreatedJobInfoId":1234567}', "en")
     ]
@@ -82,7 +84,8 @@ async def test_a_get_has_no_body() -> None:
 
 
 async def test_a_session_is_renewed_once_for_all_callers() -> None:
-    logins, expired = 0, {"old"}
+    logins = 0
+    expired = {"old"}
 
     async def handle(request: web.Request) -> web.Response:
         nonlocal logins
@@ -97,11 +100,13 @@ async def test_a_session_is_renewed_once_for_all_callers() -> None:
     async with client(handle, "session") as heappe:
         await asyncio.gather(*(heappe.jobs([wire.JobState.RUNNING]) for _ in range(20)))
         await heappe.jobs([wire.JobState.RUNNING])
+
     assert logins == 2
 
 
 @pytest.mark.parametrize(
-    ("status", "title"), [(401, "Session Code Authentication Problem"), (401, "Unauthorized Access")]
+    ("status", "title"),
+    [(401, "Session Code Authentication Problem"), (401, "Unauthorized Access")],
 )
 async def test_the_job_of_another_user_makes_no_login_loop(status: int, title: str) -> None:
     calls: list[str] = []
@@ -115,6 +120,7 @@ async def test_the_job_of_another_user_makes_no_login_loop(status: int, title: s
     async with client(handle, "session") as heappe:
         with pytest.raises(HeappeFailed) as refused:
             await heappe.job(9)
+
     assert refused.value.problem is Problem.FORBIDDEN
     assert calls.count("CurrentInfoForJob") == 1
     assert calls.count("AuthenticateUserPassword") <= 2
@@ -133,6 +139,7 @@ async def test_a_wrong_password_is_not_tried_again_and_again() -> None:
             with pytest.raises(HeappeFailed) as refused:
                 await heappe.projects()
             assert refused.value.problem is Problem.CREDENTIALS
+
     assert logins == 1
 
 
@@ -147,12 +154,14 @@ async def test_refused_credentials_in_a_header(auth: str) -> None:
     async with client(handle, auth) as heappe:
         with pytest.raises(HeappeFailed) as refused:
             await heappe.projects()
+
     assert refused.value.problem is Problem.CREDENTIALS
 
 
 @pytest.mark.parametrize("auth", ["api-key", "bearer", "session"])
 async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str) -> None:
-    calls, is_known = 0, False
+    calls = 0
+    is_known = False
 
     async def handle(request: web.Request) -> web.Response:
         nonlocal calls
@@ -166,15 +175,22 @@ async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str
         for _ in range(40):
             with pytest.raises(HeappeFailed) as refused:
                 await heappe.projects()
-            assert (refused.value.problem, "wrong" in str(refused.value)) == (Problem.CREDENTIALS, True)
+
+            assert (refused.value.problem, "wrong" in str(refused.value)) == (
+                Problem.CREDENTIALS,
+                True,
+            )
             clock.advance(15)
+
         assert calls == 3
         is_known = True
         clock.advance(1200)
         await heappe.projects()
-        is_known, calls = False, 0
+        is_known = False
+        calls = 0
         with pytest.raises(HeappeFailed):
             await heappe.job(1)
+
         clock.advance(40)
         if auth != "session":
             with pytest.raises(HeappeFailed):
@@ -185,10 +201,13 @@ async def test_refused_credentials_are_sent_three_times_in_ten_minutes(auth: str
 @pytest.mark.parametrize("auth", ["api-key", "bearer", "session"])
 async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_path: Path) -> None:
     """Those that are refused are not sent again until then."""
-    known, sent = "secret", list[str]()
+    known = "secret"
+    sent = list[str]()
 
     async def handle(request: web.Request) -> web.Response:
-        secret = str(dict(request.headers)) + (await request.read()).decode() + str(dict(request.query))
+        secret = (
+            str(dict(request.headers)) + (await request.read()).decode() + str(dict(request.query))
+        )
         sent.append(secret)
         if "Authenticate" in request.path:
             return (
@@ -196,8 +215,11 @@ async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_
                 if known in secret
                 else problem(401, "Authentication Failed")
             )
+
         return (
-            web.json_response([]) if known in secret else problem(401, "Unauthorized Access", "Unauthorized")
+            web.json_response([])
+            if known in secret
+            else problem(401, "Unauthorized Access", "Unauthorized")
         )
 
     file = tmp_path / "secret"
@@ -208,6 +230,7 @@ async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_
         for _ in range(5):
             with pytest.raises(HeappeFailed):
                 await heappe.projects()
+
         refused = len(sent)
         file.write_text("another\n")
         await heappe.projects()
@@ -215,6 +238,7 @@ async def test_new_credentials_are_taken_from_their_file_at_once(auth: str, tmp_
         known = "third"
         file.write_text("third\n")
         await heappe.projects()  # the old one is refused, and the new one sent
+
     assert refused <= 4
 
 
@@ -239,6 +263,7 @@ async def test_what_may_have_taken_effect_is_never_repeated(call: str) -> None:
         }
         with pytest.raises(HeappeFailed) as failed:
             await todo[call]()
+
     assert attempts == 1
     assert failed.value.in_doubt
 
@@ -252,6 +277,7 @@ async def test_a_body_beyond_the_limit_is_not_sent() -> None:
         with pytest.raises(HeappeFailed) as refused:
             async with heappe.stream(tunnel, "/v1", {}, "x" * 5_000_000):
                 pass
+
     assert refused.value.problem is Problem.TOO_LARGE
     assert "5000000 are allowed" in refused.value.detail
 
@@ -268,16 +294,20 @@ async def test_an_open_circuit_makes_no_calls_to_its_cluster() -> None:
         for _ in range(10):
             with pytest.raises(HeappeFailed):
                 await heappe.submit_job(1, 2)
+
         assert submits == 3
         with pytest.raises(HeappeFailed):
             await heappe.submit_job(1, 3)  # another cluster
+
         assert submits == 4
         assert await heappe.jobs([wire.JobState.RUNNING]) == []
 
 
 async def test_a_cancelled_job_that_has_ended_is_no_error() -> None:
     async def handle(request: web.Request) -> web.Response:
-        return problem(400, "Invalid Request", "Cannot cancel job '1', this job is in state 'Finished'.")
+        return problem(
+            400, "Invalid Request", "Cannot cancel job '1', this job is in state 'Finished'."
+        )
 
     async with client(handle) as heappe:
         await heappe.cancel_job(1)

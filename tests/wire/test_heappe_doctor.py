@@ -1,4 +1,5 @@
-"""Checks of a HEAppE site by `moorage agent doctor`: each names what is wrong, and the next step."""
+"""Checks of a HEAppE site by `moorage agent doctor`: each names what is wrong, and the next
+step."""
 
 from __future__ import annotations
 
@@ -52,5 +53,7 @@ async def test_maintenance_shows_although_the_health_is_green(tmp_path: Path) ->
     async with HeappeServer() as server:
         server.switches.maintenance = True
         settings = AgentSettings(heappe_url=server.url, heappe_node_type="gpu", **_GIVEN)
-        results = {one.name: one.status for one in await check_heappe(settings, tmp_path, SystemClock())}
+        results = {
+            one.name: one.status for one in await check_heappe(settings, tmp_path, SystemClock())
+        }
     assert (results["HEAppE server"], results["HEAppE cluster"]) == ("ok", "fail")

@@ -1,4 +1,5 @@
-"""Two jobs of one kernel: HEAppE repeats a submission over SSH by itself, and knows the later job only."""
+"""Two jobs of one kernel: HEAppE repeats a submission over SSH by itself, and knows the later job
+only."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def told(folder: Path) -> list[dict[str, object]]:
 
 async def test_the_earlier_job_ends_when_the_later_one_starts(tmp_path: Path) -> None:
     """What the earlier one has written about itself is gone, and it writes no more."""
-    wait = 'echo begun >> "$SLURM_JOB_ID"; while [ ! -e gate ]; do sleep 0.1; done; echo done >> ended'
+    wait = (
+        'echo begun >> "$SLURM_JOB_ID"; while [ ! -e gate ]; do sleep 0.1; done; echo done >> ended'
+    )
     first = await start(tmp_path, "101", wait, serves=True)
     await until_written(tmp_path / "progress.txt", "port")
     [before] = told(tmp_path)

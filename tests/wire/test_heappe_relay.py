@@ -1,4 +1,5 @@
-"""Relay of a HEAppE job: the engine's own answers, streams as they are made, cancellation, and refusals."""
+"""Relay of a HEAppE job: the engine's own answers, streams as they are made, cancellation, and
+refusals."""
 
 from __future__ import annotations
 
@@ -22,12 +23,17 @@ async def test_answers_of_an_engine_without_our_relay(profile: str) -> None:
             assert (got.status, (await got.json())["data"][0]["id"]) == (200, "tiny")
         async with at.http.get(f"{at.url}/health") as got:
             assert got.status == 200
+
         async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT) as got:
             assert got.status == 200
             assert got.content_type == "application/json"
             assert "wörd" in (await got.json())["choices"][0]["message"]["content"]
-        async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}) as got:
+
+        async with at.http.post(
+            f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}
+        ) as got:
             text = await got.text()
+
         assert (got.status, got.content_type) == (200, "text/event-stream")
         assert text.count("wörd") == 3
         assert text.endswith("data: [DONE]\n\n")
@@ -44,9 +50,12 @@ async def test_a_stream_that_breaks_does_not_look_whole(profile: str, split: int
         at.server.switches.stream_split = split
         for trap in ("stream_error_after", "stream_cut_after"):
             setattr(at.server.switches, trap, 150)
-            async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}) as got:
+            async with at.http.post(
+                f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}
+            ) as got:
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await got.text()
+
             setattr(at.server.switches, trap, -1)
 
 
@@ -65,7 +74,9 @@ async def test_hanging_up_cancels_the_request_at_the_engine() -> None:
 async def test_an_expired_session_within_a_stream_is_renewed() -> None:
     async with plain(auth="session") as at:
         at.server.sessions.expire("agent")
-        async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}) as got:
+        async with at.http.post(
+            f"{at.url}/v1/chat/completions", json=_CHAT | {"stream": True}
+        ) as got:
             assert got.status == 200
             assert "[DONE]" in await got.text()
 
@@ -97,13 +108,16 @@ async def test_a_login_node_that_is_away_costs_no_request_and_few_calls(away_s: 
         for _ in range(round(3 * away_s)):
             asking.append(asyncio.create_task(one()))
             await asyncio.sleep(1 / 3)
+
         assert not any(task.done() for task in asking)
         assert at.keeper.gone_since is not None
         calls = at.server.calls.total() - before
         at.server.switches.maintenance = False
         assert set(await asyncio.wait_for(asyncio.gather(*asking), 30)) == {200}
         assert at.keeper.gone_since is None
-        assert calls <= 3 * away_s + 12  # the first try of each that came before the way was known to be gone
+
+        # the first try of each that came before the way was known to be gone
+        assert calls <= 3 * away_s + 12
 
 
 async def test_a_request_that_cannot_open_the_tunnel_waits() -> None:
@@ -132,7 +146,12 @@ async def test_requests_wait_while_the_server_is_down() -> None:
 @pytest.mark.parametrize("way", [plain, framed])
 @pytest.mark.parametrize(
     "trap",
-    [{"gateway_html": 1}, {"gateway_html": 1, "gateway_status": 503}, {"rate_limited": 1}, {"empty_500": 1}],
+    [
+        {"gateway_html": 1},
+        {"gateway_html": 1, "gateway_status": 503},
+        {"rate_limited": 1},
+        {"empty_500": 1},
+    ],
 )
 async def test_what_a_gateway_refuses_is_sent_again(way: Any, trap: dict[str, int]) -> None:
     """It has not come to the engine, with our relay in the job or without."""
@@ -153,6 +172,7 @@ async def test_what_a_gateway_refuses_is_sent_again(way: Any, trap: dict[str, in
         at.server.switches.only = stream
         for name, value in trap.items():
             setattr(at.server.switches, name, value)
+
         assert await ask(at) == 200
         assert at.server.calls[stream] == before + 2
 
@@ -160,7 +180,8 @@ async def test_what_a_gateway_refuses_is_sent_again(way: Any, trap: dict[str, in
 async def test_what_a_gateway_gave_up_waiting_for_is_not_sent_again() -> None:
     async with plain() as at:
         at.server.switches.only = "DataTransfer/HttpPostToJobNodeStream"
-        at.server.switches.gateway_html, at.server.switches.gateway_status = 1, 504
+        at.server.switches.gateway_html = 1
+        at.server.switches.gateway_status = 504
         async with at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT) as got:
             assert got.status == 502
         assert at.server.calls["DataTransfer/HttpPostToJobNodeStream"] == 1
@@ -169,7 +190,8 @@ async def test_what_a_gateway_gave_up_waiting_for_is_not_sent_again() -> None:
 async def test_a_request_that_the_engine_may_have_seen_is_cut_off_and_not_repeated() -> None:
     async with framed() as at:
         stream = "DataTransfer/HttpPostToJobNodeStream"
-        at.server.switches.resets, at.server.switches.only = 1, stream
+        at.server.switches.resets = 1
+        at.server.switches.only = stream
         before = at.server.calls[stream]
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT)
@@ -179,8 +201,11 @@ async def test_a_request_that_the_engine_may_have_seen_is_cut_off_and_not_repeat
 async def test_refusals() -> None:
     async with plain() as at:
         url = f"{at.url}/v1/chat/completions"
-        async with at.http.post(url, data=b"\xff\xfe binary", headers={"Content-Type": "audio/wav"}) as got:
+        async with at.http.post(
+            url, data=b"\xff\xfe binary", headers={"Content-Type": "audio/wav"}
+        ) as got:
             assert got.status == 415
+
         async with at.http.post(url, data="x" * 4_950_000) as got:
             assert got.status == 413
             assert "4900000" in await got.text()
@@ -188,10 +213,15 @@ async def test_refusals() -> None:
             assert got.status == 413
         async with at.http.put(url, data="{}") as got:
             assert got.status == 501
-        async with at.http.post(url, json=_CHAT, headers={"Authorization": "Bearer " + "x" * 200}) as got:
+
+        async with at.http.post(
+            url, json=_CHAT, headers={"Authorization": "Bearer " + "x" * 200}
+        ) as got:
             assert got.status == 431
+
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await at.http.ws_connect(f"{at.url}/v1/realtime")
+
         assert refused.value.status == 501
         assert at.engine.seen.count("/v1/chat/completions") == 0
 
@@ -219,24 +249,32 @@ async def test_statuses_headers_and_bodies_through_the_relay_in_the_job() -> Non
                     "7",
                 )
                 assert await got.json() == {"x": "ä"}
+
         for method in ("PUT", "DELETE", "POST"):
             headers = {
                 "Authorization": "Bearer " + "k" * 300,
                 "Content-Type": "application/json; charset=utf-8",
             }
-            async with at.http.request(method, f"{at.url}/a?b=1", data="wörd", headers=headers) as got:
+            async with at.http.request(
+                method, f"{at.url}/a?b=1", data="wörd", headers=headers
+            ) as got:
                 echoed = await got.json()
+
             assert (echoed["method"], echoed["path"], echoed["body"]) == (method, "/a?b=1", "wörd")
             assert headers.items() <= echoed["headers"].items()
+
         async with at.http.get(f"{at.url}/stream") as got:
             for number in range(3):  # each is there before the next one is made
                 assert await got.content.readexactly(9) == f"data: {number}\n\n".encode()
                 if number < 2:
                     await at.http.get(f"{at.url}/next")
+
             assert await got.content.read() == b""
+
         async with at.http.get(f"{at.url}/cut") as got:
             for _ in range(2):
                 await at.http.get(f"{at.url}/next")
+
             with pytest.raises(aiohttp.ClientPayloadError):
                 await got.read()
 
@@ -269,8 +307,11 @@ async def test_a_job_that_its_site_takes_for_ended_is_ended_by_its_own_program()
                 told = [json.loads(line) for line in parts[0].content.splitlines()]
                 if "exit" in told[-1]:
                     break
+
                 await asyncio.sleep(0.1)
+
         assert (told[-1]["exit"], told[-2]) == (-15, {"terminated": True})
+
     async with plain() as at:
         await at.keeper.check(30)
         assert not await at.keeper.end_program()  # it has no program of ours
@@ -284,6 +325,8 @@ async def test_a_job_that_nobody_asks_ends_itself() -> None:
                 told = [json.loads(line) for line in parts[0].content.splitlines()]
                 if "exit" in told[-1]:
                     break
+
                 await asyncio.sleep(0.1)
+
         assert told[-1]["exit"] == -15
         assert "no request" in told[-2]["ended"]

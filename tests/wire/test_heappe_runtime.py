@@ -1,4 +1,5 @@
-"""HEAppE runtime against the traps of the server: doubts, doubles, leftovers, false failures, silence."""
+"""HEAppE runtime against the traps of the server: doubts, doubles, leftovers, false failures,
+silence."""
 
 from __future__ import annotations
 
@@ -33,9 +34,11 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
-_WALLTIME, _POLL = 3600.0, 40.0
+_WALLTIME = 3600.0
+_POLL = 40.0
 IDS = ManualClock()
-_SUBMIT, _SECRETS = "JobManagement/SubmitJob", {"bearer": "jwt-agent"}
+_SUBMIT = "JobManagement/SubmitJob"
+_SECRETS = {"bearer": "jwt-agent"}
 
 
 @dataclass
@@ -45,9 +48,13 @@ class Agent:
     auth: str = "api-key"
     runtimes: list[HeappeRuntime] = field(default_factory=list)
 
-    def runtime(self, records: str = "records", ports: PortAllocator | None = None) -> HeappeRuntime:
+    def runtime(
+        self, records: str = "records", ports: PortAllocator | None = None
+    ) -> HeappeRuntime:
         """Polls only when a test says so."""
-        account = Account(self.server.url, "agent", _SECRETS.get(self.auth, "secret-agent"), self.auth)
+        account = Account(
+            self.server.url, "agent", _SECRETS.get(self.auth, "secret-agent"), self.auth
+        )
         client = HeappeClient(account, self.server.clock)
         wanted = Wanted("EXA-00-1", node_type="gpu", walltime_s=_WALLTIME)
         rules = HeappeRules(100, wanted, poll_s=3600, hurried_poll_s=3600)
@@ -57,9 +64,12 @@ class Agent:
             allocate=ports.allocate if ports else free_port, release=ports.release if ports else print,
         )  # fmt: skip
         self.runtimes.append(runtime)
+
         return runtime
 
-    async def pass_time(self, runtime: HeappeRuntime, seconds: float, step_s: float = _POLL) -> None:
+    async def pass_time(
+        self, runtime: HeappeRuntime, seconds: float, step_s: float = _POLL
+    ) -> None:
         """Let the time pass as an agent does: it lists the jobs each 40 seconds."""
         while seconds > 0:
             await self.server.advance(min(step_s, seconds))
@@ -74,7 +84,9 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(folder: Path, profile: str = "6.3.2", auth: str = "api-key") -> AsyncIterator[Agent]:
+async def agent(
+    folder: Path, profile: str = "6.3.2", auth: str = "api-key"
+) -> AsyncIterator[Agent]:
     site = Site(bearer=auth == "bearer")
     async with HeappeServer(profile, clock=ManualClock(), site=site) as server:
         found = Agent(server, folder, auth)
@@ -110,6 +122,7 @@ async def test_a_model_runs_and_is_reached_at_a_local_address(tmp_path: Path, pr
         url = "http://{}:{}/v1/models".format(*seen.address)
         async with aiohttp.ClientSession() as http, http.get(url) as got:
             assert (await got.json())["data"][0]["id"] == "tiny"
+
         assert "secret" not in str(at.server.cluster.jobs)
         await runtime.destroy(handle)
         assert (await state(runtime, handle), at.server.running()) == (S.GONE, [])
@@ -134,23 +147,28 @@ async def test_a_job_in_the_queue_is_observed_whenever_the_site_says_something_e
         await at.pass_time(runtime, 60)
         async with asyncio.timeout(10):
             await waiting
+
         assert (await runtime.observe(handle)).detail == "ReqNodeNotAvail"
 
 
 @PROFILES
-@pytest.mark.parametrize(("way", "serves"), [("slurm", True), ("ssh-command", False), ("empty", False)])
+@pytest.mark.parametrize(
+    ("way", "serves"), [("slurm", True), ("ssh-command", False), ("empty", False)]
+)
 async def test_a_submit_in_doubt_is_watched_and_never_repeated(
     tmp_path: Path, profile: str, way: str, serves: bool
 ) -> None:
     """The job runs, and its row stays in state 1 for ever."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
-        at.server.switches.submit_lost, at.server.switches.submit_lost_as = 1, way
+        at.server.switches.submit_lost = 1
+        at.server.switches.submit_lost_as = way
         handle = await runtime.create(launch(serves=serves))
         for _ in range(3):
             await at.pass_time(runtime, 15 if serves else 60)
             seen = await runtime.observe(handle)
             assert (seen.state, "lost" in seen.detail) == (S.QUEUED, True)
+
         runtime = at.runtime()  # restarted
         assert list(await runtime.find()) == [handle.state["kernel_id"]]
         await at.pass_time(runtime, SERVING_DOUBT_S if serves else DOUBT_S)
@@ -167,14 +185,19 @@ async def test_a_submit_in_doubt_is_watched_and_never_repeated(
 @pytest.mark.parametrize("call", ["SubmitJob", "CreateJob", "UploadFiles"])
 async def test_a_lost_answer_makes_no_double(tmp_path: Path, profile: str, call: str) -> None:
     async with agent(tmp_path, profile) as at:
-        runtime, todo = at.runtime(), launch()
-        at.server.switches.answers_lost, at.server.switches.only = 1, call
+        runtime = at.runtime()
+        todo = launch()
+        at.server.switches.answers_lost = 1
+        at.server.switches.only = call
+
         # 6.5 shows the row only after some seconds.
         if call == "UploadFiles" or (call, profile) == ("CreateJob", "6.5"):
             with pytest.raises(CreateFailed) as failed:
                 await runtime.create(todo)
+
             assert failed.value.clean
             await at.server.advance(11)
+
         handle = await runtime.create(todo)
         await at.pass_time(runtime, 80)
         assert await state(runtime, handle) is S.RUNNING
@@ -202,13 +225,16 @@ async def test_a_row_that_a_failed_create_left_is_used(tmp_path: Path) -> None:
         ("Unable to contact slurm controller (connect failure)", Reason.RUNTIME_UNAVAILABLE),
     ],
 )
-async def test_what_the_site_refuses_leaves_nothing(tmp_path: Path, why: str, reason: Reason) -> None:
+async def test_what_the_site_refuses_leaves_nothing(
+    tmp_path: Path, why: str, reason: Reason
+) -> None:
     """What was not judged at all may be submitted again."""
     async with agent(tmp_path) as at:
         runtime = at.runtime()
         at.server.switches.submit_refused = f"sbatch: error: Batch job submission failed: {why}"
         with pytest.raises(CreateFailed, match=re.escape(why)) as failed:
             await runtime.create(launch())
+
         assert (failed.value.clean, failed.value.reason) == (True, reason)
         assert await runtime.find() == {}
         assert (at.server.running(), [row for row in at.rows() if row[1] != 256]) == ([], [])
@@ -216,26 +242,36 @@ async def test_what_the_site_refuses_leaves_nothing(tmp_path: Path, why: str, re
 
 async def test_an_outage_is_waited_for_as_long_as_for_a_way(tmp_path: Path) -> None:
     async with agent(tmp_path) as at:
-        assert at.runtime().capabilities.outage_s == HeappeRules(1, Wanted("")).unreachable_timeout_s > 0
+        assert (
+            at.runtime().capabilities.outage_s
+            == HeappeRules(1, Wanted("")).unreachable_timeout_s
+            > 0
+        )
 
 
-@pytest.mark.parametrize("wanted", [{"project": "OTHER"}, {"template": "missing"}, {"walltime_s": 1e9}])
+@pytest.mark.parametrize(
+    "wanted", [{"project": "OTHER"}, {"template": "missing"}, {"walltime_s": 1e9}]
+)
 async def test_what_the_site_does_not_have_is_refused_by_name(
     tmp_path: Path, wanted: dict[str, str | float]
 ) -> None:
     from moorage.common.model.kernel import HpcJob
 
     async with agent(tmp_path) as at:
-        runtime, todo = at.runtime(), launch()
+        runtime = at.runtime()
+        todo = launch()
         job = HpcJob(**wanted)
         with pytest.raises(CreateFailed) as failed:
             await runtime.create(Launch(todo.kernel_id, todo.argv, todo.env, hpc=job))
+
         assert failed.value.clean
         assert at.rows() == []
 
 
 @PROFILES
-async def test_jobs_are_found_by_name_when_all_records_are_lost(tmp_path: Path, profile: str) -> None:
+async def test_jobs_are_found_by_name_when_all_records_are_lost(
+    tmp_path: Path, profile: str
+) -> None:
     async with agent(tmp_path, profile) as at:
         before = at.runtime()
         todo = launch()
@@ -245,7 +281,9 @@ async def test_jobs_are_found_by_name_when_all_records_are_lost(tmp_path: Path, 
         found = await after.find()
         assert found == {todo.kernel_id: handle}
         assert [job.name for job in after.doubtful_jobs()] == [handle.state["name"]]
-        assert (await after.create(todo)).state == handle.state  # it is adopted, not submitted again
+
+        # it is adopted, not submitted again
+        assert (await after.create(todo)).state == handle.state
         await at.pass_time(after, 80)
         assert await state(after, handle) is S.RUNNING
         await after.destroy(handle)
@@ -324,8 +362,8 @@ async def test_a_job_that_waits_on_is_not_believed_to_have_failed_at_once(
 async def test_a_job_that_begins_after_it_was_shown_as_failed(
     tmp_path: Path, profile: str, serves: bool
 ) -> None:
-    """A program is followed by what it writes. A model cannot be reached, since the site opens no tunnel to
-    it, and is replaced."""
+    """A program is followed by what it writes. A model cannot be reached, since the site opens no
+    tunnel to it, and is replaced."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         at.server.cluster.holding = True
@@ -343,6 +381,7 @@ async def test_a_job_that_begins_after_it_was_shown_as_failed(
         if serves:
             assert not seen.never_started
             return
+
         await at.pass_time(runtime, 10 * SETTLE_S)
         assert await state(runtime, handle) is S.UNKNOWN, "it still runs"
         [progress] = directory.rglob("progress.txt")
@@ -354,8 +393,11 @@ async def test_a_job_that_begins_after_it_was_shown_as_failed(
 
 
 @PROFILES
-async def test_an_end_is_not_believed_while_the_job_cannot_be_asked(tmp_path: Path, profile: str) -> None:
-    """The site that cannot reach its cluster takes jobs for failed, and their files cannot be read either."""
+async def test_an_end_is_not_believed_while_the_job_cannot_be_asked(
+    tmp_path: Path, profile: str
+) -> None:
+    """The site that cannot reach its cluster takes jobs for failed, and their files cannot be read
+    either."""
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
         at.server.cluster.holding = True
@@ -366,13 +408,16 @@ async def test_an_end_is_not_believed_while_the_job_cannot_be_asked(tmp_path: Pa
         at.server.switches.maintenance = True
         await at.pass_time(runtime, 3 * SETTLE_S)
         assert await state(runtime, handle) is S.UNKNOWN
-        at.server.switches.maintenance = at.server.cluster.holding = False
+        at.server.switches.maintenance = False
+        at.server.cluster.holding = False
         await at.pass_time(runtime, 80)
         assert await state(runtime, handle) is S.UNKNOWN, "it has begun"
 
 
 @PROFILES
-async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(tmp_path: Path, profile: str) -> None:
+async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(
+    tmp_path: Path, profile: str
+) -> None:
     """They drop the way before a probe can miss it."""
     async with agent(tmp_path, profile) as at, aiohttp.ClientSession() as http:
         runtime = at.runtime()
@@ -383,6 +428,7 @@ async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(tmp_path:
         url = "http://{}:{}/v1/models".format(*seen.address)
         async with http.get(url) as got:
             assert got.status == 200
+
         at.server.switches.false_failed = 1
         await at.server.advance(80)
         asking = asyncio.create_task(http.get(url))
@@ -392,6 +438,7 @@ async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(tmp_path:
         async with asyncio.timeout(10):
             while job.keeper.reach.misses == 0:
                 await asyncio.sleep(0.02)
+
         await runtime.book.sync()
         assert await state(runtime, handle) is S.EXITED
         asking.cancel()
@@ -403,22 +450,28 @@ async def test_a_false_failure_with_traffic_is_noticed_by_the_requests(tmp_path:
 async def test_silence_never_ends_a_kernel(tmp_path: Path, profile: str, trap: str) -> None:
     async with agent(tmp_path, profile) as at:
         runtime = at.runtime()
-        served, batch = await runtime.create(launch()), await runtime.create(launch(serves=False))
+        served = await runtime.create(launch())
+        batch = await runtime.create(launch(serves=False))
         await at.pass_time(runtime, 120)
+
         for minutes in range(10):
             if trap == "gateway":
                 at.server.switches.gateway_html = 1000
             else:
                 setattr(at.server.switches, trap, True)
+
             await at.pass_time(runtime, 60)
             for handle in (served, batch):
                 assert await state(runtime, handle) in (S.RUNNING, S.UNKNOWN)
+
             if trap == "gateway" and minutes > 3:
                 assert await state(runtime, batch) is S.UNKNOWN
                 with pytest.raises(HeappeFailed):
                     await runtime.find()
+
         at.server.switches.gateway_html = 0
-        at.server.switches.maintenance = at.server.switches.slurm_down = False
+        at.server.switches.maintenance = False
+        at.server.switches.slurm_down = False
         await at.pass_time(runtime, 120)
         assert [await state(runtime, handle) for handle in (served, batch)] == [S.RUNNING] * 2
         assert len(at.server.running()) == 2
@@ -433,6 +486,7 @@ async def test_a_broken_site_gets_no_storm_of_submits(tmp_path: Path, profile: s
             with pytest.raises(CreateFailed) as failed:
                 await runtime.create(launch())
             assert failed.value.clean
+
         assert at.server.calls["JobManagement/CreateJob"] <= 3
         at.server.switches.maintenance = False
         await at.server.advance(700)
@@ -453,6 +507,7 @@ async def test_ends(tmp_path: Path, profile: str, reads: int) -> None:
         for what, script in scripts.items():
             at.server.cluster.script = lambda job, script=script: script
             handles[what] = await runtime.create(launch(serves=False))
+
         await at.pass_time(runtime, 120)
         await runtime.stop(handles["stopped"], 1)
         await runtime.stop(handles["waiting"], 1)
@@ -476,10 +531,12 @@ async def test_a_job_that_ends_slowly_is_cancelled_once(tmp_path: Path, profile:
         handle = await runtime.create(launch())
         await at.pass_time(runtime, 120)
         await runtime.stop(handle, 1)
+
         for _ in range(3):
             job = await runtime.book.job(KernelId(str(handle.state["kernel_id"])))
             assert job is not None
             await runtime.book.remove(job)  # as each second
+
         await at.pass_time(runtime, 40)
         await runtime.destroy(handle)
         assert at.server.calls["JobManagement/CancelJob"] == 1
@@ -508,7 +565,9 @@ def test_a_server_that_is_down_is_asked_less_and_less_often() -> None:
     rules = HeappeRules(1, Wanted("p"), poll_s=40, hurried_poll_s=5)
     assert [poll_pause_s(rules, True, n) for n in range(4)] == [5, 10, 20, 40]
     assert [poll_pause_s(rules, False, n) for n in range(5)] == [40, 80, 160, 240, 240]
-    assert poll_pause_s(HeappeRules(1, Wanted("p"), poll_s=600), False, 3) == 600, "never more often"
+    assert poll_pause_s(HeappeRules(1, Wanted("p"), poll_s=600), False, 3) == 600, (
+        "never more often"
+    )
 
 
 async def test_a_cancel_that_is_not_saved_is_repeated(tmp_path: Path) -> None:
@@ -527,7 +586,8 @@ async def test_a_cancel_that_is_not_saved_is_repeated(tmp_path: Path) -> None:
 
 async def test_a_site_that_is_not_polled_is_asked_for_each_job(tmp_path: Path) -> None:
     async with agent(tmp_path, auth="bearer") as at:
-        at.server.switches.ssh_ca = at.server.switches.live_info = True
+        at.server.switches.ssh_ca = True
+        at.server.switches.live_info = True
         runtime = at.runtime()
         handle = await runtime.create(launch())
         await at.pass_time(runtime, 120)
@@ -544,6 +604,7 @@ async def test_calls_per_job_and_minute(tmp_path: Path, jobs: int, limit: float)
         before = Counter(at.server.calls)
         await at.pass_time(runtime, 1200)
         made = Counter(at.server.calls) - before
+
         # Beside them the agent checks the health of each engine, as often as the runtime allows.
         checks = 2 * jobs * 20 * 60 / runtime.capabilities.check_interval_s
         assert (made.total() + checks) / jobs / 20 <= limit, made
@@ -579,6 +640,7 @@ async def test_an_account_is_shared_only_where_told(tmp_path: Path, shared: bool
             host="127.0.0.1", allocate=free_port,
         )  # fmt: skip
         at.runtimes.append(runtime)
+
         if shared:
             await runtime.probe()
         else:

@@ -1,4 +1,5 @@
-"""Tunnel keeper against tunnels that lie: dead ones that are listed, foreign ports, none left, silence."""
+"""Tunnel keeper against tunnels that lie: dead ones that are listed, foreign ports, none left,
+silence."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from moorage.agent.runtimes.heappe.reach import LONGEST_PAUSE_S
 from moorage.agent.runtimes.heappe.tunnel import UNREACHABLE_TIMEOUT_S, Target, TunnelKeeper
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
-_REQUEST, _IPS = "DataTransfer/RequestDataTransfer", "JobManagement/AllocatedNodesIPs"
+_REQUEST = "DataTransfer/RequestDataTransfer"
+_IPS = "JobManagement/AllocatedNodesIPs"
 
 
 @PROFILES
@@ -75,7 +77,8 @@ async def test_an_engine_that_loads_is_no_dead_tunnel(profile: str) -> None:
 async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
     async with plain() as at:
         await at.keeper.check(30)
-        way, asked = await at.keeper.way(), at.server.calls[_REQUEST]
+        way = await at.keeper.way()
+        asked = at.server.calls[_REQUEST]
         refused = []
         for _ in range(3):  # each opened anew, and dead again
             found = await asyncio.gather(
@@ -83,6 +86,7 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
             )
             refused += [one for one in found if one is not None]
             way = await at.keeper.way()
+
         assert at.server.calls[_REQUEST] == asked + 1
         assert len(refused) == 40
         assert {one.problem for one in refused if isinstance(one, HeappeFailed)} == {Problem.TUNNEL}
@@ -94,7 +98,8 @@ async def test_renewals_are_one_at_a_time_and_paced_for_all_who_ask() -> None:
 
 @PROFILES
 async def test_what_does_not_heal_is_broken(profile: str) -> None:
-    """Another user has closed the tunnels of the task: ours stays listed, dead, and cannot be closed."""
+    """Another user has closed the tunnels of the task: ours stays listed, dead, and cannot be
+    closed."""
     async with plain(profile) as at:
         await at.keeper.check(30)
         await at.server.tunnels.kill()
@@ -104,6 +109,7 @@ async def test_what_does_not_heal_is_broken(profile: str) -> None:
             await at.advance(LONGEST_PAUSE_S)
             await at.keeper.check(30)
             gone_s += LONGEST_PAUSE_S
+
         assert UNREACHABLE_TIMEOUT_S <= gone_s <= UNREACHABLE_TIMEOUT_S + 2 * LONGEST_PAUSE_S
 
 
@@ -112,10 +118,12 @@ async def test_no_tunnels_left_is_tried_again_and_heals() -> None:
         at.server.switches.ports_taken = 1000
         with pytest.raises(HeappeFailed) as refused:
             await at.keeper.way()
+
         assert refused.value.problem is Problem.NO_TUNNELS_LEFT
         asked = at.server.calls[_REQUEST]
         for _ in range(5):
             await at.keeper.check(30)
+
         assert at.server.calls[_REQUEST] == asked  # no storm
         at.server.switches.ports_taken = 0
         await at.advance(60)

@@ -74,7 +74,9 @@ async def test_lease_ends_the_program_without_its_agent(
         confirming.cancel()
         with contextlib.suppress(ProcessLookupError):
             agent.kill()
+
         await agent.wait()
+
     async with h.make_agent(manager, tmp_path):  # the next agent reports how it ended
         ended = await manager.wait_for_kernel(spec.kernel_id, S.EXITED)
         assert ended.reason is Reason.LEASE_EXPIRED

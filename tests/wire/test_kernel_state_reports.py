@@ -19,7 +19,8 @@ async def test_report_that_leaves_before_the_first_step_says_nothing_of_the_kern
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves half a second after the orders came, whatever the agent has done by then."""
-    go, check = asyncio.Event(), create.check_requirements
+    go = asyncio.Event()
+    check = create.check_requirements
 
     async def late(*args: Any) -> None:
         await go.wait()
@@ -40,7 +41,9 @@ async def test_report_that_leaves_before_the_first_step_says_nothing_of_the_kern
 async def test_restarted_agent_reports_a_kernel_once_it_has_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, go, observe = h.kernel("sleep", "60"), asyncio.Event(), ProcessRuntime.observe
+    spec = h.kernel("sleep", "60")
+    go = asyncio.Event()
+    observe = ProcessRuntime.observe
 
     async def late(self: ProcessRuntime, handle: Handle) -> RuntimeObservation:
         await go.wait()
@@ -50,6 +53,7 @@ async def test_restarted_agent_reports_a_kernel_once_it_has_looked(
         async with h.make_agent(manager, tmp_path):
             manager.order(spec)
             await manager.wait_for_kernel(spec.kernel_id, S.RUNNING)
+
         before = len(manager.reports)
         monkeypatch.setattr(ProcessRuntime, "observe", late)
         async with h.make_agent(manager, tmp_path):

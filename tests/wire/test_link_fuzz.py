@@ -1,7 +1,8 @@
-"""A hostile agent and a hostile proxy: the manager takes or refuses what they send, and serves others.
+"""A hostile agent and a hostile proxy: the manager takes or refuses what they send, and serves
+others.
 
-Every call of the links is made with messages that are drawn from its own description, so that a new call is
-tried with its first line. `make soak` sends twenty times as many.
+Every call of the links is made with messages that are drawn from its own description, so that a new
+call is tried with its first line. `make soak` sends twenty times as many.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ TOLD = {
 """Errors of a peer, which the log tells."""
 
 FAULTS = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE}
-"""How gRPC tells that a servicer has raised; and what the manager says while its database is away."""
+"""How gRPC tells that a servicer has raised; and what the manager says while its database is
+away."""
 
 
 @contextmanager
@@ -88,6 +90,7 @@ async def call(
             made = kind(path, lambda one: one.SerializeToString(), answer)(
                 hostile.message(method.input_type), metadata=metadata
             )
+
         with suppress(TimeoutError, grpc.aio.AioRpcError):
             async with asyncio.timeout(ANSWER_S):
                 if method.server_streaming:
@@ -95,9 +98,11 @@ async def call(
                         pass
                 else:
                     await made
+
         if not made.done():
             made.cancel()
             return grpc.StatusCode.OK, None
+
         return await made.code(), await made.details()
 
 
@@ -111,6 +116,7 @@ async def serves_others(manager: Manager) -> None:
         made = await client.create_session(SessionSpec(command=["x"], resources={"cpu": 1}))
         while made.id not in {kernel.session_id for kernel in agent.orders.kernels}:
             await agent.next()
+
         agent.see(ObservedState.EXITED, exit_code=0)
         await agent.report()
         await agent.orders_with(0)
@@ -135,6 +141,7 @@ def test_no_message_is_a_fault_of_the_manager(migrated_database: str, tmp_path: 
         runner.run(asyncio.wait_for(serves_others(manager), 30))
         runner.run(asyncio.sleep(0.5))
         assert runner.run(_count_tasks()) <= tasks, "calls that have ended leave something behind"
+
     wrong = [line for line in logs if line["log_level"] in ("error", "critical")]
     assert [line for line in wrong if line["event"] not in TOLD] == []
 

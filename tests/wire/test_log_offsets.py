@@ -1,4 +1,5 @@
-"""Logs by the numbers of their bytes, from the log store of an agent over a real manager to the client."""
+"""Logs by the numbers of their bytes, from the log store of an agent over a real manager to the
+client."""
 
 from __future__ import annotations
 
@@ -35,14 +36,17 @@ TIME = re.compile(rb"([0-9-]{10}T[0-9:.]{12}Z|-) ")
 
 
 class Node:
-    """An agent with one log. ``numbered``: False: as one of the previous release, which tells no numbers.
-    ``random``: ends its answers at any place."""
+    """An agent with one log. ``numbered``: False: as one of the previous release, which tells no
+    numbers. ``random``: ends its answers at any place."""
 
     def __init__(self, agent: Stream, root: Path, *, numbered: bool = True) -> None:
-        self._agent, self._numbered = agent, numbered
-        self._store, self.log = LogStore(root), Log(str(root / K), 200, 2)
+        self._agent = agent
+        self._numbered = numbered
+        self._store = LogStore(root)
+        self.log = Log(str(root / K), 200, 2)
         self.random: Random | None = None
-        self.is_running, self.written = True, b""
+        self.is_running = True
+        self.written = b""
         self.offsets = list[int | None]()
 
     def write(self, lines: int) -> None:
@@ -61,7 +65,8 @@ class Node:
         answers = list[asyncio.Task[None]]()
         try:
             while True:
-                if isinstance(request := await self._agent.next(), LogRequest):
+                request = await self._agent.next()
+                if isinstance(request, LogRequest):
                     self.offsets.append(request.offset)
                     metadata = [("authorization", f"Bearer {TOKEN}")]
                     work = send_log(self._agent.stub, metadata, request, self._open)
@@ -71,7 +76,9 @@ class Node:
 
     def _open(self, request: LogRequest) -> AsyncGenerator[LogPiece | bytes, None]:
         offset = request.offset if self._numbered else None
-        wanted = LogRange(request.tail_lines, request.follow, request.timestamps, request.since_ms, offset)
+        wanted = LogRange(
+            request.tail_lines, request.follow, request.timestamps, request.since_ms, offset
+        )
         pieces = self._store.read_range(K, wanted, lambda: self.is_running)
         return self._cut(pieces if self._numbered else data_of(pieces))
 
@@ -90,7 +97,9 @@ class Node:
 
 
 @asynccontextmanager
-async def node(manager: Manager, client: Client, root: Path, *, numbered: bool = True) -> AsyncIterator[Node]:
+async def node(
+    manager: Manager, client: Client, root: Path, *, numbered: bool = True
+) -> AsyncIterator[Node]:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -103,10 +112,13 @@ async def node(manager: Manager, client: Client, root: Path, *, numbered: bool =
 
 
 async def read(
-    client: Client, random: Random | None = None, begun: asyncio.Event | None = None, **options: object
+    client: Client,
+    random: Random | None = None,
+    begun: asyncio.Event | None = None,
+    **options: object,
 ) -> list[bytes]:
-    """What came up to each loss that was told, and behind the last one. With ``random``: at any speed.
-    ``begun``: set by the first piece."""
+    """What came up to each loss that was told, and behind the last one. With ``random``: at any
+    speed. ``begun``: set by the first piece."""
     found = [b""]
     pieces = client.logs("job", on_loss=lambda: found.append(b""), **options)  # type: ignore[arg-type]
     async for piece in pieces:
@@ -115,12 +127,14 @@ async def read(
             begun.set()
         if random is not None and random.random() < 0.2:
             await asyncio.sleep(random.random() / 20)
+
     return [TIME.sub(b"", part) for part in found]
 
 
 def places(parts: list[bytes], whole: bytes) -> list[tuple[int, int]]:
     """Where in ``whole`` the parts are, each behind the one before."""
-    found, at = list[tuple[int, int]](), 0
+    found = list[tuple[int, int]]()
+    at = 0
     for part in parts:
         begin = whole.find(part, at)
         assert begin >= 0, "doubled, or not in its order"
@@ -141,13 +155,16 @@ async def test_bytes_come_once_or_are_told_as_lost(
 ) -> None:
     """Over rotations, agents that are killed, full disks and slow readers."""
     monkeypatch.setattr(log_following, "FIRST_PAUSE_S", 0.0)
+
     # What an agent says of its answer may end with it, before it has left.
     monkeypatch.setattr(logs, "FIRST_ANSWER_S", 1.0)
     random = Random(f"{timestamps} {numbered}")
     async with node(manager, client, tmp_path, numbered=numbered) as agent, asyncio.timeout(60):
         agent.write(3)
         begun = asyncio.Event()
-        reading = spawn("test.read", read(client, random, begun, follow=True, timestamps=timestamps))
+        reading = spawn(
+            "test.read", read(client, random, begun, follow=True, timestamps=timestamps)
+        )
         await begun.wait()
         agent.random = random
         for _ in range(40):
@@ -155,16 +172,23 @@ async def test_bytes_come_once_or_are_told_as_lost(
             # An agent of the previous release does not know what its disk has refused.
             if numbered and random.random() < 0.1:
                 agent.lose(8)
+
             await asyncio.sleep(random.random() / 20)
+
         agent.write(1)
-        agent.is_running, agent.random = False, None
+        agent.is_running = False
+        agent.random = None
         parts = await reading
+
     found = places(parts, agent.written)
     assert (found[0][0], found[-1][1]) == (0, len(agent.written))
     assert len(agent.offsets) > 2, "the answers were cut off"
     assert len(parts) > 1, "bytes were lost"
+
     if numbered:
-        assert all(before[1] < behind[0] for before, behind in itertools.pairwise(found)), "not lost"
+        assert all(before[1] < behind[0] for before, behind in itertools.pairwise(found)), (
+            "not lost"
+        )
         assert max(offset or 0 for offset in agent.offsets) > 0
 
 
@@ -189,7 +213,9 @@ async def test_a_gap_is_told_to_a_reading_that_does_not_follow(
 
 def test_a_request_of_the_previous_release_asks_for_no_number() -> None:
     sent = agent_pb2.ManagerMessage(logs=agent_pb2.LogRequest(request_id="r", kernel_id="k"))
-    request = codec.manager_message_from_wire(agent_pb2.ManagerMessage.FromString(sent.SerializeToString()))
+    request = codec.manager_message_from_wire(
+        agent_pb2.ManagerMessage.FromString(sent.SerializeToString())
+    )
     assert isinstance(request, LogRequest)
     assert request.offset is None
     assert not LogRange(offset=request.offset).tells_gaps

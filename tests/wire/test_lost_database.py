@@ -14,7 +14,12 @@ from tests.addresses import free_port
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.tasks import spawn
-from moorage.common.config.settings import AgentSettings, CommonSettings, ManagerSettings, ProxySettings
+from moorage.common.config.settings import (
+    AgentSettings,
+    CommonSettings,
+    ManagerSettings,
+    ProxySettings,
+)
 from moorage.manager import Manager
 from moorage.proxy import Proxy
 from moorage.sdk import Client
@@ -73,13 +78,16 @@ async def manager(dsn: str, home: Path, link: int) -> AsyncIterator[Manager]:
 async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
     migrated_database: str, tmp_path: Path
 ) -> None:
-    relay, clock = Relay(migrated_database), SystemClock()
+    relay = Relay(migrated_database)
+    clock = SystemClock()
     await relay.open()
     ports = free_port(), free_port()
     both = ",".join(f"127.0.0.1:{port}" for port in ports)
     common = CommonSettings(home=tmp_path)
     agent_settings = AgentSettings(id="node-1", manager=both, inventory="fake:1xH100")
-    proxy_settings = ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=both)
+    proxy_settings = ProxySettings(
+        listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=both
+    )
     async with manager(relay.dsn, tmp_path / "a", ports[0]) as first:
         assert first.first_key is not None
         async with (

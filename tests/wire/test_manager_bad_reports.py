@@ -1,4 +1,5 @@
-"""Invalid, stale and very large reports: refused with a reason, logged once, without other effects."""
+"""Invalid, stale and very large reports: refused with a reason, logged once, without other
+effects."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ INFO = AgentInfo(
     (SlotOffer("cpu", 4000),),
 )
 BAD = Observation(KernelId("x"), SessionId(""), ObservedState.GONE)
-GOOD = Report(INFO, "1", 0, (Observation(GOOD_ID, SessionId("s"), ObservedState.RUNNING, "h", 21000),))
+GOOD = Report(
+    INFO, "1", 0, (Observation(GOOD_ID, SessionId("s"), ObservedState.RUNNING, "h", 21000),)
+)
 
 
 def with_kernel(**fields: Any) -> Report:
@@ -89,7 +92,9 @@ def test_valid_report_has_no_problem() -> None:
     assert find_problem(replace(GOOD, kernels=())) == ""
 
 
-async def test_invalid_report_ends_the_stream_with_a_reason(manager: Manager, client: Client) -> None:
+async def test_invalid_report_ends_the_stream_with_a_reason(
+    manager: Manager, client: Client
+) -> None:
     with capture_logs() as logs:
         for _ in range(3):
             async with attach(manager) as agent:
@@ -98,7 +103,9 @@ async def test_invalid_report_ends_the_stream_with_a_reason(manager: Manager, cl
                 await agent.report()
                 async with asyncio.timeout(10):
                     assert await agent.end() is grpc.StatusCode.INVALID_ARGUMENT
+
                 assert "kernel_id 'not-an-id' is not a UUID" in await agent.call.details()
+
     refusals = [entry for entry in logs if entry["event"] == "agent refused"]
     assert 1 <= len(refusals) <= 3
     assert [entry for entry in logs if entry["log_level"] == "error"] == [], (
@@ -118,6 +125,7 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
         older.see(ObservedState.RUNNING)
         await older.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
+
         async with attach_with(manager, older) as newer:
             await newer.orders_with(1)
             older.seen.clear()
@@ -125,13 +133,17 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
                 await older.report()
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
                 pass  # the manager has already ended the stream
+
             async with asyncio.timeout(10):
                 assert await older.end() is grpc.StatusCode.ALREADY_EXISTS
+
             assert "agent.id of its own" in await older.call.details()
             # A report of the newer stream, applied after all reports of the older one.
             newer.see(ObservedState.RUNNING)
             await newer.report()
-            await client.create_session(SessionSpec(name="next", command=["x"], resources={"cpu": 1}))
+            await client.create_session(
+                SessionSpec(name="next", command=["x"], resources={"cpu": 1})
+            )
             await newer.orders_with(2)
             assert (await client.get_session("job")).status is Status.RUNNING
 
@@ -139,6 +151,7 @@ async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: 
             async with attach(manager, incarnation="1") as again:
                 async with asyncio.timeout(10):
                     assert await again.end() is grpc.StatusCode.ALREADY_EXISTS
+
             assert (await client.get_session("job")).status is Status.RUNNING
 
 
@@ -158,7 +171,9 @@ async def attach_with(manager: Manager, older: Stream) -> AsyncIterator[Stream]:
 async def test_report_of_ten_thousand_kernels(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, statements, fetch = 10_000, 0, database.fetch_writable
+    count = 10_000
+    statements = 0
+    fetch = database.fetch_writable
 
     async def counted(*args: Any) -> Any:
         nonlocal statements
@@ -183,6 +198,7 @@ async def test_report_of_ten_thousand_kernels(
                 "SELECT k, s, 1, 'RUNNING', 'node-1', '' FROM unnest($1::uuid[], $2::uuid[]) AS t(k, s)",
                 ids[count:], ids[:count],
             )  # fmt: skip
+
             for kernel, session in zip(ids[count:], ids[:count], strict=True):
                 agent.seen[kernel] = Observation(
                     KernelId(kernel),
@@ -191,6 +207,7 @@ async def test_report_of_ten_thousand_kernels(
                     exit_code=0,
                     reason=Reason.EXIT_ZERO,
                 )
+
             monkeypatch.setattr(database, "fetch_writable", counted)
             await agent.report()
             ended = "SELECT count(*) FROM kernels WHERE status = 'TERMINATED'"
@@ -199,6 +216,7 @@ async def test_report_of_ten_thousand_kernels(
                     await asyncio.sleep(0.02)
         finally:
             await connection.close()
+
     # With those of all loops meanwhile. By kernel it would take minutes.
     assert statements < count / 4, "a report is applied in a few statements"
 
@@ -208,7 +226,9 @@ class ClockOneHourAhead(SystemClock):
         return super().now() + timedelta(hours=1)
 
 
-async def test_wrong_clock_of_an_agent_has_no_effect(manager: Manager, client: Client, home: Path) -> None:
+async def test_wrong_clock_of_an_agent_has_no_effect(
+    manager: Manager, client: Client, home: Path
+) -> None:
     """Reports carry no timestamps, so the agent's clock is never compared with the manager's."""
     settings = AgentSettings(
         id="late",
@@ -223,14 +243,22 @@ async def test_wrong_clock_of_an_agent_has_no_effect(manager: Manager, client: C
             ("good", "exit 0", {}),
             ("slow", "sleep 60", {"timeout_s": 0.5, "stop_grace_s": 0}),
         ):
-            spec = SessionSpec(name=name, command=["/bin/sh", "-c", command], resources=small, **more)  # type: ignore[arg-type]
+            spec = SessionSpec(
+                name=name, command=["/bin/sh", "-c", command], resources=small, **more
+            )  # type: ignore[arg-type]
             await client.create_session(spec)
+
         good = await until(client, "good", lambda v: v.status is Status.TERMINATED)
         slow = await until(client, "slow", lambda v: v.status is Status.TERMINATED)
-        assert (good.result, slow.result, slow.reason) == (Result.SUCCESS, Result.FAILED, Reason.TIMEOUT)
+        assert (good.result, slow.result, slow.reason) == (
+            Result.SUCCESS,
+            Result.FAILED,
+            Reason.TIMEOUT,
+        )
         for view in (good, slow):
             for entry in await client.history(view.name):
                 assert abs((entry.at - datetime.now(UTC)).total_seconds()) < 60
+
         agent = await client.get_agent("late")
         assert agent.status == "ALIVE"
         assert abs((agent.last_seen - datetime.now(UTC)).total_seconds()) < 60

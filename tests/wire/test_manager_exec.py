@@ -68,11 +68,18 @@ async def test_input_output_resize_and_exit_code(manager: Manager, client: Clien
             received = b""
             while (message := await call.read()).WhichOneof("what") == "stdin":
                 received += message.stdin
+
             assert received == b"\0" * 100_000
             assert (message.size.rows, message.size.cols) == (3, 4)
             assert (await call.read()).stdin_ended
-            for out in (Out(stdout=b"one"), Out(stderr=b"two"), Out(end=agent_pb2.ExecEnd(exit_code=-9))):
+
+            for out in (
+                Out(stdout=b"one"),
+                Out(stderr=b"two"),
+                Out(end=agent_pb2.ExecEnd(exit_code=-9)),
+            ):
                 await call.write(out)
+
             assert await command.read() == (Channel.STDOUT, b"one")
             assert await command.read() == (Channel.STDERR, b"two")
             assert await command.read() is None
@@ -90,7 +97,9 @@ async def test_an_open_command_is_traffic_all_the_time(
             accepting = asyncio.ensure_future(accept_request(agent))
             async with client.exec("dev", SPEC):
                 await accepting
-                while (await database.fetchval("SELECT sum(sightings) FROM session_traffic") or 0) < 3:
+                while (
+                    await database.fetchval("SELECT sum(sightings) FROM session_traffic") or 0
+                ) < 3:
                     await asyncio.sleep(0.1)
     finally:
         await database.close()
@@ -109,10 +118,13 @@ async def test_disconnect_of_either_end_reaches_the_other(manager: Manager, clie
                 assert await command.read() is None
                 assert command.end is not None
                 assert (command.end.exit_code, command.end.code) == (None, "agent-unreachable")
+
             await agent.report()
+
         accepting = asyncio.ensure_future(accept_request(agent))
         async with client.exec("dev", SPEC) as command:
             _, call = await accepting
+
         assert await call.read() is grpc.aio.EOF
         # A call for an unknown request is ended.
         stray = agent.stub.Exec(metadata=[("authorization", f"Bearer {TOKEN}")])
@@ -136,6 +148,7 @@ async def test_slow_reader_blocks_only_its_own_command(manager: Manager, client:
             flooding = asyncio.ensure_future(flood())
             done, _ = await asyncio.wait([flooding], timeout=2)
             assert not done
+
             # Most of it is in the sockets' buffers; the manager buffers a few chunks.
             assert sent < 64 << 20
             await agent.report()
@@ -145,12 +158,16 @@ async def test_slow_reader_blocks_only_its_own_command(manager: Manager, client:
             await asyncio.gather(flooding, return_exceptions=True)
 
 
-async def test_commands_in_unsuitable_sessions_are_refused(manager: Manager, client: Client) -> None:
+async def test_commands_in_unsuitable_sessions_are_refused(
+    manager: Manager, client: Client
+) -> None:
     async with dev(manager, client) as agent:
         waiting = SessionSpec(name="waits", command=["x"], resources={"cpu": 99})
         await client.create_session(waiting)
         await client.create_endpoint(
-            EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+            EndpointSpec(
+                name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1}
+            )
         )
         await agent.orders_with(2)
         [replica] = (await client.get_endpoint("m")).sessions
@@ -162,19 +179,25 @@ async def test_commands_in_unsuitable_sessions_are_refused(manager: Manager, cli
             with pytest.raises(ApiError, match=message) as refused:
                 async with client.exec(ref, SPEC):
                     pass
+
             assert refused.value.status == status
+
         async with client.exec("dev", SPEC.model_copy(update={"kernel": "sub1"})) as command:
             assert await command.read() is None
             assert command.end is not None
             assert command.end.detail == "session 'dev' has no kernel 'sub1'; it has main1"
+
     await until_disconnected(client, "node-1")
     with pytest.raises(ApiError, match="not connected") as away:
         async with client.exec("dev", SPEC):
             pass
+
     assert away.value.status == 503
 
 
-async def test_every_door_of_a_session_that_failed_names_the_cause(manager: Manager, client: Client) -> None:
+async def test_every_door_of_a_session_that_failed_names_the_cause(
+    manager: Manager, client: Client
+) -> None:
     """A program, code, and files: of a session that has ended."""
     async with dev(manager, client) as agent:
         agent.see(ObservedState.GONE, reason=Reason.DISK_FULL, detail="the disk of node-1 is full")
@@ -182,13 +205,20 @@ async def test_every_door_of_a_session_that_failed_names_the_cause(manager: Mana
         await until(client, "dev", lambda v: v.status is Status.ERROR)
         copy = SPEC.model_copy(update={"command": [], "files": CopySpec(direction="out", path="x")})
         for spec in (SPEC, copy):
-            with pytest.raises(ApiError, match="it is ERROR: the disk of node-1 is full") as refused:
+            with pytest.raises(
+                ApiError, match="it is ERROR: the disk of node-1 is full"
+            ) as refused:
                 async with client.exec("dev", spec):
                     pass
+
             assert refused.value.status == 409
+
         with pytest.raises(ApiError, match="it is ERROR: the disk of node-1 is full"):
             await client.session("dev").execute("1 + 1")
-        with pytest.raises(Conflict, match="is ERROR: the disk of node-1 is full; its files were not kept"):
+
+        with pytest.raises(
+            Conflict, match="is ERROR: the disk of node-1 is full; its files were not kept"
+        ):
             manager_files(await client.get_session("dev"))
 
 
@@ -198,7 +228,9 @@ def manager_files(session: SessionView) -> object:
     return CommandBroker(nothing, nothing, SystemClock()).open_files(session)
 
 
-async def test_code_that_breaks_off_tells_why_in_the_close(manager: Manager, client: Client) -> None:
+async def test_code_that_breaks_off_tells_why_in_the_close(
+    manager: Manager, client: Client
+) -> None:
     async with dev(manager, client) as agent, asyncio.timeout(30):
         url = client.address("/v1/sessions/dev/executions/r/events", {})
         opening = asyncio.ensure_future(client.http.ws_connect(url))
@@ -215,14 +247,22 @@ async def test_code_that_breaks_off_tells_why_in_the_close(manager: Manager, cli
 
 async def test_kernel_of_a_cluster_is_selected_by_name(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
-        body = {"name": "two", "type": "interactive", "resources": {"cpu": 1}, "cluster": {"size": 2}}
+        body = {
+            "name": "two",
+            "type": "interactive",
+            "resources": {"cpu": 1},
+            "cluster": {"size": 2},
+        }
         await client.create_session(SessionSpec.model_validate(body))
         await agent.orders_with(2)
         agent.see(ObservedState.RUNNING)
         await agent.report()
         session = await until(client, "two", lambda v: v.status is Status.RUNNING)
         kernels = {kernel.hostname: kernel.id for kernel in session.kernels}
-        for spec, hostname in ((SPEC, "main1"), (SPEC.model_copy(update={"kernel": "sub1"}), "sub1")):
+        for spec, hostname in (
+            (SPEC, "main1"),
+            (SPEC.model_copy(update={"kernel": "sub1"}), "sub1"),
+        ):
             accepting = asyncio.ensure_future(accept_request(agent))
             async with client.exec("two", spec):
                 request, _ = await accepting
@@ -232,7 +272,11 @@ async def test_kernel_of_a_cluster_is_selected_by_name(manager: Manager, client:
 async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconnected(
     manager: Manager, client: Client
 ) -> None:
-    async with attach(manager, "node-1") as one, attach(manager, "node-2") as two, asyncio.timeout(60):
+    async with (
+        attach(manager, "node-1") as one,
+        attach(manager, "node-2") as two,
+        asyncio.timeout(60),
+    ):
         cluster = {"size": 2, "mode": "multi-node"}
         body = {"name": "far", "type": "interactive", "resources": {"cpu": 1}, "cluster": cluster}
         await client.create_session(SessionSpec.model_validate(body))
@@ -241,6 +285,7 @@ async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconne
             await stream.orders_with(1)
             stream.see(ObservedState.RUNNING)
             await stream.report()
+
         session = await until(client, "far", lambda v: v.status is Status.RUNNING)
         main, sub = sorted(session.kernels, key=lambda kernel: kernel.hostname)
         streams[str(main.agent_id)].call.cancel()
@@ -249,6 +294,7 @@ async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconne
         async with client.exec("far", SPEC.model_copy(update={"kernel": "sub1"})):
             request, _ = await accepting
             assert request.kernel_id == sub.id
+
         async with client.exec("far", SPEC) as command:
             assert await command.read() is None
             assert command.end is not None

@@ -22,21 +22,30 @@ async def test_key_from_creation_to_revocation(manager: Manager, client: Client)
         assert [key.name for key in await ann.list_keys()] == ["ci"], "a member sees its own keys"
         with pytest.raises(ApiError) as refused:
             await ann.list_peers()
+
         assert refused.value.status == 403
         key = await client.get_key("ci")
         assert key.last_used_at is not None
         assert (await client.revoke_key("ci")).last_used_at == key.last_used_at
         with pytest.raises(ApiError) as refused:
             await ann.get_session("job")
+
         assert refused.value.status == 401
-    assert (await client.get_session("job")).user == "ann", "sessions outlive the key that created them"
+
+    assert (await client.get_session("job")).user == "ann", (
+        "sessions outlive the key that created them"
+    )
     with pytest.raises(ApiError) as refused:
         await client.revoke_key("admin")
+
     assert (refused.value.status, "last administrator" in str(refused.value)) == (409, True)
 
 
-async def test_member_reads_its_project_and_changes_only_its_own(manager: Manager, client: Client) -> None:
-    """Sessions of other members of the project are read-only; those of other projects are not found."""
+async def test_member_reads_its_project_and_changes_only_its_own(
+    manager: Manager, client: Client
+) -> None:
+    """Sessions of other members of the project are read-only; those of other projects are not
+    found."""
 
     def client_of(user: str, project: str) -> Client:
         return Client(f"http://{manager.api_address}", secrets[user, project])
@@ -44,25 +53,35 @@ async def test_member_reads_its_project_and_changes_only_its_own(manager: Manage
     owners = [("ann", "vision"), ("bob", "vision"), ("cy", "speech")]
     created = [await client.create_key(KeySpec(name=u, user=u, project=p)) for u, p in owners]
     secrets = {owner: key.secret for owner, key in zip(owners, created, strict=True)}
-    async with client_of(*owners[0]) as ann, client_of(*owners[1]) as bob, client_of(*owners[2]) as cy:
+    async with (
+        client_of(*owners[0]) as ann,
+        client_of(*owners[1]) as bob,
+        client_of(*owners[2]) as cy,
+    ):
         for user, name in ((ann, "hers"), (bob, "his"), (cy, "far")):
             await user.create_session(SessionSpec(name=name, command=["x"]))
-        model = EndpointSpec(name="m", engine="custom", command=["x"], probe={"path": "/"}, replicas=0)
+
+        model = EndpointSpec(
+            name="m", engine="custom", command=["x"], probe={"path": "/"}, replicas=0
+        )
         assert (await bob.create_endpoint(model)).user == "bob"
 
         assert {s.name for s in (await ann.list_sessions()).items} == {"hers", "his"}
         assert {s.name for s in (await client.list_sessions()).items} == {"hers", "his", "far"}
         assert (await ann.get_session("his")).user == "bob"
         assert len(await ann.history("his")) == 1
+
         for act in (ann.stop_session("his"), ann.delete_endpoint("m"), ann.scale_endpoint("m", 2)):
             with pytest.raises(ApiError) as refused:
                 await act
             assert (refused.value.status, "'bob'" in str(refused.value)) == (403, True)
+
         headers = {"Authorization": f"Bearer {secrets[owners[0]]}"}
         async with aiohttp.ClientSession(f"http://{manager.api_address}", headers=headers) as web:
             for name, status in (("his", 403), ("far", 404)):
                 async with web.get(f"/v1/sessions/{name}/exec") as response:
                     assert response.status == status
+
         far = (await cy.get_session("far")).id
         for call in (
             ann.get_session("far"),
@@ -74,7 +93,9 @@ async def test_member_reads_its_project_and_changes_only_its_own(manager: Manage
             with pytest.raises(ApiError) as refused:
                 await call
             assert refused.value.status == 404
-        # A name is resolved among visible sessions: an ended one of the project, not a live one of another.
+
+        # A name is resolved among visible sessions: an ended one of the project, not a live one of
+        # another.
         await ann.stop_session("hers")
         await cy.create_session(SessionSpec(name="hers", command=["x"]))
         assert (await ann.get_session("hers")).user == "ann"

@@ -35,7 +35,9 @@ from moorage.manager.rpc import agent_stream
 from moorage.sdk import ApiError, Client
 
 __all__ = ["client", "manager"]  # fixtures
-ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+ENDPOINT = EndpointSpec(
+    name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1}
+)
 
 
 async def test_session_from_creation_to_result(manager: Manager, client: Client) -> None:
@@ -75,7 +77,9 @@ async def test_newer_incarnation_replaces_the_older_stream_and_gets_its_orders(
                 assert await first.end() is grpc.StatusCode.ALREADY_EXISTS
 
 
-async def test_report_older_than_the_orders_does_not_end_the_kernel(manager: Manager, client: Client) -> None:
+async def test_report_older_than_the_orders_does_not_end_the_kernel(
+    manager: Manager, client: Client
+) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         orders = await agent.orders_with(1)
@@ -85,7 +89,9 @@ async def test_report_older_than_the_orders_does_not_end_the_kernel(manager: Man
         await until(client, "job", lambda v: v.status is Status.RUNNING)
         agent.seen.clear()
         await agent.report()  # the agent acknowledged the kernel and no longer reports it
-        view = await until(client, "job", lambda v: v.status is Status.TERMINATED or v.status is Status.ERROR)
+        view = await until(
+            client, "job", lambda v: v.status is Status.TERMINATED or v.status is Status.ERROR
+        )
         assert view.kernels[0].id == orders.kernels[0].kernel_id
         assert view.reason is Reason.KERNEL_GONE
 
@@ -102,6 +108,7 @@ async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -
         request = await agent.next()
         while not isinstance(request, LogRequest):
             request = await agent.next()
+
         assert (request.tail_lines, request.follow) == (3, True)
 
         async def chunks() -> AsyncIterator[agent_pb2.LogChunk]:
@@ -113,19 +120,25 @@ async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -
 
 
 @pytest.mark.parametrize("timed", [True, False])
-async def test_times_of_a_log_are_asked_of_the_agent(manager: Manager, client: Client, timed: bool) -> None:
-    """An agent of the previous release ignores the request for times, and does not say that it heeds it."""
+async def test_times_of_a_log_are_asked_of_the_agent(
+    manager: Manager, client: Client, timed: bool
+) -> None:
+    """An agent of the previous release ignores the request for times, and does not say that it
+    heeds it."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         since = datetime(2026, 5, 4, 12, 0, 0, 250_000, UTC)
 
         async def read() -> bytes:
-            return b"".join([chunk async for chunk in client.logs("job", timestamps=True, since=since)])
+            return b"".join(
+                [chunk async for chunk in client.logs("job", timestamps=True, since=since)]
+            )
 
         reading = asyncio.create_task(read())
         while not isinstance(request := await agent.next(), LogRequest):
             pass
+
         assert (request.timestamps, request.since_ms) == (True, round(since.timestamp() * 1000))
 
         async def chunks() -> AsyncIterator[agent_pb2.LogChunk]:
@@ -185,7 +198,8 @@ async def refuse_log(agent: Stream) -> None:
 async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
     manager: Manager, client: Client, stored: str
 ) -> None:
-    """Or else it is said that there is none. Followed, it was asked for for ever: the answer had begun."""
+    """Or else it is said that there is none. Followed, it was asked for for ever: the answer had
+    begun."""
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -212,7 +226,9 @@ async def test_what_is_stored_of_a_log_is_no_rest_of_it(manager: Manager, client
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
-        agent.see(ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO, log_tail="last words\n")
+        agent.see(
+            ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO, log_tail="last words\n"
+        )
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.TERMINATED)
         url = client.address("/v1/sessions/job/logs", {"offset": "5"})
@@ -226,8 +242,8 @@ async def test_what_is_stored_of_a_log_is_no_rest_of_it(manager: Manager, client
 async def test_an_agent_that_answers_late_has_no_log(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
-    """The answer had begun by then and could only break off: the manager was blamed, and a follower asked for
-    ever."""
+    """The answer had begun by then and could only break off: the manager was blamed, and a follower
+    asked for ever."""
     monkeypatch.setattr(sessions, "FIRST_CHUNK_S", 0.2)
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
@@ -244,6 +260,7 @@ async def test_an_agent_that_answers_late_has_no_log(
         await refuse_log(agent)
         with pytest.raises(ApiError, match="this agent has no log of it") as refused:
             await reading
+
         assert refused.value.status == 404
 
 
@@ -268,6 +285,7 @@ async def test_log_that_ends_without_a_byte_tells_why_its_kernel_never_ran(
             ApiError, match=r"before its program ran \(ERROR: there is no image TYPO"
         ) as failed:
             await reading
+
         assert failed.value.status == 404
 
 
@@ -315,11 +333,14 @@ async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, clien
         first = asyncio.ensure_future(anext(log))
         while not isinstance(request := await agent.next(), LogRequest):
             pass
+
         call = agent.stub.SendLogs(metadata=[("authorization", f"Bearer {TOKEN}")])
 
         async def flood() -> None:
             while True:
-                await call.write(agent_pb2.LogChunk(request_id=request.request_id, data=b"x" * 65_536))
+                await call.write(
+                    agent_pb2.LogChunk(request_id=request.request_id, data=b"x" * 65_536)
+                )
 
         flooding = asyncio.ensure_future(flood())
         received = len(await first)
@@ -332,9 +353,11 @@ async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, clien
         async def rest() -> int:
             return sum([len(chunk) async for chunk in log])
 
-        reading = asyncio.ensure_future(rest())  # it drains what the manager has buffered, and asks again
+        # it drains what the manager has buffered, and asks again
+        reading = asyncio.ensure_future(rest())
         while not isinstance(again := await agent.next(), LogRequest):
             pass
+
         assert again.request_id != request.request_id
 
         async def whole() -> AsyncIterator[agent_pb2.LogChunk]:
@@ -351,7 +374,9 @@ def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_graces")
-async def test_disconnected_agent_is_lost_and_its_session_fails(manager: Manager, client: Client) -> None:
+async def test_disconnected_agent_is_lost_and_its_session_fails(
+    manager: Manager, client: Client
+) -> None:
     async with attach(manager) as agent:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
         await client.create_session(spec)
@@ -359,16 +384,20 @@ async def test_disconnected_agent_is_lost_and_its_session_fails(manager: Manager
         agent.see(ObservedState.RUNNING)
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
+
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
     assert view.reason is Reason.AGENT_LOST
     assert (await client.get_agent("node-1")).status == "LOST"
+
     async with attach(manager) as agent:  # the returning agent gets empty orders
         agent.seen = {}
         assert (await agent.next()) == agent.orders
         assert agent.orders.kernels == ()
 
 
-async def test_route_feed_follows_the_replicas_of_an_endpoint(manager: Manager, client: Client) -> None:
+async def test_route_feed_follows_the_replicas_of_an_endpoint(
+    manager: Manager, client: Client
+) -> None:
     async with grpc.aio.insecure_channel(manager.link_address) as channel, attach(manager) as agent:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
         request = routes_pb2.WatchRequest(proxy_id="proxy-1")
@@ -423,12 +452,15 @@ async def test_occupied_port_is_a_startup_error(
 async def test_kernel_is_ordered_from_one_agent_only(manager: Manager, client: Client) -> None:
     async with attach(manager, "a") as one, attach(manager, "b") as two:
         for n in range(8):
-            await client.create_session(SessionSpec(name=f"j{n}", command=["x"], resources={"cpu": 1}))
+            await client.create_session(
+                SessionSpec(name=f"j{n}", command=["x"], resources={"cpu": 1})
+            )
 
         def ordered() -> set[KernelId]:
             return {k.kernel_id for agent in (one, two) for k in agent.orders.kernels}
 
-        # A cancelled read ends its call, so each agent has a reader of its own until all orders have arrived.
+        # A cancelled read ends its call, so each agent has a reader of its own until all orders
+        # have arrived.
         async def listen(agent: Stream) -> None:
             while True:
                 await agent.next()
@@ -437,12 +469,18 @@ async def test_kernel_is_ordered_from_one_agent_only(manager: Manager, client: C
         async with asyncio.timeout(10):
             while len(ordered()) < 8:
                 await asyncio.sleep(0.02)
+
         for reader in readers:
             reader.cancel()
-        assert not {k.kernel_id for k in one.orders.kernels} & {k.kernel_id for k in two.orders.kernels}
+
+        assert not {k.kernel_id for k in one.orders.kernels} & {
+            k.kernel_id for k in two.orders.kernels
+        }
 
 
-async def test_report_with_a_wrong_digest_is_requested_in_full(manager: Manager, client: Client) -> None:
+async def test_report_with_a_wrong_digest_is_requested_in_full(
+    manager: Manager, client: Client
+) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -455,6 +493,7 @@ async def test_report_with_a_wrong_digest_is_requested_in_full(manager: Manager,
         await agent.report()
         while not isinstance(await agent.next(), FullReportRequest):
             pass
+
         assert (await client.get_session("job")).status is Status.SCHEDULED, (
             "a report that failed its digest was applied"
         )
@@ -466,11 +505,14 @@ async def test_report_with_a_wrong_digest_is_requested_in_full(manager: Manager,
         assert agent.deltas > 0, "no orders arrived as deltas"
 
 
-async def test_generations_continue_above_what_agents_have_seen(manager: Manager, client: Client) -> None:
+async def test_generations_continue_above_what_agents_have_seen(
+    manager: Manager, client: Client
+) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
         seen = (await agent.orders_with(1)).generation + 1_000_000_000
-    # As after a restore: the agent, through a new stream, knows a higher generation than the database.
+    # As after a restore: the agent, through a new stream, knows a higher generation than the
+    # database.
     async with attach(manager, incarnation="2", newest_generation=seen) as agent:
         assert (await agent.orders_with(1)).generation > seen
         assert (await client.get_agent("node-1")).ready
@@ -479,7 +521,9 @@ async def test_generations_continue_above_what_agents_have_seen(manager: Manager
         assert other.orders.generation > seen
 
 
-async def test_routes_continue_above_what_proxies_have_seen(manager: Manager, client: Client) -> None:
+async def test_routes_continue_above_what_proxies_have_seen(
+    manager: Manager, client: Client
+) -> None:
     dialer = Dialer(manager.link_address, token=TOKEN, clock=SystemClock())
     async with dialer.channel(()) as channel:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
@@ -487,6 +531,7 @@ async def test_routes_continue_above_what_proxies_have_seen(manager: Manager, cl
         request = routes_pb2.WatchRequest(proxy_id="p", have_generation=seen)
         async with asyncio.timeout(10):
             table = await stub.Watch(request, metadata=dialer.metadata).read()
+
         assert table.generation > seen
 
 
@@ -510,6 +555,7 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
         async with asyncio.timeout(10):
             while not await refusing():
                 await asyncio.sleep(0.02)
+
         await agent.next()
         assert agent.orders.generation >= now_ms
         await agent.report()
@@ -521,7 +567,8 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
 async def test_agent_that_has_not_received_its_orders_does_not_refuse_them(
     manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all agents connect at once, orders and reports wait for long: it still sends full reports."""
+    """Where all agents connect at once, orders and reports wait for long: it still sends full
+    reports."""
     monkeypatch.setattr(agent_stream, "REFUSAL_S", 0.2)
     now_ms = round(SystemClock().now().timestamp() * 1000)
     async with attach(manager) as agent:
@@ -530,6 +577,9 @@ async def test_agent_that_has_not_received_its_orders_does_not_refuse_them(
         for _ in range(agent_stream.REFUSAL_DELTAS + 1):
             agent.report_sender.force_full()
             await agent.report(generation=0)
+
         await asyncio.sleep(0.3)
         await client.create_session(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
-        assert (await agent.orders_with(1)).generation < now_ms, "the manager overtook what nobody has seen"
+        assert (await agent.orders_with(1)).generation < now_ms, (
+            "the manager overtook what nobody has seen"
+        )

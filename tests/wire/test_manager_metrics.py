@@ -24,21 +24,27 @@ from moorage.sdk import Client
 async def test_manager_tells_capacity_waits_and_request_times(
     manager: Manager, client: Client, tmp_path: Path
 ) -> None:
-    settings = AgentSettings(id="node-1", manager=manager.link_address, inventory="fake:2xH100", docker="off")
+    settings = AgentSettings(
+        id="node-1", manager=manager.link_address, inventory="fake:2xH100", docker="off"
+    )
     async with Agent(
         settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
     ):
         for name, devices in (("job", 1), ("large", 64)):
             spec = {"name": name, "command": ["x"], "runtime": "fake", "env": {"FAKE_RUN_S": "600"}}
             await client.create_session(
-                SessionSpec.model_validate(spec | {"resources": {"cuda.device": devices, "cpu": 0.5}})
+                SessionSpec.model_validate(
+                    spec | {"resources": {"cuda.device": devices, "cpu": 0.5}}
+                )
             )
 
         async def runs() -> bool:
             return (await client.get_session("job")).status is Status.RUNNING
 
         await eventually(runs)
-        gpus, cpus = (f'{{resource_group="default",slot="{slot}"}}' for slot in ("cuda.device", "cpu"))
+        gpus, cpus = (
+            f'{{resource_group="default",slot="{slot}"}}' for slot in ("cuda.device", "cpu")
+        )
         metrics: dict[str, float] = {}
 
         async def is_counted() -> bool:  # counts are up to two seconds old
@@ -64,8 +70,11 @@ async def test_unknown_paths_share_one_series(manager: Manager, client: Client) 
         for path in ("/a", "/b", "/v1/nothing"):
             async with http.get(path) as response:
                 assert response.status == 404
+
     routes = {
-        name for name in await scrape(manager.api_address) if name.startswith("moorage_http_request_duration")
+        name
+        for name in await scrape(manager.api_address)
+        if name.startswith("moorage_http_request_duration")
     }
     assert any('route="-"' in name for name in routes)
     assert not any("nothing" in name for name in routes)

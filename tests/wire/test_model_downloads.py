@@ -40,7 +40,15 @@ def hub() -> Iterator[LocalHub]:
 
 def spec(model: str, engine: str = "vllm", **fields: Any) -> KernelSpec:
     return KernelSpec(
-        KernelId("k1"), SessionId("s1"), "s", SessionType.INFERENCE, "process", engine, "m", model, **fields
+        KernelId("k1"),
+        SessionId("s1"),
+        "s",
+        SessionType.INFERENCE,
+        "process",
+        engine,
+        "m",
+        model,
+        **fields,
     )
 
 
@@ -52,13 +60,19 @@ def env(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
 
 def ranges(hub: LocalHub) -> list[str]:
     """Of the downloads of the weights."""
-    return [asked for method, path, asked in hub.requests if method == "GET" and "safetensors" in path]
+    return [
+        asked for method, path, asked in hub.requests if method == "GET" and "safetensors" in path
+    ]
 
 
 async def test_model_is_fetched_once_with_progress(hub: LocalHub, env: dict[str, str]) -> None:
     seen: list[str] = []
     folder = Path(await models.fetch(spec("org/tiny"), env, seen.append))
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert (seen[0], seen[-1]) == ("downloading", "downloading: 100% of 20MiB")
     hub.requests.clear()
@@ -67,16 +81,22 @@ async def test_model_is_fetched_once_with_progress(hub: LocalHub, env: dict[str,
     assert (hub.requests, again) == ([], [])
 
 
-async def test_killed_download_is_continued(hub: LocalHub, env: dict[str, str], tmp_path: Path) -> None:
+async def test_killed_download_is_continued(
+    hub: LocalHub, env: dict[str, str], tmp_path: Path
+) -> None:
     hub.held["model.safetensors"] = 12 * MIB
     fetching = asyncio.create_task(models.fetch(spec("org/tiny"), env, lambda _: None))
     partial = tmp_path / "hub" / "models--org--tiny" / "blobs"
     async with asyncio.timeout(30):
-        while not any(path.stat().st_size >= 10 * MIB for path in partial.glob("*.moorage-partial")):
+        while not any(
+            path.stat().st_size >= 10 * MIB for path in partial.glob("*.moorage-partial")
+        ):
             await asyncio.sleep(0.05)
+
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fetching
+
     hub.held.clear()
     [left] = partial.glob("*.moorage-partial")
     have = left.stat().st_size
@@ -91,13 +111,17 @@ async def test_connection_that_is_cut_is_continued(hub: LocalHub, env: dict[str,
     hub.cut["model.safetensors"] = 9 * MIB
     folder = Path(await models.fetch(spec("org/tiny"), env, lambda _: None))
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
-    assert [asked.rstrip("-").removeprefix("bytes=") > "0" for asked in ranges(hub)] == [False, True]
+    assert [asked.rstrip("-").removeprefix("bytes=") > "0" for asked in ranges(hub)] == [
+        False,
+        True,
+    ]
 
 
 async def test_disk_that_fills_up_is_named_and_the_download_continued(
     hub: LocalHub, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A limit on the size of files stands for the disk: the file system refuses a write in the middle."""
+    """A limit on the size of files stands for the disk: the file system refuses a write in the
+    middle."""
     most = 9 * MIB + 1000
     limited = ["prlimit", f"--fsize={most}"]
     with subprocess.Popen(
@@ -105,6 +129,7 @@ async def test_disk_that_fills_up_is_named_and_the_download_continued(
         env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as program:  # fmt: skip
         told = [json.loads(line) for line in program.stdout or ()]
+
     assert (program.returncode, told[-1]["reason"]) == (1, "disk-full"), told
     assert "moorage-partial: File too large" in told[-1]["error"]
     folder = Path(await models.fetch(spec("org/tiny"), env, lambda _: None))
@@ -113,22 +138,27 @@ async def test_disk_that_fills_up_is_named_and_the_download_continued(
     assert list(tmp_path.rglob("*partial")) == []
 
 
-async def test_damaged_partial_file_is_not_used(hub: LocalHub, env: dict[str, str], tmp_path: Path) -> None:
+async def test_damaged_partial_file_is_not_used(
+    hub: LocalHub, env: dict[str, str], tmp_path: Path
+) -> None:
     hub.held["model.safetensors"] = 9 * MIB
     blobs = tmp_path / "hub" / "models--org--tiny" / "blobs"
     fetching = asyncio.create_task(models.fetch(spec("org/tiny"), env, lambda _: None))
     async with asyncio.timeout(30):
         while not any(path.stat().st_size >= 8 * MIB for path in blobs.glob("*.moorage-partial")):
             await asyncio.sleep(0.05)
+
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fetching
+
     hub.held.clear()
     [partial] = blobs.glob("*.moorage-partial")
     with partial.open("r+b") as file:
         file.write(b"damaged")
     with pytest.raises(CreateFailed, match="does not have the checksum"):
         await models.fetch(spec("org/tiny"), env, lambda _: None)
+
     assert not partial.exists()
     folder = Path(await models.fetch(spec("org/tiny"), env, lambda _: None))
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
@@ -136,7 +166,8 @@ async def test_damaged_partial_file_is_not_used(hub: LocalHub, env: dict[str, st
 
 async def test_two_kernels_share_a_download(hub: LocalHub, env: dict[str, str]) -> None:
     found = await asyncio.gather(
-        *(models.fetch(spec("org/tiny"), env, lambda _: None) for _ in range(2)), return_exceptions=True
+        *(models.fetch(spec("org/tiny"), env, lambda _: None) for _ in range(2)),
+        return_exceptions=True,
     )
     assert len(set(map(str, found))) == 1, found
     assert ranges(hub) == [""]
@@ -168,7 +199,9 @@ async def test_cache_serves_without_the_hub(env: dict[str, str], tmp_path: Path)
         ("org/none", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 does not answer"),
     ],
 )
-async def test_refusals(env: dict[str, str], model: str, changes: dict[str, str], message: str) -> None:
+async def test_refusals(
+    env: dict[str, str], model: str, changes: dict[str, str], message: str
+) -> None:
     with pytest.raises(CreateFailed, match=message):
         await models.fetch(spec(model), env | changes, lambda _: None)
 
@@ -183,7 +216,9 @@ async def test_refusals(env: dict[str, str], model: str, changes: dict[str, str]
     ],
 )
 async def test_gguf_of_a_quantisation(env: dict[str, str], selector: str, expected: str) -> None:
-    path = Path(await models.fetch(spec(f"org/tiny-GGUF{selector}", "llamacpp"), env, lambda _: None))
+    path = Path(
+        await models.fetch(spec(f"org/tiny-GGUF{selector}", "llamacpp"), env, lambda _: None)
+    )
     assert path.name == expected
     assert path.read_bytes()[:4] == b"GGUF"
     assert len(list(path.parent.glob("*.gguf"))) == (3 if "Q6_K" in selector else 1)

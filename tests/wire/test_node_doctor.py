@@ -15,7 +15,9 @@ from moorage.server.doctor.node import check_node
 __all__ = ["site"]  # fixture
 
 
-async def check(site: Site, clock: SystemClock | None = None, **agent: object) -> dict[str, CheckResult]:
+async def check(
+    site: Site, clock: SystemClock | None = None, **agent: object
+) -> dict[str, CheckResult]:
     values = {"id": "node-1", "manager": site.manager.link_address, "docker": "off"} | agent
     settings = Settings(agent=AgentSettings.model_validate(values))
     home = site.home / "node-1"
@@ -42,6 +44,7 @@ async def test_problems_are_reported(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
         results = await check(site, port_range=f"{port}-{port}", manager="127.0.0.1:1")
+
     assert (results["ports"].status, results["manager"].status) == ("fail", "fail")
     assert "no answer from 127.0.0.1:1" in results["manager"].detail
     assert (await check(site, address="198.51.100.9"))["kernels' address"].status == "fail"

@@ -1,4 +1,5 @@
-"""Client of an OpenID provider over real HTTP: answers in pieces, new keys, wrong and absent providers.
+"""Client of an OpenID provider over real HTTP: answers in pieces, new keys, wrong and absent
+providers.
 
 The provider here is scripted; tests/browser/test_single_sign_on.py has a real one.
 """
@@ -20,7 +21,8 @@ from moorage.common.model.errors import MoorageError
 from moorage.common.model.oidc_rules import Grants
 from moorage.manager.oidc import Attempt, OidcClient, SignInRefused
 
-ATTEMPT, BACK = Attempt.of("mg-secret"), "https://gpus.example.com/v1/session/oidc/callback"
+ATTEMPT = Attempt.of("mg-secret")
+BACK = "https://gpus.example.com/v1/session/oidc/callback"
 KEYS = {name: RSAKey.generate_key(2048, {"kid": name}) for name in ("one", "two")}
 
 
@@ -28,7 +30,9 @@ class Provider:
     """``answers``: what is changed in its description. ``asked``: the paths, in order."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.clock, self.url, self.key = clock, "", "one"
+        self.clock = clock
+        self.url = ""
+        self.key = "one"
         self.asked: list[str] = []
         self.description: dict[str, Any] = {}
         self.claims: dict[str, Any] = {}
@@ -37,18 +41,22 @@ class Provider:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path)
-        content: Any = getattr(self, request.path.strip("/").replace(".well-known/", "").replace("-", "_"))(
-            request
-        )
+        content: Any = getattr(
+            self, request.path.strip("/").replace(".well-known/", "").replace("-", "_")
+        )(request)
         response = web.StreamResponse(status=self.token_status if request.path == "/token" else 200)
         await response.prepare(request)
         text = json.dumps(content).encode()
         for start in range(0, len(text), 100):  # as it comes over a slow network
             await response.write(text[start : start + 100])
+
         return response
 
     def openid_configuration(self, _: web.Request) -> Any:
-        ends = {f"{name}_endpoint": f"{self.url}/{name}" for name in ("authorization", "token", "userinfo")}
+        ends = {
+            f"{name}_endpoint": f"{self.url}/{name}"
+            for name in ("authorization", "token", "userinfo")
+        }
         return {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **ends} | self.description
 
     def keys(self, _: web.Request) -> Any:
@@ -100,10 +108,12 @@ async def test_a_code_becomes_a_person_and_keys_are_asked_for_again_when_they_ch
     for _ in range(2):
         person = await oidc.finish(ATTEMPT, "code", "", BACK)
         assert (person.subject, person.grants) == ("s-1", Grants(None, {"vision": "member"}))
+
     assert provider.asked.count("/keys") == 1
     provider.key = "two"
     with pytest.raises(SignInRefused, match="unknown key"):
         await oidc.finish(ATTEMPT, "code", "", BACK)
+
     provider.clock.advance(11)
     await oidc.finish(ATTEMPT, "code", "", BACK)
     assert provider.asked.count("/keys") == 2
@@ -129,14 +139,19 @@ async def test_a_way_back_after_signing_out_is_that_of_the_browser(provider: Pro
         ({"description": {"jwks_uri": ""}}, "no usable address for keys"),
         ({"description": {"token_endpoint": "file:///etc/passwd"}}, "no usable address for token"),
         ({"description": {"padding": "x" * (1 << 20)}}, "more than 1048576 bytes"),
-        ({"description": {"authorization_response_iss_parameter_supported": True}}, "another provider"),
+        (
+            {"description": {"authorization_response_iss_parameter_supported": True}},
+            "another provider",
+        ),
         ({"told": {"sub": "s-2"}}, "another person"),
         ({"token_status": 400}, "it was used before"),
         ({"token_status": 401}, "answers 401"),
         ({"claims": {"nonce": "other"}}, "another attempt"),
     ],
 )
-async def test_what_is_wrong_is_said(provider: Provider, changes: dict[str, Any], message: str) -> None:
+async def test_what_is_wrong_is_said(
+    provider: Provider, changes: dict[str, Any], message: str
+) -> None:
     for name, value in changes.items():
         setattr(provider, name, value)
     with pytest.raises(MoorageError, match=message) as failed:
@@ -145,7 +160,8 @@ async def test_what_is_wrong_is_said(provider: Provider, changes: dict[str, Any]
 
 
 async def test_a_provider_that_is_away_is_not_asked_for_each_who_comes(provider: Provider) -> None:
-    oidc, provider.description = client(provider), {"issuer": "wrong"}
+    oidc = client(provider)
+    provider.description = {"issuer": "wrong"}
     for _ in range(5):
         with pytest.raises(MoorageError, match="calls itself"):
             await oidc.begin(ATTEMPT, BACK)

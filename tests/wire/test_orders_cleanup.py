@@ -1,5 +1,6 @@
-"""Removal of ended kernels from the orders, soon after the agent reported them, so that it can forget them.
-No notification announces it, as there is nothing to start or stop, and it does not wait for the next poll."""
+"""Removal of ended kernels from the orders, soon after the agent reported them, so that it can
+forget them. No notification announces it, as there is nothing to start or stop, and it does not
+wait for the next poll."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ async def test_ended_kernel_is_removed_from_the_orders_without_a_poll(
     async with attach(manager) as agent:
         for n in range(2):  # the second time shows that the removal is scheduled again
             name = f"job-{n}"
-            await client.create_session(SessionSpec(name=name, command=["true"], resources={"cpu": 1}))
+            await client.create_session(
+                SessionSpec(name=name, command=["true"], resources={"cpu": 1})
+            )
             await agent.orders_with(1)
             agent.see(ObservedState.RUNNING)
             await agent.report()

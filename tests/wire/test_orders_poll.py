@@ -21,13 +21,18 @@ from moorage.sdk import Client
 __all__ = ["client", "manager"]  # fixtures
 
 
-async def test_poll_reaches_every_agent(manager: Manager, client: Client, migrated_database: str) -> None:
+async def test_poll_reaches_every_agent(
+    manager: Manager, client: Client, migrated_database: str
+) -> None:
     """A change without a notification reaches all agents, more than one batch of the poll."""
     async with AsyncExitStack() as stack:
         agents = [await stack.enter_async_context(attach(manager, f"node-{n}")) for n in range(13)]
         for n in range(len(agents)):
-            spec = SessionSpec(name=f"on-{n}", command=["true"], resources={"cpu": 1}, agents=[f"node-{n}"])
+            spec = SessionSpec(
+                name=f"on-{n}", command=["true"], resources={"cpu": 1}, agents=[f"node-{n}"]
+            )
             await client.create_session(spec)
+
         await asyncio.gather(*(agent.orders_with(1) for agent in agents))
         connection = await asyncpg.connect(migrated_database)
         await connection.execute("UPDATE kernels SET status = 'TERMINATED'")
@@ -37,14 +42,17 @@ async def test_poll_reaches_every_agent(manager: Manager, client: Client, migrat
 
 
 async def test_messages_with_many_kernels(manager: Manager) -> None:
-    """They are encoded and decoded in threads. Kernels that the database does not know are kept, so that
-    orders name them."""
-    count, clock = 2 * IN_A_THREAD, ManualClock()
+    """They are encoded and decoded in threads. Kernels that the database does not know are kept, so
+    that orders name them."""
+    count = 2 * IN_A_THREAD
+    clock = ManualClock()
     async with attach(manager) as agent:
         await agent.orders_with(0)
         for _ in range(count):
-            kernel_id, session_id = KernelId(clock.new_id()), SessionId(clock.new_id())
+            kernel_id = KernelId(clock.new_id())
+            session_id = SessionId(clock.new_id())
             agent.seen[kernel_id] = Observation(kernel_id, session_id, ObservedState.RUNNING)
+
         agent.report_sender.force_full()
         await agent.report()
         orders = await agent.orders_with(count)

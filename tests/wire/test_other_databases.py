@@ -34,13 +34,18 @@ async def test_a_restored_copy_waits_for_the_end_of_the_live_one(
     file = tmp_path / "moorage.dump"
     programs = await client_programs(manager.dsn, (await database_state(manager.dsn)).major, None)
     await backup.dump(programs, file)
+
     async with new_database(postgres_dsn) as dsn:
         programs = await client_programs(dsn, (await database_state(dsn)).major, None)
         await backup.load(programs, await backup.inspect(programs, file), unprepared=UNPREPARED)
         await prepare_restored(dsn)
-        with pytest.raises(StartupError, match=f"{manager.link_address} runs on another copy") as refused:
+
+        with pytest.raises(
+            StartupError, match=f"{manager.link_address} runs on another copy"
+        ) as refused:
             async with second(dsn, tmp_path / "second"):
                 pass
+
         assert "stop every manager" in refused.value.next_step
         await manager.__aexit__(None, None, None)
         async with second(dsn, tmp_path / "second") as running:

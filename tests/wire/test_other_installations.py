@@ -1,4 +1,5 @@
-"""Two installations with the same link token, without TLS: whoever belongs to one is not led by the other."""
+"""Two installations with the same link token, without TLS: whoever belongs to one is not led by the
+other."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from tests.databases import new_database
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
-from moorage.common.config.settings import AgentSettings, CommonSettings, ManagerSettings, ProxySettings
+from moorage.common.config.settings import (
+    AgentSettings,
+    CommonSettings,
+    ManagerSettings,
+    ProxySettings,
+)
 from moorage.common.link.dial import dialer_for
 from moorage.common.model.errors import ConfigError
 from moorage.manager import Manager
@@ -42,7 +48,9 @@ async def other(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[Manager]:
 
 def agent(home: Path, manager: str) -> Agent:
     ports = port_range(agent_ports())
-    settings = AgentSettings(id="node-1", manager=manager, inventory="fake:1xH100", port_range=ports)
+    settings = AgentSettings(
+        id="node-1", manager=manager, inventory="fake:1xH100", port_range=ports
+    )
     return Agent(settings, CommonSettings(home=home), clock=CLOCK, link_token=h.TOKEN, home=home)
 
 
@@ -73,6 +81,7 @@ async def test_an_agent_is_not_led_by_another_installation(
     with capture_logs() as logs:
         async with agent(tmp_path, manager.link_address):
             await until(says(logs, "connected to the manager"), 30)
+
     kept = tmp_path / "joined" / "agent-node-1.installation"
     with capture_logs() as logs:
         async with agent(tmp_path, other.link_address):
@@ -85,6 +94,7 @@ async def test_an_agent_is_not_led_by_another_installation(
             assert not says(logs, "connected to the manager")()
             kept.unlink()  # deliberately
             await until(says(logs, "connected to the manager"), 30)
+
     assert await agents_of(other) == ["node-1"]
 
 
@@ -94,7 +104,9 @@ async def test_a_proxy_is_not_led_by_another_installation(
     async with proxy(tmp_path, manager.link_address) as running:
         table = tmp_path / "proxy-edge-1" / "routes.json"
         await until(lambda: running.ready and table.exists(), 30)
-    saved, kept = table.read_bytes(), tmp_path / "joined" / "proxy-edge-1.installation"
+
+    saved = table.read_bytes()
+    kept = tmp_path / "joined" / "proxy-edge-1.installation"
     with capture_logs() as logs:
         async with proxy(tmp_path, other.link_address):
             await until(lambda: refusals(logs), 30)
@@ -114,10 +126,14 @@ async def test_an_address_of_another_installation_is_passed_over(
         with capture_logs() as logs:
             async with agent(tmp_path, addresses):
                 await until(says(logs, "connected to the manager"), 30)
+
     assert await agents_of(other) == []
-    dialer = dialer_for("agent", "node-1", both, link_tls="auto", token=h.TOKEN, home=tmp_path, clock=CLOCK)
+    dialer = dialer_for(
+        "agent", "node-1", both, link_tls="auto", token=h.TOKEN, home=tmp_path, clock=CLOCK
+    )
     assert not await dialer.prefer(other.link_address, 10.0)
     assert await dialer.prefer(manager.link_address, 10.0)
     with pytest.raises(ConfigError, match="belongs to installation"):
         await dialer.hello(10.0, other.link_address)
+
     assert await dialer.hello(10.0, manager.link_address)

@@ -20,7 +20,13 @@ from moorage.common.link.certificates import JoinToken
 from moorage.common.link.dial import Dialer, dialer_for
 from moorage.common.link.identity import IdentityFile, identity_file
 from moorage.common.link.installation import installation_file
-from moorage.common.link.pb import agent_pb2_grpc, peers_pb2, peers_pb2_grpc, routes_pb2, routes_pb2_grpc
+from moorage.common.link.pb import (
+    agent_pb2_grpc,
+    peers_pb2,
+    peers_pb2_grpc,
+    routes_pb2,
+    routes_pb2_grpc,
+)
 from moorage.common.model.errors import ConfigError, InvalidInput
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.status import AgentStatus
@@ -46,6 +52,7 @@ async def refusal(site: Site, dialer: Dialer, name: str = "node-1") -> tuple[grp
 async def test_agent_joins_and_works_over_tls(site: Site) -> None:
     with pytest.raises(ApiError, match="'gold' does not exist"):
         await site.token(resource_group="gold")
+
     await site.client.update_group("gold", GroupOptions())
     without_tls = installation_file(site.home / "node-1", "agent", "node-1")
     without_tls.admit("another", "127.0.0.1:1")
@@ -54,19 +61,29 @@ async def test_agent_joins_and_works_over_tls(site: Site) -> None:
     assert not without_tls.path.exists(), "it has moved"
     connected = asyncio.Event()
     settings = AgentSettings(
-        id="node-1", manager=joined.link, resource_group="gold", inventory="fake:1xH100", docker="off"
+        id="node-1",
+        manager=joined.link,
+        resource_group="gold",
+        inventory="fake:1xH100",
+        docker="off",
     )
     home = site.home / "node-1"
-    async with Agent(settings, CommonSettings(), clock=SystemClock(), home=home, ready=connected.set):
+    async with Agent(
+        settings, CommonSettings(), clock=SystemClock(), home=home, ready=connected.set
+    ):
         async with asyncio.timeout(20):
             await connected.wait()
+
         view = await site.client.get_agent("node-1")
         assert (view.status, view.resource_group) == (AgentStatus.ALIVE, "gold")
+
     [peer] = await site.client.list_peers()
     assert (peer.kind, peer.name, peer.certificate_until) == ("agent", "node-1", joined.ends)
     kept = identity_file(home, "agent", None)
     assert kept.path.stat().st_mode & 0o777 == 0o600
-    assert joined.key not in str(await site.sql("SELECT * FROM link_peers")), "the private key left the node"
+    assert joined.key not in str(await site.sql("SELECT * FROM link_peers")), (
+        "the private key left the node"
+    )
 
 
 async def test_join_token_is_stored_as_its_verifier_only(site: Site) -> None:
@@ -99,10 +116,14 @@ async def test_invalid_join_token_is_refused(site: Site, change: str, message: s
 
 async def test_concurrent_joins_respect_the_limit_of_a_token(site: Site) -> None:
     token = await site.token(uses=3)
-    results = await asyncio.gather(*(site.join(f"n{i}", token) for i in range(12)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(site.join(f"n{i}", token) for i in range(12)), return_exceptions=True
+    )
     refused = [result for result in results if isinstance(result, BaseException)]
     assert len(refused) == 9
-    assert all(isinstance(e, ApiError) and "could be used 3 times" in str(e) for e in refused), refused
+    assert all(isinstance(e, ApiError) and "could be used 3 times" in str(e) for e in refused), (
+        refused
+    )
     assert len(await site.client.list_peers()) == 3
     assert await site.client.list_join_tokens() == []
 
@@ -114,7 +135,9 @@ async def test_concurrent_joins_under_one_name_admit_one_peer(site: Site) -> Non
     )
     refused = [result for result in results if isinstance(result, BaseException)]
     assert len(refused) == 5
-    assert all(isinstance(e, ApiError) and e.status == 409 and "peers revoke" in str(e) for e in refused)
+    assert all(
+        isinstance(e, ApiError) and e.status == 409 and "peers revoke" in str(e) for e in refused
+    )
     [unused] = await site.client.list_join_tokens()
     assert unused.used == 1, "a refusal counted as a use"
 
@@ -123,6 +146,7 @@ async def test_repeated_join_after_a_lost_response_counts_once(site: Site) -> No
     token = await site.token()
     first = await site.join(token=token, clock=SkewedClock())
     home = site.home / "node-1"
+
     # As if the node had died before it stored the response: its key exists, its identity does not.
     file = identity_file(home, "agent", "node-1")
     file.path.unlink()
@@ -131,6 +155,7 @@ async def test_repeated_join_after_a_lost_response_counts_once(site: Site) -> No
     assert again.id == first.id
     with pytest.raises(ApiError) as refused:
         await site.client.join(JoinToken.parse(token).request("agent", "node-2", request.csr))
+
     assert "could be used once" in str(refused.value)
 
 
@@ -144,7 +169,8 @@ def _csr_for(key: str) -> str:
 
 
 async def test_forged_join_request_is_refused(site: Site) -> None:
-    token, other = JoinToken.parse(await site.token()), JoinToken.parse(await site.token())
+    token = JoinToken.parse(await site.token())
+    other = JoinToken.parse(await site.token())
     request = token.request("agent", "node-1", _csr_for((await site.join("n")).key))
     for forged in (
         request.model_copy(update={"name": "node-2"}),
@@ -160,10 +186,13 @@ async def test_node_refuses_a_manager_that_did_not_issue_its_token(site: Site) -
     other = replace(token, fingerprint=bytes(32)).text
     with pytest.raises(ConfigError, match="not the manager that issued this join token"):
         await site.join(token=other)
+
     assert identity_file(site.home / "node-1", "agent", "node-1").load() is None
     for broken in ("", "mgj-", other[:-3], "xxx" + other):
         with pytest.raises(InvalidInput, match="not a join token"):
-            await join(site.url, broken, kind="agent", name="n", home=site.home / "n", clock=SystemClock())
+            await join(
+                site.url, broken, kind="agent", name="n", home=site.home / "n", clock=SystemClock()
+            )
 
 
 async def test_node_refuses_a_manager_of_another_ca(site: Site) -> None:
@@ -191,7 +220,9 @@ async def test_manager_refuses_a_certificate_of_another_ca(site: Site) -> None:
     forged = other.sign_peer_certificate(
         read_csr(_csr_for(joined.key)), "agent", "node-1", joined.id, SystemClock().now(), HOURS
     )
-    identity_file(site.home / "node-1", "agent", "node-1").store(replace(joined, certificate=forged))
+    identity_file(site.home / "node-1", "agent", "node-1").store(
+        replace(joined, certificate=forged)
+    )
     dialer = site.dialer()
     code, _ = await refusal(site, dialer)
     assert code is grpc.StatusCode.UNAVAILABLE
@@ -217,11 +248,13 @@ async def test_certificate_is_valid_for_its_own_agent_only(site: Site) -> None:
         True,
     )
     assert [view.id for view in await site.client.list_agents()] == []
+
     async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as stream:
         await stream.next()
         stream.name = "node-1"  # every report of a stream is checked, not only the first
         await stream.report()
         assert await stream.end() is grpc.StatusCode.INVALID_ARGUMENT
+
     assert [view.id for view in await site.client.list_agents()] == ["node-2"]
 
 
@@ -230,19 +263,24 @@ async def test_certificate_is_valid_for_its_own_kind_of_peer_only(site: Site) ->
     await site.join("front", kind="proxy")
     proxy = site.dialer("front", kind="proxy")
     assert (await refusal(site, proxy, "front"))[0] is grpc.StatusCode.PERMISSION_DENIED
+
     async with proxy.channel(()) as channel:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
         call = stub.Watch(routes_pb2.WatchRequest(proxy_id="front"))
         async with asyncio.timeout(10):
             assert (await call.read()).generation > 0
+
         call.cancel()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Watch(routes_pb2.WatchRequest(proxy_id="back")).read()
+
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
     async with site.dialer("node-1").channel(()) as channel:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Watch(routes_pb2.WatchRequest(proxy_id="node-1")).read()
+
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -255,6 +293,7 @@ async def test_certificate_of_an_agent_cannot_serve_as_a_manager(site: Site) -> 
     pair = (joined.key.encode(), joined.certificate.encode())
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     await server.start()
+
     try:
         dialer = site.dialer("node-2", target=f"127.0.0.1:{port}")
         code, details = await refusal(site, dialer, "node-2")
@@ -264,15 +303,19 @@ async def test_certificate_of_an_agent_cannot_serve_as_a_manager(site: Site) -> 
         await server.stop(0)
 
 
-async def test_expired_certificate_is_refused_by_both_ends(migrated_database: str, tmp_path: Path) -> None:
+async def test_expired_certificate_is_refused_by_both_ends(
+    migrated_database: str, tmp_path: Path
+) -> None:
     async with open_site(migrated_database, tmp_path, days=2 / 86_400) as site:
         joined = await site.join()
         async with asyncio.timeout(20):
             # TLS reads the clock of the last timer tick, which is behind by some milliseconds.
             while SystemClock().now() <= joined.ends + timedelta(seconds=0.1):
                 await asyncio.sleep(0.05)
+
         with pytest.raises(ConfigError, match=r"certificate expired at .*join again"):
             site.dialer().channel(())
+
         # The manager refuses it too if the clock of the node is behind.
         behind = site.dialer(clock=SkewedClock(-HOURS / 2))
         assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
@@ -298,6 +341,7 @@ async def test_certificate_is_renewed_over_the_link(site: Site) -> None:
     assert after["certificate_until"] > before["certificate_until"]
     async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
+
     assert [m.name for m in await site.client.list_peers()] == ["node-1"]
 
 
@@ -316,10 +360,12 @@ async def test_join_with_a_wrong_clock(site: Site) -> None:
         await site.join(token=token, clock=SkewedClock(-2 * HOURS))
     with pytest.raises(ConfigError, match=r"clock is \d+ s ahead of"):
         await site.join(token=token, clock=SkewedClock(timedelta(days=100)))
+
     # Half an hour is tolerated, and the refusals did not use up the token.
     joined = await site.join(token=token, clock=SkewedClock(-HOURS / 2))
     async with attach(site.manager, dialer=site.dialer(clock=SkewedClock(-HOURS / 2))) as stream:
         await stream.next()
+
     assert [m.id for m in await site.client.list_peers()] == [joined.id]
 
 
@@ -330,11 +376,13 @@ async def test_revoked_peer_is_disconnected_and_refused(site: Site) -> None:
         await site.client.revoke_peer("agent", "node-1")
         async with asyncio.timeout(10):
             await stream.end()
+
     code, details = await refusal(site, site.dialer())
     assert (code, "was revoked" in details) == (grpc.StatusCode.UNAUTHENTICATED, True)
     rejoined = await site.join(node="reinstalled")
     async with attach(site.manager, dialer=site.dialer(node="reinstalled")) as stream:
         await stream.next()
+
     assert [m.id for m in await site.client.list_peers()] == [rejoined.id]
     assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED, (
         "the former identity is still accepted"
@@ -349,6 +397,7 @@ async def test_forgotten_agent_is_revoked(migrated_database: str, tmp_path: Path
         async with asyncio.timeout(20):
             while (await site.client.get_agent("node-1")).status is AgentStatus.ALIVE:
                 await asyncio.sleep(0.05)
+
         await site.client.forget_agent("node-1")
         assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED
         [row] = await site.sql("SELECT revoked_by FROM link_peers")
@@ -361,36 +410,55 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
     second.mkdir()
     for name in ("admin-key", "ca-secret"):
         (second / name).write_text((site.home / name).read_text())
+
     async with open_site(site.dsn, second) as other:
         token = await site.token()
         joined = await join(
-            other.url, token, kind="agent", name="node-1", home=site.home / "node-1", clock=SystemClock()
+            other.url,
+            token,
+            kind="agent",
+            name="node-1",
+            home=site.home / "node-1",
+            clock=SystemClock(),
         )
         assert joined.link == f"{other.manager.link_address},{site.manager.link_address}"
         for manager in (other.manager, site.manager):
             async with attach(manager, dialer=site.dialer(target=manager.link_address)) as stream:
                 await stream.next()
+
     (second / "ca-secret").write_text("another\n")
     with pytest.raises(ConfigError, match=r"manager\.ca_secret does not decrypt"):
         async with open_site(site.dsn, second):
             pass
+
     assert secret.stat().st_mode & 0o777 == 0o600
 
 
 def test_plain_text_needs_loopback_or_an_explicit_setting(tmp_path: Path) -> None:
     def dial(target: str, **fields: object) -> Dialer:
-        settings = {"link_tls": "auto", "token": "t", "home": tmp_path, "clock": SystemClock()} | fields
+        settings = {
+            "link_tls": "auto",
+            "token": "t",
+            "home": tmp_path,
+            "clock": SystemClock(),
+        } | fields
         return dialer_for("agent", "node-1", target, **settings)  # type: ignore[arg-type]
 
     for target in ("127.0.0.1:8701", "[::1]:8701", "localhost:8701"):
         assert not dial(target).has_tls
-    with pytest.raises(ConfigError, match=r"has not joined .* agent\.manager = '192\.0\.2\.7:8701'"):
+
+    with pytest.raises(
+        ConfigError, match=r"has not joined .* agent\.manager = '192\.0\.2\.7:8701'"
+    ):
         dial("192.0.2.7:8701")
+
     with pytest.raises(ConfigError, match="has not joined"):
         dial("127.0.0.1:8701", link_tls="on")
+
     assert not dial("192.0.2.7:8701", link_tls="off").has_tls
     with pytest.raises(ConfigError, match="no link token"):
         dial("127.0.0.1:8701", token="")
+
     broken = IdentityFile(tmp_path / "joined" / "agent-node-1.json")
     broken.path.parent.mkdir()
     broken.path.write_text("{")

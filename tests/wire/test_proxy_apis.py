@@ -1,4 +1,5 @@
-"""APIs beside the basic ones, on every data plane: Anthropic's messages, forms, addresses of projects."""
+"""APIs beside the basic ones, on every data plane: Anthropic's messages, forms, addresses of
+projects."""
 
 from __future__ import annotations
 
@@ -22,10 +23,17 @@ async def echo(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
         return stream
+
     headers = {
-        name: request.headers.get(name) for name in ("Authorization", "X-Api-Key", "Anthropic-Version")
+        name: request.headers.get(name)
+        for name in ("Authorization", "X-Api-Key", "Anthropic-Version")
     }
-    seen = {"path": request.raw_path, "size": len(body), "type": request.content_type, "headers": headers}
+    seen = {
+        "path": request.raw_path,
+        "size": len(body),
+        "type": request.content_type,
+        "headers": headers,
+    }
     return web.json_response(seen)
 
 
@@ -41,14 +49,22 @@ async def test_messages_with_anthropics_key_and_errors(tmp_path, plane):
                 "X-Api-Key": None,
                 "Anthropic-Version": "2023-06-01",
             }
+
         for headers, model, status, kind in (
             ({"X-Api-Key": "wrong"}, "tiny", 401, "authentication_error"),
             (key, "nope", 404, "not_found_error"),
         ):
             async with client.session.post(url, json={"model": model}, headers=headers) as response:
                 found = await response.json()
-                assert (response.status, found["type"], found["error"]["type"]) == (status, "error", kind)
-        async with client.session.post(url, json={"model": "tiny", "stream": True}, headers=key) as response:
+                assert (response.status, found["type"], found["error"]["type"]) == (
+                    status,
+                    "error",
+                    kind,
+                )
+
+        async with client.session.post(
+            url, json={"model": "tiny", "stream": True}, headers=key
+        ) as response:
             body = await response.read()
             assert b'event: error\ndata: {"type": "error", "error": {"type": "api_error"' in body
 
@@ -64,7 +80,10 @@ async def test_audio_passes_by_the_model_of_its_form(tmp_path, plane):
             async with client.session.post(url, data=form, headers=AUTH) as response:
                 seen = await response.json()
                 assert response.status == 200
-                assert (seen["path"], seen["type"]) == ("/v1/audio/transcriptions", "multipart/form-data")
+                assert (seen["path"], seen["type"]) == (
+                    "/v1/audio/transcriptions",
+                    "multipart/form-data",
+                )
                 assert seen["size"] > len(audio)
 
 

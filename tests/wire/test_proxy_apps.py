@@ -40,18 +40,25 @@ async def test_access_token_in_the_address_becomes_a_cookie_and_reaches_neither_
                 assert f"Path=/apps/{ID}/lab;" in cookie
                 assert "HttpOnly" in cookie
                 assert response.headers["Referrer-Policy"] == "no-referrer"
+
             cookies = {"Cookie": f"mine=1; {cookie.partition(';')[0]}"}
             async with client.session.get(f"{url}/a?x=1&y", headers=cookies) as response:
                 seen = await response.json()
+
             assert (seen["target"], seen["headers"]["Cookie"]) == ("/a?x=1&y", "mine=1")
             assert seen["headers"]["X-Forwarded-Prefix"] == f"/apps/{ID}/lab"
             assert seen["headers"]["Host"] == client.url.removeprefix("http://")
-            async with client.session.post(f"{url}/b?access_token={ACCESS_TOKEN}", data=b"hi") as response:
+
+            async with client.session.post(
+                f"{url}/b?access_token={ACCESS_TOKEN}", data=b"hi"
+            ) as response:
                 assert (await response.json())["target"] == "/b", "only GET and HEAD are redirected"
+
             async with client.session.get(
                 f"{client.url}/apps/{ID}/other/?access_token={ACCESS_TOKEN}"
             ) as response:
                 assert response.status == 401
+
     assert ACCESS_TOKEN not in json.dumps([seen, logged], default=str)
 
 
@@ -61,7 +68,9 @@ async def test_programs_send_an_access_token_or_a_key_as_bearer(tmp_path):
             seen = await response.json()
         assert (seen["method"], seen["body"]) == ("PUT", "body")
         assert "Authorization" not in seen["headers"]
-        async with client.session.get(f"{url}/x", headers={"Authorization": f"Bearer {KEY}"}) as response:
+        async with client.session.get(
+            f"{url}/x", headers={"Authorization": f"Bearer {KEY}"}
+        ) as response:
             assert response.status == 403, "another user's key"
 
 
@@ -91,6 +100,7 @@ async def test_app_has_its_own_host_name_with_a_domain(tmp_path):
         ) as response:
             assert response.headers["Location"] == f"//{host}/a?x=1&access_token={ACCESS_TOKEN}"
             assert "Set-Cookie" not in response.headers
+
         options = {"headers": {"Host": host}, "allow_redirects": False}
         async with client.session.get(
             URL(f"{client.url}//evil.example/?access_token={ACCESS_TOKEN}", encoded=True),
@@ -98,15 +108,18 @@ async def test_app_has_its_own_host_name_with_a_domain(tmp_path):
             allow_redirects=False,
         ) as response:
             assert response.headers["Location"] == "/evil.example/", "not another host"
+
         async with client.session.get(
             f"{client.url}/v1/models?access_token={ACCESS_TOKEN}", **options
         ) as response:
             assert (response.status, response.headers["Location"]) == (303, "/v1/models")
             cookie = response.headers["Set-Cookie"].partition(";")[0]
+
         async with client.session.get(
             f"{client.url}/v1/models", headers={"Host": host, "Cookie": cookie}
         ) as response:
             seen = await response.json()
+
         assert (seen["target"], seen["headers"]["Host"]) == ("/v1/models", host)
         assert "X-Forwarded-Prefix" not in seen["headers"]
         async with client.session.get(f"{client.url}/v1/models") as response:
@@ -131,24 +144,35 @@ async def test_access_token_works_at_once_and_ends_with_revocation(tmp_path):
         await client.manager.publish(next_table(next_table(table), access_tokens=()))
         with pytest.raises(aiohttp.ClientError):
             await response.content.read()
+
         async with client.session.get(f"{url}/", headers=bearer) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (401, "no_access_token")
+            assert (response.status, (await response.json())["error"]["code"]) == (
+                401,
+                "no_access_token",
+            )
 
 
 async def test_errors_of_unreachable_apps(tmp_path):
     async with serving(tmp_path, app_table(free_port())) as client:
-        url, page = f"{client.url}/apps/{ID}/lab/", {"Accept": "text/html"}
+        url = f"{client.url}/apps/{ID}/lab/"
+        page = {"Accept": "text/html"}
         async with client.session.get(url, headers=BEARER) as response:
             error = (await response.json())["error"]
+
         assert (response.status, error["code"]) == (502, "app_no_answer")
         assert f"moorage logs {ID}" in error["message"]
         async with client.session.get(url, headers=page) as response:
             assert (response.status, response.content_type) == (401, "text/html")
             assert f"moorage open {ID} lab" in await response.text()
+
         await client.manager.publish(next_table(client.manager.table, apps=()))
         await until(lambda: client.has_generation(2))
         async with client.session.get(url, headers=BEARER) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (503, "app_not_ready")
+            assert (response.status, (await response.json())["error"]["code"]) == (
+                503,
+                "app_not_ready",
+            )
+
         await client.manager.publish(
             next_table(next_table(client.manager.table), access_tokens=(grant(lasts_s=-90),))
         )
@@ -157,19 +181,27 @@ async def test_errors_of_unreachable_apps(tmp_path):
                 401,
                 "access_token_expired",
             )
+
         async with client.session.get(url, headers=BEARER | page) as response:
             assert (response.status, response.content_type) == (401, "text/html")
             assert f"moorage open {ID} lab" in await response.text()
+
         async with client.session.get(f"{client.url}/apps/x") as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (404, "no_such_app")
+            assert (response.status, (await response.json())["error"]["code"]) == (
+                404,
+                "no_such_app",
+            )
 
 
 async def test_large_bodies_stream_in_both_directions(tmp_path):
     """Larger than the limit for models, with and without a Content-Length."""
-    piece, count = b"x" * MIB, 40
+    piece = b"x" * MIB
+    count = 40
 
     async def echo(request: web.Request) -> web.StreamResponse:
-        reply = web.StreamResponse(headers={"X-Chunked": request.headers.get("Transfer-Encoding", "")})
+        reply = web.StreamResponse(
+            headers={"X-Chunked": request.headers.get("Transfer-Encoding", "")}
+        )
         await reply.prepare(request)
         async for data in request.content.iter_any():
             await reply.write(data)
@@ -182,13 +214,18 @@ async def test_large_bodies_stream_in_both_directions(tmp_path):
     async with serving_app(tmp_path, echo) as (client, url):
         for data in (pieces(), piece * count):
             async with client.session.post(f"{url}/", data=data, headers=BEARER) as response:
-                digest, size = hashlib.sha256(), 0
+                digest = hashlib.sha256()
+                size = 0
                 async for chunk in response.content.iter_any():
                     digest.update(chunk)
                     size += len(chunk)
+
             assert size == count * MIB
             assert digest.hexdigest() == hashlib.sha256(piece * count).hexdigest()
-        async with client.session.post(f"{url}/", data=b"x", headers=BEARER, expect100=True) as response:
+
+        async with client.session.post(
+            f"{url}/", data=b"x", headers=BEARER, expect100=True
+        ) as response:
             assert await response.read() == b"x"
 
 
@@ -212,6 +249,7 @@ async def test_slow_reader_slows_the_app_down(tmp_path):
         while before != written:
             before = written
             await asyncio.sleep(0.5)  # long enough to see that nothing more is written
+
         assert written < 64 * MIB
         await response.content.readany()
         response.close()
@@ -227,12 +265,14 @@ async def test_app_that_dies_in_the_middle_leaves_a_broken_response(tmp_path):
         assert response.status == 200
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
+
         async with client.session.get(f"{client.url}/apps/{ID}/lab/", headers=BEARER) as again:
             assert again.status == 200
 
 
 @pytest.mark.parametrize(
-    ("method", "status"), [("HEAD", 200), ("OPTIONS", 204), ("DELETE", 204), ("GET", 304), ("PATCH", 418)]
+    ("method", "status"),
+    [("HEAD", 200), ("OPTIONS", 204), ("DELETE", 204), ("GET", 304), ("PATCH", 418)],
 )
 async def test_responses_without_a_body_pass(tmp_path, method, status):
     async def reply(request: web.Request) -> web.Response:
@@ -282,6 +322,7 @@ async def test_warning_of_an_unused_session_is_a_header_of_its_responses(tmp_pat
         async with client.session.get(f"{url}/", headers=BEARER) as response:
             found = response.headers.getall("x-moorage-idle-ends-at")
         assert found == ["2027-01-15T08:00:00Z; criterion=utilization"]
+
     async with (
         serving_app(tmp_path, pretend) as (client, url),
         client.session.get(f"{url}/", headers=BEARER) as response,

@@ -34,6 +34,7 @@ async def echo(request: web.Request) -> web.StreamResponse:
             await socket.send_str(message.data)
         else:
             await socket.send_bytes(message.data)
+
     return socket
 
 
@@ -73,13 +74,19 @@ async def test_rejected_websocket_handshakes_pass_the_status(tmp_path):
     async with serving_app(tmp_path, reject) as (client, url):
         with pytest.raises(aiohttp.WSServerHandshakeError) as rejected:
             await client.session.ws_connect(f"{url}/ws", headers=BEARER)
+
         assert rejected.value.status == 403
         with pytest.raises(aiohttp.WSServerHandshakeError) as rejected:
             await client.session.ws_connect(f"{url}/ws")
+
         assert rejected.value.status == 401
-        cross_origin = {"Cookie": f"moorage-access-token={ACCESS_TOKEN}", "Origin": "https://evil.example"}
+        cross_origin = {
+            "Cookie": f"moorage-access-token={ACCESS_TOKEN}",
+            "Origin": "https://evil.example",
+        }
         with pytest.raises(aiohttp.WSServerHandshakeError) as rejected:
             await client.session.ws_connect(f"{url}/ws", headers=cross_origin)
+
         assert rejected.value.headers["x-moorage-error"].startswith("A page of")
 
 
@@ -97,7 +104,8 @@ async def test_slow_reader_slows_a_websocket_down(tmp_path):
     async with serving_app(tmp_path, pour) as (client, _):
         reader, writer = await asyncio.open_connection(*client.proxy.address)
         head = (
-            f"GET /apps/{ID}/lab/ws HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ACCESS_TOKEN}\r\n"
+            f"GET /apps/{ID}/lab/ws HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+            f"{ACCESS_TOKEN}\r\n"
         )
         head += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         head += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -108,9 +116,11 @@ async def test_slow_reader_slows_a_websocket_down(tmp_path):
         while before != written:
             before = written
             await asyncio.sleep(0.5)  # long enough to see that nothing more is written
+
         assert 0 < written < 64 * MIB
         for _ in range(200):
             await reader.readexactly(65536)
+
         assert written >= 200 * 65536, "continues once the client reads"
         writer.close()
 
@@ -128,6 +138,7 @@ async def test_dying_app_and_revoked_access_token_end_a_websocket(tmp_path):
             await socket.send_str("now")
             assert (await socket.receive()).type in (WSMsgType.CLOSED, WSMsgType.ERROR)
             assert socket.close_code == 1006
+
         async with client.session.ws_connect(f"{url}/ws", headers=BEARER) as socket:
             await client.manager.publish(next_table(client.manager.table, access_tokens=()))
             async with asyncio.timeout(5):
@@ -176,7 +187,9 @@ async def tcp(talk: Talk) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def forwarded(url: str, access_token: str = ACCESS_TOKEN) -> AsyncIterator[tuple[int, list[Exception]]]:
+async def forwarded(
+    url: str, access_token: str = ACCESS_TOKEN
+) -> AsyncIterator[tuple[int, list[Exception]]]:
     """A local port forwarded through the tunnel at ``url``, and the errors so far."""
     errors: list[Exception] = []
 
@@ -216,7 +229,10 @@ async def test_tunnel_directions_end_independently(tmp_path):
         writer.write(received.digest() * 1000)  # only once the other direction has ended
         await writer.drain()
 
-    async with tcp(digest) as port, serving(tmp_path, app_table(port, app="db", protocol="tcp")) as client:
+    async with (
+        tcp(digest) as port,
+        serving(tmp_path, app_table(port, app="db", protocol="tcp")) as client,
+    ):
         async with forwarded(f"{client.url}/tunnel/{ID}/db") as (local, errors):
             for size in (0, 1, 20 * MIB):
                 reader, writer = await asyncio.open_connection("127.0.0.1", local)
@@ -224,9 +240,14 @@ async def test_tunnel_directions_end_independently(tmp_path):
                 writer.write_eof()
                 assert await reader.read() == hashlib.sha256(b"x" * size).digest() * 1000
                 writer.close()
+
         assert errors == []
         async with client.session.get(f"{client.url}/apps/{ID}/db/", headers=BEARER) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (400, "app_is_tcp")
+            assert (response.status, (await response.json())["error"]["code"]) == (
+                400,
+                "app_is_tcp",
+            )
+
         async with client.session.get(f"{client.url}/tunnel/{ID}/db", headers=BEARER) as response:
             assert response.status == 426
 
@@ -256,14 +277,19 @@ async def test_broken_tunnel_breaks_at_both_ends(tmp_path):
         await reader.readexactly(1)
         reset(writer.transport)
 
-    async with tcp(die) as port, serving(tmp_path, app_table(port, app="db", protocol="tcp")) as client:
+    async with (
+        tcp(die) as port,
+        serving(tmp_path, app_table(port, app="db", protocol="tcp")) as client,
+    ):
         async with forwarded(f"{client.url}/tunnel/{ID}/db") as (local, errors):
             reader, writer = await asyncio.open_connection("127.0.0.1", local)
             assert await reader.readexactly(4) == b"half"
             writer.write(b"x")
             with pytest.raises(ConnectionResetError):
                 await reader.readexactly(1)
+
             writer.close()
+
         assert [type(error) for error in errors] == [Unreachable]
 
 
@@ -306,7 +332,9 @@ async def test_tunnel_errors_carry_status_and_cause(tmp_path):
                 async with asyncio.timeout(5):
                     while not errors:
                         await asyncio.sleep(0.01)
+
                 writer.close()
+
             assert isinstance(errors[0], ApiError)
             assert errors[0].status == status
             assert text in str(errors[0])

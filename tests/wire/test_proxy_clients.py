@@ -1,4 +1,5 @@
-"""OpenAI's and Anthropic's Python clients, sync and async, through every data plane to a scripted engine."""
+"""OpenAI's and Anthropic's Python clients, sync and async, through every data plane to a scripted
+engine."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ async def claude(client: Client, key: str = KEY) -> AsyncIterator[anthropic.Asyn
 
 
 async def test_openai_chat_embeddings_and_audio(tmp_path, plane):
-    async with serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client, open_ai(client) as ai:
+    async with (
+        serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client,
+        open_ai(client) as ai,
+    ):
         chat = ai.chat.completions
         whole = await chat.create(model="tiny", messages=ASK)
         assert whole.choices[0].message.content == TEXT
@@ -49,6 +53,7 @@ async def test_openai_chat_embeddings_and_audio(tmp_path, plane):
         assert (call.function.name, call.function.arguments) == ("weather", ARGUMENTS)
         async with chat.stream(model="tiny", messages=ASK, tools=OPENAI_TOOLS) as stream:
             final = await stream.get_final_completion()
+
         assert final.choices[0].message.tool_calls[0].function.arguments == ARGUMENTS
         stream = await chat.create(model="tiny", messages=ASK, stream=True)
         assert [c.choices[0].delta.content or "" async for c in stream] == ["", *WORDS, ""]
@@ -61,11 +66,17 @@ async def test_openai_chat_embeddings_and_audio(tmp_path, plane):
 
 
 async def test_openai_responses(tmp_path, plane):
-    async with serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client, open_ai(client) as ai:
+    async with (
+        serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client,
+        open_ai(client) as ai,
+    ):
         made = await ai.responses.create(model="tiny", input="hello")
         assert made.output_text == TEXT
-        async with ai.responses.stream(model="tiny", input="on", previous_response_id=made.id) as stream:
+        async with ai.responses.stream(
+            model="tiny", input="on", previous_response_id=made.id
+        ) as stream:
             followed = await stream.get_final_response()
+
         assert (followed.output_text, followed.previous_response_id) == (TEXT, made.id)
         assert (await ai.responses.retrieve(followed.id)).output_text == TEXT
         assert [item async for item in await ai.responses.input_items.list(made.id)] == []
@@ -76,28 +87,37 @@ async def test_openai_responses(tmp_path, plane):
 
 
 async def test_openai_realtime(tmp_path, plane):
-    async with serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client, open_ai(client) as ai:
+    async with (
+        serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client,
+        open_ai(client) as ai,
+    ):
         async with ai.realtime.connect(model="tiny") as connection:
             assert (await connection.recv()).session.model == "tiny"
             audio = base64.b64encode(AUDIO).decode()
             await connection.input_audio_buffer.append(audio=audio)
             assert (await connection.recv()).text == f"{len(audio)} characters of audio"
+
         with pytest.raises(Exception, match="404"):
             async with ai.realtime.connect(model="nope"):
                 pass
 
 
 async def test_anthropic_client(tmp_path, plane):
-    async with serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client, claude(client) as ai:
+    async with (
+        serving_one(tmp_path, ScriptedEngine().serve, plane=plane) as client,
+        claude(client) as ai,
+    ):
         ask = {"model": "tiny", "max_tokens": 9, "messages": ASK}
         assert (await ai.messages.create(**ask)).content[0].text == TEXT
         async with ai.messages.stream(**ask) as stream:
             assert [word async for word in stream.text_stream] == list(WORDS)
             assert (await stream.get_final_message()).usage.output_tokens == 3
+
         called = await ai.messages.create(**ask, tools=ANTHROPIC_TOOLS)
         assert (called.stop_reason, called.content[0].input) == ("tool_use", {"city": "Brno"})
         async with ai.messages.stream(**ask, tools=ANTHROPIC_TOOLS) as stream:
             assert (await stream.get_final_message()).content[0].input == {"city": "Brno"}
+
         assert (await ai.messages.count_tokens(model="tiny", messages=ASK)).input_tokens == 1
         assert [(model.id, model.display_name) async for model in ai.models.list(limit=1)] == [
             ("tiny", "tiny")
@@ -118,8 +138,10 @@ async def test_anthropic_client_raises_typed_errors(tmp_path, plane):
             with pytest.raises(anthropic.NotFoundError) as unknown:
                 await call
             assert unknown.value.type == "not_found_error"
+
         with pytest.raises(anthropic.AuthenticationError) as rejected:
             await stranger.models.list()
+
         assert rejected.value.type == "authentication_error"
 
 

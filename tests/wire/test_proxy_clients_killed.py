@@ -1,4 +1,5 @@
-"""Clients of OpenAI and Anthropic on replicas that are killed at random: none fails before its first byte."""
+"""Clients of OpenAI and Anthropic on replicas that are killed at random: none fails before its
+first byte."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ from scripted_engine import ScriptedEngine
 
 from moorage.common.link.messages import RouteTable, Target
 
-KILLS, PAUSE_S = 7, 0.25
+KILLS = 7
+PAUSE_S = 0.25
 
 
 class Replica:
     """A scripted engine that thinks before it answers, and dies as a process does."""
 
     def __init__(self, name: str) -> None:
-        self.name, self._engine = name, ScriptedEngine(name, pause_s=0.01)
+        self.name = name
+        self._engine = ScriptedEngine(name, pause_s=0.01)
         self._site: web.Server | None = None
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -57,20 +60,26 @@ async def test_only_what_had_begun_is_cut(tmp_path: Path, plane: str) -> None:
     def table(generation: int) -> RouteTable:
         return routes(generation, tiny=[replica.target for replica in replicas])
 
-    async with serving(tmp_path, table(1), plane=plane) as client, ClientLoad(client.url, KEY) as load:
+    async with (
+        serving(tmp_path, table(1), plane=plane) as client,
+        ClientLoad(client.url, KEY) as load,
+    ):
         for number in range(2, KILLS + 2):
             await asyncio.sleep(PAUSE_S * (0.5 + chance.random()))
             chosen = chance.randrange(2)
             replicas[chosen].kill()
+
             # The manager learns of it later; until then the proxy meets a port that refuses.
             await asyncio.sleep(PAUSE_S * chance.random())
             replicas[chosen] = await Replica(f"r{number}").start()
             await client.manager.publish(table(number))
             await until(lambda generation=number: client.has_generation(generation))
+
         served = load.count("ok")
         await until(lambda: load.count("ok") > served + 20)
         assert not load.failures
         assert load.count("cut"), "some were killed in the middle"
         assert {kind for kind, outcome in load.outcomes if outcome == "ok"} == load.kinds
+
     for replica in replicas:
         replica.kill()

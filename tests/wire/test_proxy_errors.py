@@ -10,13 +10,25 @@ import socket
 import aiohttp
 import pytest
 from aiohttp import web
-from proxy_harness import AUTH, KEY_GRANT, RouteServer, proxy, routes, serving, serving_one, target, until
+from proxy_harness import (
+    AUTH,
+    KEY_GRANT,
+    RouteServer,
+    proxy,
+    routes,
+    serving,
+    serving_one,
+    target,
+    until,
+)
 
 from moorage.common.link.messages import KeyGrant, RouteTable
 from moorage.common.model.errors import StartupError
 
 TEN_MB = 10 * 1024 * 1024
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
+HEAD = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
+)
 
 
 async def unreachable_engine(request: web.Request) -> web.Response:
@@ -45,8 +57,11 @@ def parse_error(body: bytes) -> dict[str, str]:
 )
 async def test_error_responses(tmp_path, method, path, body, status, code):
     async with serving(tmp_path, routes(1, tiny=[target("k", 1)], asleep=[])) as client:
-        async with client.session.request(method, client.url + path, data=body, headers=AUTH) as response:
+        async with client.session.request(
+            method, client.url + path, data=body, headers=AUTH
+        ) as response:
             error = parse_error(await response.read())
+
         assert (response.status, error["code"]) == (status, code)
         assert response.content_type == "application/json"
         assert response.headers["x-request-id"]
@@ -63,8 +78,10 @@ async def test_api_keys(tmp_path):
                     401,
                     "invalid_api_key",
                 )
+
         async with client.session.get(client.url + "/v1/models", headers=AUTH) as response:
             assert (response.status, await response.json()) == (200, {"object": "list", "data": []})
+
     async with (
         serving(tmp_path / "open", table, auth="none") as client,
         client.session.get(client.url + "/v1/models") as response,
@@ -75,8 +92,13 @@ async def test_api_keys(tmp_path):
 async def test_large_body_from_common_clients(tmp_path):
     async with serving_one(tmp_path, unreachable_engine) as client:
         body = json.dumps({"model": "tiny", "prompt": "x" * TEN_MB}).encode()
-        async with client.session.post(client.url + "/v1/completions", data=body, headers=AUTH) as response:
-            assert (response.status, parse_error(await response.read())["code"]) == (413, "request_too_large")
+        async with client.session.post(
+            client.url + "/v1/completions", data=body, headers=AUTH
+        ) as response:
+            assert (response.status, parse_error(await response.read())["code"]) == (
+                413,
+                "request_too_large",
+            )
 
         async def pieces():
             for i in range(0, len(body), 65_536):
@@ -85,7 +107,10 @@ async def test_large_body_from_common_clients(tmp_path):
         async with client.session.post(
             client.url + "/v1/completions", data=pieces(), headers=AUTH
         ) as response:
-            assert (response.status, parse_error(await response.read())["code"]) == (413, "request_too_large")
+            assert (response.status, parse_error(await response.read())["code"]) == (
+                413,
+                "request_too_large",
+            )
 
         def simple() -> tuple[int, bytes]:
             connection = http.client.HTTPConnection(*client.proxy.address, timeout=10)
@@ -108,6 +133,7 @@ async def test_expect_continue(tmp_path):
             client.url + "/v1/completions", json=sent, headers=AUTH, expect100=True
         ) as response:
             assert (response.status, await response.json()) == (200, sent)
+
         async with client.session.post(
             client.url + "/v1/nothing", json=sent, headers=AUTH, expect100=True
         ) as response:
@@ -154,15 +180,21 @@ async def test_unready_until_the_first_table(tmp_path):
         url = "http://{}:{}/v1/models".format(*running.address)
         internal = "http://{}:{}".format(*running.internal_address)
         async with session.get(url, headers=AUTH) as response:
-            assert (response.status, parse_error(await response.read())["code"]) == (503, "no_routes_yet")
+            assert (response.status, parse_error(await response.read())["code"]) == (
+                503,
+                "no_routes_yet",
+            )
             assert response.headers["Retry-After"]
+
         async with session.get(internal + "/readyz") as response:
             assert (response.status, (await response.json())["checks"]["route_table"]) == (
                 503,
                 "none received yet",
             )
+
         async with session.get(internal + "/livez") as response:
             assert response.status == 200
+
         await manager.publish(routes(1))
         await until(lambda: running.ready)
         async with session.get(internal + "/readyz") as response:

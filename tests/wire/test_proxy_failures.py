@@ -27,7 +27,9 @@ from tests.addresses import free_port
 from moorage.proxy import Timeouts
 
 CHAT = {"model": "tiny", "messages": []}
-SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+SSE_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 
 
 def chunked(data: bytes) -> bytes:
@@ -39,7 +41,9 @@ async def fine(request: web.Request) -> web.Response:
 
 
 async def failures(client, kind: str) -> float:
-    return await client.metric(f'moorage_proxy_upstream_failures_total{{kind="{kind}",model="tiny"}}')
+    return await client.metric(
+        f'moorage_proxy_upstream_failures_total{{kind="{kind}",model="tiny"}}'
+    )
 
 
 async def test_unreachable_replica_is_ejected_and_the_request_retried(tmp_path):
@@ -58,7 +62,12 @@ async def test_all_replicas_unreachable(tmp_path):
     async with serving(tmp_path, table) as client:
         async with client.post(CHAT) as response:
             error = (await response.json())["error"]
-        assert (response.status, error["code"], error["type"]) == (502, "upstream_error", "server_error")
+
+        assert (response.status, error["code"], error["type"]) == (
+            502,
+            "upstream_error",
+            "server_error",
+        )
         assert "3 tried" in error["message"]
         assert await failures(client, "connect") == 3
         assert await client.metric('moorage_proxy_in_flight{model="tiny"}') == 0
@@ -78,7 +87,9 @@ async def test_busy_replica_is_retried_elsewhere(tmp_path, status):
             for _ in range(10):
                 async with client.post(CHAT) as response:
                     assert response.status == 200
+
             assert requests == await failures(client, "busy") > 0
+
         # With no other replica, the engine's own error passes.
         table = routes(1, tiny=[target("a", a)])
         async with serving(tmp_path / "alone", table) as client, client.post(CHAT) as response:
@@ -100,6 +111,7 @@ async def test_engine_errors_pass_without_a_retry(tmp_path, status):
         async with serving(tmp_path, table) as client, client.post(CHAT) as response:
             assert response.status == status
             assert await response.json() == {"detail": "engine says no"}
+
     assert requests == 1
 
 
@@ -108,7 +120,10 @@ async def test_rejected_replica_key_is_a_gateway_error(tmp_path):
         return web.json_response({"error": "Unauthorized"}, status=401)
 
     async with serving_one(tmp_path, reject) as client, client.post(CHAT) as response:
-        assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
+        assert (response.status, (await response.json())["error"]["code"]) == (
+            502,
+            "upstream_error",
+        )
 
 
 @pytest.mark.parametrize(
@@ -133,6 +148,7 @@ async def test_interrupted_stream_ends_with_an_error_event(tmp_path, sent, expec
             for _ in range(5):  # on one connection: each response is complete as HTTP
                 async with client.post({**CHAT, "stream": True}) as response:
                     body = await response.read()
+
             assert body.startswith(expected + b'data: {"error": {"message": ')
             assert b'"code": "upstream_error"' in body
             assert body.endswith(b"}}\n\n")
@@ -153,10 +169,12 @@ async def test_idle_timeout(tmp_path):
         async with serving(tmp_path, table, read_idle_timeout_s=0.3) as client:
             async with client.post(CHAT) as response:
                 error = (await response.json())["error"]
+
             assert (response.status, error["code"]) == (504, "upstream_timeout")
             assert "proxy.read_idle_timeout_s" in error["message"]
             async with client.post({**CHAT, "stream": True}) as response:
                 body = await response.read()
+
             assert body.startswith(event("1") + b'data: {"error"')
             assert b'"code": "upstream_timeout"' in body
             assert b"[DONE]" not in body
@@ -220,8 +238,10 @@ async def test_shutdown_aborts_requests_after_the_grace_period(tmp_path):
         url = "http://{}:{}/v1/chat/completions".format(*running.address)
         response = await session.post(url, json=CHAT, headers=AUTH)
         await response.content.readany()
+
         async with asyncio.timeout(30):
             await running.__aexit__()
             with pytest.raises(aiohttp.ClientPayloadError):
                 await response.read()
+
             await cancelled.wait()

@@ -91,12 +91,14 @@ async def test_restart_without_the_manager_serves_by_the_saved_table(tmp_path):
         async with serving(tmp_path, routes(7, tiny=[target("k", port)])) as client:
             await until(saved.exists)
             assert await client.status() == 200
+
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
         async with without_manager(tmp_path) as client:
             assert client.proxy.ready
             assert await client.status() == 200
             assert await client.metric(GENERATION) == 7
             assert await client.metric(CONNECTED) == 0
+
         # An unusable file does not prevent the start.
         partly_valid = saved.read_text().replace('"models": [{', '"models": [7, {')
         for broken in ("", "{", "[]", '{"format": 99}', partly_valid):
@@ -122,7 +124,9 @@ async def test_every_table_is_saved(tmp_path):
     async with serving(tmp_path, routes(1)) as client:
         for generation in (2, 3):
             await client.manager.publish(routes(generation))
-            await until(lambda g=generation: saved.exists() and f'"generation": {g}' in saved.read_text())
+            await until(
+                lambda g=generation: saved.exists() and f'"generation": {g}' in saved.read_text()
+            )
 
 
 async def test_unwritable_home_does_not_stop_the_feed(tmp_path):
@@ -135,7 +139,8 @@ async def test_unwritable_home_does_not_stop_the_feed(tmp_path):
 
 
 async def test_hanging_disk_does_not_delay_the_feed(tmp_path, monkeypatch):
-    release, stored = threading.Event(), []
+    release = threading.Event()
+    stored = []
 
     def store(self: SavedTable, table: RouteTable) -> None:
         assert release.wait(10)
@@ -146,8 +151,10 @@ async def test_hanging_disk_does_not_delay_the_feed(tmp_path, monkeypatch):
         for generation in (2, 3, 4):
             await client.manager.publish(routes(generation))
             await until(lambda g=generation: has_value(client, GENERATION, g))
+
         assert stored == []
         release.set()
+
     assert stored == [1, 4]  # one at a time, and the newest before shutdown
 
 
@@ -165,7 +172,9 @@ async def test_request_waits_for_a_model_that_becomes_ready(tmp_path):
     """The API has reported the model as ready, and the table with its replica is on its way."""
     table = routes(1, tiny=[], other=[])
     async with engine(fine) as port, serving(tmp_path, table, timeouts=PATIENT) as client:
-        pending, missing = (asyncio.gather(*(client.status(m) for _ in range(50))) for m in ("tiny", "other"))
+        pending, missing = (
+            asyncio.gather(*(client.status(m) for _ in range(50))) for m in ("tiny", "other")
+        )
         await asyncio.sleep(0.1)
         await client.manager.publish(routes(2, tiny=[], other=[]))  # still without a replica
         await asyncio.sleep(0.1)
@@ -180,7 +189,8 @@ async def test_disconnect_ends_the_wait_for_a_model(tmp_path):
     async with serving(tmp_path, routes(1, tiny=[]), timeouts=PATIENT) as client:
 
         async def is_given_up() -> bool:
-            """Nothing shows that a request waits for its model: it may not have arrived when it is left."""
+            """Nothing shows that a request waits for its model: it may not have arrived when it is
+            left."""
             pending = asyncio.create_task(client.status())
             await asyncio.wait([pending], timeout=0.1)
             pending.cancel()
@@ -191,7 +201,9 @@ async def test_disconnect_ends_the_wait_for_a_model(tmp_path):
 
 async def test_wait_for_a_model_is_short(tmp_path):
     assert Timeouts().table_update_s <= 1
-    async with serving(tmp_path, routes(1, tiny=[]), timeouts=Timeouts(table_update_s=0.3)) as client:
+    async with serving(
+        tmp_path, routes(1, tiny=[]), timeouts=Timeouts(table_update_s=0.3)
+    ) as client:
         started_at = time.monotonic()
         async with asyncio.timeout(30):
             assert await client.status() == 503
@@ -200,7 +212,9 @@ async def test_wait_for_a_model_is_short(tmp_path):
 
 async def test_wrong_link_token_is_reported(tmp_path, capsys):
     async with RouteServer(routes(1)) as manager:
-        settings = ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=manager.address)
+        settings = ProxySettings(
+            listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=manager.address
+        )
         async with Proxy(
             settings, CommonSettings(home=tmp_path), clock=SystemClock(), link_token="wrong"
         ) as running:
@@ -259,19 +273,25 @@ async def test_age_of_the_table_is_told(tmp_path):
 
 async def test_credentials_are_honoured_for_a_limited_time_without_the_manager(tmp_path):
     async with serving_one(tmp_path, fine, credentials_max_age_s=0.5) as client:
-        bare = client.session.get(client.url + "/v1/models", headers={"Authorization": "Bearer client-key"})
+        bare = client.session.get(
+            client.url + "/v1/models", headers={"Authorization": "Bearer client-key"}
+        )
         async with bare as response:
             assert response.status == 200
+
         assert await client.metric(AGE) == 0
         await client.manager.stop()
         await until(lambda: has_status(client, 503))
+
         async with client.post(CHAT) as response:
             error = (await response.json())["error"]
             assert (error["code"], response.headers["Retry-After"]) == ("credentials_stale", "30")
             assert "proxy.credentials_max_age_s" in error["message"]
+
         async with client.session.get(client.internal + "/readyz") as response:
             assert response.status == 503
             assert "no longer honoured" in (await response.json())["checks"]["credentials"]
+
         assert await client.metric(AGE) > 0.5
         await client.manager.start()
         await until(lambda: has_status(client, 200), 10)
@@ -283,6 +303,7 @@ async def test_saved_credentials_are_as_old_as_their_last_confirmation(tmp_path)
     async with engine(fine) as port:
         async with serving(tmp_path, routes(7, tiny=[target("k", port)])):
             await until(saved.exists)
+
         two_hours_ago = time.time() - 7200
         os.utime(saved, (two_hours_ago, two_hours_ago))
         async with without_manager(tmp_path) as client:

@@ -21,7 +21,9 @@ TELL = {"X-Moorage-Progress": "1"}
 
 
 def loading(generation: int, *targets: Target, holds: bool = True, ready_at: int = 0) -> RouteTable:
-    route = ModelRoute("tiny", 1, targets, holds=holds and not targets, expected_s=12, ready_at=ready_at)
+    route = ModelRoute(
+        "tiny", 1, targets, holds=holds and not targets, expected_s=12, ready_at=ready_at
+    )
     return RouteTable(generation, (route,), (KEY_GRANT,))
 
 
@@ -61,7 +63,10 @@ async def waiting(
 
 async def test_held_requests_are_answered_when_a_replica_is_ready(tmp_path, plane):
     soon = Timeouts(table_update_s=0.1)
-    async with engine(answer) as port, serving(tmp_path, loading(1), plane=plane, timeouts=soon) as client:
+    async with (
+        engine(answer) as port,
+        serving(tmp_path, loading(1), plane=plane, timeouts=soon) as client,
+    ):
         held = [asyncio.create_task(post(client, number=number)) for number in range(20)]
         await until(lambda: all_wait(client, 20))
         await asyncio.sleep(0.3)  # longer than a request waits for routes that are on their way
@@ -83,6 +88,7 @@ async def test_client_that_asks_is_told_its_place(tmp_path, plane):
             await client.manager.publish(loading(2, target("k", port)))
             for response in (second, first):
                 assert await response.read() == event("1") + DONE
+
         # The connections go on.
         assert (await post(client, number=1))[0] == 200
 
@@ -106,19 +112,28 @@ async def test_failures_after_the_first_comment_are_events(tmp_path, plane):
         async with waiting(client, fail=True) as refused:
             await client.manager.publish(loading(2, target("k", port)))
             assert await refused.read() == b'data: {"error": {"message": "no"}}\n\n'
+
         await client.manager.publish(loading(3))
         await until(lambda: client.has_generation(3))
         async with waiting(client) as in_vain:
             await client.manager.publish(loading(4, holds=False))
             body = await in_vain.read()
+
         assert b'data: {"error": {"message": "The model' in body
         assert b"[DONE]" not in body
         assert await client.metric('moorage_proxy_requests_total{code="503",model="tiny"}') == 1
 
 
 async def test_no_more_are_held_than_the_settings_allow(tmp_path, plane):
-    async with serving(tmp_path, loading(1), plane=plane, max_held_requests=2, max_hold_s=3) as client:
+    async with serving(
+        tmp_path, loading(1), plane=plane, max_held_requests=2, max_hold_s=3
+    ) as client:
         answers = await asyncio.gather(*(post(client, number=number) for number in range(4)))
         codes = sorted(json.loads(body)["error"]["code"] for _, body in answers)
-        assert codes == ["model_loading", "model_loading", "server_is_overloaded", "server_is_overloaded"]
+        assert codes == [
+            "model_loading",
+            "model_loading",
+            "server_is_overloaded",
+            "server_is_overloaded",
+        ]
         assert {status for status, _ in answers} == {503}

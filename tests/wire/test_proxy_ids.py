@@ -1,4 +1,5 @@
-"""Ids of proxies at a real manager: two hosts of one name are two proxies, and a copied id is refused."""
+"""Ids of proxies at a real manager: two hosts of one name are two proxies, and a copied id is
+refused."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ async def running(
 ) -> AsyncIterator[Manager]:
     monkeypatch.setattr(feed, "REFUSED_S", 1.0)
     monkeypatch.setattr(feed, "REPORT_AGAIN_S", 0.5)
-    settings = ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+    settings = ManagerSettings(
+        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
+    )
     async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as entered:
         yield entered
 
@@ -89,7 +92,9 @@ async def reporting(running: Manager) -> list[str]:
     """The processes that have a name."""
     connection = await asyncpg.connect(running.dsn)
     try:
-        rows = await connection.fetch("SELECT incarnation FROM proxy_reports WHERE manager IS NOT NULL")
+        rows = await connection.fetch(
+            "SELECT incarnation FROM proxy_reports WHERE manager IS NOT NULL"
+        )
     finally:
         await connection.close()
     return [row["incarnation"] for row in rows]

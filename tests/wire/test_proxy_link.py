@@ -1,4 +1,5 @@
-"""The proxies' link: credentials apart, usage that survives restarts, needs and shares of limits, load."""
+"""The proxies' link: credentials apart, usage that survives restarts, needs and shares of limits,
+load."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ async def test_proxy_follows_a_manager_of_the_previous_release(tmp_path: Path) -
         proxy(manager.address, tmp_path) as running,
     ):
         await until(lambda: running.ready)
-        assert manager.requests == [("test", 0), ("test", 0)], "asked again for one table with credentials"
+        assert manager.requests == [("test", 0), ("test", 0)], (
+            "asked again for one table with credentials"
+        )
 
 
 async def test_revoked_key_is_refused(tmp_path: Path) -> None:
@@ -66,7 +69,9 @@ async def is_refused(client: Client) -> bool:
 
 async def test_saved_table_keeps_everything(tmp_path: Path) -> None:
     limits = RequestLimits(1, None, 0)
-    key = KeyGrant("x", 5, "ann", "p", limits_models=True, models=("m",), id="i", limits=limits, priority=3)
+    key = KeyGrant(
+        "x", 5, "ann", "p", limits_models=True, models=("m",), id="i", limits=limits, priority=3
+    )
     table = routes(1, tiny=[target("k", 1)])
     table = RouteTable(7, table.models, (KEY_GRANT, key))
     saved = SavedTable(tmp_path / "routes.json")
@@ -139,8 +144,11 @@ async def test_limits_of_a_key(tmp_path: Path) -> None:
             statuses = []
             for _ in range(5):
                 async with client.post({"model": "tiny"}) as response:
-                    statuses.append((response.status, response.headers["x-ratelimit-remaining-requests"]))
+                    statuses.append(
+                        (response.status, response.headers["x-ratelimit-remaining-requests"])
+                    )
                     body = await response.json()
+
             assert statuses == [(200, "2"), (200, "1"), (200, "0"), (429, "0"), (429, "0")]
             assert 1 <= int(response.headers["Retry-After"]) <= 61
             assert body["error"]["code"] == "rate_limit_exceeded"
@@ -153,12 +161,23 @@ async def test_usage_and_load_reach_the_manager(tmp_path: Path) -> None:
             for _ in range(2):
                 async with client.post({"model": "tiny", "max_tokens": 100}) as response:
                     await response.read()
+
             assert response.headers["x-ratelimit-remaining-tokens"] == str(1000 - 7 - 100 - 9)
             manager = client.manager
             await until(lambda: sum(n for _, _, n in sent(manager)) == 2, 10)
-            (record,) = [r for report in manager.reports for b in report.usage for r in b.records][:1]
-            assert (record.key_id, record.user, record.project, record.model) == ("k", "ann", "p", "tiny")
-            assert (record.tokens_in, record.tokens_out) == (3 * record.requests, 4 * record.requests)
+            (record,) = [r for report in manager.reports for b in report.usage for r in b.records][
+                :1
+            ]
+            assert (record.key_id, record.user, record.project, record.model) == (
+                "k",
+                "ann",
+                "p",
+                "tiny",
+            )
+            assert (record.tokens_in, record.tokens_out) == (
+                3 * record.requests,
+                4 * record.requests,
+            )
 
             def counted() -> bool:
                 """Load is reported apart from usage."""
@@ -177,7 +196,9 @@ async def test_two_proxies_share_a_limit(tmp_path: Path, at_once: bool, at_most:
         nonlocal stored
         shares = []
         for need in report.needs:
-            share, stored = share_of(need, report.proxy_id, replace(stored, now=time.monotonic()), 2)
+            share, stored = share_of(
+                need, report.proxy_id, replace(stored, now=time.monotonic()), 2
+            )
             shares.append(share)
         return replace(acknowledge(report), shares=tuple(shares), proxies=2)
 
@@ -193,6 +214,7 @@ async def test_two_proxies_share_a_limit(tmp_path: Path, at_once: bool, at_most:
                 session = await stack.enter_async_context(aiohttp.ClientSession())
                 clients.append(Client(running, session, manager))
                 await until(lambda running=running: running.ready)
+
             await until(lambda: len({report.proxy_id for report in manager.reports}) == 2)
             granted = Counter()
 
@@ -204,9 +226,11 @@ async def test_two_proxies_share_a_limit(tmp_path: Path, at_once: bool, at_most:
             if not at_once:
                 # One of them takes what the other does not need.
                 await until(lambda: use(clients[0]), 20)
+
             for _ in range(8):
                 await asyncio.gather(*map(use, clients))
                 await asyncio.sleep(0.1)
+
             assert 40 <= granted[200] <= at_most
 
 
@@ -229,8 +253,10 @@ async def test_stream_of_a_revoked_key_ends_with_an_error(tmp_path: Path) -> Non
                 await client.manager.publish(RouteTable(2, table.models, ()))
                 async with asyncio.timeout(30):
                     rest = await response.content.read()
+
             assert b"invalid_api_key" in rest
             assert b"[DONE]" not in rest
             async with asyncio.timeout(30):
                 await ended.wait()
+
             assert await client.status() == 401

@@ -77,7 +77,9 @@ KEYS = st.builds(
     priority=st.none() | st.integers(0, 100),
     exhausted_until=INTEGERS,
     warned_until=INTEGERS,
-    budgets=st.lists(st.builds(m.BudgetGrant, subject=TEXT, unit=TEXT, hard=INTEGERS), max_size=2).map(tuple),
+    budgets=st.lists(
+        st.builds(m.BudgetGrant, subject=TEXT, unit=TEXT, hard=INTEGERS), max_size=2
+    ).map(tuple),
 )
 PROJECTS = st.builds(m.ProjectGrant, name=TEXT, limits=LIMITS)
 APP_ROUTES = st.builds(
@@ -96,7 +98,9 @@ APP_ROUTES = st.builds(
     unisolated=st.booleans(),
     peer_id=TEXT,
 )
-ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=INTEGERS)
+ACCESS_TOKENS = st.builds(
+    m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=INTEGERS
+)
 TABLES = st.builds(
     m.RouteTable,
     generation=INTEGERS,
@@ -116,7 +120,11 @@ TABLES = st.builds(
 )
 COUNTS = st.integers(0, 1 << 31)
 REPLICA_LOADS = st.builds(
-    p.ReplicaLoad, session_id=TEXT, in_flight=COUNTS, failing_s=st.floats(0, 1e9), answers=st.booleans()
+    p.ReplicaLoad,
+    session_id=TEXT,
+    in_flight=COUNTS,
+    failing_s=st.floats(0, 1e9),
+    answers=st.booleans(),
 )
 MODEL_LOADS = st.builds(
     p.ModelLoad,
@@ -142,10 +150,14 @@ LOADS = st.builds(
 
 def _every_field(kind: type) -> st.SearchStrategy[Any]:
     """A message of texts and integers only."""
-    return st.builds(kind, **{one.name: TEXT if one.type == "str" else INTEGERS for one in fields(kind)})
+    return st.builds(
+        kind, **{one.name: TEXT if one.type == "str" else INTEGERS for one in fields(kind)}
+    )
 
 
-RECORDS, NEEDS, SHARES, ACKS = map(_every_field, (p.UsageRecord, p.LimitNeed, p.LimitShare, p.RecordsAck))
+RECORDS, NEEDS, SHARES, ACKS = map(
+    _every_field, (p.UsageRecord, p.LimitNeed, p.LimitShare, p.RecordsAck)
+)
 BATCHES = st.builds(p.UsageBatch, epoch=TEXT, records=st.lists(RECORDS, max_size=3).map(tuple))
 PROXY_REPORTS = st.builds(
     p.ProxyReport,
@@ -202,7 +214,9 @@ def test_proxy_reply_round_trip(reply: p.ProxyReply) -> None:
     ],
 )
 @given(data=st.data())
-def test_strategies_cover_every_field(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:
+def test_strategies_cover_every_field(
+    strategy: st.SearchStrategy[object], data: st.DataObject
+) -> None:
     example = data.draw(strategy)
     given_names = set(strategy.wrapped_strategy.kwargs)  # type: ignore[attr-defined]
     assert given_names == {one.name for one in fields(example)}  # type: ignore[arg-type]

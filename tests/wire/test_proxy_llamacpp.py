@@ -45,6 +45,7 @@ async def llamacpp(tmp_path: Path, slots: int = 2) -> AsyncIterator[tuple[int, i
         assert process.stdout is not None
         async with asyncio.timeout(30):
             address = (await process.stdout.readline()).decode().strip()
+
         yield int(address.rpartition(":")[2]), process.pid
     finally:
         if process.returncode is None:
@@ -58,7 +59,9 @@ async def requests_processing(client: Client, port: int) -> int:
     async with client.session.get(f"http://127.0.0.1:{port}/metrics", headers=headers) as response:
         lines = (await response.text()).splitlines()
     return next(
-        int(float(line.split()[1])) for line in lines if line.startswith("llamacpp:requests_processing")
+        int(float(line.split()[1]))
+        for line in lines
+        if line.startswith("llamacpp:requests_processing")
     )
 
 
@@ -72,6 +75,7 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
             assert (await response.json())["choices"][0]["message"]["content"]
         async with client.post(REQUEST | {"stream": True}) as response:
             events = (await response.read()).split(b"\n\n")
+
         assert events[-2:] == [b"data: [DONE]", b""]
         assert len([e for e in events[:-2] if json.loads(e.removeprefix(b"data: "))["choices"]]) > 1
 
@@ -90,14 +94,19 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
             first = await response.content.readany()
             os.kill(pid, signal.SIGKILL)
             body = first + await response.read()
+
         assert b'"code": "upstream_error"' in body.split(b"\n\n")[-2]
         assert b"[DONE]" not in body
         async with client.post(REQUEST) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
+            assert (response.status, (await response.json())["error"]["code"]) == (
+                502,
+                "upstream_error",
+            )
 
 
 async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
-    """Each fits alone, and two of the four at a time: it drops all that it has when the next one does not."""
+    """Each fits alone, and two of the four at a time: it drops all that it has when the next one
+    does not."""
     async with (
         llamacpp(tmp_path, slots=4) as (port, _),
         serving(tmp_path, routes(1, tiny=[target("k", port)])) as client,
@@ -111,19 +120,29 @@ async def test_requests_for_which_it_has_no_room_are_held(tmp_path):
                 return response.status
 
         assert await asyncio.gather(*map(ask, range(8))) == [200] * 8
-        refused = await client.metric('moorage_proxy_upstream_failures_total{kind="no-room",model="tiny"}')
+        refused = await client.metric(
+            'moorage_proxy_upstream_failures_total{kind="no-room",model="tiny"}'
+        )
         assert refused, "or it was no test"
 
 
 async def test_llamacpp_has_the_apis_that_the_proxy_knows_of(tmp_path):
     """Whatever it thinks of the request: only what it does not have is an unknown file to it."""
-    body = {"model": "tiny", "input": "x", "prompt": "x", "messages": [{"role": "user", "content": "x"}]}
+    body = {
+        "model": "tiny",
+        "input": "x",
+        "prompt": "x",
+        "messages": [{"role": "user", "content": "x"}],
+    }
     async with llamacpp(tmp_path) as (port, _):
         headers = {"Authorization": f"Bearer {ENGINE_KEY}"}
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as http:
             missing = set()
             for path in APIS:
-                async with http.post(path, json=body | {"max_tokens": 1, "max_output_tokens": 1}) as answer:
+                async with http.post(
+                    path, json=body | {"max_tokens": 1, "max_output_tokens": 1}
+                ) as answer:
                     if "File Not Found" in await answer.text():
                         missing.add(path)
+
         assert missing == {path for path, api in APIS.items() if "llamacpp" not in api.engines}

@@ -14,6 +14,7 @@ async def minimal_engine(request: web.Request) -> web.StreamResponse:
     """Completes chats in OpenAI's format. Requires its key."""
     if request.headers.get("Authorization") != f"Bearer {ENGINE_KEY}":
         return web.json_response({"error": "Unauthorized"}, status=401)
+
     payload = await request.json()
     if request.path == "/v1/embeddings":
         return web.json_response(
@@ -24,11 +25,13 @@ async def minimal_engine(request: web.Request) -> web.StreamResponse:
                 "usage": {"prompt_tokens": 1, "total_tokens": 1},
             }
         )
+
     if not payload["messages"]:
         error = {"message": "no messages", "type": "BadRequestError", "param": None, "code": 400}
         return web.json_response({"error": error}, status=400)
     if payload.get("stream"):
         return await stream_of(request, *(event(text) for text in CHUNKS), DONE)
+
     message = {"role": "assistant", "content": "".join(CHUNKS)}
     return web.json_response(
         {
@@ -69,10 +72,12 @@ async def test_openai_client_raises_typed_errors(tmp_path):
     ):
         with pytest.raises(openai.NotFoundError) as unknown:
             await ai.chat.completions.create(model="nope", messages=MESSAGES)
+
         assert unknown.value.code == "model_not_found"
         assert unknown.value.param == "model"
         with pytest.raises(openai.AuthenticationError) as rejected:
             await stranger.models.list()
+
         assert rejected.value.code == "invalid_api_key"
         with pytest.raises(openai.BadRequestError, match="no messages"):
             await ai.chat.completions.create(model="tiny", messages=[])

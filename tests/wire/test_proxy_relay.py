@@ -1,4 +1,5 @@
-"""Relay of requests and responses: bytes pass unchanged and at once; disconnects free the replica."""
+"""Relay of requests and responses: bytes pass unchanged and at once; disconnects free the
+replica."""
 
 from __future__ import annotations
 
@@ -30,11 +31,17 @@ async def test_response_and_headers_pass(tmp_path):
     seen = {}
 
     async def respond(request: web.Request) -> web.Response:
-        seen.update(headers=request.headers.copy(), body=await request.read(), path=request.raw_path)
+        seen.update(
+            headers=request.headers.copy(), body=await request.read(), path=request.raw_path
+        )
         return web.Response(
             status=201,
             body=b'{"exact":  1}\n',
-            headers={"Content-Type": "application/json", "X-Engine": "yes", "X-Request-Id": "engine's own"},
+            headers={
+                "Content-Type": "application/json",
+                "X-Engine": "yes",
+                "X-Request-Id": "engine's own",
+            },
         )
 
     async with (
@@ -54,6 +61,7 @@ async def test_response_and_headers_pass(tmp_path):
         ) as response:
             assert response.status == 201
             assert await response.read() == b'{"exact":  1}\n'
+
         assert response.headers["X-Engine"] == "yes"
         assert response.headers.getall("x-request-id") == ["mine-1"]
         assert response.headers["x-moorage-replica"] == "session-0123456789abcd"
@@ -78,7 +86,8 @@ async def test_missing_request_id_is_generated(tmp_path):
 
 async def test_stream_passes_byte_for_byte_and_event_by_event(tmp_path):
     resume = asyncio.Event()
-    first, rest = b": comment\n\n" + event("é 1"), [event("2"), b"data: {odd", b"ly split}\r\n\r\n", DONE]
+    first = b": comment\n\n" + event("é 1")
+    rest = [event("2"), b"data: {odd", b"ly split}\r\n\r\n", DONE]
 
     async def respond(request: web.Request) -> web.StreamResponse:
         stream = await stream_of(request, first)
@@ -96,6 +105,7 @@ async def test_stream_passes_byte_for_byte_and_event_by_event(tmp_path):
             assert await client.metric(IN_FLIGHT) == 1
             resume.set()
             assert await response.read() == b"".join(rest)
+
         assert await client.metric(IN_FLIGHT) == 0
 
 
@@ -105,7 +115,9 @@ async def test_compressed_and_large_bodies_pass_unchanged(tmp_path):
 
     async def respond(request: web.Request) -> web.Response:
         assert (await request.json())["prompt"] == prompt
-        return web.Response(body=big, headers={"Content-Encoding": "br", "Content-Type": "application/json"})
+        return web.Response(
+            body=big, headers={"Content-Encoding": "br", "Content-Type": "application/json"}
+        )
 
     async with (
         serving_one(tmp_path, respond) as client,
@@ -135,6 +147,7 @@ async def test_disconnecting_client_frees_the_replica(tmp_path):
         async with client.post({**CHAT, "stream": True}) as response:
             await response.content.readany()
             response.close()
+
         await until(lambda: freed == 1)
 
         waiting = asyncio.create_task(
@@ -152,7 +165,9 @@ async def test_disconnecting_client_frees_the_replica(tmp_path):
 
 
 async def test_three_hundred_concurrent_streams(tmp_path):
-    streams, started, resume = 300, 0, asyncio.Event()
+    streams = 300
+    started = 0
+    resume = asyncio.Event()
 
     async def respond(request: web.Request) -> web.StreamResponse:
         nonlocal started
@@ -166,7 +181,9 @@ async def test_three_hundred_concurrent_streams(tmp_path):
         return stream
 
     async def one(client, session) -> bytes:
-        async with session.post(client.url + "/v1/chat/completions", json=CHAT, headers=AUTH) as response:
+        async with session.post(
+            client.url + "/v1/chat/completions", json=CHAT, headers=AUTH
+        ) as response:
             first = await response.content.readexactly(len(event("1")))
             return first + await response.read()
 
@@ -177,7 +194,8 @@ async def test_three_hundred_concurrent_streams(tmp_path):
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         ):
             running = [asyncio.create_task(one(client, session)) for _ in range(streams)]
-            await until(lambda: started == streams, 20)  # all at the same time: no stream waits for another
+            # all at the same time: no stream waits for another
+            await until(lambda: started == streams, 20)
             resume.set()
             expected = event("1") + b"".join(event(str(i)) for i in range(5)) + DONE
             assert set(await asyncio.gather(*running)) == {expected}

@@ -1,4 +1,5 @@
-"""Stored responses through a proxy: each is asked of the replica that made it, by whichever worker."""
+"""Stored responses through a proxy: each is asked of the replica that made it, by whichever
+worker."""
 
 from __future__ import annotations
 
@@ -10,7 +11,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from proxy_harness import AUTH, KEY, KEY_GRANT, Client, RouteServer, engine, routes, serving, target, until
+from proxy_harness import (
+    AUTH,
+    KEY,
+    KEY_GRANT,
+    Client,
+    RouteServer,
+    engine,
+    routes,
+    serving,
+    target,
+    until,
+)
 from test_proxy_workers import daemon
 
 from moorage.common.link.messages import KeyGrant
@@ -34,17 +46,21 @@ class StoringEngine:
             self.stored[made["id"]] = made
             if not given.get("stream"):
                 return web.json_response(made)
+
             stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await stream.prepare(request)
             for kind in ("created", "completed"):
                 line = json.dumps({"type": f"response.{kind}", "response": made})
                 await stream.write(f"event: response.{kind}\ndata: {line}\n\n".encode())
+
             return stream
+
         found = self.stored.get(request.path.split("/")[3])
         if found is None:
             return web.json_response({"error": {"message": "not here"}}, status=404)
         if request.method == "DELETE":
             del self.stored[str(found["id"])]
+
         seen = {"method": request.method, "path": request.path_qs, "replica": self.name}
         return web.json_response(found | {"seen": seen})
 
@@ -59,7 +75,8 @@ async def create(client: Client, **fields: object) -> str:
 
 @pytest.mark.parametrize("plane", ["asyncio", "simple"])
 async def test_stored_responses(tmp_path: Path, plane: str) -> None:
-    one, two = StoringEngine("a"), StoringEngine("b")
+    one = StoringEngine("a")
+    two = StoringEngine("b")
     stranger = KeyGrant(hashlib.sha256(b"stranger").hexdigest(), project="theirs")
     mine = replace(KEY_GRANT, project="mine")
     async with engine(one.serve) as port_a, engine(two.serve) as port_b:
@@ -69,24 +86,33 @@ async def test_stored_responses(tmp_path: Path, plane: str) -> None:
         async with serving(tmp_path, table, plane=plane) as client:
 
             async def ask(method: str, path: str, key: str = KEY) -> tuple[int, dict]:
-                url, headers = f"{client.url}/v1/responses/{path}", {"Authorization": f"Bearer {key}"}
+                url = f"{client.url}/v1/responses/{path}"
+                headers = {"Authorization": f"Bearer {key}"}
                 async with client.session.request(method, url, headers=headers) as response:
                     return response.status, await response.json()
 
             made = list[str]()
             while {name[5] for name in made} != {"a", "b"} or len(made) < 8:  # each goes to either
                 made.append(await create(client, stream=len(made) % 2 == 0))
+
             for name in made:
-                for method, rest in (("GET", "?stream=false"), ("POST", "/cancel"), ("GET", "/input_items")):
+                for method, rest in (
+                    ("GET", "?stream=false"),
+                    ("POST", "/cancel"),
+                    ("GET", "/input_items"),
+                ):
                     status, found = await ask(method, name + rest)
                     assert status == 200
                     path = f"/v1/responses/{name}{rest}"
                     assert found["seen"] == {"method": method, "path": path, "replica": name[5]}
+
                 for key, path in (("stranger", name), (KEY, name + "x")):
                     status, found = await ask("GET", path, key)
                     assert (status, found["error"]["code"]) == (404, "response_not_found")
+
                 follows = await create(client, previous_response_id=name)
                 assert follows[5] == name[5]
+
             assert (await ask("DELETE", made[0]))[0] == 200
             assert (await ask("GET", made[0]))[1] == {"error": {"message": "not here"}}
             other = next(name for name in made[1:] if name[5] == "a")
@@ -99,7 +125,8 @@ async def test_stored_responses(tmp_path: Path, plane: str) -> None:
 
 
 async def test_any_worker_finds_the_replica(tmp_path: Path) -> None:
-    one, two = StoringEngine("a"), StoringEngine("b")
+    one = StoringEngine("a")
+    two = StoringEngine("b")
     async with engine(one.serve) as port_a, engine(two.serve) as port_b:
         table = routes(1, tiny=[target("a", port_a), target("b", port_b)])
         async with RouteServer(table) as manager, daemon(tmp_path, manager) as proxy:
@@ -110,6 +137,7 @@ async def test_any_worker_finds_the_replica(tmp_path: Path) -> None:
                     session.post(url, json=CREATE) as response,
                 ):
                     made = (await response.json())["id"]
+
                 for _ in range(3):
                     async with (
                         aiohttp.ClientSession(headers=AUTH) as session,
@@ -120,7 +148,8 @@ async def test_any_worker_finds_the_replica(tmp_path: Path) -> None:
 
 async def test_another_proxy_finds_the_replica(tmp_path: Path) -> None:
     """Two proxies, each a process with workers and a state of its own."""
-    one, two = StoringEngine("a"), StoringEngine("b")
+    one = StoringEngine("a")
+    two = StoringEngine("b")
     stranger = KeyGrant(hashlib.sha256(b"stranger").hexdigest(), project="theirs")
     async with engine(one.serve) as port_a, engine(two.serve) as port_b:
         targets = [
@@ -133,6 +162,7 @@ async def test_another_proxy_finds_the_replica(tmp_path: Path) -> None:
         homes = tmp_path / "first", tmp_path / "second"
         for home in homes:
             home.mkdir()
+
         async with (
             RouteServer(table) as manager,
             daemon(homes[0], manager) as first,
@@ -140,23 +170,30 @@ async def test_another_proxy_finds_the_replica(tmp_path: Path) -> None:
             aiohttp.ClientSession() as session,
         ):
 
-            async def ask(method: str, url: str, key: str = KEY, **body: object) -> tuple[int, dict]:
+            async def ask(
+                method: str, url: str, key: str = KEY, **body: object
+            ) -> tuple[int, dict]:
                 headers = {"Authorization": f"Bearer {key}"}
-                async with session.request(method, url, headers=headers, json=body or None) as response:
+                async with session.request(
+                    method, url, headers=headers, json=body or None
+                ) as response:
                     return response.status, await response.json()
 
             for here, there in ((first, second), (second, first)) * 3:
                 status, made = await ask("POST", f"{here.url}/v1/responses", **CREATE)
                 assert status == 200
-                name, url = made["id"], f"{there.url}/v1/responses/{made['id']}"
+                name = made["id"]
+                url = f"{there.url}/v1/responses/{made['id']}"
                 for method, address in (("GET", url), ("POST", f"{url}/cancel")):
                     status, found = await ask(method, address)
                     assert status == 200, found
                     assert f"resp_kernel-{found['seen']['replica']}." in name
+
                 for proxy in (here, there):
                     for method, rest in (("GET", ""), ("POST", "/cancel"), ("DELETE", "")):
                         address = f"{proxy.url}/v1/responses/{name}{rest}"
                         status, found = await ask(method, address, "stranger")
                         assert (status, found["error"]["code"]) == (404, "response_not_found")
+
                 status, found = await ask("DELETE", url)
                 assert (status, found["error"]["code"]) == (404, "unknown_url"), "vLLM deletes none"

@@ -1,4 +1,5 @@
-"""Workers of a proxy: limits that hold across them, replacement and drain without a failed request."""
+"""Workers of a proxy: limits that hold across them, replacement and drain without a failed
+request."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Daemon:
 
     def __init__(self, process: asyncio.subprocess.Process, port: int, internal: int) -> None:
         self.process = process
-        self.url, self.internal = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{internal}"
+        self.url = f"http://127.0.0.1:{port}"
+        self.internal = f"http://127.0.0.1:{internal}"
 
     def workers(self) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -58,7 +60,10 @@ class Daemon:
             return response.status
 
     async def text(self, path: str) -> str:
-        async with aiohttp.ClientSession() as session, session.get(self.internal + path) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(self.internal + path) as response,
+        ):
             return await response.text()
 
     async def is_ready(self) -> bool:
@@ -70,10 +75,17 @@ class Daemon:
 
 @asynccontextmanager
 async def daemon(home: Path, manager: RouteServer, **settings: Any) -> AsyncIterator[Daemon]:
-    port, internal = free_port(), free_port()
-    given = {"listen": f"127.0.0.1:{port}", "internal_listen": f"127.0.0.1:{internal}", "id": "test"}
+    port = free_port()
+    internal = free_port()
+    given = {
+        "listen": f"127.0.0.1:{port}",
+        "internal_listen": f"127.0.0.1:{internal}",
+        "id": "test",
+    }
     given |= {"manager": manager.address, "workers": 2} | settings
-    arguments = [word for name, value in given.items() for word in ("--set", f"proxy.{name}={value}")]
+    arguments = [
+        word for name, value in given.items() for word in ("--set", f"proxy.{name}={value}")
+    ]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "moorage", "proxy", "--home", str(home), *arguments,
         env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": TOKEN},
@@ -112,7 +124,9 @@ async def test_limits_hold_across_workers_and_reloads(tmp_path: Path) -> None:
             before = proxy.workers()
             assert len(before) == 2
             proxy.process.send_signal(signal.SIGHUP)
-            await until(lambda: len(proxy.workers()) == 2 and not set(before) & set(proxy.workers()), 60)
+            await until(
+                lambda: len(proxy.workers()) == 2 and not set(before) & set(proxy.workers()), 60
+            )
             statuses += await asyncio.gather(*(proxy.status() for _ in range(40)))
             assert Counter(statuses) == {200: 30, 429: 30}
             metrics = await proxy.text("/metrics")
@@ -123,7 +137,9 @@ async def test_no_request_fails_while_workers_are_replaced(tmp_path: Path) -> No
     async with engine(slow) as port:
         table = routes(1, tiny=[target("k", port)])
         async with RouteServer(table) as manager, daemon(tmp_path, manager) as proxy:
-            before, outcomes, stop = proxy.workers(), Counter[str](), asyncio.Event()
+            before = proxy.workers()
+            outcomes = Counter[str]()
+            stop = asyncio.Event()
             url = proxy.url + "/v1/chat/completions"
 
             async def load() -> None:
@@ -159,6 +175,7 @@ async def test_stop_lets_requests_finish(tmp_path: Path) -> None:
             ):
                 proxy.process.send_signal(signal.SIGTERM)
                 assert (await response.read()).endswith(DONE)
+
             async with asyncio.timeout(30):
                 assert await proxy.process.wait() == 0
 
@@ -181,6 +198,7 @@ async def test_killed_worker_is_replaced_and_its_requests_are_forgotten(tmp_path
             before = proxy.workers()
             for pid in before:
                 os.kill(pid, signal.SIGKILL)
+
             await asyncio.gather(first, return_exceptions=True)
             await until(lambda: is_served(proxy), 60)
             assert not set(before) & set(proxy.workers())

@@ -1,4 +1,5 @@
-"""Agents whose address proxies try: with real sockets at the proxy, and at a manager with real Postgres."""
+"""Agents whose address proxies try: with real sockets at the proxy, and at a manager with real
+Postgres."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ async def test_proxy_finds_addresses_that_do_not_answer_and_agents_that_need_not
 ) -> None:
     for name in ("RETRY_S", "AGAIN_S"):
         monkeypatch.setattr(proxy_reach, name, 0.0)
-    port, told = free_port(), list[tuple[str, ...]]([()])
+
+    port = free_port()
+    told = list[tuple[str, ...]]([()])
 
     def target(host: str, port: int) -> Target:
         return Target(SessionId(host), KernelId(host), host, port, "key", "vllm")
@@ -54,21 +57,31 @@ async def test_proxy_finds_addresses_that_do_not_answer_and_agents_that_need_not
         connector.listener = listener
         ports = PortAllocator(f"{port}-{port}", "127.0.0.1", clock=CLOCK)
         probe = ProbePort("node-1", "127.0.0.1", ports)
-        agent = DialOut("node-1", "127.0.0.1", lambda _: False, dialer(tmp_path, None, TOKEN), CLOCK, probe)
+        agent = DialOut(
+            "node-1", "127.0.0.1", lambda _: False, dialer(tmp_path, None, TOKEN), CLOCK, probe
+        )
         async with prober.loop:
-            await until("the address that does not answer is found", lambda: told[-1] == ("127.0.0.2",))
+            await until(
+                "the address that does not answer is found", lambda: told[-1] == ("127.0.0.2",)
+            )
             agent.set_proxies(["{}:{}".format(*listener.address)])
             await until("the agent's address answers", lambda: told[-1] == ("127.0.0.2", HOST))
             await probe.close()
-            somebody = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+            somebody = await asyncio.start_server(
+                lambda _, writer: writer.close(), "127.0.0.1", port
+            )
             async with somebody:
                 await until("who answers is not the agent", lambda: told[-1] == ("127.0.0.2",))
+
             await agent.close()
 
 
 @asynccontextmanager
-async def agent_told(site: Site, told: list[tuple[str, ...]], info: AgentInfo) -> AsyncIterator[None]:
-    """An agent that reports whenever it gets a message. ``told``: where to dial out to, each time."""
+async def agent_told(
+    site: Site, told: list[tuple[str, ...]], info: AgentInfo
+) -> AsyncIterator[None]:
+    """An agent that reports whenever it gets a message. ``told``: where to dial out to, each
+    time."""
     async with site.dialer("node-1").channel(()) as channel:
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
         report = codec.report_to_wire(Report(info, "1", 0, (), stream=1))
@@ -95,12 +108,15 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
     monkeypatch.setattr(reach, "BACK_S", 0.5)
     dialed = f"node-1.{(await site.join('node-1')).id}.agent.invalid"
     await site.join("edge", kind="proxy")
-    told, info = list[tuple[str, ...]](), replace(INFO, address="127.0.0.1", reach="auto")
+    told = list[tuple[str, ...]]()
+    info = replace(INFO, address="127.0.0.1", reach="auto")
 
     async def is_at(address: str) -> AgentView:
         async with asyncio.timeout(20):
             while True:
-                found = [each for each in await site.client.list_agents() if each.address == address]
+                found = [
+                    each for each in await site.client.list_agents() if each.address == address
+                ]
                 if found:
                     return found[0]
                 await asyncio.sleep(0.05)
@@ -114,7 +130,9 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
         call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
 
         async def ask(*hosts: str) -> None:
-            report = routes_pb2.ProxyReport(proxy_id="edge", dialout="edge.example:8802", other_way=hosts)
+            report = routes_pb2.ProxyReport(
+                proxy_id="edge", dialout="edge.example:8802", other_way=hosts
+            )
             await call.write(report)
             await call.read()
 
@@ -125,15 +143,21 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
             await ask("192.0.2.1", "127.0.0.1")
             found = await is_at(dialed)
             why = "127.0.0.1 does not answer edge"
-            assert (found.reach, found.reach_reason, found.direct_address) == ("dial-out", why, "127.0.0.1")
+            assert (found.reach, found.reach_reason, found.direct_address) == (
+                "dial-out",
+                why,
+                "127.0.0.1",
+            )
             await shows("edge")
             await until("it is told where to dial out to", lambda: bool(told))
             assert told == [("edge.example:8802",)]
             await ask()
+
         async with agent_told(site, told, replace(info, version=f"{info.version}+again")):
             async with asyncio.timeout(20):
                 while len(told) < 2:
                     await asyncio.sleep(0.05)
+
             assert told[1:] == [("edge.example:8802",)]
             found = await is_at(dialed)
             assert (found.reach_reason, found.direct_address) == (why, "127.0.0.1")

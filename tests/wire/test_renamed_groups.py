@@ -1,4 +1,5 @@
-"""A renamed resource group with a real manager and a real agent that goes on under its old configuration."""
+"""A renamed resource group with a real manager and a real agent that goes on under its old
+configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ async def agent_of(site: Site, link: str) -> AsyncIterator[None]:
         id="node-1", manager=link, resource_group="gold", inventory="fake:1xH100", docker="off"
     )
     async with Agent(
-        settings, CommonSettings(), clock=SystemClock(), home=site.home / "node-1", ready=connected.set
+        settings,
+        CommonSettings(),
+        clock=SystemClock(),
+        home=site.home / "node-1",
+        ready=connected.set,
     ):
         async with asyncio.timeout(20):
             await connected.wait()
@@ -63,6 +68,7 @@ async def test_agent_and_sessions_go_on_under_the_former_name(site: Site) -> Non
         assert (await site.client.get_session(holder.id)).status == Status.RUNNING
         await site.client.stop_session(holder.id)
         await reach(site, waiting.id, Status.RUNNING)
+
     async with agent_of(site, joined.link):  # its configuration and its certificate still say gold
         assert (await site.client.get_agent("node-1")).resource_group == "research"
         assert [group.name for group in await site.client.list_groups()] == ["default", "research"]
@@ -73,6 +79,7 @@ async def test_agent_and_sessions_go_on_under_the_former_name(site: Site) -> Non
         for one in (waiting, later):
             await site.client.stop_session(one.id)
             await reach(site, one.id, Status.TERMINATED)
+
     [audited] = (await site.client.list_audit(action="rename_group")).items
     assert (audited.before or {})["name"] == "gold"
     assert (audited.after or {})["name"] == "research"

@@ -42,23 +42,31 @@ async def test_a_renewed_certificate_retires_the_one_before(site: Site) -> None:
     # As long as the peer may not have received the new one, the old one is good.
     for _ in range(2):
         assert await renew(old) is grpc.StatusCode.OK
+
     async with attach(site.manager, dialer=old) as stream:
         await stream.next()
+
     await site.dialer(clock=LATER).renew()
     async with attach(site.manager, dialer=old) as stream:
         await stream.next()
+
     async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
         async with attach(site.manager, dialer=old, incarnation="2") as stolen:
             assert await stolen.end() is grpc.StatusCode.UNAUTHENTICATED
             assert "was replaced by a newer one" in await stolen.call.details()
+
         assert await renew(old) is grpc.StatusCode.UNAUTHENTICATED
+
     # The one in use can be renewed again, and again.
     for number in range(2, 11):
         await site.dialer(clock=LATER).renew()
         async with attach(site.manager, dialer=site.dialer(), incarnation=str(number)) as stream:
             await stream.next()
-    [row] = await site.sql("SELECT cardinality(retired_keys) AS count, renewed_from FROM link_peers")
+
+    [row] = await site.sql(
+        "SELECT cardinality(retired_keys) AS count, renewed_from FROM link_peers"
+    )
     assert (row["count"], row["renewed_from"]) == (8, None)
 
 
@@ -70,11 +78,13 @@ async def test_open_links_of_a_retired_certificate_end(site: Site) -> None:
         watching = routes_pb2_grpc.RouteFeedStub(channel).Watch(request)
         await watching.read()
         await site.dialer("front", kind="proxy", clock=LATER).renew()
+
         async with site.dialer("front", kind="proxy").channel(()) as other:
             await routes_pb2_grpc.RouteFeedStub(other).Watch(request).read()
             with contextlib.suppress(grpc.aio.AioRpcError):
                 while await watching.read() is not grpc.aio.EOF:
                     pass
+
     assert await watching.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -102,6 +112,7 @@ async def test_a_revoked_peer_cannot_join_again_by_its_token(site: Site) -> None
     for name in ("node-1", "node-3"):
         with pytest.raises(ApiError, match="with a peer that joined by it"):
             await site.join(name, token, node=f"again-{name}")
+
     assert [peer.name for peer in await site.client.list_peers()] == ["node-2"]
     async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as stream:
         await stream.next()

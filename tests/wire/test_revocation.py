@@ -1,8 +1,8 @@
 """Revocation: walks the table of docs/security.md that says what ends when something is revoked.
 
-One manager, proxy and agent. Each column makes a user of its own who opens everything that the rows name, and
-revokes what it says; all that is open must then end or go on, as the cells say. Nothing but notifications may
-make the manager look again.
+One manager, proxy and agent. Each column makes a user of its own who opens everything that the rows
+name, and revokes what it says; all that is open must then end or go on, as the cells say. Nothing
+but notifications may make the manager look again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from moorage.sdk import Client, Unreachable
 __all__ = ["site"]  # fixture
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 # The promise is two seconds, on a machine that has nothing else to do.
-WITHIN_S, PASSWORD = 8.0, "correct horse battery staple"
+WITHIN_S = 8.0
+PASSWORD = "correct horse battery staple"
 
 
 def read_table() -> dict[str, dict[str, bool]]:
@@ -57,6 +58,7 @@ def read_table() -> dict[str, dict[str, bool]]:
     lines = re.findall(r"^\|(.*)\|$", section.partition("\n\nWhat the user")[0], re.MULTILINE)
     head, _, *rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     assert {cell for row in rows for cell in row[1:]} == {"ends", "–"}
+
     return {
         column: {row[0]: row[number] == "ends" for row in rows}
         for number, column in enumerate(head)
@@ -76,9 +78,14 @@ def ended(waits: Coroutine[Any, Any, object]) -> Ended:
 class World:
     """A user ``ann-N``, a member of project vision, with a session of her own at the agent."""
 
-    def __init__(self, site: Site, proxy: Proxy, agent: Stream, number: int, stack: AsyncExitStack) -> None:
-        self.site, self.proxy, self.agent = site, proxy, agent
-        self.user, self.stack = f"ann-{number}", stack
+    def __init__(
+        self, site: Site, proxy: Proxy, agent: Stream, number: int, stack: AsyncExitStack
+    ) -> None:
+        self.site = site
+        self.proxy = proxy
+        self.agent = agent
+        self.user = f"ann-{number}"
+        self.stack = stack
         self.session = f"dev-{number}"
         self.url = "http://{}:{}".format(*proxy.address)
         self.signer = SshSigner(number)
@@ -124,13 +131,21 @@ class World:
         return ended(read())
 
     async def get(self, url: str, headers: dict[str, str]) -> Ended:
-        return await self.reading(await self.stack.enter_async_context(self.http.get(url, headers=headers)))
+        return await self.reading(
+            await self.stack.enter_async_context(self.http.get(url, headers=headers))
+        )
 
 
 def dev(name: str) -> SessionSpec:
     ports = [{"name": "web"}]
     return SessionSpec.model_validate(
-        {"name": name, "type": "interactive", "command": ["x"], "ports": ports, "resources": {"cpu": 0.1}}
+        {
+            "name": name,
+            "type": "interactive",
+            "command": ["x"],
+            "ports": ports,
+            "resources": {"cpu": 0.1},
+        }
     )
 
 
@@ -148,7 +163,9 @@ async def port_by_key(world: World) -> Ended:
 
 async def port_by_token(world: World) -> Ended:
     token = (await world.client.create_access_token(world.session, "web")).access_token
-    return await world.get(f"{world.url}/apps/{world.id}/web/", {"Authorization": f"Bearer {token}"})
+    return await world.get(
+        f"{world.url}/apps/{world.id}/web/", {"Authorization": f"Bearer {token}"}
+    )
 
 
 async def command(world: World) -> Ended:
@@ -255,9 +272,11 @@ COLUMNS = {
 
 
 async def serve_kernels(agent: Stream) -> None:
-    """What the agent is told to do: every kernel runs at once, every command says one byte and goes on."""
+    """What the agent is told to do: every kernel runs at once, every command says one byte and goes
+    on."""
     tasks: list[asyncio.Task[None]] = []
-    engines, ports = AsyncExitStack(), dict[str, int]()
+    engines = AsyncExitStack()
+    ports = dict[str, int]()
 
     async def run(request: ExecRequest) -> None:
         call = agent.stub.Exec()
@@ -276,12 +295,14 @@ async def serve_kernels(agent: Stream) -> None:
                 for kernel in agent.follow(message).kernels:
                     if kernel.kernel_id not in ports:
                         ports[kernel.kernel_id] = await engines.enter_async_context(engine(begin))
+
                     port = ports[kernel.kernel_id]
                     apps = (AppPort("web", port, "http", False, port),) if kernel.ports else ()
                     agent.seen[kernel.kernel_id] = Observation(
                         *(kernel.kernel_id, kernel.session_id, ObservedState.RUNNING),
                         host="127.0.0.1", port=port, apps=apps,
                     )  # fmt: skip
+
                 await agent.report()
     except grpc.aio.AioRpcError:
         pass
@@ -300,10 +321,16 @@ async def begin(request: web.Request) -> web.StreamResponse:
 @asynccontextmanager
 async def proxy_of(site: Site, name: str) -> AsyncIterator[Proxy]:
     await site.join(name, kind="proxy")
-    listen = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "ssh_listen": "127.0.0.1:0"}
+    listen = {
+        "listen": "127.0.0.1:0",
+        "internal_listen": "127.0.0.1:0",
+        "ssh_listen": "127.0.0.1:0",
+    }
     settings = ProxySettings(id=name, manager=site.manager.link_address, **listen)
     common = CommonSettings(link_tls="on")
-    async with Proxy(settings, common, clock=SystemClock(), link_token="", home=site.home / name) as running:
+    async with Proxy(
+        settings, common, clock=SystemClock(), link_token="", home=site.home / name
+    ) as running:
         yield running
 
 
@@ -326,17 +353,21 @@ async def walk(world: World, column: str) -> None:
     for row, make in ROWS.items():
         opened[row] = await make(world)
         world.stack.push_async_callback(cancel_and_wait, opened[row])
+
     await asyncio.sleep(long_requests.YOUNG_S)
     wrong = [f"{row} ended before" for row, waits in opened.items() if waits.done()]
     await COLUMNS[column](world)
     ends = {waits for row, waits in opened.items() if TABLE[column][row]}
     await asyncio.wait(ends, timeout=WITHIN_S)
-    wrong += [f"{row} goes on" for row, waits in opened.items() if waits in ends and not waits.done()]
+    wrong += [
+        f"{row} goes on" for row, waits in opened.items() if waits in ends and not waits.done()
+    ]
     await asyncio.sleep(0.3)
     wrong += [f"{row} ended" for row, waits in opened.items() if waits not in ends and waits.done()]
     for waits in (one for one in opened.values() if one.done()):
         error = waits.exception()
         assert error is None or isinstance(error, ERRORS), repr(error)
+
     assert not wrong, f"{column}: {wrong}"
 
 
@@ -355,17 +386,22 @@ async def test_what_the_table_says(site: Site, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(long_requests, "YOUNG_S", 0.2)
     # Sessions of members need a runtime that isolates them.
     monkeypatch.setattr(
-        manager_harness, "INFO", replace(manager_harness.INFO, runtimes=("process", "isolated-process"))
+        manager_harness,
+        "INFO",
+        replace(manager_harness.INFO, runtimes=("process", "isolated-process")),
     )
     monkeypatch.setattr(manager_ssh, "RECHECK_S", 3600.0)
     admin = site.client
     await site.join("node-1")
     await admin.create_project(ProjectSpec(name="vision"))
+
     async with AsyncExitStack() as stack:
         agent = await stack.enter_async_context(attach(site.manager, dialer=site.dialer()))
         kernels = spawn("test.agent", serve_kernels(agent))
         stack.push_async_callback(cancel_and_wait, kernels)
-        proxies = [await stack.enter_async_context(proxy_of(site, name)) for name in ("edge-1", "edge-2")]
+        proxies = [
+            await stack.enter_async_context(proxy_of(site, name)) for name in ("edge-1", "edge-2")
+        ]
         chat = NewEndpoint(
             name="chat",
             engine="custom",
@@ -375,19 +411,25 @@ async def test_what_the_table_says(site: Site, monkeypatch: pytest.MonkeyPatch) 
             shared_with=["*"],
         )
         await admin.create_endpoint(chat)
+
         async with asyncio.timeout(30):
             while (await admin.get_endpoint("chat")).ready != 1 or not all(
                 [await greets(p) for p in proxies]
             ):
                 await asyncio.sleep(0.05)
+
         for number, column in enumerate(COLUMNS):
             proxy = proxies[column == "proxy"]
             async with AsyncExitStack() as scenario:
                 await walk(World(site, proxy, agent, number, scenario), column)
+
         revoked = proxies[1]
         assert not revoked.ready
         assert not list((site.home / "edge-2").rglob("routes.json"))
+
         async with aiohttp.ClientSession() as http:
             url = "http://{}:{}/v1/models".format(*revoked.address)
-            async with http.get(url, headers={"Authorization": f"Bearer {site.manager.first_key}"}) as answer:
+            async with http.get(
+                url, headers={"Authorization": f"Bearer {site.manager.first_key}"}
+            ) as answer:
                 assert answer.status == 503, await answer.text()

@@ -1,4 +1,5 @@
-"""Route feed of two managers over one database: a proxy that moves between them gets no older table."""
+"""Route feed of two managers over one database: a proxy that moves between them gets no older
+table."""
 
 from __future__ import annotations
 
@@ -23,15 +24,16 @@ from moorage.proxy.core.routes import IndexedTable, newest_table
 
 
 class FeedingManager:
-    """The store and the route feed of one manager. While ``paused``, what it reads waits. ``apart``: its
-    proxies get their credentials apart; those of the release before do not."""
+    """The store and the route feed of one manager. While ``paused``, what it reads waits.
+    ``apart``: its proxies get their credentials apart; those of the release before do not."""
 
     def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
         self.apart = apart
         self.clock = StoreClock()
         self.store = Store(dsn, self.clock)
         self.feed = RouteFeed(self.store, self.clock)
-        self.running, self.has_read = asyncio.Event(), asyncio.Event()
+        self.running = asyncio.Event()
+        self.has_read = asyncio.Event()
         self.running.set()
         read = self.store.routes.changes
 
@@ -50,10 +52,14 @@ class FeedingManager:
         self.feed.routes.loop.nudge()
         await self.has_read.wait()
 
-    async def watch(self, held: int = 0, *, accepts_unchanged: bool = True) -> routes_pb2.RouteTable:
+    async def watch(
+        self, held: int = 0, *, accepts_unchanged: bool = True
+    ) -> routes_pb2.RouteTable:
         """The first message to a proxy that holds this generation."""
         request = routes_pb2.WatchRequest(
-            have_generation=held, accepts_unchanged=accepts_unchanged, without_credentials=self.apart
+            have_generation=held,
+            accepts_unchanged=accepts_unchanged,
+            without_credentials=self.apart,
         )
         async with asyncio.timeout(10):
             return decode(await anext(self.feed.watch(request)))
@@ -61,7 +67,9 @@ class FeedingManager:
     async def table_with(self, *names: str) -> routes_pb2.RouteTable:
         """The first table with exactly these models."""
         async with asyncio.timeout(10):
-            async for encoded in self.feed.watch(routes_pb2.WatchRequest(without_credentials=self.apart)):
+            async for encoded in self.feed.watch(
+                routes_pb2.WatchRequest(without_credentials=self.apart)
+            ):
                 message = decode(encoded)
                 if {model.name for model in message.models} == set(names):
                     return message
@@ -77,16 +85,21 @@ async def managers(
     migrated_database: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[tuple[FeedingManager, FeedingManager]]:
     async with AsyncExitStack() as stack:
-        one, other = (FeedingManager(migrated_database, monkeypatch, apart=request.param) for _ in range(2))
+        one, other = (
+            FeedingManager(migrated_database, monkeypatch, apart=request.param) for _ in range(2)
+        )
         for manager in (one, other):
             await stack.enter_async_context(manager.store)
             for loop in manager.feed.loops:
                 await stack.enter_async_context(loop)
+
         yield one, other
 
 
 async def serve(manager: FeedingManager, name: str) -> None:
-    spec = EndpointSpec(name=name, engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+    spec = EndpointSpec(
+        name=name, engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1}
+    )
     service = EndpointService(manager.store.endpoints, manager.store.loads, manager.clock)
     await service.create(Scope.system("t"), spec)
 
@@ -113,7 +126,9 @@ async def test_table_that_a_proxy_has_is_not_sent_again(
     table = await manager.table_with("m")
     held = table.generation
     assert await manager.watch(held) == routes_pb2.RouteTable(generation=held, unchanged=True)
-    assert await manager.watch(held, accepts_unchanged=False) == table, "a proxy of the previous release"
+    assert await manager.watch(held, accepts_unchanged=False) == table, (
+        "a proxy of the previous release"
+    )
     assert await manager.watch() == table
 
 
@@ -131,6 +146,7 @@ async def test_watcher_gets_changes_after_an_unchanged_table(
     await serve(manager, "n")
     async with asyncio.timeout(10):
         changed = decode(await anext(messages))
+
     assert {model.name for model in changed.models} == {"m", "n"}
     assert changed.generation > held
 
@@ -156,6 +172,7 @@ async def test_proxy_that_accepts_changes_gets_only_these(
     whole = await manager.table_with("m")
     if not manager.apart:
         pytest.skip("a proxy of the previous release gets whole tables")
+
     request = routes_pb2.WatchRequest(accepts_changes=True, without_credentials=True)
     messages = manager.feed.watch(request)
     table = IndexedTable(routes_from_wire(decode(await anext(messages))))
@@ -166,9 +183,11 @@ async def test_proxy_that_accepts_changes_gets_only_these(
         await change
         async with asyncio.timeout(10):
             message = decode(await anext(messages))
+
         assert (message.base, len(message.models) + len(message.removed_models)) == (before, 1)
         newest = newest_table(table, routes_from_wire(message))
         assert newest is table
+
     assert table.models.keys() == {"n", "o"}
     assert {route.name for route in (await manager.watch()).models} == {"n", "o"}
 
@@ -180,14 +199,17 @@ async def test_change_that_was_read_before_the_newest_table_is_sent(
     manager, _ = managers
     if manager.apart:
         pytest.skip("a proxy gets each from a feed of its own")
+
     system = Scope.system("t")
     await serve(manager, "m")
     messages = manager.feed.watch(routes_pb2.WatchRequest())
     async with asyncio.timeout(30):
         while not (first := decode(await anext(messages))).models:
             pass
+
         for _ in range(2):  # what the creation has changed later is read as well
             await manager.feed.routes.loop.ticked()
+
         manager.running.clear()
         manager.has_read.clear()
         await manager.store.endpoints.delete(system, "m")
@@ -195,9 +217,11 @@ async def test_change_that_was_read_before_the_newest_table_is_sent(
         await manager.store.keys.create(system, KeySpec(name="a", user="ann"))
         while not (newer := decode(await anext(messages))).keys:
             pass
+
         manager.running.set()
         while (last := decode(await anext(messages))).models:
             pass
+
     assert first.generation < newer.generation < last.generation
     assert (len(newer.models), last.keys) == (1, newer.keys)
 
@@ -206,7 +230,8 @@ async def test_credentials_are_read_for_each_proxy_and_told_as_changes(
     managers: tuple[FeedingManager, FeedingManager],
 ) -> None:
     manager, other = managers
-    keys, scope = other.store.keys, Scope.system("t")
+    keys = other.store.keys
+    scope = Scope.system("t")
     await keys.create(scope, KeySpec(name="a", user="ann", requests_per_minute=5))
     messages = manager.feed.credentials.watch(routes_pb2.WatchRequest(accepts_changes=True))
     async with asyncio.timeout(10):
@@ -219,5 +244,6 @@ async def test_credentials_are_read_for_each_proxy_and_told_as_changes(
         removed = decode(await anext(messages))
         assert list(removed.removed_keys) == [whole.keys[0].sha256]
         last = decode(await anext(manager.feed.credentials.watch(routes_pb2.WatchRequest())))
+
     assert [key.sha256 for key in last.keys] == [added.keys[0].sha256]
     assert not last.models

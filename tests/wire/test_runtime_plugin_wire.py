@@ -67,7 +67,9 @@ async def test_session_runs_in_the_runtime_of_a_plug_in(client: Client, agent: A
 
     await eventually(offered)
     (agent_view,) = await client.list_agents()
-    assert [name for name in agent_view.runtimes if "nice" in name] == ["custom:nice"]  # not isolated
+
+    # not isolated
+    assert [name for name in agent_view.runtimes if "nice" in name] == ["custom:nice"]
     command = ["/bin/sh", "-c", "echo priority:$(nice); sleep 600"]
     await client.create_session(SessionSpec(name="one", command=command, runtime="custom:nice"))
 

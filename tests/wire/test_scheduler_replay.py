@@ -56,8 +56,8 @@ class Platform:
         return json.loads(out)
 
     async def run_sessions(self) -> None:
-        """Large and small sessions in turn on four GPUs: most of them wait. Returns when they have ended and
-        the log has all of them."""
+        """Large and small sessions in turn on four GPUs: most of them wait. Returns when they have
+        ended and the log has all of them."""
         for number, name in enumerate(NAMES):
             gpus, run_s = (4, 0.3) if number % 3 == 0 else (1, 0.6)
             spec = {
@@ -65,19 +65,24 @@ class Platform:
                 "env": {"SIM_RUN_S": str(run_s)}, "timeout_s": 2, "stop_grace_s": 1,
             }  # fmt: skip
             await self.client.create_session(SessionSpec.model_validate(spec))
+
         for name in NAMES:
             while (await self.client.get_session(name)).status not in TERMINAL:
                 await asyncio.sleep(0.05)
+
         ids = {(await self.client.get_session(name)).id for name in NAMES}
         while not ids <= await self.logged_starts():
             await asyncio.sleep(0.1)
 
     async def logged_starts(self) -> set[str]:
         """Sessions whose start is in the log."""
-        now, reader = CLOCK.now(), Reader()
+        now = CLOCK.now()
+        reader = Reader()
         page = await self.client.list_decisions("default", now - timedelta(minutes=9), now)
         bodies = [base64.b64decode(segment.body) for segment in page.items]
-        return {place.session_id for body in bodies for one in reader.read(body) for place in one.places}
+        return {
+            place.session_id for body in bodies for one in reader.read(body) for place in one.places
+        }
 
 
 @pytest_asyncio.fixture
@@ -102,7 +107,9 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
     assert (verified["places"], verified["differences"]) == (len(NAMES), [])
     assert verified["passes"] == len(log["passes"])
 
-    replayed = await platform.json("replay", "--policy", "strict", "--policy", "hol=skip max_bypasses=none")
+    replayed = await platform.json(
+        "replay", "--policy", "strict", "--policy", "hol=skip max_bypasses=none"
+    )
     assert replayed["sessions"] == len(NAMES)
     policies = replayed["policies"]
     assert list(policies) == ["observed", "recorded", "strict", "hol=skip max_bypasses=none"]
@@ -111,16 +118,27 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
     for name in NAMES:
         history = await platform.client.history(name)
         waits.append((history[1].at - history[0].at).total_seconds())
+
     assert observed["mean_wait"] == pytest.approx(sum(waits) / len(waits), abs=0.001)
     assert observed["max_wait"] == pytest.approx(max(waits), abs=0.001)
-    # The simulation spends no time on planning, starting and reporting an exit; the rest is the same.
+
+    # The simulation spends no time on planning, starting and reporting an exit; the rest is the
+    # same.
     assert 0 < recorded["mean_wait"] <= observed["mean_wait"] + 0.1
     assert recorded["mean_wait"] == pytest.approx(observed["mean_wait"], abs=1.5)
     assert strict["bypasses"] == 0
     assert observed["unstarted"] == recorded["unstarted"] == 0
     code, out, err = await platform.moorage("replay", "--policy", "strict")
     first_column = [line.split("  ")[0] for line in out.splitlines()]
-    assert first_column == ["POLICY", "observed", "recorded", "strict", "MEAN WAIT OF", "all", "admin"]
+    assert first_column == [
+        "POLICY",
+        "observed",
+        "recorded",
+        "strict",
+        "MEAN WAIT OF",
+        "all",
+        "admin",
+    ]
     assert "12 sessions from" in err
 
 
@@ -139,10 +157,12 @@ async def test_preemption_and_what_if_questions(platform: Platform) -> None:
     await create("low", 10, 1.5)
     while (await client.get_session("low")).status is not Status.RUNNING:
         await asyncio.sleep(0.05)
+
     await create("urgent", 50, 0.3)
     for name in ("urgent", "low"):
         while (await client.get_session(name)).status not in TERMINAL:
             await asyncio.sleep(0.05)
+
     ids = {name: (await client.get_session(name)).id for name in ("low", "urgent")}
     while set(ids.values()) - await platform.logged_starts():
         await asyncio.sleep(0.1)
@@ -164,11 +184,14 @@ async def test_preemption_and_what_if_questions(platform: Platform) -> None:
     assert (code, "group 'default' is simulated" in err) == (2, True), err
 
 
-async def test_verification_finds_a_place_that_the_planner_would_not_give(platform: Platform) -> None:
+async def test_verification_finds_a_place_that_the_planner_would_not_give(
+    platform: Platform,
+) -> None:
     await platform.run_sessions()
     connection = await asyncpg.connect(platform.dsn)
     rows = await connection.fetch("SELECT id, body, whole FROM decisions ORDER BY id")
-    reader, writer = Reader(), Writer("default")
+    reader = Reader()
+    writer = Writer("default")
     decisions = [one for row in rows for one in reader.read(row["body"])]
     falsified = next(one for one in decisions if one.places)
     delta = writer.note(
@@ -178,7 +201,9 @@ async def test_verification_finds_a_place_that_the_planner_would_not_give(platfo
     segment = Segment(falsified.at, falsified.at, True, 1, 0, b"".join(writer.write([delta], {})))
     await connection.execute("DELETE FROM decisions WHERE id <> $1", rows[0]["id"])
     await connection.execute(
-        "UPDATE decisions SET body = $1, size = $2, whole = true, passes = 1", segment.body, len(segment.body)
+        "UPDATE decisions SET body = $1, size = $2, whole = true, passes = 1",
+        segment.body,
+        len(segment.body),
     )
     await connection.close()
     code, out, _ = await platform.moorage("replay", "--verify")
@@ -192,7 +217,9 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
     code, _, err = await platform.moorage("log")
     assert (code, "no decisions of group default are kept" in err) == (3, True)
     await platform.run_sessions()
-    code, _, err = await platform.moorage("log", "--from", "2020-01-01T00:00", "--to", "2020-01-02T00:00")
+    code, _, err = await platform.moorage(
+        "log", "--from", "2020-01-01T00:00", "--to", "2020-01-02T00:00"
+    )
     assert code == 3
     assert "no decisions of group default" in err
     assert "the log has 20" in err
@@ -204,26 +231,34 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
     for call in (platform.client.list_decisions, platform.client.list_runs):
         with pytest.raises(ApiError, match="after to") as caught:
             await call("default", now, now - timedelta(seconds=1))
+
         assert caught.value.status == 422
         with pytest.raises(ApiError) as caught:
             await call("nobody", now, now)
+
         assert caught.value.status == 404
         with pytest.raises(ApiError, match="cursor"):
             await call("default", now, now, cursor="mine")
+
     peer = (await platform.client.create_key(KeySpec(name="ann"))).secret
     async with Client(platform.url, peer) as ann:
         for call in (ann.list_decisions, ann.list_runs):
             with pytest.raises(ApiError, match="requires 'auditor'") as caught:
                 await call("default", now, now)
             assert caught.value.status == 403
+
     # A gap appears in its place.
     connection = await asyncpg.connect(platform.dsn)
-    await connection.execute("UPDATE decisions SET dropped = 7 WHERE id = (SELECT max(id) FROM decisions)")
+    await connection.execute(
+        "UPDATE decisions SET dropped = 7 WHERE id = (SELECT max(id) FROM decisions)"
+    )
     count = await connection.fetchval("SELECT count(*) FROM decisions")
     await connection.close()
     assert count > 1
     log = await platform.json("log", "--limit", "1000")
-    assert [one["passes_not_recorded"] for one in log["passes"] if "passes_not_recorded" in one] == [7]
+    assert [
+        one["passes_not_recorded"] for one in log["passes"] if "passes_not_recorded" in one
+    ] == [7]
     _, _, err = await platform.moorage("replay")
     assert "7 passes in 1 gaps were not recorded" in err
 
@@ -234,14 +269,21 @@ async def test_retention_of_zero_days_keeps_nothing(
 ) -> None:
     """With a longer retention everything is written at the latest when the manager ends."""
     settings = ManagerSettings(
-        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", decisions_kept_days=days
+        dsn=migrated_database,
+        listen="127.0.0.1:0",
+        link_listen="127.0.0.1:0",
+        decisions_kept_days=days,
     )
     async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as manager:
         assert manager.first_key is not None
-        async with Client(f"http://{manager.api_address}", manager.first_key) as client, asyncio.timeout(30):
+        async with (
+            Client(f"http://{manager.api_address}", manager.first_key) as client,
+            asyncio.timeout(30),
+        ):
             await client.create_session(SessionSpec(command=["x"], name="waits"))
             while (await client.get_session("waits")).hold is None:
                 await asyncio.sleep(0.02)
+
     connection = await asyncpg.connect(migrated_database)
     count = await connection.fetchval("SELECT count(*) FROM decisions")
     await connection.close()

@@ -47,7 +47,10 @@ async def test_dependencies_between_jobs(client: Client) -> None:
     await create(client, "broken", depends_on=["prep"], env={"SIM_EXIT": "3"})
     await create(client, "report", depends_on=["train", "broken"])
     await create(client, "cleanup", depends_on=[{"session": "broken", "on": "failure"}])
-    views = {name: await until(client, name, *TERMINAL) for name in ("train", "broken", "report", "cleanup")}
+    views = {
+        name: await until(client, name, *TERMINAL)
+        for name in ("train", "broken", "report", "cleanup")
+    }
     results = [(view.status, view.result) for view in views.values()]
     assert results == [
         (Status.TERMINATED, Result.SUCCESS),
@@ -56,7 +59,9 @@ async def test_dependencies_between_jobs(client: Client) -> None:
         (Status.TERMINATED, Result.SUCCESS),
     ]
     assert views["report"].reason is Reason.DEPENDENCY_FAILED
-    assert views["report"].detail == "broken ended TERMINATED FAILED exit-nonzero, needed was success"
+    assert (
+        views["report"].detail == "broken ended TERMINATED FAILED exit-nonzero, needed was success"
+    )
     first = (await client.get_session("prep")).status_since
     for name in ("train", "cleanup"):
         assert (await client.history(name))[1].at >= first
@@ -80,10 +85,13 @@ async def test_quota_holds_sessions_until_it_is_removed(client: Client) -> None:
         await until(client, f"s{n}", Status.RUNNING)
     for n in (2, 3):
         await create(client, f"s{n}", env=FOREVER)
+
     with pytest.raises(ApiError, match="may have 2 pending"):
         await create(client, "s4")
+
     while (hold := (await client.get_session("s2")).hold) is None:
         await asyncio.sleep(0.02)
+
     assert hold.reason is Reason.QUOTA
     (quota,) = await client.list_quotas()
     assert (quota.used, quota.running, quota.waiting) == ({"cuda.device": 2}, 2, 2)
@@ -98,11 +106,14 @@ async def test_higher_priority_preempts_the_newest_sessions(client: Client) -> N
         asked: dict[str, object] = {"type": "interactive", "preemptible": True}
         await create(client, f"low{n}", env=FOREVER, stop_grace_s=1, **asked)
         await until(client, f"low{n}", Status.RUNNING)
+
     await create(client, "high", resources={"cuda.device": 2}, priority=90, env=FOREVER)
     await until(client, "high", Status.RUNNING)
     views = [await client.get_session(f"low{n}") for n in range(4)]
     waiting = [view for view in views if view.status is Status.PENDING]
-    assert [view.reason for view in waiting] == [Reason.PREEMPTED] * 2, "more sessions preempted than needed"
+    assert [view.reason for view in waiting] == [Reason.PREEMPTED] * 2, (
+        "more sessions preempted than needed"
+    )
     assert {view.name for view in waiting} == {"low2", "low3"}, "older sessions preempted"
     await client.stop_session("high")
     for view in waiting:
@@ -114,6 +125,8 @@ async def test_infeasible_session_has_a_warning_and_is_refused_with_strict(clien
     created = await create(client, "huge", resources={"cuda.device": 5})
     assert "needs 5 cuda.device, has 4 even when empty" in created.warnings[0]
     with pytest.raises(ApiError, match="needs 5") as caught:
-        await client.create_session(SessionSpec(command=["x"], resources={"cuda.device": 5}), strict=True)
+        await client.create_session(
+            SessionSpec(command=["x"], resources={"cuda.device": 5}), strict=True
+        )
     assert (caught.value.status, caught.value.problem.code) == (409, "infeasible")
     assert (await create(client, "fits", resources={"cuda.device": 4})).warnings == []

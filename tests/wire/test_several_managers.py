@@ -22,8 +22,12 @@ from moorage.sdk import Client
 
 
 @pytest_asyncio.fixture
-async def second(manager: Manager, migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
-    settings = ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+async def second(
+    manager: Manager, migrated_database: str, tmp_path: Path
+) -> AsyncIterator[Manager]:
+    settings = ManagerSettings(
+        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
+    )
     home = tmp_path / "second"
     home.mkdir()
     async with Manager(settings, clock=SystemClock(), link_token=h.TOKEN, home=home) as running:
@@ -37,7 +41,8 @@ async def ask(key: str, manager: Manager) -> list[ManagerView]:
 
 async def test_each_manager_shows_all(manager: Manager, second: Manager) -> None:
     assert manager.first_key is not None
-    by_first, by_second = await ask(manager.first_key, manager), await ask(manager.first_key, second)
+    by_first = await ask(manager.first_key, manager)
+    by_second = await ask(manager.first_key, second)
     assert [view.link for view in by_first] == [manager.link_address, second.link_address]
     assert [view.leader for view in by_first] == [True, False]
     assert [view.term is not None for view in by_first] == [True, False]
@@ -70,7 +75,9 @@ async def test_metrics_tell_who_leads_and_how_many_managers_there_are(
     assert (left.link, left.leader) == (second.link_address, True)
 
 
-async def test_a_watcher_sees_what_was_changed_at_another_manager(manager: Manager, second: Manager) -> None:
+async def test_a_watcher_sees_what_was_changed_at_another_manager(
+    manager: Manager, second: Manager
+) -> None:
     """Events are of the database, not of the manager that made the change."""
     key = manager.first_key
     async with (
@@ -81,15 +88,22 @@ async def test_a_watcher_sees_what_was_changed_at_another_manager(manager: Manag
         stream = other.events("session")
         watching = asyncio.ensure_future(anext(stream))
         names = []
-        while not (await asyncio.wait([watching], timeout=0.5))[0]:  # until the watcher is connected
+
+        # until the watcher is connected
+        while not (await asyncio.wait([watching], timeout=0.5))[0]:
             names.append(f"job-{len(names)}")
-            await client.create_session(SessionSpec(name=names[-1], command=["true"], resources={"cpu": 1}))
+            await client.create_session(
+                SessionSpec(name=names[-1], command=["true"], resources={"cpu": 1})
+            )
+
         seen = json.loads((await watching).data)
         assert seen["name"] in names
         assert seen["status"] == "PENDING"
         await client.stop_session(seen["name"])
+
         async for event in stream:
             data = json.loads(event.data)
             if data["name"] == seen["name"] and data["status"] in TERMINAL:
                 break
+
         await stream.aclose()

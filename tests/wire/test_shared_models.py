@@ -1,5 +1,5 @@
-"""The download step of containers: what it writes into the cache that all of them read, and whose variables
-count. The hub is on loopback, the program is the real one."""
+"""The download step of containers: what it writes into the cache that all of them read, and whose
+variables count. The hub is on loopback, the program is the real one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import SessionType
 
 FOLDER = "huggingface/hub/models--org--tiny"
-MEMBER, ADMINISTRATOR = True, False
+MEMBER = True
+ADMINISTRATOR = False
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,12 @@ def agent_env(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def model(isolated: bool, **fields: Any) -> KernelSpec:
-    given = {"engine": "vllm", "session_type": SessionType.INFERENCE, "model": "org/tiny", "command": ()}
+    given = {
+        "engine": "vllm",
+        "session_type": SessionType.INFERENCE,
+        "model": "org/tiny",
+        "command": (),
+    }
     return kernel(**given | {"isolated": isolated} | fields)
 
 
@@ -115,22 +121,32 @@ def launched(context: AgentContext, spec: KernelSpec, model: models.FetchedModel
 
 
 async def test_a_container_gets_its_model_from_the_shared_cache(tmp_path: Path) -> None:
-    context, spec = context_of(tmp_path), model(MEMBER)
+    context = context_of(tmp_path)
+    spec = model(MEMBER)
     old = os.umask(0o077)
     try:
         found = await fetched(context, spec)
     finally:
         os.umask(old)
+
     launch = launched(context, spec, found)
     folder = tmp_path / "cache" / FOLDER
     inside = f"/moorage/models/models--org--tiny/snapshots/{COMMIT}"
     assert (launch.model_folder, launch.paths) == (str(folder), ())
     assert launch.argv[:3] == ("vllm", "serve", inside)
     files = folder / "snapshots" / COMMIT
-    assert sorted(path.name for path in files.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    assert sorted(path.name for path in files.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+
     for path in (folder, folder / "snapshots", folder / "blobs", files, *files.iterdir()):
         mode = path.stat().st_mode & 0o777
-        assert mode == (0o755 if path.is_dir() else 0o644), f"{path}: any user reads it, the agent writes it"
+        assert mode == (0o755 if path.is_dir() else 0o644), (
+            f"{path}: any user reads it, the agent writes it"
+        )
+
     assert not (tmp_path / "agent" / "hub").exists()
 
 
@@ -138,25 +154,30 @@ async def test_a_container_whose_image_declares_ports_has_its_model_too(tmp_path
     runtime = Runtime(tmp_path, CONTAINERS)
     kernels = KernelManager(context_of(tmp_path, runtime=runtime), on_change=lambda _: None)
     await kernels.recover()
+
     try:
         kernels.apply_orders(Orders(1, (model(MEMBER),)))
         async with asyncio.timeout(30):
             launch = await runtime.launched.get()
     finally:
         await kernels.close()
+
     assert [app.name for app in launch.apps] == ["of-the-image"]
     assert launch.model_folder == str(tmp_path / "cache" / FOLDER)
     assert launch.argv[2].startswith("/moorage/models/")
 
 
 async def test_without_a_cache_the_engine_downloads_inside_its_container(tmp_path: Path) -> None:
-    context, spec = context_of(tmp_path, cache=""), model(MEMBER)
+    context = context_of(tmp_path, cache="")
+    spec = model(MEMBER)
     assert await fetched(context, spec) is None
     launch = launched(context, spec, None)
     assert (launch.model_folder, launch.argv[:3]) == ("", ("vllm", "serve", "org/tiny"))
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH"])
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH"]
+)
 async def test_a_member_with_a_hub_of_its_own_does_not_fill_the_cache(
     tmp_path: Path, hub: LocalHub, name: str
 ) -> None:
@@ -169,8 +190,14 @@ async def test_variables_of_a_member_never_reach_the_download_step(
     tmp_path: Path, hub: LocalHub, other_hub: LocalHub
 ) -> None:
     """Behind the check of ``is_shared``: they would choose the hub, the token and the directory."""
-    env = {"HF_ENDPOINT": other_hub.url, "HF_HUB_CACHE": str(tmp_path / "theirs"), "https_proxy": "http://x"}
-    found = await models.fetch_shared(model(MEMBER, env=env), tmp_path / "cache", os.environ, lambda _: None)
+    env = {
+        "HF_ENDPOINT": other_hub.url,
+        "HF_HUB_CACHE": str(tmp_path / "theirs"),
+        "https_proxy": "http://x",
+    }
+    found = await models.fetch_shared(
+        model(MEMBER, env=env), tmp_path / "cache", os.environ, lambda _: None
+    )
     assert found is not None
     assert hub.requests
     assert (other_hub.requests, (tmp_path / "theirs").exists()) == ([], False)
@@ -185,7 +212,9 @@ async def test_an_administrator_may_give_a_token_but_no_directory(tmp_path: Path
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_a_model_that_needs_a_token_is_refused_with_the_step_that_failed(tmp_path: Path) -> None:
+async def test_a_model_that_needs_a_token_is_refused_with_the_step_that_failed(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(create.Refused, match="accept its terms, and pass HF_TOKEN"):
         await fetched(context_of(tmp_path), model(MEMBER, model="org/gated"))
 
@@ -194,7 +223,8 @@ async def test_without_the_hub_package_a_filled_cache_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    context, spec = context_of(tmp_path), model(MEMBER)
+    context = context_of(tmp_path)
+    spec = model(MEMBER)
     assert await fetched(context, spec) is None
     folder = tmp_path / "cache" / FOLDER
     (folder / "refs").mkdir(parents=True)
@@ -212,7 +242,10 @@ async def test_nothing_is_fetched_for_a_process_of_a_member_that_will_be_refused
 ) -> None:
     """An agent that cannot isolate it: its HF_TOKEN_PATH would be read as the agent's user."""
     context = context_of(tmp_path, PROCESSES)
-    assert await fetched(context, model(MEMBER, env={"HF_HUB_CACHE": str(tmp_path / "theirs")})) is None
+    assert (
+        await fetched(context, model(MEMBER, env={"HF_HUB_CACHE": str(tmp_path / "theirs")}))
+        is None
+    )
     assert (hub.requests, (tmp_path / "theirs").exists()) == ([], False)
     assert await fetched(context, model(ADMINISTRATOR)) is not None
 

@@ -30,16 +30,20 @@ async def manager() -> AsyncIterator[h.FakeManager]:
 async def test_kernels_of_a_silent_runtime_are_neither_gone_nor_created_again(
     manager: h.FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running, other = h.kernel("sleep", "3600"), h.kernel("sleep", "3600")
+    running = h.kernel("sleep", "3600")
+    other = h.kernel("sleep", "3600")
     async with h.make_agent(manager, tmp_path):
         manager.order(running)
         await manager.wait_for_kernel(running.kernel_id, S.RUNNING)
         assert listed(manager.last_report)
         pids = sorted(h.processes(running.kernel_id))
+
     for path in (tmp_path / "agent-one" / "checkpoint").iterdir():
         path.write_text("{ not JSON")
+
     monkeypatch.setattr(service, "KERNEL_SCAN_S", 0.5)
-    find, silent = ProcessRuntime.find, True
+    find = ProcessRuntime.find
+    silent = True
 
     async def silent_find(self: ProcessRuntime) -> dict[KernelId, Handle]:
         if silent:

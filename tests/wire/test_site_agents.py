@@ -55,7 +55,8 @@ heappe_secret_file = "secret"
 
 @pytest.fixture
 def home(site: Site) -> Path:
-    """State directory of the gateway, with a configuration of three sites; their servers are not set."""
+    """State directory of the gateway, with a configuration of three sites; their servers are not
+    set."""
     folder = site.home / "gateway"
     folder.mkdir()
     (folder / "secret").write_text("secret-agent")
@@ -72,6 +73,7 @@ async def command(home: Path, *arguments: str) -> tuple[int, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     output, _ = await process.communicate()
+
     return process.returncode or 0, output.decode()
 
 
@@ -82,16 +84,18 @@ async def until(poll: Callable[[], object]) -> None:
 
 
 async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path) -> None:
-    """One has a wrong password, and the state directory of one is in use: that one starts when it is
-    free."""
+    """One has a wrong password, and the state directory of one is in use: that one starts when it
+    is free."""
     port = free_port()
     async with HeappeServer("6.3.2") as old, HeappeServer("6.5") as new:
         urls = {"good": old.url, "wrong": new.url, "locked": f"{new.url}/"}
         (home / "moorage.toml").write_text(SETTINGS.format(port=port, **urls))
         for group in NAMES:
             await site.client.update_group(
-                group, GroupOptions.model_validate({"hpc": {"runtime": "heappe", "walltime_s": 600}})
+                group,
+                GroupOptions.model_validate({"hpc": {"runtime": "heappe", "walltime_s": 600}}),
             )
+
         token = home / "token"
         token.write_text(await site.token(uses=3))
         arguments = ("join", site.url, "--token-file", str(token))
@@ -99,6 +103,7 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
         assert code == 0, joined
         for name in NAMES:
             assert f"agent gateway-{name} joined" in joined
+
         code, again = await command(home, *arguments)
         assert (code, "the agents of all sites have joined already" in again) == (2, True), again
 
@@ -108,24 +113,32 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
         sites = Sites(agents.settings, loaded.settings.common, clock=SystemClock(), home=home)
         other = AsyncExitStack()
         await other.enter_async_context(StateLock(home / "agent-gateway-locked", "another"))
+
         async with other, sites:
             await until(lambda: len(sites.running) == 2)
             assert "gateway-locked" not in sites.running
             await until_offered(site, "gateway-good")
             metrics = ""
-            async with asyncio.timeout(30):  # its offers are listed before it has applied its first orders
+
+            # its offers are listed before it has applied its first orders
+            async with asyncio.timeout(30):
                 while 'moorage_agent_connected{agent="gateway-good"} 1.0' not in metrics:
                     metrics = await read(f"http://127.0.0.1:{port}/metrics")
+
             assert 'moorage_agent_connected{agent="gateway-locked"} 0.0' in metrics
             assert metrics.count("# TYPE moorage_agent_kernels ") == 1
             agents = {agent.id: agent for agent in await site.client.list_agents()}
-            good, wrong = agents["gateway-good"], agents["gateway-wrong"]
+            good = agents["gateway-good"]
+            wrong = agents["gateway-wrong"]
             assert (list(good.runtimes), good.ready, good.not_ready) == (["heappe"], True, "")
             assert (list(wrong.runtimes), wrong.ready) == ([], False)
-            assert wrong.not_ready.startswith("runtime heappe: HEAppE ListJobsForCurrentUser failed with 403")
+            assert wrong.not_ready.startswith(
+                "runtime heappe: HEAppE ListJobsForCurrentUser failed with 403"
+            )
             assert "check agent.heappe_user, and its password" in wrong.not_ready
             await other.aclose()
             await until_offered(site, "gateway-locked")
+
         assert not sites.running
 
 
@@ -144,7 +157,10 @@ async def test_doctor_checks_every_site(site: Site, home: Path) -> None:
     async with HeappeServer("6.3.2") as old:
         urls = {"good": old.url, "wrong": f"{old.url}/", "locked": "http://127.0.0.1:9"}
         (home / "moorage.toml").write_text(SETTINGS.format(port=free_port(), **urls))
-        code, output = await command(home, "doctor", "--set", f"agent.manager={site.manager.link_address}")
+        code, output = await command(
+            home, "doctor", "--set", f"agent.manager={site.manager.link_address}"
+        )
+
     lines = output.splitlines()
     assert code == 1, output
     for status, text in (

@@ -1,4 +1,5 @@
-"""Agents and proxies spread over the managers: they go to one that comes, and what runs notices nothing."""
+"""Agents and proxies spread over the managers: they go to one that comes, and what runs notices
+nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from moorage.proxy import Proxy
 from moorage.sdk import Client
 
 pytestmark = pytest.mark.timeout(120)
-NODES, PROXIES = ("node-1", "node-2", "node-3", "node-4"), ("edge-1", "edge-2")
+NODES = ("node-1", "node-2", "node-3", "node-4")
+PROXIES = ("edge-1", "edge-2")
 
 
 def sleeper(node: str) -> SessionSpec:
@@ -53,7 +55,9 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
     """A manager with four agents and two proxies, which know only its address."""
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(manager(migrated_database, tmp_path / "a", 0))
-        clock, common, ports = SystemClock(), CommonSettings(home=tmp_path), agent_ports()
+        clock = SystemClock()
+        common = CommonSettings(home=tmp_path)
+        ports = agent_ports()
         for number, name in enumerate(NODES):
             settings = AgentSettings(
                 id=name,
@@ -64,6 +68,7 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
             )
             agent = Agent(settings, common, clock=clock, link_token=h.TOKEN, home=tmp_path / name)
             await stack.enter_async_context(agent)
+
         for name in PROXIES:
             edge = ProxySettings(
                 id=name,
@@ -74,6 +79,7 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
             await stack.enter_async_context(
                 Proxy(edge, CommonSettings(home=tmp_path / name), clock=clock, link_token=h.TOKEN)
             )
+
         yield running
 
 
@@ -107,7 +113,9 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
         await eventually(run)
 
         def asked() -> bool:
-            return any((line["event"], line.get("kind")) == ("handing over", "agents") for line in logs)
+            return any(
+                (line["event"], line.get("kind")) == ("handing over", "agents") for line in logs
+            )
 
         go = folder / "go"
         script = f"until test -e {go}; do sleep 0.1; done; echo done"
@@ -120,25 +128,37 @@ async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) 
 
             async def is_spread() -> bool:
                 shares.append(await links())
-                found = {view.link: (view.agents, len(view.proxies)) for view in await client.list_managers()}
+                found = {
+                    view.link: (view.agents, len(view.proxies))
+                    for view in await client.list_managers()
+                }
                 return found == {first.link_address: (2, 1), second.link_address: (2, 1)}
 
             while not asked():
                 await asyncio.sleep(0.05)
+
             await asyncio.sleep(1)  # it looks every 0.2 s whether it may go
             assert (await client.get_agent(NODES[0])).manager == first.link_address
             go.touch()
             output = b""
             while (piece := await command.read()) is not None:
                 output += piece[1]
-            assert (output, command.end and command.end.exit_code) == (b"done\n", 0), "it was not cut off"
+
+            assert (output, command.end and command.end.exit_code) == (b"done\n", 0), (
+                "it was not cut off"
+            )
             await eventually(is_spread)
+
             # Nothing goes back: the counts stay as they are.
             for _ in range(20):
                 await asyncio.sleep(0.1)
                 assert await is_spread()
-            assert max(share[None] for share in shares) <= 2, "few agents at a time are without a manager"
+
+            assert max(share[None] for share in shares) <= 2, (
+                "few agents at a time are without a manager"
+            )
             assert await run()
             assert {view.attempt for view in (await client.list_sessions()).items} == {1}
+
         # Every peer knows both managers now, although it was told one.
         await eventually(all_are_there)

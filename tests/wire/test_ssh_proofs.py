@@ -1,4 +1,5 @@
-"""Proofs of SSH logins: what a client signs to log in at a proxy, as the proxy passes it on to managers."""
+"""Proofs of SSH logins: what a client signs to log in at a proxy, as the proxy passes it on to
+managers."""
 
 from __future__ import annotations
 
@@ -59,11 +60,14 @@ class Access:
 
 
 @pytest.mark.parametrize(
-    "kind", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"]
+    "kind",
+    ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"],
 )
 async def test_a_channel_has_the_clients_own_signature_of_its_login(kind: str) -> None:
-    key, other = asyncssh.generate_private_key(kind), asyncssh.generate_private_key("ssh-ed25519")
-    access, settings = Access(), SshSettings(ssh_listen="127.0.0.1:0")
+    key = asyncssh.generate_private_key(kind)
+    other = asyncssh.generate_private_key("ssh-ed25519")
+    access = Access()
+    settings = SshSettings(ssh_listen="127.0.0.1:0")
     frontend = SshFrontend(
         settings, cast(SshAccess, access), SshMetrics(CollectorRegistry()), clock=SystemClock()
     )
@@ -76,6 +80,7 @@ async def test_a_channel_has_the_clients_own_signature_of_its_login(kind: str) -
         async with asyncio.timeout(10):
             while access.asked[-1].proof is None:
                 await asyncio.sleep(0.01)
+
         proof = login.proof
         assert proof is not None
         assert fingerprint_of(proof.key) == login.fingerprint

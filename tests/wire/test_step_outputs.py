@@ -29,7 +29,8 @@ TAKE = "cat inputs/make/data/link; test $(id -u) = 0 || ! echo more > inputs/mak
 
 
 SCAN_S = 0.3
-# A manager and two agents take a minute to start beside as much other work as there is in a full test run.
+# A manager and two agents take a minute to start beside as much other work as there is in a full
+# test run.
 LIMIT_S = 100.0
 pytestmark = pytest.mark.timeout(360)
 
@@ -61,7 +62,11 @@ async def agents(
 
 
 def step(name: str, script: str, on: str = "left", **more: Any) -> dict[str, Any]:
-    spec = {"command": ["sh", "-c", script], "resources": {"cpu": 0.1, "mem": "16MiB"}, "agents": [on]}
+    spec = {
+        "command": ["sh", "-c", script],
+        "resources": {"cpu": 0.1, "mem": "16MiB"},
+        "agents": [on],
+    }
     return {"name": name, "spec": spec} | more
 
 
@@ -102,15 +107,19 @@ async def test_a_step_reads_the_output_of_another_on_its_node_and_on_another_one
     make = step("make", MAKE, outputs=["data"])
     near = step("near", f"{wait}; {TAKE}", inputs=["make"])
     here = [{"step": "make", "path": "here"}]
-    far = step("far", f"cat here/link; touch {tmp_path}/seen; {wait}; ls here/deep", "right", inputs=here)
+    far = step(
+        "far", f"cat here/link; touch {tmp_path}/seen; {wait}; ls here/deep", "right", inputs=here
+    )
     playing = asyncio.create_task(play(client, "shared", make, near, far))
     await until((tmp_path / "seen").exists)
     copies = {name: kept(agent) for name, agent in agents.items()}
     assert [len(found) for found in copies.values()] == [1, 1]
+
     for [files] in copies.values():
         assert (files / "deep" / "answer").read_text() == "42\n"
         assert (files / "deep" / "answer").stat().st_mode & 0o222 == 0
         assert files.stat().st_mode & 0o777 == 0o555
+
     assert len({(files.parent / "about").read_text() for [files] in copies.values()}) == 1
     await asyncio.sleep(3 * SCAN_S)
     assert all(map(kept, agents.values())), "steps that run still need them"
@@ -142,6 +151,7 @@ async def test_a_step_without_its_output_fails_and_says_which(
     for name, (_, told) in cases.items():
         assert (one(view, name).state, one(view, name).reason) == ("failed", "output-failed")
         assert told in one(view, name).detail, one(view, name).detail
+
     assert one(view, "after").state == "skipped"
     failed = await play(client, "exit", step("make", "mkdir data; exit 3", outputs=["data"]))
     assert one(failed, "make").reason == "exit-nonzero"
@@ -151,7 +161,9 @@ async def test_a_step_without_its_output_fails_and_says_which(
 async def test_an_array_gives_each_element_and_a_step_may_pass_on_what_it_took(
     client: Client, agents: dict[str, Agent]
 ) -> None:
-    part = step("part", "mkdir out; echo $JOB_COMPLETION_INDEX > out/n", outputs=["out"], array="1-3")
+    part = step(
+        "part", "mkdir out; echo $JOB_COMPLETION_INDEX > out/n", outputs=["out"], array="1-3"
+    )
     gather = step("gather", "mkdir all; cat parts/*/n > all/n", "right",
                   inputs=[{"step": "part", "path": "parts"}], outputs=["all"])  # fmt: skip
     view = await play(
@@ -165,7 +177,8 @@ async def test_an_input_that_is_gone_is_made_again_by_a_retry(
     client: Client, agents: dict[str, Agent], tmp_path: Path
 ) -> None:
     wait = f"touch {tmp_path}/began; until test -e {tmp_path}/go; do sleep 0.1; done"
-    make, hold = step("make", MAKE, outputs=["data"]), step("hold", wait, after=["make"])
+    make = step("make", MAKE, outputs=["data"])
+    hold = step("hold", wait, after=["make"])
     take = step("take", TAKE, "right", inputs=["make"], after=["hold"])
     playing = asyncio.create_task(play(client, "again", make, hold, take))
     await until((tmp_path / "began").exists)
@@ -178,7 +191,11 @@ async def test_an_input_that_is_gone_is_made_again_by_a_retry(
     await client.retry_pipeline("again")
     view = await ended(client, "again")
     assert view.state == "succeeded", view
-    assert [(found.name, found.run) for found in view.steps] == [("make", 2), ("hold", 2), ("take", 2)]
+    assert [(found.name, found.run) for found in view.steps] == [
+        ("make", 2),
+        ("hold", 2),
+        ("take", 2),
+    ]
 
 
 async def test_an_input_that_arrives_changed_is_refused(
@@ -187,7 +204,9 @@ async def test_an_input_that_arrives_changed_is_refused(
     wait = f"touch {tmp_path}/began; until test -e {tmp_path}/go; do sleep 0.1; done"
     hold = step("hold", wait, after=["make"])
     take = step("take", TAKE, "right", inputs=["make"], after=["hold"])
-    playing = asyncio.create_task(play(client, "changed", step("make", MAKE, outputs=["data"]), hold, take))
+    playing = asyncio.create_task(
+        play(client, "changed", step("make", MAKE, outputs=["data"]), hold, take)
+    )
     await until((tmp_path / "began").exists)
     [files] = kept(agents["left"])
     answer = files / "deep" / "answer"
@@ -195,7 +214,9 @@ async def test_an_input_that_arrives_changed_is_refused(
     answer.write_text("43\n")
     (tmp_path / "go").touch()
     view = await playing
-    assert (one(view, "take").state, one(view, "take").reason) == ("failed", "input-unavailable"), view
+    assert (one(view, "take").state, one(view, "take").reason) == ("failed", "input-unavailable"), (
+        view
+    )
     assert "another checksum" in one(view, "take").detail
     assert kept(agents["right"]) == []
 
@@ -215,10 +236,12 @@ async def test_a_fetch_goes_on_when_the_other_node_is_back_and_ends_with_its_ste
     async with asyncio.timeout(LIMIT_S):
         while one(view := await client.get_pipeline("back"), "take").state != "running":
             await asyncio.sleep(0.1)
+
     await client.stop_session(one(view, "more").session_id)
     async with asyncio.timeout(LIMIT_S):
         while one(view := await client.get_pipeline("back"), "more").state != "stopped":
             await asyncio.sleep(0.1)
+
     assert one(view, "take").state == "running"
     agents["left"] = make_agent("left", manager, tmp_path)
     await agents["left"].__aenter__()
@@ -231,16 +254,17 @@ async def test_no_agent_gets_an_output_that_is_no_input_of_its_kernels(
 ) -> None:
     wait = f"touch {tmp_path}/began; until test -e {tmp_path}/go; do sleep 0.1; done"
     make = step("make", MAKE, outputs=["data"])
-    hold, take = (
-        step("hold", wait, "right", after=["make"]),
-        step("take", "true", inputs=["make"], after=["hold"]),
-    )
+    hold = step("hold", wait, "right", after=["make"])
+    take = step("take", "true", inputs=["make"], after=["hold"])
     playing = asyncio.create_task(play(client, "foreign", make, hold, take))
     await until((tmp_path / "began").exists)
     view = await client.get_pipeline("foreign")
     kernel = (await client.get_session(one(view, "hold").session_id)).kernels[-1].id
-    stolen = agents["right"].outputs.fetch(KernelId(kernel), SessionId(one(view, "make").session_id), "data")
+    stolen = agents["right"].outputs.fetch(
+        KernelId(kernel), SessionId(one(view, "make").session_id), "data"
+    )
     with pytest.raises(NotFound, match="is no input of that kernel"):
         [piece async for piece in stolen]
+
     (tmp_path / "go").touch()
     assert (await playing).state == "succeeded"

@@ -1,6 +1,8 @@
-"""No supervised task ends silently: after an exception at any of its awaits, each goes on with its work.
+"""No supervised task ends silently: after an exception at any of its awaits, each goes on with its
+work.
 
-Every property runs its examples in one world, so that they also show that no earlier failure is left behind.
+Every property runs its examples in one world, so that they also show that no earlier failure is
+left behind.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ COVERED = {
     "docker.events": "test_docker_events",
     "etcd.registration": "test_registration_goes_on",  # in tests/etcd, with a real etcd
     "etcd.settings": "test_settings_watch_goes_on",  # in tests/etcd
-    "docker.exec.end": "test_finite_work_is_restarted_until_it_returns",  # in tests/unit: one pass, no state
+    # in tests/unit: one pass, no state
+    "docker.exec.end": "test_finite_work_is_restarted_until_it_returns",
 }
 
 
@@ -71,7 +74,9 @@ class Broken(BaseException):
     """Not an ``Exception``, like the panics of some extension modules."""
 
 
-ERRORS = st.sampled_from([ValueError, OSError, MemoryError, StoreUnavailable, asyncio.CancelledError, Broken])
+ERRORS = st.sampled_from(
+    [ValueError, OSError, MemoryError, StoreUnavailable, asyncio.CancelledError, Broken]
+)
 
 
 def faults_at(awaits: int) -> Any:
@@ -88,6 +93,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFaults]:
         loop_module, postgres_server, proxy_feed,
     ):  # fmt: skip
         installed.install(monkeypatch, module)
+
     installed.install_spawn(monkeypatch, proxy_feed)
     yield installed
     gc.collect()  # a coroutine that was never awaited is this test's failure, not a later one's
@@ -131,7 +137,9 @@ def test_loop(faults: TaskFaults, runner: asyncio.Runner) -> None:
         ticks += 1
 
     async def start() -> Loop:
-        return await Loop("test", tick, interval_s=0.001, clock=ManualClock(), bursts=True).__aenter__()
+        return await Loop(
+            "test", tick, interval_s=0.001, clock=ManualClock(), bursts=True
+        ).__aenter__()
 
     loop = runner.run(start())
 
@@ -153,16 +161,20 @@ def test_loop(faults: TaskFaults, runner: asyncio.Runner) -> None:
 
 
 async def kernel_life(manager: h.FakeManager, file: Path) -> None:
-    """Start a kernel, stop it, and check that it ran at most once and that nothing of it is left."""
+    """Start a kernel, stop it, and check that it ran at most once and that nothing of it is
+    left."""
     script = f"echo started >> {file}; sleep 600"
     ordered = h.kernel("sh", "-c", script, stop_grace_s=0.2)
     manager.order(ordered)
     seen = await manager.wait_for_kernel(ordered.kernel_id, S.RUNNING, S.EXITED)
     if seen.state is S.EXITED:
         assert (seen.reason, "injected" in seen.detail) == (Reason.CREATE_FAILED, True)
+
     orders = manager.order()
     await manager.wait_for_report(
-        lambda r: r.orders_generation == orders.generation and h.find_kernel(r, ordered.kernel_id) is None
+        lambda r: (
+            r.orders_generation == orders.generation and h.find_kernel(r, ordered.kernel_id) is None
+        )
     )
     await h.wait_until_no_processes(ordered.kernel_id)
     assert not file.exists() or file.read_text().split() in ([], ["started"])
@@ -209,10 +221,15 @@ def test_agent_of_a_site(faults: TaskFaults, runner: asyncio.Runner, tmp_path: P
     async def connects(home: Path) -> None:
         home.mkdir()
         one = [h.agent_settings(manager)]
-        async with Sites(one, CommonSettings(), clock=h.CLOCK, link_token=h.TOKEN, home=home) as sites:
+        async with Sites(
+            one, CommonSettings(), clock=h.CLOCK, link_token=h.TOKEN, home=home
+        ) as sites:
             while not sites.running:
                 await asyncio.sleep(0.01)
-            await manager.wait_for_report(lambda report: report.orders_generation == manager.generation)
+
+            await manager.wait_for_report(
+                lambda report: report.orders_generation == manager.generation
+            )
 
     @given(chosen=faults_at(12))
     @examples(6)
@@ -229,7 +246,9 @@ def test_agent_of_a_site(faults: TaskFaults, runner: asyncio.Runner, tmp_path: P
 def test_readiness_probe(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) -> None:
     stack = AsyncExitStack()
     manager = runner.run(stack.enter_async_context(h.connected_agent(tmp_path)))
-    server = "import http.server as s, sys; s.test(s.SimpleHTTPRequestHandler, port=int(sys.argv[1]))"
+    server = (
+        "import http.server as s, sys; s.test(s.SimpleHTTPRequestHandler, port=int(sys.argv[1]))"
+    )
 
     async def becomes_ready() -> None:
         command = ("python3", "-c", server, "{port}")
@@ -253,7 +272,8 @@ def test_readiness_probe(faults: TaskFaults, runner: asyncio.Runner, tmp_path: P
 
 @pytest.mark.parametrize("name", ["proxy.feed", "proxy.save"])
 def test_proxy_feed(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, name: str) -> None:
-    stack, generation = AsyncExitStack(), 1
+    stack = AsyncExitStack()
+    generation = 1
     manager = runner.run(stack.enter_async_context(p.RouteServer(p.routes(generation))))
     running = runner.run(stack.enter_async_context(p.proxy(manager.address, tmp_path)))
     saved = tmp_path / "proxy-test" / "routes.json"
@@ -263,11 +283,15 @@ def test_proxy_feed(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, 
         generation += 1
         await manager.publish(p.routes(generation))
         await p.until(
-            lambda: f'"generation": {generation},' in saved.read_text() if saved.exists() else False, 50
+            lambda: (
+                f'"generation": {generation},' in saved.read_text() if saved.exists() else False
+            ),
+            50,
         )
         await p.until(lambda: running.ready)
 
-    @example(chosen=[(0, ValueError)] * 6)  # one await after the other, also before a spawned call runs
+    # one await after the other, also before a spawned call runs
+    @example(chosen=[(0, ValueError)] * 6)
     @given(chosen=faults_at(6))
     @examples(15)
     def check(chosen: list[tuple[int, type[BaseException]]]) -> None:

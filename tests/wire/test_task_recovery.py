@@ -1,4 +1,5 @@
-"""Recovery of an agent's link from failures at either end, and what operators see of a failing task."""
+"""Recovery of an agent's link from failures at either end, and what operators see of a failing
+task."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ async def test_agent_whose_report_fails_connects_again(
 ) -> None:
     """Without the sender, the stream would stay open and the agent would be silent for ever."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
-    made, report = 0, Agent.report
+    made = 0
+    report = Agent.report
 
     def failing(agent: Agent, whole: bool = True) -> Report | ReportDelta:
         nonlocal made
@@ -39,6 +41,7 @@ async def test_agent_whose_report_fails_connects_again(
     async with h.connected_agent(tmp_path) as manager, asyncio.timeout(30):
         while made < 8:
             await asyncio.sleep(0.05)
+
         assert manager.streams == 2
         orders = manager.order()
         await manager.wait_for_report(lambda r: r.orders_generation == orders.generation)
@@ -48,7 +51,8 @@ async def test_report_that_cannot_be_applied_ends_the_stream(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent sees that, and connects again. Other agents are not affected."""
-    apply, applied = ReportStore.apply, 0
+    apply = ReportStore.apply
+    applied = 0
 
     async def apply_or_fail(store: ReportStore, update: AgentUpdate) -> int:
         nonlocal applied
@@ -62,6 +66,7 @@ async def test_report_that_cannot_be_applied_ends_the_stream(
         await agent.next()
         await agent.report()
         assert await agent.end() is grpc.StatusCode.UNKNOWN
+
     async with attach(manager) as agent, asyncio.timeout(30):
         await agent.next()
         await agent.report()
@@ -77,12 +82,16 @@ async def test_failing_task_is_shown_in_readyz_and_metrics(manager: Manager) -> 
     async with aiohttp.ClientSession(f"http://{manager.api_address}") as http, asyncio.timeout(30):
         while "loop.example" not in supervisor.problems():
             await asyncio.sleep(0.02)
+
         async with http.get("/readyz") as response:
             health = await response.json()
             assert (response.status, health["status"]) == (200, "degraded")
             assert "bad weather" in health["checks"]["loop.example"]
+
         async with http.get("/metrics") as response:
             text = await response.text()
+
         assert 'moorage_task_failing{task="loop.example"} 1.0' in text
         assert 'moorage_task_failures_total{task="loop.example"}' in text
+
     await task.close()

@@ -1,4 +1,5 @@
-"""TLS of the REST API and the OpenAI API: configured files, the own CA, renewal, and clients' trust."""
+"""TLS of the REST API and the OpenAI API: configured files, the own CA, renewal, and clients'
+trust."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ from moorage.server.all_in_one import AllInOne
 
 
 def authority() -> CertificateAuthority:
-    return CertificateAuthority(CertificateAuthority.create("secret", SystemClock().now()), "secret")
+    return CertificateAuthority(
+        CertificateAuthority.create("secret", SystemClock().now()), "secret"
+    )
 
 
 async def issue(home: Path, ca: CertificateAuthority, *names: str) -> None:
@@ -70,7 +73,9 @@ async def served_certificate(port: int, home: Path) -> bytes:
         writer.close()
 
 
-async def test_changed_files_are_used_without_a_restart_and_unusable_ones_are_not(tmp_path: Path) -> None:
+async def test_changed_files_are_used_without_a_restart_and_unusable_ones_are_not(
+    tmp_path: Path,
+) -> None:
     ca = authority()
     await issue(tmp_path, ca)
     tls = ServerTls(tmp_path / CERTIFICATE, tmp_path / KEY, setting="manager.tls")
@@ -114,6 +119,7 @@ async def test_slow_handshake_is_cut(tmp_path: Path) -> None:
                 assert await reader.read() == b""
         except ConnectionError:
             pass
+
         writer.close()
 
 
@@ -124,24 +130,34 @@ def test_unusable_files_name_the_setting(tmp_path: Path) -> None:
             ServerTls(tmp_path / certificate, tmp_path / "a", setting="proxy.tls")
 
 
-async def test_own_certificate_is_renewed_halfway_and_has_no_name_of_the_links(tmp_path: Path) -> None:
-    clock, ca = ManualClock(), authority()
-    web_certificate = WebCertificate(lambda: Trust(ca), clock, tmp_path, ("moorage.example", "0.0.0.0"))
+async def test_own_certificate_is_renewed_halfway_and_has_no_name_of_the_links(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    ca = authority()
+    web_certificate = WebCertificate(
+        lambda: Trust(ca), clock, tmp_path, ("moorage.example", "0.0.0.0")
+    )
     seen = []
     for days in (0, 14, 2):
         clock.advance(days * 86_400)
         await web_certificate.renew()
         seen.append((tmp_path / CERTIFICATE).read_text())
+
     assert seen[0] == seen[1] != seen[2]
     assert (tmp_path / KEY).stat().st_mode & 0o077 == 0
     with pytest.raises(ConfigError):
         ca.issue_server_certificate([MANAGER_NAME.upper()], clock.now(), timedelta(days=1))
 
 
-async def test_everything_speaks_tls_with_the_own_authority(migrated_database: str, tmp_path: Path) -> None:
+async def test_everything_speaks_tls_with_the_own_authority(
+    migrated_database: str, tmp_path: Path
+) -> None:
     settings = Settings(
         common=CommonSettings(tls="ca", link_tls="on"),
-        manager=ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"),
+        manager=ManagerSettings(
+            dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"
+        ),
         agent=AgentSettings(id="node", inventory="fake:1xH100", docker="off"),
         proxy=ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", id="edge"),
     )
@@ -152,6 +168,7 @@ async def test_everything_speaks_tls_with_the_own_authority(migrated_database: s
         async with Client(running.url, running.first_key or "", ca_file=ca_file) as client:
             assert (await client.health()).status == "ok"
             assert [agent.id for agent in await client.list_agents()] == ["node"]
+
         context = ssl.create_default_context(cafile=ca_file)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         models = f"{running.openai_url}/models"
@@ -161,17 +178,23 @@ async def test_everything_speaks_tls_with_the_own_authority(migrated_database: s
                 async with http.get(models, headers=bearer, ssl=context) as answer:
                     if answer.status != 503:  # until the routes have arrived
                         break
+
                 await asyncio.sleep(0.02)
+
             assert answer.status == 200
+
         async with Client(running.url) as client:
             with pytest.raises(Unreachable, match="--ca-file"):
                 await client.health()
+
         with pytest.raises(aiohttp.ClientError):
             async with aiohttp.ClientSession() as http:
                 await http.get(models.replace("https:", "http:"))
 
 
-async def test_manager_speaks_tls_with_configured_files(migrated_database: str, tmp_path: Path) -> None:
+async def test_manager_speaks_tls_with_configured_files(
+    migrated_database: str, tmp_path: Path
+) -> None:
     home = tmp_path / "certificates"
     await issue(home, authority())
     settings = ManagerSettings(

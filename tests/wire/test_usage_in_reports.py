@@ -89,6 +89,7 @@ async def test_usage_that_fails_takes_no_report_along(link: Link) -> None:
     link.client.schedule_report()
     with pytest.raises(ValueError, match="out of range"):
         await sending
+
     await link.manager.wait_for_report(lambda _: len(link.manager.reports) > reports)
     assert link.manager.streams == 1
     assert link.client.wants_usage

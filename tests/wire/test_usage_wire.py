@@ -31,7 +31,8 @@ async def scrape(address: str) -> dict[str, float]:
         assert response.status == 200
         lines = (await response.text()).splitlines()
     return {
-        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
+        name: float(value)
+        for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
     }
 
 
@@ -60,8 +61,8 @@ async def test_usage_of_a_session_reaches_the_manager(
         lines: list[SessionUsage] = []
 
         async def measured() -> bool:
-            """Approximate: the counters and their time are read one after the other, and a busy machine may
-            come between them. The next measurement is another one."""
+            """Approximate: the counters and their time are read one after the other, and a busy
+            machine may come between them. The next measurement is another one."""
             lines[:] = await client.top_sessions(sort="gpu")
             latest = lines[0].latest if lines else None
             return latest is not None and 1300 < latest.cpu < 1700 and 800 < (latest.rx or 0) < 1200
@@ -83,11 +84,16 @@ async def test_usage_of_a_session_reaches_the_manager(
         assert metrics[f"moorage_agent_kernel_busy_devices{labels}"] == 0.5
         assert f"moorage_agent_kernel_sent_bytes_per_second{labels}" not in metrics
         assert metrics['moorage_agent_kernels{state="RUNNING"}'] == 1
-        assert metrics['moorage_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}'] == 1
+        assert (
+            metrics['moorage_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}']
+            == 1
+        )
         assert metrics["moorage_agent_connected"] == 1
         assert metrics["process_resident_memory_bytes"] > 0
         assert metrics["moorage_agent_stats_dropped_total"] < 50
-        assert (await scrape(manager.api_address))['moorage_usage_reports_total{outcome="kept"}'] > 0
+        assert (await scrape(manager.api_address))[
+            'moorage_usage_reports_total{outcome="kept"}'
+        ] > 0
         await client.stop_session("job")
 
         async def gone() -> bool:

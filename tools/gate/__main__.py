@@ -1,7 +1,8 @@
 """Command line of the gate: ``python -m tools.gate``.
 
-Runs every chosen step, whatever fails; runs what failed once more, alone; prints one table and one list of
-failures last. Exits with 1 if the run is red. Logs are in build/gate, flaky cases in build/flaky.jsonl.
+Runs every chosen step, whatever fails; runs what failed once more, alone; prints one table and one
+list of failures last. Exits with 1 if the run is red. Logs are in build/gate, flaky cases in
+build/flaky.jsonl.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ from tools.gate.verdict import Failure, Retried, judge
 BUSY = 0.8
 """Share of the capacity that is in use on the average: the last steps end one by one."""
 CHANGE_HOURS = 4
-"""Without a base and without commits ahead of origin/main, the change is what was committed in the hours
-before HEAD: a clean clone does not know what was judged last."""
+"""Without a base and without commits ahead of origin/main, the change is what was committed in the
+hours before HEAD: a clean clone does not know what was judged last."""
 
 
 def main(root: Path, words: Sequence[str]) -> int:
-    """Judge the checkout in ``root`` as the words of the command line say. Returns the exit code."""
+    """Judge the checkout in ``root`` as the words of the command line say. Returns the exit
+    code."""
     arguments = parser().parse_args(words)
     began = datetime.datetime.now(datetime.UTC)
     start = time.monotonic()
     if arguments.began:
         start -= max(0.0, time.time() - arguments.began)
+
     git = Git(root)
     commit = git("rev-parse", "HEAD") or "unknown"
     number = int(git("rev-list", "--count", "HEAD") or 0)
@@ -51,11 +54,16 @@ def main(root: Path, words: Sequence[str]) -> int:
             chosen = choose(steps, arguments.tier, changed, number, budget_core_s)
     except ValueError as error:
         parser().error(str(error))
+
     print(f"{commit[:12]}, commit {number}, {len(changed)} changed files", flush=True)
     for step in chosen:
-        print(f"  {step.name:20} {step.step.usual_s[step.extent]:5.0f} s  {step.reason}", flush=True)
+        print(
+            f"  {step.name:20} {step.step.usual_s[step.extent]:5.0f} s  {step.reason}", flush=True
+        )
+
     if arguments.list:
         return 0
+
     output = root / "build" / "gate"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
@@ -65,8 +73,10 @@ def main(root: Path, words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
     if arguments.require_all:
         retried += [_missing(result) for result in results if result.state is State.NOT_RUN]
+
     record = root / "build" / "flaky.jsonl"
     quarantine = report.read_quarantine(root / "tests" / "quarantine.toml")
     verdict = judge(retried, quarantine, report.read_recorded(record))
@@ -74,6 +84,7 @@ def main(root: Path, words: Sequence[str]) -> int:
     report.record_flaky(record, this_run, verdict.flaky)
     report.write_json(output / "gate.json", this_run, results, verdict)
     print("\n" + report.summary(this_run, results, verdict), flush=True)
+
     return 1 if verdict.red else 0
 
 
@@ -83,12 +94,20 @@ def say(text: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tools.gate", description=__doc__)
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="only these steps, as far as the tier goes")
-    parser.add_argument("--tier", type=Tier, choices=list(Tier), default=Tier.GATE)
-    parser.add_argument("--base", default="", help="commit since which changes count (default: origin/main)")
-    parser.add_argument("--list", action="store_true", help="print the chosen steps, and run nothing")
     parser.add_argument(
-        "--require-all", action="store_true", help="fail if a step cannot be prepared on this machine"
+        "steps", nargs="*", metavar="STEP", help="only these steps, as far as the tier goes"
+    )
+    parser.add_argument("--tier", type=Tier, choices=list(Tier), default=Tier.GATE)
+    parser.add_argument(
+        "--base", default="", help="commit since which changes count (default: origin/main)"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the chosen steps, and run nothing"
+    )
+    parser.add_argument(
+        "--require-all",
+        action="store_true",
+        help="fail if a step cannot be prepared on this machine",
     )
     cores = os.cpu_count() or 1
     parser.add_argument(
@@ -109,6 +128,7 @@ def parser() -> argparse.ArgumentParser:
         default=0.0,
         help="when the run began, in seconds since 1970: counts an installation",
     )
+
     return parser
 
 
@@ -128,25 +148,32 @@ def selected(steps: tuple[Step, ...], names: list[str], tier: Tier) -> list[Chos
         step = by_name.get(name.removesuffix("-smoke"))
         if step is None:
             raise ValueError(f"{name}: there is no such step; there are {', '.join(by_name)}")
+
         extent = Extent.FULL if tier is Tier.FULL and step.has(Extent.FULL) else Extent.GATE
         if name.endswith("-smoke"):
             extent = Extent.SMOKE
         elif step.kind is Kind.FULL:
             extent = Extent.FULL
+
         if not step.has(extent):
             raise ValueError(f"{name}: steps.toml has no usual_s.{extent} for it")
+
         chosen.append(ChosenStep(step, extent, "named"))
+
     return chosen
 
 
 class Git:
-    """Commands of git in a repository, with what they print; "" where they fail, as outside a repository."""
+    """Commands of git in a repository, with what they print; "" where they fail, as outside a
+    repository."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def __call__(self, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=self._root, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=self._root, capture_output=True, text=True, check=False
+        )
         return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -159,6 +186,7 @@ def changed_paths(git: Git, base: str) -> list[str]:
         else:
             head_s = int(git("log", "-1", "--format=%ct") or 0)
             base = git("rev-list", "-1", f"--before={head_s - CHANGE_HOURS * 3600}", "HEAD")
+
     paths = git("diff", "--name-only", base).splitlines() if base else git("ls-files").splitlines()
     return sorted({*paths, *git("ls-files", "--others", "--exclude-standard").splitlines()})
 

@@ -1,9 +1,10 @@
 """Plugin of pytest that writes a JSON line for each start and each end of a case.
 
-Loaded by ``-p tools.gate.case_log``. The file is ``$GATE_CASE_LOG``; with pytest-xdist only the controller
-writes. A line of a start has ``case``; one of an end also has ``outcome`` (passed, failed, skipped),
-``seconds`` and, for failures, ``output``: the traceback and what the case printed. Written here since the
-lines of pytest-reportlog hold tracebacks as trees of values, not as text.
+Loaded by ``-p tools.gate.case_log``. The file is ``$GATE_CASE_LOG``; with pytest-xdist only the
+controller writes. A line of a start has ``case``; one of an end also has ``outcome`` (passed,
+failed, skipped), ``seconds`` and, for failures, ``output``: the traceback and what the case
+printed. Written here since the lines of pytest-reportlog hold tracebacks as trees of values, not as
+text.
 """
 
 from __future__ import annotations
@@ -42,14 +43,18 @@ class CaseLog:
             self._output[case] = (self._output.get(case, "") + _text(report))[-MAX_OUTPUT:]
         elif self._outcomes.get(case) != "failed" and (report.when == "call" or report.skipped):
             self._outcomes[case] = report.outcome
-        # A worker that dies reports its case as failed at an unknown stage ("???"), and nothing after that.
+
+        # A worker that dies reports its case as failed at an unknown stage ("???"), and nothing
+        # after that.
         if report.when in ("teardown", "???"):
             self._end(case)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             case = report.nodeid or "collection"
-            self._write(case=case, outcome="failed", seconds=0.0, output=_text(report)[-MAX_OUTPUT:])
+            self._write(
+                case=case, outcome="failed", seconds=0.0, output=_text(report)[-MAX_OUTPUT:]
+            )
 
     def pytest_unconfigure(self) -> None:
         for case in list(self._outcomes):
@@ -72,7 +77,8 @@ class CaseLog:
 
 
 def case_id(nodeid: str) -> str:
-    """The node id without the group that ``--dist loadgroup`` appends to it, by the rule of pytest-xdist."""
+    """The node id without the group that ``--dist loadgroup`` appends to it, by the rule of
+    pytest-xdist."""
     if nodeid.rfind("@") > nodeid.rfind("]"):
         return nodeid.rpartition("@")[0]
     return nodeid

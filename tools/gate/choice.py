@@ -25,18 +25,22 @@ class Tier(StrEnum):
 
 
 def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
-    """Return the ``count`` names whose turn it is at commit ``number`` (commits up to HEAD, from 0).
+    """Return the ``count`` names whose turn it is at commit ``number`` (commits up to HEAD, from
+    0).
 
-    ``names`` are in the order of their cost. They are split into ``count`` groups, of which each number gets
-    one name each: two of the dearer half never come together. ``len(names) / count`` consecutive numbers have
-    each name once, in an order that is drawn from the block's own seed: with a fixed order, submissions of
-    ten commits would meet the same names for ever. ``len(names)`` must be a multiple of ``count``.
+    ``names`` are in the order of their cost. They are split into ``count`` groups, of which each
+    number gets one name each: two of the dearer half never come together. ``len(names) / count``
+    consecutive numbers have each name once, in an order that is drawn from the block's own seed:
+    with a fixed order, submissions of ten commits would meet the same names for ever.
+    ``len(names)`` must be a multiple of ``count``.
     """
     if not names:
         return []
+
     block_length = len(names) // count
     if block_length * count != len(names):
         raise ValueError(f"{len(names)} steps in turn cannot be taken {count} at a time")
+
     block, position = divmod(number, block_length)
     generator = random.Random(block)
     chosen = []
@@ -44,12 +48,15 @@ def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
         group = list(names[first : first + block_length])
         generator.shuffle(group)
         chosen.append(group[position])
+
     return chosen
 
 
 def names_in_turn(steps: Iterable[Step], kind: Kind = Kind.INTEGRATION) -> list[str]:
     """Names of the steps of this kind that take turns, the cheapest first."""
-    candidates = [step for step in steps if step.kind is kind and (step.in_turn or kind is Kind.TURN)]
+    candidates = [
+        step for step in steps if step.kind is kind and (step.in_turn or kind is Kind.TURN)
+    ]
     return [step.name for step in sorted(candidates, key=lambda step: cost(step, Extent.GATE))]
 
 
@@ -68,10 +75,10 @@ def choose(
 ) -> list[ChosenStep]:
     """Return the steps of this tier for a change of the paths ``changed`` at commit ``number``.
 
-    ``budget_core_s`` is what the gate may take, in seconds of one core. The smoke cases and what is in turn
-    (two integrations, one step of kind ``turn``) always run; those whose files changed run while they fit,
-    the cheapest first, so that a change of everything is not judged for an hour. What does not fit keeps its
-    smoke case and says so in its reason: ``make full`` runs it.
+    ``budget_core_s`` is what the gate may take, in seconds of one core. The smoke cases and what is
+    in turn (two integrations, one step of kind ``turn``) always run; those whose files changed run
+    while they fit, the cheapest first, so that a change of everything is not judged for an hour.
+    What does not fit keeps its smoke case and says so in its reason: ``make full`` runs it.
     """
     turns = in_turn(names_in_turn(steps), number)
     turns += in_turn(names_in_turn(steps, Kind.TURN), number, count=1)
@@ -81,10 +88,14 @@ def choose(
         extent, reason = _always(step, tier, turns)
         if extent is not None:
             chosen[step.name] = ChosenStep(step, extent, reason)
+
         path = touched(step, changed)
-        optional = step.kind in (Kind.TURN, Kind.INTEGRATION, Kind.EXTRA) and extent is not Extent.GATE
+        optional = (
+            step.kind in (Kind.TURN, Kind.INTEGRATION, Kind.EXTRA) and extent is not Extent.GATE
+        )
         if tier is Tier.GATE and optional and path:
             wanted.append((step, path))
+
     spent = sum(cost(entry.step, entry.extent) for entry in chosen.values())
     for step, path in sorted(wanted, key=lambda entry: cost(entry[0], Extent.GATE)):
         before = cost(step, Extent.SMOKE) if step.has(Extent.SMOKE) else 0.0
@@ -93,7 +104,10 @@ def choose(
             spent += addition
             chosen[step.name] = ChosenStep(step, Extent.GATE, f"changed: {path}")
         elif step.has(Extent.SMOKE):
-            chosen[step.name] = ChosenStep(step, Extent.SMOKE, f"over the budget, though changed: {path}")
+            chosen[step.name] = ChosenStep(
+                step, Extent.SMOKE, f"over the budget, though changed: {path}"
+            )
+
     return [chosen[step.name] for step in steps if step.name in chosen]
 
 
@@ -112,4 +126,5 @@ def _always(step: Step, tier: Tier, turns: Sequence[str]) -> tuple[Extent | None
         return (Extent.GATE, "in turn") if step.name in turns else (None, "")
     if tier is Tier.GATE and step.kind is Kind.INTEGRATION:
         return (Extent.GATE, "in turn") if step.name in turns else (Extent.SMOKE, "smoke case")
+
     return None, ""

@@ -1,4 +1,5 @@
-"""Report of a run: the table, the flaky cases and the failures that are printed last, and their records."""
+"""Report of a run: the table, the flaky cases and the failures that are printed last, and their
+records."""
 
 from __future__ import annotations
 
@@ -45,40 +46,48 @@ def table(results: Sequence[StepResult]) -> str:
                 result.reason or chosen.reason,
             )
         )
+
     widths = [max(len(row[column]) for row in rows) for column in range(7)]
     lines = []
     for row in rows:
         cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1])]
         cells += [cell.rjust(width) for cell, width in zip(row[2:7], widths[2:], strict=True)]
         lines.append("  ".join([*cells, row[7]]))
+
     return "\n".join(lines)
 
 
 def summary(run: Run, results: Sequence[StepResult], verdict: Verdict) -> str:
-    """The last words of a run: table, cases in quarantine, flaky cases and failures, and the result."""
+    """The last words of a run: table, cases in quarantine, flaky cases and failures, and the
+    result."""
     parts = [table(results)]
     for entry in verdict.quarantined:
         state = "passed alone" if entry.passed else "failed"
         parts.append(f"IN QUARANTINE ({state}, does not judge): {entry.failure.name}")
+
     for entry in verdict.flaky:
         parts.append(f"==== FLAKY {entry.failure.name} (step {entry.failure.step}): failed")
         parts.append(_end(entry.failure.output))
         parts.append("---- and then passed alone")
         parts.append(_end(entry.output, 15))
+
     for entry in verdict.failed:
         again = {None: "not run again", False: "failed again alone", True: ""}[entry.passed]
         parts.append(f"==== FAILED {entry.failure.name} (step {entry.failure.step}; {again})")
         parts.append(_end(entry.failure.output))
+
     cpu_s = sum(result.cpu_s for result in results)
     cases = sum(result.cases for result in results)
     parts.append("")
     parts.append(f"{cases} cases in {len(results)} steps, {run.seconds:.0f} s, {cpu_s:.0f} CPU s")
     parts += [f"FLAKY  {entry.failure.name}" for entry in verdict.flaky]
     parts += [f"FAILED {entry.failure.name}" for entry in verdict.failed]
+
     if verdict.red:
         parts.append("RED: " + "\n     ".join(verdict.red))
     else:
         parts.append("GREEN")
+
     return "\n".join(parts)
 
 
@@ -102,7 +111,13 @@ def record_flaky(path: Path, run: Run, flaky: Iterable[Retried]) -> None:
                 "passed": entry.output[-RECORDED_CHARACTERS:],
             }
         )
-    line = {"began": run.began.isoformat(), "commit": run.commit, "tier": run.tier, "flaky": entries}
+
+    line = {
+        "began": run.began.isoformat(),
+        "commit": run.commit,
+        "tier": run.tier,
+        "flaky": entries,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
@@ -124,6 +139,7 @@ def write_json(path: Path, run: Run, results: Sequence[StepResult], verdict: Ver
                 "skipped": result.skipped,
             }
         )
+
     document = {
         "commit": run.commit,
         "began": run.began.isoformat(),

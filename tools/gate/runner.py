@@ -39,8 +39,8 @@ class State(StrEnum):
 
 @dataclass
 class StepResult:
-    """``cpu_s`` is the CPU time of the step and of all processes that it waited for, in seconds. ``reason``
-    says why the step did not run."""
+    """``cpu_s`` is the CPU time of the step and of all processes that it waited for, in seconds.
+    ``reason`` says why the step did not run."""
 
     chosen: ChosenStep
     state: State
@@ -63,8 +63,8 @@ class _Ended:
 class Runner:
     """Runs steps side by side.
 
-    ``root`` is the repository; ``output`` gets a log and a list of cases for each step. ``say`` prints
-    progress. ``python`` is the interpreter of the environment with everything installed.
+    ``root`` is the repository; ``output`` gets a log and a list of cases for each step. ``say``
+    prints progress. ``python`` is the interpreter of the environment with everything installed.
     """
 
     def __init__(
@@ -89,8 +89,10 @@ class Runner:
                     step = next_step(waiting, running.values(), self._capacity)
                     if step is None:
                         break
+
                     waiting.remove(step)
                     running[asyncio.ensure_future(self.run(step))] = step
+
                 done, _ = await asyncio.wait(
                     running, return_when=asyncio.FIRST_COMPLETED, timeout=HEARTBEAT_S
                 )
@@ -98,11 +100,13 @@ class Runner:
                     del running[task]
                     result = task.result()
                     results[result.chosen.name] = result
+
                 if not done:
                     names = ", ".join(step.name for step in running.values())
                     self._say(f"running: {names}; waiting: {len(waiting)}")
         finally:
             self.kill()
+
         return [results[step.name] for step in chosen]
 
     async def run(self, chosen: ChosenStep) -> StepResult:
@@ -114,6 +118,7 @@ class Runner:
         cpu_s = 0.0
         limit_s = chosen.step.limit_s(chosen.extent)
         self._say(f"start   {chosen.name} ({chosen.reason}; limit {limit_s:.0f} s)")
+
         try:
             if chosen.step.prepare:
                 prepared = await self._execute(chosen.step.prepare, log, lane, limit_s, case_log)
@@ -122,13 +127,17 @@ class Runner:
                     result = StepResult(chosen, State.NOT_RUN, time.monotonic() - start, cpu_s, log)
                     result.reason = _last_line(log)
                     return self._told(result)
+
             command = chosen.step.command or self.pytest(chosen)
             began = log.stat().st_size if log.exists() else 0
             ended = await self._execute(command, log, lane, limit_s, case_log)
         finally:
             self._free_lanes.append(lane)
             self._free_lanes.sort()
-        result = StepResult(chosen, State.PASSED, time.monotonic() - start, cpu_s + ended.cpu_s, log)
+
+        result = StepResult(
+            chosen, State.PASSED, time.monotonic() - start, cpu_s + ended.cpu_s, log
+        )
         _read_cases(result, case_log)
         if ended.stopped:
             result.state = State.STOPPED
@@ -139,6 +148,7 @@ class Runner:
             result.state = State.FAILED
             if not result.failures:
                 result.failures.append(Failure(chosen.name, "", _tail(log, began)))
+
         return self._told(result)
 
     async def retry(self, result: StepResult) -> list[Retried]:
@@ -150,16 +160,19 @@ class Runner:
             if not again:
                 retried.append(Retried(failure, None))
                 continue
+
             if failure.case:
                 command = self.pytest(result.chosen, case=failure.case)
                 limit_s = RETRY_LIMIT_S
             else:
                 command = step.command or self.pytest(result.chosen)
                 limit_s = step.limit_s(result.chosen.extent)
+
             log = self._output / f"{result.chosen.name}-retry-{number + 1}.log"
             self._say(f"again   {failure.name}")
             ended = await self._execute(command, log, 0, limit_s, Path(os.devnull))
             retried.append(Retried(failure, ended.code == 0, _tail(log, 0)))
+
         return retried
 
     def pytest(self, chosen: ChosenStep, case: str = "") -> str:
@@ -171,9 +184,11 @@ class Runner:
             return shlex.join([*words, "-n", "0", case])
         if step.workers and chosen.extent is not Extent.SMOKE:
             words += ["-n", str(step.workers), "--dist", step.distribution]
+
         expression = step.expression(chosen.extent)
         if expression:
             words += ["-m", expression]
+
         words += [f"--ignore={path}" for path in step.ignore]
         return shlex.join([*words, *step.tests])
 
@@ -182,14 +197,17 @@ class Runner:
         for process in list(self._processes):
             _signal_group(process.pid, signal.SIGKILL)
 
-    async def _execute(self, command: str, log: Path, lane: int, limit_s: float, case_log: Path) -> _Ended:
+    async def _execute(
+        self, command: str, log: Path, lane: int, limit_s: float, case_log: Path
+    ) -> _Ended:
         environment = os.environ | {
             "MOORAGE_TEST_LANE": str(lane),
             "GATE_CASE_LOG": str(case_log),
             # Some steps need uv, which `tools/uv` puts there if the machine has none.
             "PATH": f"{self._python.parent}:{os.environ['PATH']}:{self._root}/build/uv/bin",
         }
-        # Where it is set, each of the hundreds of processes that tests start would compile all its modules.
+        # Where it is set, each of the hundreds of processes that tests start would compile all its
+        # modules.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with log.open("ab") as file:
             file.write(f"$ {command}\n".encode())
@@ -203,6 +221,7 @@ class Runner:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
         self._processes.add(process)
         ending = asyncio.ensure_future(asyncio.to_thread(_wait, process.pid))
         stopped = False
@@ -213,9 +232,11 @@ class Runner:
                     stopped = True
                     _signal_group(process.pid, number)
                     await asyncio.wait([ending], timeout=STOP_S)
+
             code, cpu_s = await ending
         finally:
             self._processes.discard(process)
+
         return _Ended(code, cpu_s, stopped)
 
     def _told(self, result: StepResult) -> StepResult:
@@ -226,7 +247,8 @@ class Runner:
 
 
 def _wait(pid: int) -> tuple[int, float]:
-    """Wait for the process, kill what it left in its group, and return its exit status and CPU seconds."""
+    """Wait for the process, kill what it left in its group, and return its exit status and CPU
+    seconds."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     _signal_group(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
@@ -243,22 +265,27 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 def _read_cases(result: StepResult, case_log: Path) -> None:
     if not case_log.exists():
         return
+
     for line in case_log.read_text().splitlines():
         entry = json.loads(line)
         outcome = entry.get("outcome")
         if outcome is None:
             continue
+
         result.cases += 1
         if outcome == "skipped":
             result.skipped += 1
         elif outcome == "failed":
-            result.failures.append(Failure(result.chosen.name, entry["case"], entry.get("output", "")))
+            result.failures.append(
+                Failure(result.chosen.name, entry["case"], entry.get("output", ""))
+            )
 
 
 def _unfinished(case_log: Path) -> list[str]:
     """Cases that started and did not end."""
     if not case_log.exists():
         return []
+
     running: dict[str, None] = {}
     for line in case_log.read_text().splitlines():
         entry = json.loads(line)
@@ -266,6 +293,7 @@ def _unfinished(case_log: Path) -> list[str]:
             running.pop(entry["case"], None)
         else:
             running[entry["case"]] = None
+
     return list(running)
 
 

@@ -12,9 +12,9 @@ def next_step(
 ) -> ChosenStep | None:
     """Return the longest waiting step that fits beside the running ones; None if none does.
 
-    The weights of the running steps may add up to ``capacity`` cores, and two steps never share what they
-    name in ``shares``. A step that runs alone waits until nothing else is left. A step heavier than the
-    capacity starts when nothing runs.
+    The weights of the running steps may add up to ``capacity`` cores, and two steps never share
+    what they name in ``shares``. A step that runs alone waits until nothing else is left. A step
+    heavier than the capacity starts when nothing runs.
     """
     free = capacity - sum(chosen.step.weight for chosen in running)
     taken = {name for chosen in running for name in chosen.step.shares}
@@ -27,6 +27,7 @@ def next_step(
             continue
         if step.weight <= free + 1e-9 and not step.shares & taken:
             return chosen
+
     return None
 
 

@@ -1,7 +1,7 @@
 """Table of steps: what ``tests/steps.toml`` says, as values.
 
-A step either runs a shell command or a selection of pytest cases. How much of it runs depends on its
-``Extent``: the smoke case of an integration, the part that the gate runs, or everything.
+A step either runs a shell command or a selection of pytest cases. How much of it runs depends on
+its ``Extent``: the smoke case of an integration, the part that the gate runs, or everything.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ class Kind(StrEnum):
     TEST = "test"
     """Always, and in ``make test``: cases with real parts that any machine has."""
     TURN = "turn"
-    """One of them in each gate and each ``make test``; in the gate those whose files changed as well."""
+    """One of them in each gate and each ``make test``; in the gate those whose files changed as
+    well."""
     INTEGRATION = "integration"
-    """Its smoke case always; the rest when its files changed, when it is its turn, or in ``make full``."""
+    """Its smoke case always; the rest when its files changed, when it is its turn, or in ``make
+    full``."""
     EXTRA = "extra"
     """When its files changed, or in ``make full``; it has no smoke case."""
     FULL = "full"
@@ -44,12 +46,12 @@ class Extent(StrEnum):
 class Step(BaseModel):
     """A row of ``tests/steps.toml``.
 
-    ``weight`` is how many cores the step keeps busy (1.0 is one core), ``usual_s`` how long each extent
-    takes in seconds on two cores next to other steps. ``ignore`` are files among ``tests`` that other steps
-    run. ``shares`` names what the step cannot share with
-    another one that runs at the same time. ``changed`` are gitignore patterns of the files that it tests.
-    ``alone`` steps measure against deadlines: nothing runs beside them. Steps without ``retry`` give the
-    same result each time.
+    ``weight`` is how many cores the step keeps busy (1.0 is one core), ``usual_s`` how long each
+    extent takes in seconds on two cores next to other steps. ``ignore`` are files among ``tests``
+    that other steps run. ``shares`` names what the step cannot share with another one that runs at
+    the same time. ``changed`` are gitignore patterns of the files that it tests. ``alone`` steps
+    measure against deadlines: nothing runs beside them. Steps without ``retry`` give the same
+    result each time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -86,7 +88,8 @@ class Step(BaseModel):
         return extent in self.usual_s
 
     def limit_s(self, extent: Extent) -> float:
-        """Seconds after which the step is stopped: three times its usual time, but at least two minutes."""
+        """Seconds after which the step is stopped: three times its usual time, but at least two
+        minutes."""
         return max(LEAST_LIMIT_S, 3 * self.usual_s[extent])
 
     def expression(self, extent: Extent) -> str:
@@ -112,7 +115,8 @@ class ChosenStep:
 
 
 def read_steps(path: Path) -> tuple[Step, ...]:
-    """Return the steps of the file, in its order. Raises ValueError that names the step and the key."""
+    """Return the steps of the file, in its order. Raises ValueError that names the step and the
+    key."""
     steps = []
     for name, row in tomllib.loads(path.read_text()).items():
         try:

@@ -1,8 +1,8 @@
 """Verdict of a run: which failures judge it (pure).
 
-A case that failed and then passed alone is flaky. Flaky cases do not fail a run, unless there are more than
-``MAX_FLAKY``, or one was flaky before in the last ``REMEMBERED_RUNS`` recorded runs. Cases in quarantine run
-and do not judge.
+A case that failed and then passed alone is flaky. Flaky cases do not fail a run, unless there are
+more than ``MAX_FLAKY``, or one was flaky before in the last ``REMEMBERED_RUNS`` recorded runs.
+Cases in quarantine run and do not judge.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ REMEMBERED_RUNS = 20
 
 @dataclass(frozen=True)
 class Failure:
-    """A case, or a whole step (``case`` is ""), that failed. ``output`` is the traceback or the log's end."""
+    """A case, or a whole step (``case`` is ""), that failed. ``output`` is the traceback or the
+    log's end."""
 
     step: str
     case: str
@@ -29,8 +30,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Retried:
-    """A failure with the result of its second, lone run. ``output`` is that run's output; ``passed`` is None
-    if it was not run again."""
+    """A failure with the result of its second, lone run. ``output`` is that run's output;
+    ``passed`` is None if it was not run again."""
 
     failure: Failure
     passed: bool | None
@@ -52,8 +53,8 @@ def judge(
 ) -> Verdict:
     """Judge a run by its failures.
 
-    ``quarantine`` holds the ids of cases that do not judge. ``recorded`` has the flaky cases of each
-    earlier run, the latest last.
+    ``quarantine`` holds the ids of cases that do not judge. ``recorded`` has the flaky cases of
+    each earlier run, the latest last.
     """
     verdict = Verdict()
     for entry in retried:
@@ -69,6 +70,8 @@ def judge(
         else:
             verdict.failed.append(entry)
             verdict.red.append(f"{name} failed" + (" twice" if entry.passed is False else ""))
+
     if len(verdict.flaky) > MAX_FLAKY:
         verdict.red.append(f"{len(verdict.flaky)} cases were flaky; at most {MAX_FLAKY} may be")
+
     return verdict

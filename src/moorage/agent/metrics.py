@@ -1,7 +1,7 @@
 """Prometheus metrics of the agent: its devices, the usage of its kernels, and its own process.
 
-They are rendered on request from the latest samples, so an ended kernel leaves no series behind. Their number
-is bounded by what runs on one node; the manager exports the sums.
+They are rendered on request from the latest samples, so an ended kernel leaves no series behind.
+Their number is bounded by what runs on one node; the manager exports the sums.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from moorage.common.model.status import ObservedState
 _KERNEL_METRICS = (
     ("cpu", "kernel_processors", 1000, "CPUs in use by a kernel."),
     ("memory", "kernel_memory_bytes", 1, "Memory in use by a kernel."),
-    ("gpu", "kernel_busy_devices", 1000, "Devices kept busy by a kernel, as a sum of their busy ratios."),
+    (
+        "gpu",
+        "kernel_busy_devices",
+        1000,
+        "Devices kept busy by a kernel, as a sum of their busy ratios.",
+    ),
     ("gpu_memory", "kernel_device_memory_bytes", 1, "Device memory in use by a kernel."),
     ("rx", "kernel_received_bytes_per_second", 1, "Network receive rate of a kernel."),
     ("tx", "kernel_sent_bytes_per_second", 1, "Network transmit rate of a kernel."),
@@ -44,8 +49,8 @@ Kernels = Mapping[KernelId, tuple[str, ObservedState]]
 
 
 class AgentMetrics(Collector):
-    """``kernels`` returns the session name and state of each kernel. ``sampler`` is None if nothing is
-    sampled."""
+    """``kernels`` returns the session name and state of each kernel. ``sampler`` is None if nothing
+    is sampled."""
 
     def __init__(
         self,
@@ -56,15 +61,23 @@ class AgentMetrics(Collector):
         connected: Callable[[], bool],
         doubtful_jobs: Callable[[], Sized] = tuple,
     ) -> None:
-        self._sampler, self._offers, self._kernels, self._connected = sampler, offers, kernels, connected
+        self._sampler = sampler
+        self._offers = offers
+        self._kernels = kernels
+        self._connected = connected
         self._doubtful_jobs = doubtful_jobs
 
     def collect(self) -> Iterable[Metric]:
         states = _gauge("kernels", "Kernels of this agent, by state.", ["state"])
         kernels = self._kernels()
         for state in ObservedState:
-            states.add_metric([state.value], sum(current is state for _, current in kernels.values()))
-        doubtful = _gauge("doubtful_jobs", "Jobs for which a site may bill without a known kernel.", [])
+            states.add_metric(
+                [state.value], sum(current is state for _, current in kernels.values())
+            )
+
+        doubtful = _gauge(
+            "doubtful_jobs", "Jobs for which a site may bill without a known kernel.", []
+        )
         doubtful.add_metric([], len(self._doubtful_jobs()))
         return [
             _connected(self._connected()),
@@ -84,6 +97,7 @@ class AgentMetrics(Collector):
         for offer in offers:
             healthy.add_metric([offer.device_id, offer.slot], int(offer.healthy))
             memory.add_metric([offer.device_id], offer.memory_bytes)
+
         yield from (healthy, memory)
         samples = self._sampler.latest.devices if self._sampler is not None else {}
         for field, name, divisor, description in _DEVICE_METRICS:
@@ -91,11 +105,16 @@ class AgentMetrics(Collector):
             for device_id, measurement in samples.items():
                 if (value := getattr(measurement, field)) is not None:
                     family.add_metric([device_id], value / divisor)
+
             yield family
-        slowed = _gauge("device_slowed", "1 for what lowers the clocks of a device now.", ["device", "by"])
+
+        slowed = _gauge(
+            "device_slowed", "1 for what lowers the clocks of a device now.", ["device", "by"]
+        )
         for device_id, measurement in samples.items():
             for reason in measurement.slowed_by:
                 slowed.add_metric([device_id, reason], 1)
+
         yield slowed
 
     def _kernel_metrics(self, kernels: Kernels) -> Iterable[Metric]:
@@ -111,6 +130,7 @@ class AgentMetrics(Collector):
     def _node_metrics(self) -> Iterable[Metric]:
         if self._sampler is None:
             return
+
         cpu, memory = self._sampler.latest.node
         for name, value, description in (
             ("node_processors", cpu / 1000, "CPUs in use on the whole node."),
@@ -119,6 +139,7 @@ class AgentMetrics(Collector):
             family = _gauge(name, description, [])
             family.add_metric([], value)
             yield family
+
         dropped = CounterMetricFamily(
             "moorage_agent_stats_dropped",
             "Usage samples dropped because no manager accepted them.",
@@ -145,12 +166,14 @@ class _MetricsOfSites(Collector):
             for family in metrics.collect() if metrics is not None else (_connected(False),):
                 merged = families.setdefault(family.name, family)
                 samples = [
-                    sample._replace(labels={"agent": agent_id} | sample.labels) for sample in family.samples
+                    sample._replace(labels={"agent": agent_id} | sample.labels)
+                    for sample in family.samples
                 ]
                 if merged is family:
                     merged.samples = samples
                 else:
                     merged.samples.extend(samples)
+
         return families.values()
 
 
@@ -162,32 +185,39 @@ def page_of(metrics: Collector) -> Callable[[], bytes]:
 
 
 def page_of_sites(agents: Callable[[], Mapping[str, AgentMetrics | None]]) -> Callable[[], bytes]:
-    """The page of several agents in one process, whose series have a label ``agent``. None for an agent that
-    has not started."""
+    """The page of several agents in one process, whose series have a label ``agent``. None for an
+    agent that has not started."""
     return page_of(_MetricsOfSites(agents))
 
 
 def _connected(connected: bool) -> Metric:
-    family = _gauge("connected", "1 if orders have been applied on the current connection, else 0.", [])
+    family = _gauge(
+        "connected", "1 if orders have been applied on the current connection, else 0.", []
+    )
     family.add_metric([], int(connected))
     return family
 
 
 @asynccontextmanager
 async def serve_metrics(address: str, text: Callable[[], bytes]) -> AsyncIterator[str]:
-    """Serve ``/metrics`` and ``/livez`` on ``address``. Yields the address with the actual port if port 0 was
-    given. Raises ``StartupError``."""
+    """Serve ``/metrics`` and ``/livez`` on ``address``. Yields the address with the actual port if
+    port 0 was given. Raises ``StartupError``."""
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(body=text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(
+            body=text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
 
     async def livez(request: web.Request) -> web.Response:
-        return web.json_response({"status": "degraded" if (found := problems()) else "ok", "checks": found})
+        return web.json_response(
+            {"status": "degraded" if (found := problems()) else "ok", "checks": found}
+        )
 
     app = web.Application()
     app.add_routes([web.get("/metrics", metrics), web.get("/livez", livez)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
+
     try:
         host, port = split_address(address)
         try:
@@ -195,10 +225,16 @@ async def serve_metrics(address: str, text: Callable[[], bytes]) -> AsyncIterato
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise
+
             raise StartupError(
-                f"agent.metrics_listen = {address}: cannot listen there: {os.strerror(error.errno)}",
-                next_step="stop what listens there, or set MOORAGE_AGENT__METRICS_LISTEN to another address",
+                f"agent.metrics_listen = {address}: cannot listen there: "
+                f"{os.strerror(error.errno)}",
+                next_step=(
+                    "stop what listens there, or set MOORAGE_AGENT__METRICS_LISTEN to "
+                    "another address"
+                ),
             ) from error
+
         yield f"{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()

@@ -1,7 +1,7 @@
 """Agent service: assembles the agent's components, and starts and stops them in order.
 
-After a crash the start recovers: it loads the checkpoint, scans the runtimes, and resumes a task for every
-kernel found, before it connects. Nothing is stopped before orders arrive.
+After a crash the start recovers: it loads the checkpoint, scans the runtimes, and resumes a task
+for every kernel found, before it connects. Nothing is stopped before orders arrive.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("moorage.agent")
 KERNEL_SCAN_S = 60.0
-_INVENTORY_S, _DEVICE_HEALTH_S, _ENGINES_S = 30.0, 5.0, 5.0
+_INVENTORY_S = 30.0
+_DEVICE_HEALTH_S = 5.0
+_ENGINES_S = 5.0
 # Name, tick, interval in seconds.
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 
@@ -73,10 +75,10 @@ _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 class Agent:
     """Use as an async context manager.
 
-    ``home`` is the state directory of the installation (default: ``common.home``); the agent keeps its own
-    state in ``home/agent-<id>``. ``ready`` is called each time the first orders of a connection are applied.
-    ``metrics``: with ``agent.metrics_listen``, while the agent runs. ``serves_metrics``: it serves them
-    itself, at ``metrics_address``.
+    ``home`` is the state directory of the installation (default: ``common.home``); the agent keeps
+    its own state in ``home/agent-<id>``. ``ready`` is called each time the first orders of a
+    connection are applied. ``metrics``: with ``agent.metrics_listen``, while the agent runs.
+    ``serves_metrics``: it serves them itself, at ``metrics_address``.
 
     Starting raises ``ConfigError`` or ``StartupError``; an unreachable manager is not an error.
     """
@@ -93,19 +95,27 @@ class Agent:
         serves_metrics: bool = True,
         tracer: TraceSink | None = None,
     ) -> None:
-        self._settings, self._clock, self._tracer = settings, clock, tracer
+        self._settings = settings
+        self._clock = clock
+        self._tracer = tracer
         self._token = link_token or common.link_token or ""
         self._ready = ready or (lambda: None)
         self.id = AgentId(agent_id(settings))
-        self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
+        self._home = (home or common.home).expanduser()
+        self._link_tls = common.link_tls
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
-        logs = self._logs = LogStore(
-            self.state / "logs", max_bytes=settings.log_max_bytes, keep_files=settings.log_keep_files
+        logs = LogStore(
+            self.state / "logs",
+            max_bytes=settings.log_max_bytes,
+            keep_files=settings.log_keep_files,
         )
+        self._logs = logs
+
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
-        nvidia = self._nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
+        nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
+        self._nvidia = nvidia
         self._devices = DeviceManager(() if simulated else (nvidia, *installed_vendors()))
         offered = load_inventory(
             settings.inventory,
@@ -115,9 +125,12 @@ class Agent:
             owner=self.id,
         )
         self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
-        health = self._device_health = None if simulated else self._monitor_devices()
+        health = None if simulated else self._monitor_devices()
+        self._device_health = health
         self._inventory = FencedInventory(offered, health.fences) if health else offered
-        self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
+        self._node = preflight.describe_node(
+            settings.vllm_command, settings.vllm_image, settings.process_env
+        )
         self._offers: tuple[SlotOffer, ...] = ()
         self._driver_facts = nvidia.facts
         self._engines: tuple[str, ...] = ()
@@ -132,7 +145,8 @@ class Agent:
         self._space = FreeSpace(self.state, self._report_soon)
         self.dialer: Dialer | None = None
         self.metrics: AgentMetrics | None = None
-        self._serves_metrics, self.metrics_address = serves_metrics, ""
+        self._serves_metrics = serves_metrics
+        self.metrics_address = ""
 
     async def __aenter__(self) -> Agent:
         async with AsyncExitStack() as stack:
@@ -148,7 +162,9 @@ class Agent:
                 self._kernels.draining = True
                 self._link.schedule_report()
                 await self._kernels.drain()
-            # Sent even if kernels keep running: one placed here now would wait for the agent's next start.
+
+            # Sent even if kernels keep running: one placed here now would wait for the agent's next
+            # start.
             self._shutting_down = True
             await self._link.send_shutdown_notice()
         finally:
@@ -202,6 +218,7 @@ class Agent:
         if not whole:
             generation = kernels.applied_generation
             return ReportDelta(self.incarnation, generation, changed, removed, info, draining)
+
         return Report(
             info,
             self.incarnation,
@@ -212,8 +229,9 @@ class Agent:
         )
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        settings, clock = self._settings, self._clock
-        dialer = self.dialer = dialer_for(
+        settings = self._settings
+        clock = self._clock
+        dialer = dialer_for(
             "agent",
             self.id,
             settings.manager,
@@ -222,6 +240,7 @@ class Agent:
             home=self._home,
             clock=clock,
         )
+        self.dialer = dialer
         await stack.enter_async_context(StateLock(self.state, self.id))
         ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
@@ -250,39 +269,46 @@ class Agent:
             model_cache=Path(settings.model_cache) if settings.model_cache else None,
         )
         await self._update_inventory()
-        kernels = self._kernels = KernelManager(
-            context, on_change=lambda within_s: link.schedule_report(within_s)
-        )
+        kernels = KernelManager(context, on_change=lambda within_s: link.schedule_report(within_s))
+        self._kernels = kernels
         code = CodeService(
             lambda kernel_id: code_place(kernels.running(kernel_id)),
             kernels.alive,
             self.state / "code",
             clock,
         )
-        dialout = self._dialout = dial_out(settings, self.id, kernels.observations, ports, dialer, clock)
+        dialout = dial_out(settings, self.id, kernels.observations, ports, dialer, clock)
+        self._dialout = dialout
         stack.push_async_callback(dialout.close)
         files = FilePorts(ports, None if settings.reach == "dial-out" else settings.address)
         commands = Commands(kernels.running, code, Workspaces(self.state).kept, files)
-        link = self._link = self._make_link(dialer, kernels, commands, start, leases, outputs, dialout)
+        link = self._make_link(dialer, kernels, commands, start, leases, outputs, dialout)
+        self._link = link
         stack.push_async_callback(kernels.close)
         stack.push_async_callback(code.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
         progress = ProgressReader(context, kernels.active_kernels)
         await self._start_loops(stack, dialer, kernels, link, code, progress, outputs)
-        log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
+        log.info(
+            "agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines)
+        )
 
     async def _open_state(self) -> tuple[Checkpoint, AgentStart]:
         checkpoint = Checkpoint(self.state)
-        start = self._start_record = await asyncio.to_thread(checkpoint.record_start, self._clock)
+        start = await asyncio.to_thread(checkpoint.record_start, self._clock)
+        self._start_record = start
         await self._space.check()
         return checkpoint, start
 
     async def _make_outputs(self, dialer: Dialer) -> OutputService:
         store = OutputStore(self.state, self._settings.output_max_bytes)
         await asyncio.to_thread(store.clean)
-        link = self.outputs = OutputLink(self.id, dialer, lambda: self._link.stub if self._link else None)
-        return OutputService(store, link, lambda: self._kernels.sessions() if self._kernels else frozenset())
+        link = OutputLink(self.id, dialer, lambda: self._link.stub if self._link else None)
+        self.outputs = link
+        return OutputService(
+            store, link, lambda: self._kernels.sessions() if self._kernels else frozenset()
+        )
 
     async def _start_loops(
         self,
@@ -310,9 +336,12 @@ class Agent:
         if self._device_health is not None:
             self._device_health.fences.changed = inventory_loop.nudge
             loops.append(("agent.device-health", self._device_health.check, _DEVICE_HEALTH_S))
+
         await stack.enter_async_context(inventory_loop)
         for name, tick, interval_s in loops:
-            await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=self._clock))
+            await stack.enter_async_context(
+                Loop(name, tick, interval_s=interval_s, clock=self._clock)
+            )
 
     def _make_link(
         self,
@@ -333,7 +362,9 @@ class Agent:
             apply_orders=kernels.apply_orders,
             open_log=outputs.opener(kernels.open_log),
             run_command=commands.run,
-            handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
+            handle_workspace_request=WorkspaceRequestHandler(
+                Workspaces(self.state), kernels.sessions
+            ).handle,
             on_connect=self._ready,
             leases=leases,
             on_proxies=dialout.set_proxies,
@@ -352,35 +383,53 @@ class Agent:
         )
 
     async def _start_statistics(
-        self, stack: AsyncExitStack, kernels: KernelManager, link: LinkClient, progress: ProgressReader
+        self,
+        stack: AsyncExitStack,
+        kernels: KernelManager,
+        link: LinkClient,
+        progress: ProgressReader,
     ) -> tuple[_LoopSpec, ...]:
-        interval_s, health_s = self._settings.stats_interval_s, self._settings.health_interval_s
+        interval_s = self._settings.stats_interval_s
+        health_s = self._settings.health_interval_s
         health = HealthMonitor(
             kernels.serving, kernels.set_health, self._clock, health_s, kernels.is_unreachable
         )
         stack.push_async_callback(health.close)
         sampler = self._make_sampler(kernels, link, health, progress) if interval_s else None
-        loops: list[_LoopSpec] = [("agent.health", health.tick, min(METRICS_S, health_s))] if health_s else []
+        loops: list[_LoopSpec] = (
+            [("agent.health", health.tick, min(METRICS_S, health_s))] if health_s else []
+        )
+
         if self._settings.metrics_listen is not None:
             # Imported here: without this setting its packages need not be installed.
             from moorage.agent.metrics import AgentMetrics, page_of, serve_metrics
 
-            metrics = self.metrics = AgentMetrics(
-                sampler=sampler, offers=lambda: self._offers, kernels=kernels.states,
-                connected=lambda: link.connected, doubtful_jobs=self._runtimes.doubtful_jobs,
-            )  # fmt: skip
+            metrics = AgentMetrics(
+                sampler=sampler,
+                offers=lambda: self._offers,
+                kernels=kernels.states,
+                connected=lambda: link.connected,
+                doubtful_jobs=self._runtimes.doubtful_jobs,
+            )
+            self.metrics = metrics
             if self._serves_metrics:
                 self.metrics_address = await stack.enter_async_context(
                     serve_metrics(self._settings.metrics_listen, page_of(metrics))
                 )
+
         if sampler is not None:
             stack.push_async_callback(sampler.close)
             loops.append(("agent.progress", progress.tick, max(1.0, interval_s)))
             loops.append(("agent.stats", sampler.tick, interval_s))
+
         return tuple(loops)
 
     def _make_sampler(
-        self, kernels: KernelManager, link: LinkClient, health: HealthMonitor, progress: ProgressReader
+        self,
+        kernels: KernelManager,
+        link: LinkClient,
+        health: HealthMonitor,
+        progress: ProgressReader,
     ) -> UsageSampler:
         return UsageSampler(
             self.id,
@@ -397,8 +446,8 @@ class Agent:
         )
 
     async def _offers_of_node(self) -> tuple[tuple[SlotOffer, ...], tuple[str, ...]]:
-        """What this node offers and the engines that are installed here, or what the site of a batch runtime
-        takes: its jobs bring their engines."""
+        """What this node offers and the engines that are installed here, or what the site of a
+        batch runtime takes: its jobs bring their engines."""
         if (jobs := self._runtimes.max_jobs) is not None:
             return (SlotOffer(JOBS, jobs),), ENGINES
         offers = await asyncio.to_thread(self._inventory.offers)
@@ -414,8 +463,13 @@ class Agent:
         """Query devices, engines and runtimes again, and report changes at once."""
         offers, engines = await self._offers_of_node()
         offered_runtimes = await self._runtimes.refresh()
-        if self._kernels is not None and not self._kernels.listed.issuperset(self._runtimes.offered):
-            await self._kernels.scan()  # it answers again, and may have kernels that the checkpoint lost
+
+        if self._kernels is not None and not self._kernels.listed.issuperset(
+            self._runtimes.offered
+        ):
+            # it answers again, and may have kernels that the checkpoint lost
+            await self._kernels.scan()
+
         now = offers, engines, offered_runtimes, self._nvidia.facts
         problem = self._runtimes.problem
         before = self._offers, self._engines, self._offered_runtimes, self._driver_facts

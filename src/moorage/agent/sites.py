@@ -1,8 +1,8 @@
-"""Agents of several sites in one process: an agent for each site, with a state directory, an identity and a
-resource group of its own.
+"""Agents of several sites in one process: an agent for each site, with a state directory, an
+identity and a resource group of its own.
 
-They share the process, its log and its metrics, and nothing that one of them can hold up: each has its tasks
-and its threads, and one that cannot start is tried again while the others serve.
+They share the process, its log and its metrics, and nothing that one of them can hold up: each has
+its tasks and its threads, and one that cannot start is tried again while the others serve.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("moorage.agent.sites")
-_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
+_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0
 _THREADS = 8
 _site_threads: ContextVar[ThreadPoolExecutor | None] = ContextVar("site_threads", default=None)
 
 
 class ThreadsOfSites(ThreadPoolExecutor):
-    """Default executor of the event loop. The work of a site runs in threads of its own: a file system that
-    hangs blocks those, and no other site's."""
+    """Default executor of the event loop. The work of a site runs in threads of its own: a file
+    system that hangs blocks those, and no other site's."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         threads = _site_threads.get()
-        return threads.submit(fn, *args, **kwargs) if threads else super().submit(fn, *args, **kwargs)
+        return (
+            threads.submit(fn, *args, **kwargs) if threads else super().submit(fn, *args, **kwargs)
+        )
 
 
 def run_in_threads(threads: ThreadPoolExecutor) -> None:
@@ -48,8 +51,8 @@ def run_in_threads(threads: ThreadPoolExecutor) -> None:
 
 
 class Sites:
-    """Use as an async context manager. ``settings``: of each site's agent, whose ``id`` is set. Entering does
-    not wait for the sites; leaving stops all of them at the same time.
+    """Use as an async context manager. ``settings``: of each site's agent, whose ``id`` is set.
+    Entering does not wait for the sites; leaving stops all of them at the same time.
 
     ``metrics_address`` is set while metrics are served, "" otherwise.
 
@@ -66,8 +69,12 @@ class Sites:
         home: Path | None = None,
         tracer: TraceSink | None = None,
     ) -> None:
-        self._settings, self._common, self._clock = {str(one.id): one for one in settings}, common, clock
-        self._token, self._home, self._tracer = link_token, home, tracer
+        self._settings = {str(one.id): one for one in settings}
+        self._common = common
+        self._clock = clock
+        self._token = link_token
+        self._home = home
+        self._tracer = tracer
         self._stopping = asyncio.Event()
         self._stack = AsyncExitStack()
         self._running: dict[str, Agent] = {}
@@ -96,12 +103,16 @@ class Sites:
                     }
                 )
                 self.metrics_address = await stack.enter_async_context(serve_metrics(address, page))
+
             tasks = [
-                SupervisedTask("agent.site", partial(self._run, agent_id), key=agent_id, finite=True)
+                SupervisedTask(
+                    "agent.site", partial(self._run, agent_id), key=agent_id, finite=True
+                )
                 for agent_id in self._settings
             ]
             stack.push_async_callback(self._stop, tasks)
             self._stack = stack.pop_all()
+
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -123,7 +134,11 @@ class Sites:
                     await self._run_once(agent_id)
                 except (ConfigError, StartupError) as error:
                     step = f"; {error.next_step}" if error.next_step else ""
-                    log.error("the agent of a site cannot start", why=error.message + step, retry_s=pause_s)
+                    log.error(
+                        "the agent of a site cannot start",
+                        why=error.message + step,
+                        retry_s=pause_s,
+                    )
                     await self._pause(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
         finally:

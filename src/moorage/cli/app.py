@@ -1,8 +1,9 @@
-"""The root command and its groups. Command modules register themselves here, when their command runs.
+"""The root command and its groups. Command modules register themselves here, when their command
+runs.
 
-Grammar: short verbs at the root act on sessions and endpoints (``run``, ``stop``, ``describe``). All other
-commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``manager``, ``agent`` and
-``proxy``, in the singular, are the daemons and what sets them up on their node.
+Grammar: short verbs at the root act on sessions and endpoints (``run``, ``stop``, ``describe``).
+All other commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``manager``,
+``agent`` and ``proxy``, in the singular, are the daemons and what sets them up on their node.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ _MODULES: dict[str, tuple[str, ...]] = {}
 
 
 def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
-    """Add commands and groups of the root: its line in ``moorage --help``, and the modules that register it.
+    """Add commands and groups of the root: its line in ``moorage --help``, and the modules that
+    register it.
 
     The modules are imported when the command runs: one command needs a fraction of what all need.
     """
     for name, (help, *modules) in commands.items():
-        _HELP[name], _MODULES[name] = help, tuple(modules)
+        _MODULES[name] = tuple(modules)
+        _HELP[name] = help
 
 
 class _Stub(TyperCommand):
@@ -46,7 +49,8 @@ class _RootGroup(Suggesting, ErrorReportingGroup):
         return sorted({*super().list_commands(ctx), *_MODULES})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if isinstance(stub := self.commands.get(cmd_name), _Stub):
+        stub = self.commands.get(cmd_name)
+        if isinstance(stub, _Stub):
             return stub
         modules = _MODULES.get(cmd_name, ())
         if modules and not (cmd_name in self.commands and sys.modules.keys() >= set(modules)):
@@ -56,7 +60,8 @@ class _RootGroup(Suggesting, ErrorReportingGroup):
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Completes names from their lines in ``moorage --help``, without the modules of the commands."""
+        """Completes names from their lines in ``moorage --help``, without the modules of the
+        commands."""
         imported = self.commands
         stubs = {name: _Stub(name, help=line) for name, line in _HELP.items()}
         self.commands = {**stubs, **imported}
@@ -89,13 +94,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Run models and jobs on GPUs, behind one OpenAI-compatible address.",
-    epilog="First steps: `moorage demo`, then `moorage serve MODEL`. Every command has --help with examples.",
+    epilog=(
+        "First steps: `moorage demo`, then `moorage serve MODEL`. Every command has --help "
+        "with examples."
+    ),
 )
 
 
 def full_root() -> Any:
-    """The root command with every command that was added, for what describes all of them. By the name of
-    each in turn, all commands before it would be made anew."""
+    """The root command with every command that was added, for what describes all of them. By the
+    name of each in turn, all commands before it would be made anew."""
     for modules in _MODULES.values():
         for module in modules:
             import_module(module)
@@ -134,7 +142,9 @@ def _root(
     cli: Cli,
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version."),
+        typer.Option(
+            "--version", "-V", is_eager=True, callback=_print_version, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Run models and jobs on GPUs, behind one OpenAI-compatible address."""

@@ -18,13 +18,21 @@ if TYPE_CHECKING:
 
 
 class AttemptLog:
-    """Copied to ``sink``. ``shown``: something was copied. After too long an outage, ``finish`` reads the
-    rest."""
+    """Copied to ``sink``. ``shown``: something was copied. After too long an outage, ``finish``
+    reads the rest."""
 
-    def __init__(self, cli: Cli, client: Client, view: SessionView, sink: LogWriter, attempt: int) -> None:
-        self._cli, self._client, self._view, self._sink, self._attempt = cli, client, view, sink, attempt
+    def __init__(
+        self, cli: Cli, client: Client, view: SessionView, sink: LogWriter, attempt: int
+    ) -> None:
+        self._cli = cli
+        self._client = client
+        self._view = view
+        self._sink = sink
+        self._attempt = attempt
         self._cluster = (
-            ClusterLog(cli, client, view, sink, attempt, follow=True) if view.spec.size > 1 else None
+            ClusterLog(cli, client, view, sink, attempt, follow=True)
+            if view.spec.size > 1
+            else None
         )
         self._seen = SeenLog(complete=True)
         self._cut_off = ""
@@ -65,6 +73,7 @@ class AttemptLog:
             )
             async for piece in pieces:
                 self._sink.write(piece)
+
             self._sink.write(b"", final=True)
         except (ApiError, Unreachable) as error:
             self._cut_off = printable(str(error), one_line=True)

@@ -36,7 +36,9 @@ class BenchProgress:
     """On a terminal a bar, elsewhere a line now and then."""
 
     def __init__(self, err: Console, model: str, load: Load) -> None:
-        self._err, self._model, self._load = err, printable(model, one_line=True), load
+        self._err = err
+        self._model = printable(model, one_line=True)
+        self._load = load
         self._line_at = _LINE_EVERY_S
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -55,7 +57,10 @@ class BenchProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
 
@@ -79,24 +84,33 @@ def print_summary(out: Console, model: str, summary: Summary) -> None:
     stated = "" if summary.tokens_are_stated else " (pieces of text: the server states no tokens)"
     facts = [
         ("model", model),
-        ("requests", f"{summary.completed} completed, {summary.failed} failed, "
-                     f"in {format_duration(summary.duration_s)}; at most {summary.max_concurrent} at a time"),
-        ("throughput", f"{flat['request_throughput']:.2f} requests/s, "
-                       f"{flat['output_throughput']:.1f} output tokens/s, "
-                       f"{flat['total_token_throughput']:.1f} tokens/s"),
+        (
+            "requests",
+            f"{summary.completed} completed, {summary.failed} failed, "
+            f"in {format_duration(summary.duration_s)}; at most {summary.max_concurrent} at a time",
+        ),
+        (
+            "throughput",
+            f"{flat['request_throughput']:.2f} requests/s, "
+            f"{flat['output_throughput']:.1f} output tokens/s, "
+            f"{flat['total_token_throughput']:.1f} tokens/s",
+        ),
         ("tokens", f"{summary.tokens_in} in, {summary.tokens_out} out{stated}"),
-    ]  # fmt: skip
+    ]
     print_facts(out, facts)
     for error, count in summary.errors.items():
         print_facts(out, [("failed", f"{count} × {printable(error, one_line=True)}")])
+
     rows = []
     for name, label in _ROWS.items():
         if f"mean_{name}_ms" in flat:
             values = (flat[f"{kind}_{name}_ms"] for kind in ("mean", "p50", "p90", "p99", "max"))
             rows.append([label, *(f"{value:.1f}" for value in values)])
+
     if rows:
         out.print()
         print_table(out, _COLUMNS, rows)
+
     delay = summary.send_delay
     if delay is not None and delay.percentiles[99] > _LATE_MS:
         late = f"{delay.percentiles[99]:.0f} ms late at p99, which is part of these times"
@@ -107,15 +121,19 @@ def check_plot(path: Path | None) -> None:
     """Raises ``InvalidInput`` for an unknown format and ``StartupError`` without matplotlib."""
     if path is None:
         return
+
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(
-            f"--plot {str(path)!r} has an unknown format", next_step="use a name that ends in .svg or .png"
+            f"--plot {str(path)!r} has an unknown format",
+            next_step="use a name that ends in .svg or .png",
         )
+
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise StartupError(
-            f"this installation cannot plot: {error.name} is missing", next_step="pip install 'moorage[plot]'"
+            f"this installation cannot plot: {error.name} is missing",
+            next_step="pip install 'moorage[plot]'",
         ) from error
 
 
@@ -136,19 +154,33 @@ def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str
         _steps(
             gaps,
             "",
-            [b - a for one in good for a, b in zip(one.token_times, one.token_times[1:], strict=False)],
+            [
+                b - a
+                for one in good
+                for a, b in zip(one.token_times, one.token_times[1:], strict=False)
+            ],
         )
         gaps.set(xlabel="seconds between two tokens", ylabel="share of tokens")
+
         for label, values in (
             ("whole answer", [(one.due_at - begin, one.ended_at - one.due_at) for one in good]),
-            ("first token", [(one.due_at - begin, one.token_times[0] - one.due_at) for one in good]),
-            ("failed", [(one.due_at - begin, one.ended_at - one.due_at) for one in measured if one.error]),
+            (
+                "first token",
+                [(one.due_at - begin, one.token_times[0] - one.due_at) for one in good],
+            ),
+            (
+                "failed",
+                [(one.due_at - begin, one.ended_at - one.due_at) for one in measured if one.error],
+            ),
         ):
             if values:
                 requests.plot(*zip(*values, strict=True), ".", label=label, markersize=4)
+
         requests.set(xlabel="seconds since the start", ylabel="seconds", ylim=(0, None))
         requests.legend()
-        _throughput(tokens, [at - begin for one in good for at in one.token_times], summary.duration_s)
+        _throughput(
+            tokens, [at - begin for one in good for at in one.token_times], summary.duration_s
+        )
         figure.suptitle(model)
         figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
 
@@ -167,5 +199,7 @@ def _throughput(axes: Axes, times: list[float], duration_s: float) -> None:
     counts = [0] * 51
     for at in times:
         counts[min(50, max(0, int(at / width)))] += 1
-    axes.step([number * width for number in range(51)], [count / width for count in counts], where="post")
+    axes.step(
+        [number * width for number in range(51)], [count / width for count in counts], where="post"
+    )
     axes.set(xlabel="seconds since the start", ylabel="pieces of text per second", ylim=(0, None))

@@ -16,30 +16,35 @@ if TYPE_CHECKING:
 
 
 class PrefixedLines:
-    """Puts ``prefix`` in front of each line. Pieces may end anywhere; the results are whole lines."""
+    """Puts ``prefix`` in front of each line. Pieces may end anywhere; the results are whole
+    lines."""
 
     def __init__(self, prefix: str) -> None:
-        self._prefix, self._rest = prefix.encode(), b""
+        self._prefix = prefix.encode()
+        self._rest = b""
 
     def feed(self, piece: bytes, *, final: bool = False) -> bytes:
         """The lines that are complete now. ``final``: there will be no more."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if final and self._rest:
-            lines, self._rest = [*lines, self._rest], b""
+            lines = [*lines, self._rest]
+            self._rest = b""
         return b"".join(b"%s%s\n" % (self._prefix, line) for line in lines)
 
 
 def kernels_of(view: SessionView, attempt: int) -> list[str]:
     """Names of the kernels of an attempt, the main one first."""
     found = [kernel for kernel in view.kernels if kernel.attempt == attempt]
-    return [kernel.hostname for kernel in sorted(found, key=lambda one: (one.role != "main", one.index))]
+    return [
+        kernel.hostname for kernel in sorted(found, key=lambda one: (one.role != "main", one.index))
+    ]
 
 
 class ClusterLog:
     """The logs of all kernels of an attempt, copied to ``sink``; at once with ``follow``.
 
-    ``options``: further arguments of ``Client.logs``. ``shown``: something was copied. ``is_cut_off``: a log
-    could not be read to its end; another ``copy`` goes on there.
+    ``options``: further arguments of ``Client.logs``. ``shown``: something was copied.
+    ``is_cut_off``: a log could not be read to its end; another ``copy`` goes on there.
     """
 
     def __init__(
@@ -53,13 +58,18 @@ class ClusterLog:
         follow: bool,
         **options: Any,
     ) -> None:
-        self._cli, self._client, self._session, self._sink = cli, client, view.id, sink
-        self._follow, self._options = follow, options | {"attempt": attempt, "follow": follow}
+        self._cli = cli
+        self._client = client
+        self._session = view.id
+        self._sink = sink
+        self._follow = follow
+        self._options = options | {"attempt": attempt, "follow": follow}
         names = kernels_of(view, attempt)
         width = max(map(len, names), default=0)
         complete = options.get("tail") is None
         self._left = {
-            name: (SeenLog(complete=complete), PrefixedLines(f"{name:<{width}} | ")) for name in names
+            name: (SeenLog(complete=complete), PrefixedLines(f"{name:<{width}} | "))
+            for name in names
         }
         self.shown = False
 
@@ -73,6 +83,7 @@ class ClusterLog:
             for name in [*self._left]:
                 await self._copy(name)
             return
+
         # Here and not above: the help of a command needs no tasks.
         from moorage.common.aio.tasks import cancel_and_wait, spawn
 
@@ -95,9 +106,13 @@ class ClusterLog:
             )
             async for piece in pieces:
                 self._write(lines.feed(piece))
+
             del self._left[name]
         except (ApiError, Unreachable) as error:
-            self._cli.note(f"moorage: the log of {name} was cut off ({printable(str(error), one_line=True)})")
+            self._cli.note(
+                f"moorage: the log of {name} was cut off ({printable(str(error), one_line=True)})"
+            )
+
         self._write(lines.feed(b"", final=True))
 
     def _write(self, ready: bytes) -> None:
@@ -107,4 +122,7 @@ class ClusterLog:
 
 
 def note_loss(cli: Cli, name: str) -> None:
-    cli.note(f"moorage: output of {name} may be missing here: its node rotated the log before it was read")
+    cli.note(
+        f"moorage: output of {name} may be missing here: its node rotated the log before it was "
+        "read"
+    )

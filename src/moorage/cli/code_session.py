@@ -30,16 +30,23 @@ def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
             ran = _run(cli, name, code, options)
     except KeyboardInterrupt:
         raise typer.Exit(interrupted.exit_code) from None
+
     if cli.json:
         fields = {name: getattr(ran, name) for name in ("run_id", "status", "exit_code", "reason")}
         cli.print_json(fields | {"console": ran.items})
+
     raise typer.Exit(exit_codes.of_code(ran.status, ran.exit_code))
 
 
 def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
-    """Run what is typed, until the end of the input. Ctrl-C interrupts the code, not the conversation."""
+    """Run what is typed, until the end of the input. Ctrl-C interrupts the code, not the
+    conversation."""
     is_python = options.get("language", "python").startswith("python")
-    cli.note(f"Code runs in {printable(name, one_line=True)}. Ctrl-D ends this; what it has defined stays.")
+    cli.note(
+        f"Code runs in {printable(name, one_line=True)}. Ctrl-D ends this; what it has defined "
+        "stays."
+    )
+
     while True:
         try:
             code = _read(is_python)
@@ -49,6 +56,7 @@ def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
         except KeyboardInterrupt:
             print(file=sys.stderr)
             continue
+
         if code.strip():
             try:
                 _run(cli, name, code, options)
@@ -65,7 +73,9 @@ def _read(is_python: bool) -> str:
                 break
         except (SyntaxError, ValueError, OverflowError):
             break  # the code kernel explains it
+
         lines.append(input("... "))
+
     return "\n".join(lines)
 
 
@@ -84,6 +94,7 @@ def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
     ran = cli.run(work)
     if ran.reason:
         cli.note(f"moorage: {ran.reason}")
+
     return ran
 
 
@@ -102,7 +113,10 @@ def _print(item: dict[str, Any]) -> None:
         case "result" | "display":
             print(_text_of(item["data"]), flush=True)
         case "error":
-            print("\n".join(item["traceback"]) or f"{item['name']}: {item['message']}", file=sys.stderr)
+            print(
+                "\n".join(item["traceback"]) or f"{item['name']}: {item['message']}",
+                file=sys.stderr,
+            )
         case "truncated" | "gap":
             print("moorage: some output was dropped", file=sys.stderr)
 

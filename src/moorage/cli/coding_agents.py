@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-# What Claude Code asks for at most, by default; with its tools, a prompt alone has about 20,000 tokens.
+# What Claude Code asks for at most, by default; with its tools, a prompt alone has about 20,000
+# tokens.
 _CLAUDE_OUTPUT_TOKENS = 32_000
 SMALL_CONTEXT = 32_768
 _CODEX_KEY = "MOORAGE_MODEL_KEY"
@@ -15,7 +16,8 @@ _CODEX_KEY = "MOORAGE_MODEL_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model behind the proxy. ``openai_url`` ends in ``/v1``; ``max_model_len``: None: unknown."""
+    """A model behind the proxy. ``openai_url`` ends in ``/v1``; ``max_model_len``: None:
+    unknown."""
 
     openai_url: str
     model: str
@@ -26,7 +28,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``environment``: changes of the caller's; None: the variable is removed. ``options`` come first."""
+    """``environment``: changes of the caller's; None: the variable is removed. ``options`` come
+    first."""
 
     environment: Mapping[str, str | None]
     options: Sequence[str] = ()
@@ -48,13 +51,19 @@ class CodingAgent:
             for name, value in launch.environment.items()
         ]
         if launch.options:
-            lines.append(f'{self.program}() {{ command {self.program} {shlex.join(launch.options)} "$@"; }}')
+            lines.append(
+                f'{self.program}() {{ command {self.program} {shlex.join(launch.options)} "$@"; }}'
+            )
+
         return "\n".join(lines)
 
 
 def _claude(target: Target) -> Launch:
-    model, room = target.model, (target.max_model_len or 0) // 4
-    tokens = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(room)} if 0 < room < _CLAUDE_OUTPUT_TOKENS else {}
+    model = target.model
+    room = (target.max_model_len or 0) // 4
+    tokens = (
+        {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(room)} if 0 < room < _CLAUDE_OUTPUT_TOKENS else {}
+    )
     return Launch(
         {
             "ANTHROPIC_BASE_URL": target.openai_url.rstrip("/").removesuffix("/v1"),
@@ -74,7 +83,8 @@ def _claude(target: Target) -> Launch:
             "ANTHROPIC_DEFAULT_SONNET_MODEL": model,
             "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
             "CLAUDE_CODE_SUBAGENT_MODEL": model,
-            # A header in the prompt that differs from request to request: no prefix cache would hit.
+            # A header in the prompt that differs from request to request: no prefix cache would
+            # hit.
             "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
@@ -103,6 +113,7 @@ def _codex(target: Target) -> Launch:
     environment: dict[str, str | None] = {_CODEX_KEY: target.key}
     if target.ca_file:
         environment["SSL_CERT_FILE"] = target.ca_file
+
     return Launch(environment, [part for pair in pairs for part in ("-c", pair)])
 
 

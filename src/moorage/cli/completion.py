@@ -1,4 +1,5 @@
-"""Names for completion in the shell, mostly of the manager's objects: quick, and silent when it is not."""
+"""Names for completion in the shell, mostly of the manager's objects: quick, and silent when it is
+not."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class _Listing:
     def names(self, page: Mapping[str, Any]) -> list[str]:
         found = page[self.items]
         wanted = self.where.items()
-        return [one[self.name] for one in found if all(one.get(key) == value for key, value in wanted)]
+        return [
+            one[self.name] for one in found if all(one.get(key) == value for key, value in wanted)
+        ]
 
 
 def _page(noun: str, name: str = "name") -> _Listing:
@@ -37,10 +40,20 @@ def _page(noun: str, name: str = "name") -> _Listing:
 
 
 _SESSIONS = f"/v1/sessions?status={','.join(sorted(LIVE))}&limit=500"
-_ENDPOINTS, _AGENTS, _GROUPS = _page("endpoints"), _page("agents", "id"), _page("groups")
-_KEYS, _PROJECTS, _USERS = _page("keys"), _page("projects"), _page("users")
+_ENDPOINTS = _page("endpoints")
+_AGENTS = _page("agents", "id")
+_GROUPS = _page("groups")
+_KEYS = _page("keys")
+_PROJECTS = _page("projects")
+_USERS = _page("users")
 # By the scopes of budgets, limits and quotas.
-_SCOPES = {"group": _GROUPS, "key": _KEYS, "model": _ENDPOINTS, "project": _PROJECTS, "user": _USERS}
+_SCOPES = {
+    "group": _GROUPS,
+    "key": _KEYS,
+    "model": _ENDPOINTS,
+    "project": _PROJECTS,
+    "user": _USERS,
+}
 
 Completer = Callable[[typer.Context, str], list[str]]
 
@@ -88,7 +101,9 @@ def _session(ctx: typer.Context) -> str:
 
 def peer_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Peers of the kind that was given before."""
-    return _complete(ctx, incomplete, _Listing("/v1/peers?limit=500", where={"kind": ctx.params.get("kind")}))
+    return _complete(
+        ctx, incomplete, _Listing("/v1/peers?limit=500", where={"kind": ctx.params.get("kind")})
+    )
 
 
 def scoped_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -124,7 +139,12 @@ def catalogue_models(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[str]:
     """Sorted names that begin with ``incomplete`` and are not among the arguments yet."""
-    given = {value for values in ctx.params.values() if isinstance(values, list | tuple) for value in values}
+    given = {
+        value
+        for values in ctx.params.values()
+        if isinstance(values, list | tuple)
+        for value in values
+    }
     options = {name: ctx.params.get(name) for name in ("url", "key_file", "ca_file")}
     from moorage.cli.plain_reads import FAILURES, PlainReads  # other commands need no completion
 
@@ -133,6 +153,7 @@ def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[
             names = {name for one in listings for name in one.names(reads.get(one.path))}
     except (MoorageError, *FAILURES):
         return []
+
     return _matching(names - given, incomplete)
 
 

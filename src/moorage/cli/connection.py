@@ -18,8 +18,8 @@ DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """``key_in_shell``: an expression for shell commands that yields the key without showing it. ``ca_file``:
-    the authority to trust beside those of the system, or None."""
+    """``key_in_shell``: an expression for shell commands that yields the key without showing it.
+    ``ca_file``: the authority to trust beside those of the system, or None."""
 
     url: str
     openai_url: str
@@ -45,11 +45,15 @@ def current_context(env: Mapping[str, str]) -> str:
 
 
 def _context(env: Mapping[str, str], url: str | None) -> Context | None:
-    """The context in use. None: the local one, or one for another address than the one that was given, which
-    must not get its key."""
+    """The context in use. None: the local one, or one for another address than the one that was
+    given, which must not get its key."""
     context = read_contexts(state_directory(env)).find(current_context(env))
     given = url or env.get("MOORAGE_URL")
-    return None if context is None or (given and given.rstrip("/") != context.url.rstrip("/")) else context
+    return (
+        None
+        if context is None or (given and given.rstrip("/") != context.url.rstrip("/"))
+        else context
+    )
 
 
 def find_connection(
@@ -60,27 +64,32 @@ def find_connection(
     openai_url: str | None = None,
     ca_file: str | None = None,
 ) -> Connection:
-    """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot be read.
-    A key is no argument, since every user of the machine could read it there.
+    """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot
+    be read. A key is no argument, since every user of the machine could read it there.
 
-    ``moorage up`` saves ``connection.json`` (``url``, ``openai_url``, ``ca_file``) and ``admin-key`` in the
-    state directory.
+    ``moorage up`` saves ``connection.json`` (``url``, ``openai_url``, ``ca_file``) and
+    ``admin-key`` in the state directory.
     """
     home = state_directory(env)
     context = _context(env, url)
     saved = _read_connection(home / "connection.json") if context is None else _saved(context)
-    found, shown = env.get("MOORAGE_API_KEY") or "", "$MOORAGE_API_KEY"
+    found = env.get("MOORAGE_API_KEY") or ""
+    shown = "$MOORAGE_API_KEY"
     if key_file or not found:
         named = key_file or env.get("MOORAGE_API_KEY_FILE")
         source = "--key-file" if key_file else "MOORAGE_API_KEY_FILE"
         if not named and context is not None:
-            named, source = context.key_file, f"context {current_context(env)}"
+            named = context.key_file
+            source = f"context {current_context(env)}"
+
         path = Path(named).expanduser() if named else home / "admin-key"
         text = _read(path)
         if text is None and named:
             raise ConfigError(f"{source}: the file with the API key, {path}, does not exist")
         if text is not None:
-            found, shown = text, f"$(cat {shlex.quote(str(path))})"
+            found = text
+            shown = f"$(cat {shlex.quote(str(path))})"
+
     _check_url("--url", url)
     _check_url("MOORAGE_URL", None if url else env.get("MOORAGE_URL"))
     return Connection(
@@ -111,14 +120,18 @@ def _read_connection(path: Path) -> dict[str, Any]:
     text = _read(path)
     if text is None:
         return {}
+
     try:
         parsed = json.loads(text)
     except ValueError:
         parsed = None
+
     if not isinstance(parsed, dict) or not all(isinstance(value, str) for value in parsed.values()):
         raise ConfigError(
-            f"{path} is not a JSON object of strings", next_step="remove it; `moorage up` writes it again"
+            f"{path} is not a JSON object of strings",
+            next_step="remove it; `moorage up` writes it again",
         )
+
     return parsed
 
 

@@ -1,4 +1,5 @@
-"""Context of one command: the shared options, the connection to the manager, and the two consoles."""
+"""Context of one command: the shared options, the connection to the manager, and the two
+consoles."""
 
 from __future__ import annotations
 
@@ -41,26 +42,38 @@ _PLAIN_READ_S = 5.0
 SHARED: dict[str, Any] = {
     "url": Annotated[
         str | None,
-        typer.Option(help="Address of the manager. Default: MOORAGE_URL, or as `moorage up` saved it."),
+        typer.Option(
+            help="Address of the manager. Default: MOORAGE_URL, or as `moorage up` saved it."
+        ),
     ],
     "key_file": Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="File with the API key. Default: MOORAGE_API_KEY, MOORAGE_API_KEY_FILE, or the admin key.",
+            help=(
+                "File with the API key. Default: MOORAGE_API_KEY, MOORAGE_API_KEY_FILE, or the "
+                "admin key."
+            ),
         ),
     ],
     "openai_url": Annotated[
         str | None,
-        typer.Option(help="Address of the proxy, ending in /v1. Default: MOORAGE_OPENAI_URL, or as saved."),
+        typer.Option(
+            help="Address of the proxy, ending in /v1. Default: MOORAGE_OPENAI_URL, or as saved."
+        ),
     ],
     "ca_file": Annotated[
         str | None,
-        typer.Option(help="Authority in PEM to trust for https. Default: MOORAGE_CA_FILE, or as saved."),
+        typer.Option(
+            help="Authority in PEM to trust for https. Default: MOORAGE_CA_FILE, or as saved."
+        ),
     ],
-    "output": Annotated[Output | None, typer.Option("--output", "-o", help="Format of the results.")],
+    "output": Annotated[
+        Output | None, typer.Option("--output", "-o", help="Format of the results.")
+    ],
     "no_color": Annotated[
-        bool | None, typer.Option("--no-color", help="Print without colours and bold, like NO_COLOR=1.")
+        bool | None,
+        typer.Option("--no-color", help="Print without colours and bold, like NO_COLOR=1."),
     ],
 }
 
@@ -68,7 +81,8 @@ SHARED: dict[str, Any] = {
 class Cli:
     """One invocation of the command line. ``given`` holds the shared options that were set.
 
-    ``subcommand``: the command that follows, for the callback of a group; None when the group stands alone.
+    ``subcommand``: the command that follows, for the callback of a group; None when the group
+    stands alone.
     """
 
     def __init__(
@@ -98,7 +112,9 @@ class Cli:
 
     @property
     def connection(self) -> Connection:
-        options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url", "ca_file")}
+        options = {
+            name: self._given.get(name) for name in ("url", "key_file", "openai_url", "ca_file")
+        }
         return find_connection(os.environ, **options)
 
     def shared(self, name: str) -> str | None:
@@ -107,15 +123,21 @@ class Cli:
         return None if value is None else str(value)
 
     def connection_flags(self) -> list[str]:
-        """The shared options of the connection that were given, for another process of the command line."""
+        """The shared options of the connection that were given, for another process of the command
+        line."""
         names = ("url", "key_file", "openai_url", "ca_file")
         given = [(name, self._given[name]) for name in names if self._given.get(name)]
-        return [part for name, value in given for part in (f"--{name.replace('_', '-')}", str(value))]
+        return [
+            part for name, value in given for part in (f"--{name.replace('_', '-')}", str(value))
+        ]
 
-    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]], *, workloads_only: bool = False) -> T:
+    def run(
+        self, work: Callable[[Client], Coroutine[Any, Any, T]], *, workloads_only: bool = False
+    ) -> T:
         """Run ``work`` with a connected client to its end.
 
-        ``workloads_only``: with the calls about sessions and endpoints, which are imported in less time.
+        ``workloads_only``: with the calls about sessions and endpoints, which are imported in less
+        time.
         """
         # Here and not above: most of the time that a command takes goes into imports.
         import asyncio
@@ -138,8 +160,8 @@ class Cli:
         return asyncio.run(main())
 
     def read_lists(self, *lists: tuple[str, Mapping[str, str | None]]) -> list[Any]:
-        """The items of lists of the REST API, with their fields as attributes: quickly, and not validated.
-        Raises ``plain_reads.FAILURES``, also where the client of the SDK may succeed."""
+        """The items of lists of the REST API, with their fields as attributes: quickly, and not
+        validated. Raises ``plain_reads.FAILURES``, also where the client of the SDK may succeed."""
         from moorage.cli.plain_reads import read_lists
 
         names = ("url", "key_file", "ca_file")
@@ -172,7 +194,9 @@ class Cli:
 def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[..., Any]:
     """Register ``function(cli, ...)`` as a command that also takes the shared options."""
 
-    def register(function: Callable[Concatenate[Cli, P], None]) -> Callable[Concatenate[Cli, P], None]:
+    def register(
+        function: Callable[Concatenate[Cli, P], None],
+    ) -> Callable[Concatenate[Cli, P], None]:
         app.command(name, **{"cls": QuickCommand} | settings)(with_shared_options(function))
         return function
 
@@ -182,10 +206,12 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
 def duration_option(
     help: str, *names: str, min_s: float = 0.0, max_s: float | None = None, **settings: Any
 ) -> Any:
-    """A typer option for seconds as ``float``, written as a duration between ``min_s`` and ``max_s``."""
+    """A typer option for seconds as ``float``, written as a duration between ``min_s`` and
+    ``max_s``."""
 
     def parse(value: str | float) -> float:
-        seconds = parse_duration(value) if isinstance(value, str) else value  # a default is a number
+        # a default is a number
+        seconds = parse_duration(value) if isinstance(value, str) else value
         if seconds < min_s or (max_s is not None and seconds > max_s):
             allowed = f"at least {format_duration(min_s)}"
             if max_s is not None:
@@ -197,7 +223,8 @@ def duration_option(
 
 
 def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callable[..., None]:
-    """``function`` with a signature for typer: its own parameters and the shared options, without ``cli``.
+    """``function`` with a signature for typer: its own parameters and the shared options, without
+    ``cli``.
 
     Shared options may stand before or after the command; the later one wins.
     """
@@ -208,7 +235,9 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
     ]
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [inspect.Parameter(n, keyword, default=None, annotation=a) for n, a in SHARED.items()]
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    context = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
 
     def call(ctx: typer.Context, **values: Any) -> None:
         given = dict(ctx.obj or {})
@@ -222,7 +251,9 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
     own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     call.__signature__ = inspect.Signature([context, *own, *shared])  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in (context, *own, *shared)}
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    call.__name__ = function.__name__
+    call.__doc__ = function.__doc__
+
     return call
 
 
@@ -235,10 +266,12 @@ def _in_terms_of(ctx: typer.Context, error: Exception) -> Exception:
         if error.status == 422:
             option_errors.name_the_option(error, options)
         return error
+
     from pydantic import ValidationError  # a plain start does not need it
 
     if not isinstance(error, ValidationError):
         return error
+
     return option_errors.validation_error(error.errors(), options)
 
 

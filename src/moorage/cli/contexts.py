@@ -19,7 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Addresses and paths of files, as the options of the same names; empty: as without the option."""
+    """Addresses and paths of files, as the options of the same names; empty: as without the
+    option."""
 
     url: str
     openai_url: str = ""
@@ -37,7 +38,9 @@ class Contexts:
         if name == LOCAL:
             return None
         if name not in self.saved:
-            raise NotFound(f"there is no context {name!r}", next_step="`moorage contexts` lists them")
+            raise NotFound(
+                f"there is no context {name!r}", next_step="`moorage contexts` lists them"
+            )
         return self.saved[name]
 
     def with_context(self, name: str, context: Context) -> Contexts:
@@ -52,7 +55,9 @@ class Contexts:
     def without(self, name: str) -> Contexts:
         """The local one is in use where that one was. Raises ``NotFound``."""
         if name == LOCAL:
-            raise InvalidInput(f"the context {LOCAL} is not saved here", next_step="name another one")
+            raise InvalidInput(
+                f"the context {LOCAL} is not saved here", next_step="name another one"
+            )
         self.find(name)
         rest = {other: context for other, context in self.saved.items() if other != name}
         return Contexts(LOCAL if self.current == name else self.current, rest)
@@ -71,11 +76,14 @@ def parse_contexts(path: Path, text: str) -> Contexts:
     """Raises ``ConfigError``."""
     try:
         found = json.loads(text)
-        saved = {str(name): Context(**_checked(fields)) for name, fields in found["contexts"].items()}
+        saved = {
+            str(name): Context(**_checked(fields)) for name, fields in found["contexts"].items()
+        }
         return Contexts(str(found["current"]), saved)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
-            f"{path} is not a file of contexts", next_step="remove it; `moorage contexts add` writes it again"
+            f"{path} is not a file of contexts",
+            next_step="remove it; `moorage contexts add` writes it again",
         ) from None
 
 
@@ -86,7 +94,8 @@ def _checked(fields: Any) -> dict[str, str]:
 
 
 def write_contexts(home: Path, contexts: Contexts) -> None:
-    """Replaces the file at once: another command reads the old or the new one. Raises ``ConfigError``."""
+    """Replaces the file at once: another command reads the old or the new one. Raises
+    ``ConfigError``."""
     document = {
         "current": contexts.current,
         "contexts": {name: asdict(context) for name, context in sorted(contexts.saved.items())},
@@ -101,6 +110,7 @@ def write_private(path: Path, text: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
+
         part.replace(path)
     except OSError as error:
         raise ConfigError(

@@ -34,7 +34,11 @@ def output_file(source: str) -> Iterator[Path]:
         path = Path(folder).resolve() / "stdout"
         yield path
         if not path.is_file():
-            raise InvalidInput(f"{source} is not a file", next_step="copy a directory to a local path")
+            raise InvalidInput(
+                f"{source} is not a file", next_step="copy a directory to a local path"
+            )
+
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
+
         sys.stdout.buffer.flush()

@@ -1,5 +1,5 @@
-"""vLLM where no node has it, when a model is served: asked once, then installed by a session on a node, or
-run as a container."""
+"""vLLM where no node has it, when a model is served: asked once, then installed by a session on a
+node, or run as a container."""
 
 from __future__ import annotations
 
@@ -35,20 +35,27 @@ _SEEN_S = 120.0
 
 
 class Nodes(NamedTuple):
-    """The node on which the engine could be installed, and one that could run its container, if any."""
+    """The node on which the engine could be installed, and one that could run its container, if
+    any."""
 
     install: AgentView | None = None
     container: AgentView | None = None
 
 
 def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
-    """The nodes to offer: of each kind the one with most GPUs, then most memory. Both are None if there is
-    nothing to choose, or no node could run ``spec``."""
-    if spec.engine != _ENGINE or traits_of(spec.runtime).images or traits_of(spec.runtime).site_jobs:
+    """The nodes to offer: of each kind the one with most GPUs, then most memory. Both are None if
+    there is nothing to choose, or no node could run ``spec``."""
+    if (
+        spec.engine != _ENGINE
+        or traits_of(spec.runtime).images
+        or traits_of(spec.runtime).site_jobs
+    ):
         return Nodes()
+
     able = model_fitting.eligible(spec, agents, any_engine=True)
     if any(_ENGINE in agent.engines for agent in able):
         return Nodes()
+
     return Nodes(_largest(able), _largest(model_fitting.eligible(in_container(spec), agents)))
 
 
@@ -69,7 +76,12 @@ def installation(agent: AgentView, runtime: str) -> SessionSpec:
     """The session that installs it: one at a time for a node, since live names are unique."""
     build = "cuda" if _gpus(agent) else "cpu"
     command = f'exec "$MOORAGE_PYTHON" -m moorage agent install-engine {_ENGINE} --build {build}'
-    fields = {"name": f"install-{_ENGINE}-{agent.id}"[:63].rstrip("-"), "type": "batch", "runtime": runtime}
+    fields = {
+        "name": f"install-{_ENGINE}-{agent.id}"[:63].rstrip("-"),
+        "type": "batch",
+        "runtime": runtime,
+    }
+
     return SessionSpec.model_validate(
         fields
         | {
@@ -83,26 +95,33 @@ def installation(agent: AgentView, runtime: str) -> SessionSpec:
 
 
 async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) -> EndpointSpec:
-    """What to serve, once a node can run it: if no node that could run ``spec`` has vLLM and the user agrees,
-    it is installed on one, or ``spec`` is changed to its container. Raises ``StartupError`` if an
-    installation fails."""
+    """What to serve, once a node can run it: if no node that could run ``spec`` has vLLM and the
+    user agrees, it is installed on one, or ``spec`` is changed to its container. Raises
+    ``StartupError`` if an installation fails."""
     if spec.engine != _ENGINE:
         return spec
+
     try:
         nodes = choose_nodes(spec, await client.list_agents())
     except ApiError:
         return spec  # not for this key
+
     if nodes == Nodes():
         return spec
+
     answer = _Answer.INSTALL if yes and nodes.install else _Answer.NO
     if not yes and terminal.is_terminal():
         answer = _ask(nodes, cli.err)
     if answer is _Answer.CONTAINER:
         return in_container(spec)
+
     if answer is _Answer.INSTALL and nodes.install:
         await _install(cli, client, nodes.install, spec.runtime)
     else:
-        cli.note(f"note: no node of resource group {spec.groups[0]} has vLLM; {'; '.join(_ways(nodes))}")
+        cli.note(
+            f"note: no node of resource group {spec.groups[0]} has vLLM; {'; '.join(_ways(nodes))}"
+        )
+
     return spec
 
 
@@ -119,8 +138,12 @@ def _ways(nodes: Nodes) -> list[str]:
             f"--yes installs it on {nodes.install.id} in an environment of its own, "
             f"as `moorage agent install-engine {_ENGINE}` does there"
         )
+
     if nodes.container:
-        ways.append(f"--runtime {IMAGE_RUNTIME} runs its container, on {nodes.container.id} for example")
+        ways.append(
+            f"--runtime {IMAGE_RUNTIME} runs its container, on {nodes.container.id} for example"
+        )
+
     return ways
 
 
@@ -141,17 +164,21 @@ def _answer(nodes: Nodes, err: Console) -> _Answer:
             f"No node has vLLM. Run its container on {container.id}?", default=True, err=True
         )
         return _Answer.CONTAINER if agreed else _Answer.NO
+
     size = "16 GiB while it is made" if _gpus(node) else "5 GiB while it is made, for processors"
     question = f"No node has vLLM. Install it on {node.id} ({size})"
     if not nodes.container:
         agreed = typer.confirm(f"{question}?", default=True, err=True)
         return _Answer.INSTALL if agreed else _Answer.NO
+
     from rich.prompt import Prompt
 
     question += f", or run its container on {nodes.container.id}?"
     try:
         return _Answer(
-            Prompt.ask(escape(question), choices=list(_Answer), default=_Answer.INSTALL, console=err)
+            Prompt.ask(
+                escape(question), choices=list(_Answer), default=_Answer.INSTALL, console=err
+            )
         )
     except (EOFError, KeyboardInterrupt):
         raise typer.Abort from None
@@ -163,16 +190,23 @@ async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> N
         ended = await until_session(
             client, session, has_ended, clock=cli.clock, progress=progress, timeout_s=_LONGEST_S
         )
+
     if ended.result != "SUCCESS":
         raise StartupError(
             f"vLLM was not installed on {node.id}: {await _last_line(client, ended)}",
-            next_step=f"`moorage logs {ended.name}` shows more; --image or a node with vLLM does without",
+            next_step=(
+                f"`moorage logs {ended.name}` shows more; --image or a node with vLLM does without"
+            ),
         )
 
     async def has_engine() -> bool:
-        return any(_ENGINE in one.engines for one in await client.list_agents() if one.id == node.id)
+        return any(
+            _ENGINE in one.engines for one in await client.list_agents() if one.id == node.id
+        )
 
-    with timeout_of(_SEEN_S, f"that the agent of {node.id} finds vLLM", "`moorage agents` shows its engines"):
+    with timeout_of(
+        _SEEN_S, f"that the agent of {node.id} finds vLLM", "`moorage agents` shows its engines"
+    ):
         from moorage.sdk.waiting import first
 
         await first(client.states(has_engine, timeout_s=_SEEN_S, clock=cli.clock), bool)

@@ -1,4 +1,5 @@
-"""Errors of commands: the exit code of each, and its report as one line on stderr with the next step."""
+"""Errors of commands: the exit code of each, and its report as one line on stderr with the next
+step."""
 
 from __future__ import annotations
 
@@ -50,6 +51,7 @@ def exit_code(error: Exception) -> int:
         return AUTH
     if isinstance(error, ProgramMissing):
         return NO_PROGRAM
+
     return TIMEOUT if isinstance(error, WaitTimeout) else FAILURE
 
 
@@ -78,9 +80,14 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
     ) -> Any:
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         if not standalone_mode:
-            return super().main(arguments, prog_name, complete_var, False, windows_expand_args, **extra)
+            return super().main(
+                arguments, prog_name, complete_var, False, windows_expand_args, **extra
+            )
+
         try:
-            code = super().main(arguments, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = super().main(
+                arguments, prog_name, complete_var, False, windows_expand_args, **extra
+            )
         except typer.TyperException as error:
             code = error.exit_code
             where = getattr(error, "ctx", None)
@@ -92,6 +99,7 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
             _report(one_line(error))
         except typer.Abort:
             code = INTERRUPTED
+
         sys.exit(code if isinstance(code, int) else 0)
 
 

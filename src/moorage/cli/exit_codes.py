@@ -8,12 +8,18 @@ from moorage.common.model.code_runs import RunStatus
 from moorage.common.model.exit_codes import shell_exit_code
 from moorage.common.model.reasons import Reason
 
-FAILURE, USAGE, NOT_FOUND, AUTH, TIMEOUT, INTERRUPTED = 1, 2, 3, 4, 124, 130
+FAILURE = 1
+USAGE = 2
+NOT_FOUND = 3
+AUTH = 4
+TIMEOUT = 124
+INTERRUPTED = 130
 # As of shells: a program that cannot be executed, and one that is not there.
-NOT_EXECUTABLE, NO_PROGRAM = 126, 127
+NOT_EXECUTABLE = 126
+NO_PROGRAM = 127
 
-# What the runtimes report of a program that did not start. They name the program, or say "the program"; other
-# failures to create a kernel name a file that is missing, too.
+# What the runtimes report of a program that did not start. They name the program, or say "the
+# program"; other failures to create a kernel name a file that is missing, too.
 _REFUSALS = (
     (r"cannot run (the program|['\"].*): No such file or directory", NO_PROGRAM),
     (r"cannot run (the program|['\"].*): (Permission denied|Exec format error)", NOT_EXECUTABLE),

@@ -1,4 +1,5 @@
-"""Interrupts of a command that waits: SIGTERM, as batch systems and CI send it, ends it like Ctrl-C."""
+"""Interrupts of a command that waits: SIGTERM, as batch systems and CI send it, ends it like
+Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,12 +30,14 @@ def terminated_like_ctrl_c() -> Iterator[Interrupt]:
         handler = signal.getsignal(signal.SIGINT)
         if not callable(handler):  # Ctrl-C is ignored, in the background of a shell
             raise KeyboardInterrupt
-        # That of asyncio cancels the main task. An exception at any place may be lost, as in a finalizer.
+        # That of asyncio cancels the main task. An exception at any place may be lost, as in a
+        # finalizer.
         handler(signal.SIGINT, frame)
 
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
+
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield interrupt

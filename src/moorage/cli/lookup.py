@@ -22,11 +22,13 @@ async def find(client: Client, name: str) -> EndpointView | SessionView:
     except ApiError as error:
         if error.status != 404:
             raise
+
     try:
         return await client.get_session(name)
     except ApiError as error:
         if error.status != 404:
             raise
+
         raise NotFound(
             f"there is no endpoint or session {name!r}", next_step="`moorage ps --all` lists them"
         ) from error
@@ -47,7 +49,8 @@ async def all_sessions(
     user: str | None = None,
     pipeline: str | None = None,
 ) -> list[SessionView]:
-    """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their labels."""
+    """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their
+    labels."""
     found: list[SessionView] = []
     cursor: str | None = None
     while True:

@@ -1,8 +1,9 @@
-"""Manifests: YAML documents that describe resource groups, quotas, projects and templates, for ``apply`` and
-``plan``.
+"""Manifests: YAML documents that describe resource groups, quotas, projects and templates, for
+``apply`` and ``plan``.
 
-A document is complete: a field that it leaves out gets its default. Everything is validated before anything
-is written. ``manifest_of`` is the inverse of ``apply``: what it returns, applied, changes nothing.
+A document is complete: a field that it leaves out gets its default. Everything is validated before
+anything is written. ``manifest_of`` is the inverse of ``apply``: what it returns, applied, changes
+nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A manifest and what is there now. ``before``: None if it does not exist. ``version``: its ETag."""
+    """A manifest and what is there now. ``before``: None if it does not exist. ``version``: its
+    ETag."""
 
     manifest: Manifest
     before: dict[str, Any] | None
@@ -84,21 +86,27 @@ def documents(text: str) -> list[Any]:
 
     if len(text.encode()) > MAX_BYTES:
         raise InvalidInput(f"the file is larger than {MAX_BYTES >> 20} MiB", next_step="split it")
+
     try:
         found = [one for one in yaml.safe_load_all(text) if one is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the file is not YAML: {error}", next_step="correct it at that position"
         ) from None
+
     if not found:
-        raise InvalidInput("the file has no documents", next_step="each has `kind`, `name` and `spec`")
+        raise InvalidInput(
+            "the file has no documents", next_step="each has `kind`, `name` and `spec`"
+        )
+
     return found
 
 
 def parse(text: str) -> list[Manifest]:
-    """The manifests of a file, without its pipelines. Raises ``InvalidInput`` that names every invalid
-    document."""
-    found, problems = [], []
+    """The manifests of a file, without its pipelines. Raises ``InvalidInput`` that names every
+    invalid document."""
+    found = []
+    problems = []
     for number, document in enumerate(documents(text), 1):
         try:
             if isinstance(document, dict) and document.get("kind") == PIPELINE:
@@ -107,10 +115,14 @@ def parse(text: str) -> list[Manifest]:
                 found.append(_manifest(document))
         except (ValidationError, InvalidInput) as error:
             problems.append(f"document {number}: {_message(error)}")
+
     titles = [manifest.title for manifest in found]
-    problems += [f"{title} is there twice" for title in sorted({t for t in titles if titles.count(t) > 1})]
+    problems += [
+        f"{title} is there twice" for title in sorted({t for t in titles if titles.count(t) > 1})
+    ]
     if problems:
         raise InvalidInput("; ".join(problems), next_step="correct the file; nothing was written")
+
     return found
 
 
@@ -127,8 +139,14 @@ def _manifest(given: Any) -> Manifest:
     document = _Document.model_validate(given)
     if document.for_all and document.kind != "template":
         raise InvalidInput(f"`for_all` is for templates, not for a {document.kind}")
-    if document.kind == "quota" and document.name.partition("/")[0] not in ("user", "project", "group"):
+
+    if document.kind == "quota" and document.name.partition("/")[0] not in (
+        "user",
+        "project",
+        "group",
+    ):
         raise InvalidInput(f"name {document.name!r}: write user/NAME, project/NAME or group/NAME")
+
     spec = _KINDS[document.kind].model.model_validate(document.spec)
     return Manifest(document.kind, document.name, spec, document.for_all)
 
@@ -146,19 +164,24 @@ async def read(client: Client, manifests: Sequence[Manifest]) -> list[Planned]:
 
 
 async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manifest, Outcome, str]]:
-    """Write what differs, in the order of the file. A conflict ends nothing: the others are written. Returns
-    the outcome of each, with the reason of a conflict."""
+    """Write what differs, in the order of the file. A conflict ends nothing: the others are
+    written. Returns the outcome of each, with the reason of a conflict."""
     outcomes: list[tuple[Manifest, Outcome, str]] = []
     for one in planned:
-        outcome, why = one.outcome, ""
+        outcome = one.outcome
+        why = ""
         try:
             if outcome != "unchanged":
                 await _KINDS[one.manifest.kind].write(client, one)
         except ApiError as error:
             if error.status not in (409, 412):
                 raise
-            outcome, why = "conflict", str(error)
+
+            outcome = "conflict"
+            why = str(error)
+
         outcomes.append((one.manifest, outcome, why))
+
     return outcomes
 
 
@@ -179,14 +202,17 @@ def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Man
     """The manifest that describes what is there."""
     if isinstance(view, GroupView):
         return Manifest("resource-group", view.name, view.options)
+
     if isinstance(view, QuotaView):
         slots = {slot: format_amount(slot, amount) for slot, amount in view.slots.items()}
         counts = {"sessions": view.sessions, "pending": view.pending, "node_hours": view.node_hours}
         limits = QuotaLimits.model_validate({"slots": slots, **counts})
         return Manifest("quota", f"{view.scope}/{view.name}", limits)
+
     if isinstance(view, ProjectView):
         fields = view.model_dump(include=set(ProjectPatch.model_fields))
         return Manifest("project", view.name, _Project.model_validate(fields))
+
     return Manifest("template", view.name, view.template, not view.project)
 
 
@@ -200,11 +226,16 @@ def _plain(spec: BaseModel) -> dict[str, Any]:
     return plain
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str = ""
+) -> Iterator[str]:
     for name in sorted(before.keys() | after.keys()):
-        old, new, at = before.get(name), after.get(name), f"{path}{name}"
+        old = before.get(name)
+        new = after.get(name)
+        at = f"{path}{name}"
         if old == new:
             continue
+
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{at}.")
         elif old in (None, {}, []):
@@ -255,7 +286,9 @@ async def _read_quota(client: Client, one: Manifest) -> Planned:
 
 
 async def _write_quota(client: Client, one: Planned) -> None:
-    await client.set_quota(*_quota(one.manifest), cast(QuotaLimits, one.manifest.spec), version=one.version)
+    await client.set_quota(
+        *_quota(one.manifest), cast(QuotaLimits, one.manifest.spec), version=one.version
+    )
 
 
 async def _read_project(client: Client, one: Manifest) -> Planned:
@@ -278,7 +311,9 @@ async def _read_template(client: Client, one: Manifest) -> Planned:
 
 async def _write_template(client: Client, one: Planned) -> None:
     spec = cast(TemplateSpec, one.manifest.spec)
-    await client.put_template(one.manifest.name, spec, for_all=one.manifest.for_all, version=one.version)
+    await client.put_template(
+        one.manifest.name, spec, for_all=one.manifest.for_all, version=one.version
+    )
 
 
 @dataclass(frozen=True, slots=True)

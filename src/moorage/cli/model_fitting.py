@@ -1,4 +1,5 @@
-"""Resources and engine arguments for a model, by what the agents of a resource group offer. Pure."""
+"""Resources and engine arguments for a model, by what the agents of a resource group offer.
+Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 # vLLM without a GPU, and llama.cpp: what the process takes beside weights and cache (measured).
 _CPU_BASE = {"vllm": 3 * GIB, "llamacpp": GIB // 2}
 # Host memory of vLLM on GPUs: the server, and one process for each GPU.
-_SERVER_MEM, _WORKER_MEM = 4 * GIB, 4 * GIB
+_SERVER_MEM = 4 * GIB
+_WORKER_MEM = 4 * GIB
 _CONTEXT = {"vllm": "--max-model-len", "llamacpp": "--ctx-size"}
 _PARALLEL = ("--tensor-parallel-size", "-tp")
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What the user left open. ``agents``: those that take it; empty if all do. ``note``: the choice."""
+    """What the user left open. ``agents``: those that take it; empty if all do. ``note``: the
+    choice."""
 
     resources: dict[str, str]
     args: list[str]
@@ -55,9 +58,11 @@ def nodes_of(agents: Sequence[AgentView]) -> list[Node]:
     ]
 
 
-def eligible(spec: EndpointSpec, agents: Sequence[AgentView], *, any_engine: bool = False) -> list[AgentView]:
-    """The agents that may run its replicas now, whatever they have free. ``any_engine``: also without its
-    engine."""
+def eligible(
+    spec: EndpointSpec, agents: Sequence[AgentView], *, any_engine: bool = False
+) -> list[AgentView]:
+    """The agents that may run its replicas now, whatever they have free. ``any_engine``: also
+    without its engine."""
     return [
         agent
         for agent in agents
@@ -72,8 +77,8 @@ def eligible(spec: EndpointSpec, agents: Sequence[AgentView], *, any_engine: boo
 
 
 def fill(spec: EndpointSpec, model: Model, agents: Sequence[AgentView]) -> Filled | None:
-    """None: no agent is known that could run it, so nothing can be said. Raises ``Infeasible`` if none of
-    those that could takes it, ``InvalidInput`` for arguments that are not numbers."""
+    """None: no agent is known that could run it, so nothing can be said. Raises ``Infeasible`` if
+    none of those that could takes it, ``InvalidInput`` for arguments that are not numbers."""
     able = eligible(spec, agents)
     nodes = nodes_of(able)
     wanted = _wanted(spec)
@@ -82,7 +87,9 @@ def fill(spec: EndpointSpec, model: Model, agents: Sequence[AgentView]) -> Fille
         found = choose(model.sizes(_option(spec, "--kv-cache-dtype")), with_gpus, wanted)
         if isinstance(found, Choice):
             return _on_gpus(spec, model, found, nodes)
+
         raise _refusal(spec, model, found, with_gpus)
+
     return _on_cpus(spec, model, nodes, wanted) if nodes else None
 
 
@@ -96,11 +103,13 @@ def _on_gpus(spec: EndpointSpec, model: Model, choice: Choice, nodes: Sequence[N
         args.append(f"--max-model-len={choice.context}")
     if choice.dtype and not _option(spec, "--dtype"):
         args.append(f"--dtype={choice.dtype}")
+
     used = choice.weights + choice.kv_cache + choice.working
     return Filled(
         {"cpu": str(max(1, cores)), "mem": str(int(mem)), "cuda.device": str(gpus)},
         args,
-        f"{gpus} GPU{'s' if gpus > 1 else ''} with {size(used)} each, {choice.context} tokens of context",
+        f"{gpus} GPU{'s' if gpus > 1 else ''} with {size(used)} each, {choice.context} tokens of "
+        "context",
         agents=[] if len(taking) == len(nodes) else sorted(choice.nodes),
     )
 
@@ -108,6 +117,7 @@ def _on_gpus(spec: EndpointSpec, model: Model, choice: Choice, nodes: Sequence[N
 def _on_cpus(spec: EndpointSpec, model: Model, nodes: Sequence[Node], wanted: Wanted) -> Filled:
     context = wanted.context or min(model.architecture.context, USEFUL_CONTEXT)
     cache = kv_cache_bytes(model.architecture, context)
+
     # vLLM takes whole GiB.
     cache = math.ceil(cache / GIB) * GIB if spec.engine == "vllm" else cache
     needed = model.weights + cache + _CPU_BASE[spec.engine]
@@ -115,14 +125,17 @@ def _on_cpus(spec: EndpointSpec, model: Model, nodes: Sequence[Node], wanted: Wa
     if not taking:
         most = max(nodes, key=lambda node: node.mem)
         raise Infeasible(
-            f"{model.id} takes {size(needed)} of memory for {context} tokens of context without a GPU; the "
+            f"{model.id} takes {size(needed)} of memory for {context} tokens of context without a "
+            "GPU; the "
             f"largest node, {most.name}, has {size(most.mem)}",
             next_step=_alternatives(model, ()),
         )
+
     option = _CONTEXT[spec.engine]
     args = _missing(spec, model.args)
     if not _option(spec, option):
         args.append(f"{option}={context}")
+
     return Filled(
         {"cpu": "1", "mem": str(needed)},
         args,
@@ -137,7 +150,8 @@ def _refusal(spec: EndpointSpec, model: Model, found: Refused, nodes: Sequence[N
     context = _wanted(spec).context or min(model.architecture.context, USEFUL_CONTEXT)
     fewer = f"{_CONTEXT['vllm']}={found.context} here; " if found.context >= 1024 else ""
     return Infeasible(
-        f"{model.id} takes {size(found.least)} of GPU memory for {context} tokens of context, and no node of "
+        f"{model.id} takes {size(found.least)} of GPU memory for {context} tokens of context, and "
+        "no node of "
         f"resource group {', '.join(spec.groups)} has that: {offered}",
         next_step=fewer + _alternatives(model, found.needs),
     )
@@ -154,7 +168,9 @@ def _alternatives(model: Model, needs: Sequence[str]) -> str:
 def gpus_text(node: Node) -> str:
     """Like ``4 x NVIDIA H100 (80GiB)``."""
     kinds = dict.fromkeys(node.gpus)
-    return " + ".join(f"{node.gpus.count(kind)} x {kind[0] or 'GPU'} ({size(kind[1])})" for kind in kinds)
+    return " + ".join(
+        f"{node.gpus.count(kind)} x {kind[0] or 'GPU'} ({size(kind[1])})" for kind in kinds
+    )
 
 
 def size(amount: int) -> str:
@@ -180,7 +196,8 @@ def _count(spec: EndpointSpec, *names: str) -> int:
 
 
 def _option(spec: EndpointSpec, *names: str) -> str:
-    """The value of an engine's option among ``args``, as ``--name=value`` or two words; "" without it."""
+    """The value of an engine's option among ``args``, as ``--name=value`` or two words; "" without
+    it."""
     for index, word in enumerate(spec.args):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") in names:

@@ -1,4 +1,5 @@
-"""Facts about a model that is to be served: from the catalogue, a directory, the hub's cache, or the hub."""
+"""Facts about a model that is to be served: from the catalogue, a directory, the hub's cache, or
+the hub."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from typing import Any
 
 from moorage.common.catalog import Model, find_model, read_config
 from moorage.common.catalog.architecture import UnknownArchitecture
-from moorage.common.hub import HubSettings, cached_snapshot, fetch_config, is_hub_id, list_files, weight_files
+from moorage.common.hub import (
+    HubSettings,
+    cached_snapshot,
+    fetch_config,
+    is_hub_id,
+    list_files,
+    weight_files,
+)
 from moorage.common.hub.selection import gguf_files, is_gguf_id, split_id
 from moorage.common.model.errors import InvalidInput
 
@@ -21,29 +29,37 @@ async def look_up(model: str, env: Mapping[str, str] | None = None) -> Model:
     known = find_model(name)
     if known is not None and (not selector or gguf_files([known.file], selector)):
         return known
+
     if is_gguf_id(model):
         raise InvalidInput(
             f"{model} is not in the catalogue, and only that has the memory of GGUF models",
             next_step="give --resources mem=SIZE: the file and its cache",
         )
+
     hub = HubSettings.from_environment(os.environ if env is None else env)
     if (here := _find_here(model, hub)) is not None:
         return here
-    return _described(model, await fetch_config(hub, model), (await list_files(hub, model)).sizes, "hub")
+
+    return _described(
+        model, await fetch_config(hub, model), (await list_files(hub, model)).sizes, "hub"
+    )
 
 
 def _find_here(model: str, hub: HubSettings) -> Model | None:
     path = Path(model).expanduser()
     if path.is_dir():
         return _from_directory(model, path, "directory")
+
     if not is_hub_id(model):
         raise InvalidInput(
             f"{model!r} is neither a directory here nor an id like OWNER/NAME",
             next_step="`moorage models` lists well-tried models",
         )
+
     snapshot = cached_snapshot(hub.cache, model)
     if snapshot is not None and (snapshot / "config.json").is_file():
         return _from_directory(model, snapshot, "cache")
+
     return None
 
 
@@ -54,8 +70,10 @@ def _from_directory(model: str, folder: Path, source: str) -> Model:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(
-            f"the config.json of {model} cannot be read: {why}", next_step="name a model's directory"
+            f"the config.json of {model} cannot be read: {why}",
+            next_step="name a model's directory",
         ) from None
+
     return _described(model, config, sizes, source)
 
 
@@ -66,7 +84,9 @@ def _described(model: str, config: Any, sizes: Mapping[str, int], source: str) -
         architecture = read_config(config)
     except UnknownArchitecture as error:
         raise InvalidInput(
-            f"the memory of {model} cannot be estimated: {error}", next_step="give --gpus and --resources"
+            f"the memory of {model} cannot be estimated: {error}",
+            next_step="give --gpus and --resources",
         ) from None
+
     weights = sum(sizes[name] for name in weight_files(sizes))
     return Model(model, "vllm", source, architecture, weights or architecture.weight_bytes)

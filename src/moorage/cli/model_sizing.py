@@ -1,4 +1,5 @@
-"""Resources for ``moorage serve MODEL`` where the user gave none: what its model takes on the nodes."""
+"""Resources for ``moorage serve MODEL`` where the user gave none: what its model takes on the
+nodes."""
 
 from __future__ import annotations
 
@@ -23,25 +24,33 @@ _DOWNLOAD = 20_000_000
 
 
 async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointSpec:
-    """``spec`` with resources, arguments and agents for its model; unchanged if nothing can be said. Raises
-    ``Infeasible`` if no node takes the model."""
+    """``spec`` with resources, arguments and agents for its model; unchanged if nothing can be
+    said. Raises ``Infeasible`` if no node takes the model."""
     if traits_of(spec.runtime).site_jobs or not spec.model:
         return spec
+
     try:
         agents = await client.list_agents()
     except ApiError:
         return spec  # not for this key
+
     if not model_fitting.eligible(spec, agents):
         return spec
+
     try:
         model = await look_up(spec.model)
     except (HubFailed, InvalidInput) as error:
         if is_hub_id(split_id(spec.model)[0]):
-            cli.note(f"note: what {spec.model} takes is unknown: {error}; --gpus and --resources say it")
+            cli.note(
+                f"note: what {spec.model} takes is unknown: {error}; --gpus and --resources say it"
+            )
+
         return spec
+
     filled = model_fitting.fill(spec, model, agents) if model.engine == spec.engine else None
     if filled is None:
         return spec
+
     cli.note(f"{model.id}: {filled.note}")
     given: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
     changed: dict[str, Any] = {
@@ -53,4 +62,5 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
         changed["start_timeout_s"] = spec.start_timeout_s + round(model.weights / _DOWNLOAD)
     if filled.agents:
         changed["agents"] = filled.agents
+
     return type(spec).model_validate(given | changed)

@@ -1,4 +1,5 @@
-"""Errors about fields in terms of the command line: the option, the value found, and what is allowed."""
+"""Errors about fields in terms of the command line: the option, the value found, and what is
+allowed."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _SHOWN_CHARACTERS = 80
 
 
 def options_of(parameters: Iterable[Any]) -> dict[str, str]:
-    """By the names of a command's parameters: the option, like ``--name``, or the argument, like ``NAME``."""
+    """By the names of a command's parameters: the option, like ``--name``, or the argument, like
+    ``NAME``."""
     found = {}
     for parameter in parameters:
         long = [name for name in parameter.opts if name.startswith("--")]
@@ -42,20 +44,25 @@ def options_of(parameters: Iterable[Any]) -> dict[str, str]:
     return found
 
 
-def validation_error(errors: Iterable[Mapping[str, Any]], options: Mapping[str, str]) -> InvalidInput:
+def validation_error(
+    errors: Iterable[Mapping[str, Any]], options: Mapping[str, str]
+) -> InvalidInput:
     """For the errors of pydantic."""
     return InvalidInput("; ".join(_problem(error, options) for error in errors))
 
 
 def _problem(error: Mapping[str, Any], options: Mapping[str, str]) -> str:
-    where, message = [str(part) for part in error["loc"]], str(error["msg"]).removeprefix("Value error, ")
+    where = [str(part) for part in error["loc"]]
+    message = str(error["msg"]).removeprefix("Value error, ")
     if not where:
         return _with_option(message, options)
+
     value = error.get("input")
     found = ""
     if isinstance(value, str | int | float) and repr(value) not in message:
         text = repr(value)
         found = "=" + (text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
+
     option = option_for(where[0], options)
     name = ".".join(where) if option is None else option
     return f"{name}{found}: {message}"

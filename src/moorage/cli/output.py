@@ -31,21 +31,23 @@ _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS", "SUCCEEDED"), "green"),
     **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
     **dict.fromkeys(
-        ("PENDING", "SCHEDULED", "PREPARING", "QUEUED", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
+        ("PENDING", "SCHEDULED", "PREPARING", "QUEUED", "CREATING", "queued", "loading", "SUSPECT"),
+        "yellow",
     ),
     **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
 }
 
 
 def to_json(value: Any) -> str:
-    """JSON for people and programs: a parser gets every character, and a terminal none that controls it."""
+    """JSON for people and programs: a parser gets every character, and a terminal none that
+    controls it."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class PlainLog:
-    """The output of a program for a terminal: colours are removed, other control characters escaped, and
-    carriage returns start a new line, since they would overwrite what came before."""
+    """The output of a program for a terminal: colours are removed, other control characters
+    escaped, and carriage returns start a new line, since they would overwrite what came before."""
 
     _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
     _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,64})?|\r)\Z")
@@ -64,7 +66,8 @@ class PlainLog:
 
 
 class LogWriter:
-    """Writes the pieces of a log to a stream, through ``PlainLog`` if that is a terminal and not ``raw``."""
+    """Writes the pieces of a log to a stream, through ``PlainLog`` if that is a terminal and not
+    ``raw``."""
 
     def __init__(self, stream: TextIO, *, raw: bool = False) -> None:
         self._stream = stream
@@ -73,7 +76,9 @@ class LogWriter:
     def write(self, piece: bytes, *, final: bool = False) -> None:
         """``final``: there will be no more."""
         plain = self._plain
-        self._stream.buffer.write(piece if plain is None else plain.feed(piece, final=final).encode())
+        self._stream.buffer.write(
+            piece if plain is None else plain.feed(piece, final=final).encode()
+        )
         self._stream.buffer.flush()
 
 
@@ -87,7 +92,9 @@ def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
     console.print(make_table(columns, rows, width), crop=console.is_terminal)
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> Table:
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
+) -> Table:
     """``width``: of the terminal, if the table is to fit in it."""
     from rich.cells import cell_len
     from rich.table import Table
@@ -97,11 +104,13 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     if width is not None:
         widths = fitted_widths(widths, width - 2 * (len(columns) - 1))
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column, column_width in zip(columns, widths, strict=True):
         table.add_column(column, no_wrap=True, width=column_width)
     for row in cells:
         table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+
     return table
 
 
@@ -112,10 +121,12 @@ def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
     """
     if sum(widths) <= available:
         return list(widths)
+
     for most in range(min(available, max(widths)), _LEAST_WIDTH, -1):
         cut = [min(width, most) for width in widths]
         if sum(cut) <= available:
             return cut
+
     return [min(width, _LEAST_WIDTH) for width in widths]
 
 
@@ -162,19 +173,34 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
     why = getattr(view, "needs_newer_manager", "") or str(view.reason)
     if why and view.failures > 1:
         why += f" (x{view.failures})"
+
     if not why:
-        why = next((one.detail for one in view.sessions if one.state == "loading" and one.detail), "")
+        why = next(
+            (one.detail for one in view.sessions if one.state == "loading" and one.detail), ""
+        )
+
     spec = view.spec
     model = "" if spec is None else spec.model or " ".join(spec.command)
     if not wide and len(model) > 40:
         model = "…" + model[-39:]
+
     row = [view.name, view.status, f"{view.ready}/{view.replicas}", *load_cells(view)]
     row += [spec.engine if spec else "", model]
     row += [format_age(now, view.created_at), why]
+
     if wide:
-        slots = "" if spec is None else ", ".join(f"{name}={value}" for name, value in spec.resources.items())
-        scale = "" if spec is None or spec.autoscale is None else f"{spec.autoscale.min}-{spec.autoscale.max}"
+        slots = (
+            ""
+            if spec is None
+            else ", ".join(f"{name}={value}" for name, value in spec.resources.items())
+        )
+        scale = (
+            ""
+            if spec is None or spec.autoscale is None
+            else f"{spec.autoscale.min}-{spec.autoscale.max}"
+        )
         row += [str(view.revision), scale, spec.resource_group if spec else "", slots, view.detail]
+
     return row
 
 
@@ -182,6 +208,7 @@ def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
     """Like ``40% 120/300 training``; ``short``: only the first that it has of these."""
     if progress is None:
         return ""
+
     of = "" if progress.of is None else f"/{progress.of}"
     parts = [
         "" if progress.fraction is None else f"{int(100 * progress.fraction)}%",
@@ -209,9 +236,11 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
         and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM)
     ):
         why = view.detail  # as the warning of an idle session
+
     progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
     row = [view.name, view.type, shown_status(view), progress, agents_of(view)]
     row += [format_age(now, view.created_at), why]
+
     if wide:
         row += [
             view.id,
@@ -222,13 +251,16 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
             step_label(view.pipeline),
         ]
         row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
+
     return row
 
 
 def agent_status(view: AgentView) -> str:
-    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE not-ready``. ``SUSPECT
-    held``: it does not become LOST, because too many agents of its group are silent."""
-    closed = {"cordon": "cordoned", "drain": "draining"}.get(view.cordon, "leaving" if view.draining else "")
+    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE not-ready``.
+    ``SUSPECT held``: it does not become LOST, because too many agents of its group are silent."""
+    closed = {"cordon": "cordoned", "drain": "draining"}.get(
+        view.cordon, "leaving" if view.draining else ""
+    )
     held = "held" if view.loss_held_since else ""
     return " ".join(filter(None, (view.status, closed, held, "" if view.ready else "not-ready")))
 
@@ -239,7 +271,8 @@ def manager_of(view: AgentView) -> str:
 
 
 def reach_of(view: AgentView) -> str:
-    """How proxies reach the kernels of an agent, why so, and which proxies do not reach its address."""
+    """How proxies reach the kernels of an agent, why so, and which proxies do not reach its
+    address."""
     parts: list[str] = [view.reach]
     if view.reach_reason:
         parts.append(view.reach_reason)
@@ -247,6 +280,7 @@ def reach_of(view: AgentView) -> str:
         parts.append(f"proxies try {view.direct_address}")
     if view.unreached_by:
         parts.append(f"no answer to {', '.join(view.unreached_by)}")
+
     return "; ".join(parts)
 
 
@@ -258,11 +292,24 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
         device = bool(offer.device_id)
         total[0] += (1 if offer.used else 0) if device else offer.used
         total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
-    shown = {s: f"{format_amount(s, u)}/{format_amount(s, total)}" for s, (u, total) in used.items()}
+
+    shown = {
+        s: f"{format_amount(s, u)}/{format_amount(s, total)}" for s, (u, total) in used.items()
+    }
     status = agent_status(view)
-    devices = " ".join(f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem"))
-    row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]
+    devices = " ".join(
+        f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem")
+    )
+    row = [
+        view.id,
+        status,
+        view.resource_group,
+        shown.get("cpu", ""),
+        shown.get("mem", ""),
+        devices,
+    ]
     row += [str(view.kernels), f"{format_age(now, view.last_seen)} ago", manager_of(view)]
+
     if wide:
         row += [
             view.reach,
@@ -272,6 +319,7 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
             ",".join(view.runtimes),
             ",".join(view.engines),
         ]
+
     return row
 
 

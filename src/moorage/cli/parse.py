@@ -26,19 +26,25 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InvalidInput(f"{option} {text!r} is not NAME=VALUE", next_step=f"write it like {example}")
+            raise InvalidInput(
+                f"{option} {text!r} is not NAME=VALUE", next_step=f"write it like {example}"
+            )
+
         parsed[name] = value
+
     return parsed
 
 
 def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dict[str, str] | None:
     """Variables of ``--env-file`` and ``--env``, which wins; None when neither was given.
 
-    Lines are as Docker has them: NAME=VALUE to the end of the line, # before comments, and NAME alone for
-    the value here, if it has one. Raises ``InvalidInput`` that names the file and the line.
+    Lines are as Docker has them: NAME=VALUE to the end of the line, # before comments, and NAME
+    alone for the value here, if it has one. Raises ``InvalidInput`` that names the file and the
+    line.
     """
     if not given and not files:
         return None
+
     found: dict[str, str] = {}
     for file in files or ():
         try:
@@ -46,28 +52,35 @@ def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dic
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not text"
             raise InvalidInput(
-                f"--env-file {file!r} cannot be read: {why}", next_step="name a file of NAME=VALUE lines"
+                f"--env-file {file!r} cannot be read: {why}",
+                next_step="name a file of NAME=VALUE lines",
             ) from None
+
         for number, line in enumerate(lines, 1):
             name, equals, value = line.lstrip().partition("=")
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
+
             if not name.strip() or any(letter.isspace() for letter in name):
                 raise InvalidInput(
                     f"--env-file {file!r}, line {number}: {line!r} is not NAME=VALUE",
                     next_step="write it like SEED=1; # begins a comment",
                 )
+
             if equals:
                 found[name] = value
             elif name in os.environ:
                 found[name] = os.environ[name]
+
     return found | pairs(given or (), "--env", "SEED=1")
 
 
 def limit(text: str, option: str) -> int | None:
     """A number, or None for ``none``. Raises ``InvalidInput`` naming the option and the text."""
     if text != "none" and not (text.isascii() and text.isdigit()):
-        raise InvalidInput(f"{option}={text!r} is not a number", next_step="write a number, or `none`")
+        raise InvalidInput(
+            f"{option}={text!r} is not a number", next_step="write a number, or `none`"
+        )
     return None if text == "none" else int(text)
 
 
@@ -96,22 +109,24 @@ def dependency(text: str) -> dict[str, str]:
 
 
 # Options that hold a list, and a list of sets.
-_LISTS, _SETS = (
-    frozenset({"session_types", "slot_priority", "images", "mounts", "projects", "users"}),
-    frozenset({"exclusive"}),
-)
+_LISTS = frozenset({"session_types", "slot_priority", "images", "mounts", "projects", "users"})
+_SETS = frozenset({"exclusive"})
 # Values of "none" for options where it does not mean "unlimited".
 _NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [], "replicas": "none"}
 
 
 def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
-    """``old`` with ``OPTION=VALUE`` texts applied; ``model`` names the options and checks the values later.
+    """``old`` with ``OPTION=VALUE`` texts applied; ``model`` names the options and checks the
+    values later.
 
-    ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). Dots reach into nested
-    options (``preemption.how=end``, ``hpc.options.constraint=a100``); ``preemption=on`` sets one with its
-    defaults. Raises ``InvalidInput`` that names the unknown option and the allowed ones.
+    ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). Dots reach into
+    nested options (``preemption.how=end``, ``hpc.options.constraint=a100``); ``preemption=on`` sets
+    one with its defaults. Raises ``InvalidInput`` that names the unknown option and the allowed
+    ones.
     """
-    changed = {name: dict(value) if isinstance(value, dict) else value for name, value in old.items()}
+    changed = {
+        name: dict(value) if isinstance(value, dict) else value for name, value in old.items()
+    }
     for name, text in pairs(given, "OPTION=VALUE", "hol=backfill").items():
         first, dot, rest = name.partition(".")
         if first not in model.model_fields:
@@ -119,8 +134,11 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
                 f"there is no option {first!r}",
                 next_step=f"allowed are {', '.join(sorted(model.model_fields))}",
             )
+
         if dot:
-            changed[first] = _put(changed.get(first) or {}, _nested(model, first), rest, text, f"{first}.")
+            changed[first] = _put(
+                changed.get(first) or {}, _nested(model, first), rest, text, f"{first}."
+            )
         elif text == "none":
             changed[first] = _NONE.get(first)
         elif first in _LISTS:
@@ -129,24 +147,30 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
             changed[first] = [part.split("+") for part in text.split(",")]
         else:
             changed[first] = {} if text == "on" else text
+
     return changed
 
 
 def _put(
     old: Mapping[str, Any], model: type[BaseModel] | None, name: str, text: str, path: str
 ) -> dict[str, Any]:
-    """``model``: None for options whose names are free, and may have dots (``weights``, ``hpc.options``)."""
+    """``model``: None for options whose names are free, and may have dots (``weights``,
+    ``hpc.options``)."""
     first, dot, rest = name.partition(".") if model is not None else (name, "", "")
     if model is not None and first not in model.model_fields:
         raise InvalidInput(
             f"there is no option {path + first!r}",
-            next_step=f"allowed are {', '.join(path + field for field in sorted(model.model_fields))}",
+            next_step=(
+                f"allowed are {', '.join(path + field for field in sorted(model.model_fields))}"
+            ),
         )
+
     kept = {key: value for key, value in old.items() if key != first}
     if dot and model is not None:
         return kept | {
             first: _put(old.get(first) or {}, _nested(model, first), rest, text, f"{path}{first}.")
         }
+
     return kept if text == "none" else kept | {first: text}
 
 
@@ -156,12 +180,15 @@ def _nested(model: type[BaseModel], field: str) -> type[BaseModel] | None:
 
     annotation = model.model_fields[field].annotation
     kinds = (annotation, *get_args(annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    return next(
+        (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None
+    )
 
 
 def patch(given: Sequence[str]) -> dict[str, Any]:
-    """A JSON merge patch from ``FIELD=VALUE`` texts. A dot reaches into a nested field (``autoscale.max=4``);
-    ``none`` removes a field; a value that begins with [ or { is JSON. Raises ``InvalidInput``."""
+    """A JSON merge patch from ``FIELD=VALUE`` texts. A dot reaches into a nested field
+    (``autoscale.max=4``); ``none`` removes a field; a value that begins with [ or { is JSON. Raises
+    ``InvalidInput``."""
     made: dict[str, Any] = {}
     for name, text in pairs(given, "FIELD=VALUE", "autoscale.max=4").items():
         value: Any = None if text == "none" else text
@@ -170,12 +197,17 @@ def patch(given: Sequence[str]) -> dict[str, Any]:
                 value = json.loads(text)
             except ValueError as error:
                 raise InvalidInput(
-                    f"{name}={text!r} is not valid JSON: {error}", next_step="quote it for the shell"
+                    f"{name}={text!r} is not valid JSON: {error}",
+                    next_step="quote it for the shell",
                 ) from None
-        inner, (*path, last) = made, name.split(".", 1)
+
+        (*path, last) = name.split(".", 1)
+        inner = made
         for part in path:
             inner = inner.setdefault(part, {})
+
         inner[last] = value
+
     return made
 
 
@@ -200,28 +232,37 @@ def guess_engine(model: str) -> str:
 def locate_model(model: str) -> str:
     """A local path as an absolute one; a hub id unchanged."""
     path = Path(model).expanduser()
-    looks_local = model.startswith((".", "~", "/")) or model.lower().endswith(".gguf") or path.exists()
+    looks_local = (
+        model.startswith((".", "~", "/")) or model.lower().endswith(".gguf") or path.exists()
+    )
     return str(path.resolve()) if looks_local else model
 
 
 def guess_name(model: str) -> str:
-    """A valid endpoint name from the model's base name. Raises ``InvalidInput`` when none remains."""
-    base = re.sub(r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE)
+    """A valid endpoint name from the model's base name. Raises ``InvalidInput`` when none
+    remains."""
+    base = re.sub(
+        r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE
+    )
     name = re.sub(r"[^A-Za-z0-9._:-]+", "-", base)[:128].strip("._:-")
     if not name:
-        raise InvalidInput(f"no name can be derived from {model!r}", next_step="give one with --name")
+        raise InvalidInput(
+            f"no name can be derived from {model!r}", next_step="give one with --name"
+        )
+
     return name
 
 
 def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | int | float:
-    """A parameter of a template from its text; as text if the template has no such parameter. Raises
-    ``InvalidInput``."""
+    """A parameter of a template from its text; as text if the template has no such parameter.
+    Raises ``InvalidInput``."""
     kind = declared.type if declared is not None else "string"
     try:
         if kind == "boolean":
             return {"true": True, "false": False}[text.lower()]
         if kind == "integer":
             return int(text)
+
         return float(text) if kind == "number" else text
     except (KeyError, ValueError):
         raise InvalidInput(
@@ -242,6 +283,7 @@ def reload(text: str | None) -> dict[str, str] | None:
     """``HUP``, ``/-/reload``, ``admin:/-/reload``, each with ``+progress`` or without."""
     if text is None:
         return None
+
     way, plus, _ = text.partition("+progress")
     port, slash, path = way.partition("/")
     if port.removesuffix(":") and slash and not port.endswith(":"):
@@ -250,5 +292,6 @@ def reload(text: str | None) -> dict[str, str] | None:
             next_step="give a signal, such as HUP, or a path: /-/reload, or admin:/-/reload for "
             "the service port admin",
         )
+
     how = {"http": f"/{path}"} | ({"port": port[:-1]} if port else {}) if slash else {"signal": way}
     return how | ({"acknowledge": "progress"} if plus else {})

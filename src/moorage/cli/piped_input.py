@@ -1,7 +1,9 @@
-"""Standard input of ``moorage run -i``: from here, through a named pipe in the session, to its program.
+"""Standard input of ``moorage run -i``: from here, through a named pipe in the session, to its
+program.
 
-The program is started by a shell that makes the pipe and waits at it. A command in the session (decision 12)
-copies the input into it. The input exists once: a second attempt cannot have it, so the session is stopped.
+The program is started by a shell that makes the pipe and waits at it. A command in the session
+(decision 12) copies the input into it. The input exists once: a second attempt cannot have it, so
+the session is stopped.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ async def send_input(command: RunningCommand) -> None:
 
 
 async def feed(cli: Cli, client: Client, created: SessionView) -> None:
-    """Pass standard input to the program of a session, and stop the session if it does not arrive whole."""
+    """Pass standard input to the program of a session, and stop the session if it does not arrive
+    whole."""
     view = await until_session(
         client, created, lambda view: view.status not in _BEFORE_RUNNING, clock=cli.clock
     )
@@ -60,10 +63,13 @@ async def feed(cli: Cli, client: Client, created: SessionView) -> None:
         )
         if has_ended(view):
             return
+
         problem = "its program would have to start again, and standard input can be read only once"
+
     with suppress(WaitTimeout):  # the session may have ended, which ended the copy
         await until_session(client, created, has_ended, clock=cli.clock, timeout_s=_END_S)
         return
+
     cli.note(printable(f"moorage: {created.name} is stopped: {problem}", one_line=True))
     await client.stop_session(created.id)
 
@@ -83,10 +89,13 @@ async def _copy(client: Client, view: SessionView) -> str:
                     printed = (printed + output[1])[-500:]
             finally:
                 await cancel_and_wait(sending)
+
         end = command.end
     except (ApiError, Unreachable) as error:
         return f"its standard input was cut off: {error}"
+
     if end is not None and end.exit_code in _NOT_READ:
         return ""
+
     why = end.detail if end is not None and end.detail else printed.decode(errors="replace").strip()
     return f"its standard input was cut off: {why or 'the copy in the session ended'}"

@@ -1,4 +1,5 @@
-"""Pipelines in files for ``apply`` and ``plan``: submitted once, or shown as each step would be placed."""
+"""Pipelines in files for ``apply`` and ``plan``: submitted once, or shown as each step would be
+placed."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ async def submit(client: Client, pipeline: PipelineSpec) -> bool:
 
 
 async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
-    """Where each step would be placed now, if it were its turn. Raises the error of a step that fits nowhere,
-    and everything else for which the pipeline would be refused."""
+    """Where each step would be placed now, if it were its turn. Raises the error of a step that
+    fits nowhere, and everything else for which the pipeline would be refused."""
     await client.submit_pipeline(pipeline, dry_run=True)
     known: dict[str, PlanView] = {}
     found = []
@@ -54,14 +55,21 @@ async def plan(client: Client, pipeline: PipelineSpec) -> list[StepPlan]:
         shape = step.model_dump_json(include={"template", "parameters", "overrides"})
         if step.spec is not None:
             shape = step.spec.model_dump_json(exclude=_PROGRAM)
+
         if shape not in known:
             if len(known) == MAX_SHAPES:
                 raise InvalidInput(
-                    f"pipeline {pipeline.name!r} has more than {MAX_SHAPES} different steps to place",
-                    next_step="`moorage pipelines submit --dry-run` checks it without placing its steps",
+                    f"pipeline {pipeline.name!r} has more than {MAX_SHAPES} different steps to "
+                    "place",
+                    next_step=(
+                        "`moorage pipelines submit --dry-run` checks it without placing its steps"
+                    ),
                 )
+
             known[shape] = await _plan_step(client, step)
+
         found.append(StepPlan(step, known[shape]))
+
     return found
 
 
@@ -84,7 +92,8 @@ async def _found(client: Client, name: str) -> PipelineView | None:
 
 def row(one: StepPlan) -> tuple[str, str, str, str]:
     """Step, steps before it, number of sessions, and where it fits or what it lacks."""
-    step, view = one.step, one.plan
+    step = one.step
+    view = one.plan
     after = ", ".join(condition.step for condition in step.conditions) or "-"
     where = ", ".join(dict.fromkeys(place.agent_id for place in view.places))
     return step.name, after, step.array or "1", f"now, on {where}" if view.fits else waits(view)
@@ -93,7 +102,11 @@ def row(one: StepPlan) -> tuple[str, str, str, str]:
 def waits(view: PlanView) -> str:
     """What a session lacks now, and when it is expected to start."""
     starts = view.expected_start
-    return f"{view.text}; expected at {starts:%Y-%m-%d %H:%M:%S} UTC" if starts is not None else view.text
+    return (
+        f"{view.text}; expected at {starts:%Y-%m-%d %H:%M:%S} UTC"
+        if starts is not None
+        else view.text
+    )
 
 
 def as_json(pipeline: PipelineSpec, plans: Sequence[StepPlan]) -> Mapping[str, object]:

@@ -1,8 +1,9 @@
-"""Plain reads of the REST API, for output that is wanted at once: lists in tables, and names for completion.
+"""Plain reads of the REST API, for output that is wanted at once: lists in tables, and names for
+completion.
 
-Answers are decoded and not validated: pydantic with the models of the views takes more CPU to import than the
-rest of ``moorage ps``, and asyncio as much as h11. A caller that finds another answer than it expects falls
-back to the client of the SDK, which says what is wrong.
+Answers are decoded and not validated: pydantic with the models of the views takes more CPU to
+import than the rest of ``moorage ps``, and asyncio as much as h11. A caller that finds another
+answer than it expects falls back to the client of the SDK, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Record(dict[str, Any]):
 
 
 class PlainReads:
-    """One connection to the manager at the address that the options name, for reads one after the other.
+    """One connection to the manager at the address that the options name, for reads one after the
+    other.
 
     Opening it raises ``ConfigError`` and ``OSError``; every read one of ``FAILURES``.
     """
@@ -58,11 +60,13 @@ class PlainReads:
         host = base.hostname
         if host is None:
             raise ValueError("the address has no host")
+
         self._socket = socket.create_connection(
             (host, base.port or (443 if base.scheme == "https" else 80)), timeout_s
         )
         if base.scheme == "https":
             self._socket = _verified(self._socket, at, host)
+
         self._http = h11.Connection(h11.CLIENT)
         self._headers = [
             ("Host", base.netloc.rpartition("@")[2]),
@@ -87,25 +91,32 @@ class PlainReads:
             page = self.get(f"{path}?{urlencode(given | cursor | {'limit': str(_PAGE)})}")
             if page.get("unreadable"):
                 raise ValueError("the manager cannot read all items")
+
             found += page["items"]
             if page["next"] is None:
                 return found
+
             cursor = {"cursor": page["next"]}
 
     def get(self, target: str) -> Any:
         """The JSON at ``target``, a path with its query."""
         request = h11.Request(method="GET", target=self._path + target, headers=self._headers)
-        self._socket.sendall((self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
+        self._socket.sendall(
+            (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+        )
         pieces: list[bytes] = []
         while not isinstance(event := self._next_event(), h11.EndOfMessage):
             if isinstance(event, h11.Response) and event.status_code != 200:
                 raise ValueError(f"the answer has the status {event.status_code}")
+
             if isinstance(event, h11.Data):
                 pieces.append(event.data)
             elif isinstance(event, h11.ConnectionClosed):
                 raise ValueError("the connection was closed in mid-answer")
+
         if self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
+
         return json.loads(b"".join(pieces), object_hook=Record)
 
     def _next_event(self) -> Any:
@@ -120,7 +131,8 @@ def read_lists(
     *,
     timeout_s: float,
 ) -> list[list[Record]]:
-    """The items of each list, given by its path and its query. Raises ``ConfigError`` and ``FAILURES``."""
+    """The items of each list, given by its path and its query. Raises ``ConfigError`` and
+    ``FAILURES``."""
     with PlainReads(options, timeout_s=timeout_s) as reads:
         return [reads.every(path, query) for path, query in lists]
 

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """``show`` may be called with the same stages repeatedly: each one is printed once. May be entered again,
-    and goes on where it was. Without a terminal it only tells why something waits."""
+    """``show`` may be called with the same stages repeatedly: each one is printed once. May be
+    entered again, and goes on where it was. Without a terminal it only tells why something
+    waits."""
 
     def __init__(self, err: Console, name: str) -> None:
-        self._err, self._name = err, printable(name, one_line=True)
-        self._printed, self._note, self._subject = 0, "", ""
+        self._err = err
+        self._name = printable(name, one_line=True)
+        self._printed = 0
+        self._note = ""
+        self._subject = ""
         self._told: set[tuple[str, str]] = set()
         self._spinner = err.status(_text(self._name)) if err.is_terminal else None
 
@@ -31,32 +35,41 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._spinner:
             self._spinner.stop()
 
     def about(self, subject: str) -> None:
-        """The stages that follow belong to this session. Of another one, only the new ones are told."""
+        """The stages that follow belong to this session. Of another one, only the new ones are
+        told."""
         if subject != self._subject:
-            self._subject, self._printed = subject, 0
+            self._subject = subject
+            self._printed = 0
 
     def show(self, stages: Sequence[Stage], note: str = "", activity: str = "") -> None:
-        """``note``: why the session waits. ``activity``: work within the newest stage, like ``pulling IMAGE:
-        412 of 980 MB``."""
+        """``note``: why the session waits. ``activity``: work within the newest stage, like
+        ``pulling IMAGE: 412 of 980 MB``."""
         first_of_another = bool(self._told) and self._printed == 0
         for stage in stages[self._printed :] if self._spinner else ():
             if first_of_another and (stage.name, stage.note) in self._told:
                 continue
+
             line = _text(f"{stage.after_s:8.2f} s  {self._name}: {stage.name}")
             if stage.note:
                 line.append(f" ({printable(stage.note, one_line=True)})")
+
             self._err.print(line, soft_wrap=True)
             self._told.add((stage.name, stage.note))
+
         self._printed = max(self._printed, len(stages))
         note = printable(note, one_line=True)
         if note and note != self._note:
             self._err.print(f"            {self._name} waits: {note}", soft_wrap=True)
+
         self._note = note
         if self._spinner and stages:
             activity = printable(activity, one_line=True)
@@ -64,7 +77,8 @@ class Progress:
 
 
 def _text(plain: str) -> Text:
-    """For the spinner, which takes a string as markup. Imported here: help of a command needs no spinner."""
+    """For the spinner, which takes a string as markup. Imported here: help of a command needs no
+    spinner."""
     from rich.text import Text
 
     return Text(plain)

@@ -1,7 +1,7 @@
 """Options and arguments whose plain values are taken as they are.
 
-typer converts every value through an adapter of pydantic, also one that is missing, and a string to a string.
-Importing pydantic and building the adapters takes a third of the CPU of a short command.
+typer converts every value through an adapter of pydantic, also one that is missing, and a string to
+a string. Importing pydantic and building the adapters takes a third of the CPU of a short command.
 """
 
 from __future__ import annotations
@@ -55,16 +55,20 @@ def _process(parameter: Any, ctx: Any, value: Any, process: Callable[[Any, Any],
 
 
 def _plain_value(parameter: Any, value: Any) -> Any:
-    """The converted value, where that is plain; ``_UNKNOWN`` elsewhere, also for every wrong value."""
+    """The converted value, where that is plain; ``_UNKNOWN`` elsewhere, also for every wrong
+    value."""
     several = parameter.multiple or parameter.nargs != 1
     if value is None:
         return () if parameter.multiple or parameter.nargs == -1 else None
+
     described = parameter.type_descriptor
     if several or described.parameter_info.parser is not None:
         return _UNKNOWN
+
     wanted = described.annotation
     if wanted is str and type(value) is str:
         return value
     if isinstance(wanted, type) and issubclass(wanted, Enum) and isinstance(value, str):
         return next((one for one in wanted if one.value == value), _UNKNOWN)
+
     return _UNKNOWN

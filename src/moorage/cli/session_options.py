@@ -1,4 +1,5 @@
-"""Options of the commands that create sessions and endpoints, and the session spec built from them."""
+"""Options of the commands that create sessions and endpoints, and the session spec built from
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 Name = Annotated[str | None, typer.Option(help="Name of the session. Default: a generated one.")]
-Resources = Annotated[list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")]
+Resources = Annotated[
+    list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")
+]
 Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
 Env = Annotated[list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")]
 EnvFile = Annotated[
@@ -33,20 +36,26 @@ EnvFile = Annotated[
 ]
 Secrets = Annotated[
     list[str] | None,
-    typer.Option("--secret", help="VARIABLE=SECRET: a stored secret as environment variable; repeatable."),
+    typer.Option(
+        "--secret", help="VARIABLE=SECRET: a stored secret as environment variable; repeatable."
+    ),
 ]
 Ports = Annotated[
     list[str] | None,
     typer.Option(
         "--port",
-        help="A service port for `open` and `port-forward`: NAME[:PORT][/tcp][+path][+key]; repeatable.",
+        help=(
+            "A service port for `open` and `port-forward`: NAME[:PORT][/tcp][+path][+key]; "
+            "repeatable."
+        ),
     ),
 ]
 Reload = Annotated[
     str | None,
     typer.Option(
         metavar="SIGNAL|[PORT:]PATH",
-        help="How `moorage reload` asks the program: HUP, or a POST to /PATH at a service port. +progress: "
+        help="How `moorage reload` asks the program: HUP, or a POST to /PATH at a service port. "
+        "+progress: "
         "it acknowledges by its progress.",
     ),
 ]
@@ -54,25 +63,32 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="SIGNAL[:SECONDS]",
-        help="Before it is stopped, the program gets this signal, such as USR1, and so long to save its "
+        help="Before it is stopped, the program gets this signal, such as USR1, and so long to "
+        "save its "
         "state. Default: 60.",
     ),
 ]
 Group = Annotated[str | None, typer.Option(help="Resource group.", autocompletion=group_names)]
 ClusterSize = Annotated[
     int | None,
-    typer.Option("--cluster", min=1, help="Number of kernels in the cluster: main1, sub1, sub2, ..."),
+    typer.Option(
+        "--cluster", min=1, help="Number of kernels in the cluster: main1, sub1, sub2, ..."
+    ),
 ]
 ClusterMode = Annotated[
     str | None, typer.Option("--cluster-mode", help="single-node (the default) or multi-node.")
 ]
 OnKernelLoss = Annotated[
     str | None,
-    typer.Option("--on-kernel-loss", help="end (the default), or degrade: continue without the lost kernel."),
+    typer.Option(
+        "--on-kernel-loss", help="end (the default), or degrade: continue without the lost kernel."
+    ),
 ]
 Workspace = Annotated[
     str | None,
-    typer.Option(help="A directory on the node. keep: it outlives the session; drop: it is deleted with it."),
+    typer.Option(
+        help="A directory on the node. keep: it outlives the session; drop: it is deleted with it."
+    ),
 ]
 Reuse = Annotated[
     str | None,
@@ -81,7 +97,8 @@ Reuse = Annotated[
 Template = Annotated[
     str | None,
     typer.Option(
-        help="NAME or NAME@VERSION of a template; other options override it.", autocompletion=template_names
+        help="NAME or NAME@VERSION of a template; other options override it.",
+        autocompletion=template_names,
     ),
 ]
 Parameters = Annotated[
@@ -90,7 +107,9 @@ Parameters = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Run it, also where an equal session could take its place.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a session that no agent could ever hold.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse a session that no agent could ever hold.")
+]
 
 Timeout = Annotated[float | None, duration_option("Longest wait; after it, exit with 124.")]
 
@@ -104,19 +123,27 @@ AgentLabels = Annotated[
     typer.Option("--agent-label", help="Only agents with this label, like room=north; repeatable."),
 ]
 Agents = Annotated[
-    list[str] | None, typer.Option("--on", help="Only this agent; repeatable.", autocompletion=agent_ids)
+    list[str] | None,
+    typer.Option("--on", help="Only this agent; repeatable.", autocompletion=agent_ids),
 ]
-Image = Annotated[str | None, typer.Option(help="Run in a container of this image, on nodes with Docker.")]
+Image = Annotated[
+    str | None, typer.Option(help="Run in a container of this image, on nodes with Docker.")
+]
 Runtime = Annotated[
     str | None,
     typer.Option(
-        help="process, or docker: in a container of --image. Default for vLLM: the node's own image."
+        help=(
+            "process, or docker: in a container of --image. Default for vLLM: the node's own image."
+        )
     ),
 ]
 SessionRuntime = Annotated[
-    str | None, typer.Option("--runtime", help="process, docker, celery or custom:NAME. Default: process.")
+    str | None,
+    typer.Option("--runtime", help="process, docker, celery or custom:NAME. Default: process."),
 ]
-Priority = Annotated[int | None, typer.Option(min=0, max=100, help="Higher starts first. Default: 10.")]
+Priority = Annotated[
+    int | None, typer.Option(min=0, max=100, help="Higher starts first. Default: 10.")
+]
 
 
 def user_labels(given: list[str] | None) -> dict[str, str] | None:
@@ -143,8 +170,11 @@ def placement_fields(
     }
 
 
-def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]) -> SessionSpec:
-    """The spec for the shared options in ``given``, by parameter name, and the command's ``own`` fields.
+def session_spec(
+    kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]
+) -> SessionSpec:
+    """The spec for the shared options in ``given``, by parameter name, and the command's ``own``
+    fields.
 
     None means not given. Raises ``InvalidInput`` or ``ValidationError``.
     """
@@ -197,6 +227,7 @@ def _cluster(given: Mapping[str, Any]) -> dict[str, Any] | None:
             "--cluster-mode and --on-kernel-loss are for clusters",
             next_step="also give the number of kernels, like --cluster 4",
         )
+
     return named or None
 
 
@@ -208,18 +239,25 @@ def _port(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TemplateStart:
-    """Template from which a session is started. ``ref``: NAME or NAME@VERSION; ``given``: NAME=VALUE texts;
-    ``overrides``: fields of the specification."""
+    """Template from which a session is started. ``ref``: NAME or NAME@VERSION; ``given``:
+    NAME=VALUE texts; ``overrides``: fields of the specification."""
 
     ref: str
     given: Mapping[str, str]
     overrides: Mapping[str, Any]
 
     async def create(self, client: Client, key: str, strict: bool, force: bool) -> SessionView:
-        """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong type."""
+        """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong
+        type."""
         name, version, values = await self._read(client)
         return await client.start_template(
-            name, values, self.overrides, version=version, idempotency_key=key, strict=strict, force=force
+            name,
+            values,
+            self.overrides,
+            version=version,
+            idempotency_key=key,
+            strict=strict,
+            force=force,
         )
 
     async def plan(self, client: Client) -> PlanView:
@@ -235,22 +273,29 @@ class TemplateStart:
             name, version = split_version(self.ref)
         except ValueError as error:
             raise InvalidInput(f"--template {error}") from None
+
         declared = {}
         if self.given:
             view = await client.get_template(name, version)
-            declared, version = view.template.parameters, view.version
-        values = {one: parse.parameter(one, text, declared.get(one)) for one, text in self.given.items()}
+            declared = view.template.parameters
+            version = view.version
+
+        values = {
+            one: parse.parameter(one, text, declared.get(one)) for one, text in self.given.items()
+        }
         return name, version, values
 
 
 def session_request(
     kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]
 ) -> SessionSpec | TemplateStart:
-    """As ``session_spec``, or the template that ``--template`` names with the other options over it."""
+    """As ``session_spec``, or the template that ``--template`` names with the other options over
+    it."""
     if given["template"] is None:
         if given["parameters"]:
             raise InvalidInput("--set is for templates", next_step="also give --template NAME")
         return session_spec(kind, given, own)
+
     values = parse.pairs(given["parameters"], "--set", "epochs=3") if given["parameters"] else {}
     command = {"command": given["command"]} if given["command"] else {}
     return TemplateStart(given["template"], values, session_fields(given, own, {}) | command)
@@ -274,10 +319,15 @@ async def _create(
 
 
 async def create_session(
-    cli: Cli, client: Client, spec: SessionSpec | TemplateStart, *, strict: bool, force: bool = False
+    cli: Cli,
+    client: Client,
+    spec: SessionSpec | TemplateStart,
+    *,
+    strict: bool,
+    force: bool = False,
 ) -> SessionView:
-    """Create the session. Retries once when no answer came: the idempotency key makes both attempts one
-    session."""
+    """Create the session. Retries once when no answer came: the idempotency key makes both attempts
+    one session."""
     key = cli.clock.new_id()
     try:
         return await _create(client, spec, key, strict, force)

@@ -14,4 +14,6 @@ def start_text(times: StartTimes) -> str:
             (times.load_p50_s, times.load_p90_s),
         )
     )
-    return f"p50 and p90 of the latest {times.starts}: {waits} in the queue, then {loads} until ready"
+    return (
+        f"p50 and p90 of the latest {times.starts}: {waits} in the queue, then {loads} until ready"
+    )

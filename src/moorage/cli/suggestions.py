@@ -1,4 +1,5 @@
-"""Suggestions for commands that do not exist: what a misspelling, or a word of another tool, may mean."""
+"""Suggestions for commands that do not exist: what a misspelling, or a word of another tool, may
+mean."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ _LIKE_VERBS = (
 # Nouns on which the verbs of the root act.
 _OF_ROOT_VERBS = ("endpoints", "sessions")
 # Least similarity to a command, and to a word of another tool, between 0 and 1.
-_SIMILAR, _CLOSE = 0.6, 0.8
+_SIMILAR = 0.6
+_CLOSE = 0.8
 _PREFIX = 0.8
 # Those that are so much less similar than the best are suggested beside it.
 _AS_GOOD = 0.1
@@ -60,17 +62,19 @@ _SHOWN = 3
 
 
 def suggestions(word: str, group: str, commands: Sequence[str]) -> list[str]:
-    """Command lines that ``word`` may mean, best first. ``commands``: of ``group``, which is empty for the
-    root."""
+    """Command lines that ``word`` may mean, best first. ``commands``: of ``group``, which is empty
+    for the root."""
     known = _meanings(group, commands)
     if word in known:
         return list(known[word])
+
     scores = {other: _similarity(word, other) for other in known if other not in commands}
     scores = {other: score for other, score in scores.items() if score >= _CLOSE}
     scores |= {own: score for own in commands if (score := _likeness(word, own)) >= _SIMILAR}
     best = max(scores.values(), default=0.0)
     near = sorted(scores, key=lambda other: -scores[other])
     lines = [line for other in near if scores[other] >= best - _AS_GOOD for line in known[other]]
+
     return list(dict.fromkeys(lines))[:_SHOWN]
 
 
@@ -85,6 +89,7 @@ def _meanings(group: str, commands: Sequence[str]) -> Mapping[str, Sequence[str]
         for verbs in _LIKE_VERBS:
             lines = [f"{group} {verb}" for verb in verbs if verb in commands]
             meanings |= {verb: lines for verb in verbs if lines}
+
     return meanings | {name: [f"{group} {name}".lstrip()] for name in commands}
 
 
@@ -93,7 +98,8 @@ def _similarity(word: str, other: str) -> float:
 
 
 def _likeness(word: str, command: str) -> float:
-    """Similarity, and more for a prefix, which is meant more often than what is similar by chance."""
+    """Similarity, and more for a prefix, which is meant more often than what is similar by
+    chance."""
     similarity = _similarity(word, command)
     return max(similarity, _PREFIX) if len(word) > 1 and command.startswith(word) else similarity
 
@@ -110,5 +116,8 @@ class Suggesting:
                 group = " ".join(ctx.command_path.split()[1:])
                 lines = suggestions(word, group, self.list_commands(ctx))  # type: ignore[attr-defined]
                 meant = " or ".join(f"`moorage {line}`" for line in lines)
-                error.message = f"No such command {word!r}" + (f"; did you mean {meant}?" if meant else "")
+                error.message = f"No such command {word!r}" + (
+                    f"; did you mean {meant}?" if meant else ""
+                )
+
             raise

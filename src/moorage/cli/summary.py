@@ -34,14 +34,17 @@ _STARTING = (Status.PREPARING, Status.QUEUED, Status.CREATING)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``after_s``: seconds since the session was created. ``note``: the reason, where there is one."""
+    """``after_s``: seconds since the session was created. ``note``: the reason, where there is
+    one."""
 
     name: str
     after_s: float
     note: str = ""
 
 
-def stages(history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFERENCE) -> list[Stage]:
+def stages(
+    history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFERENCE
+) -> list[Stage]:
     """One stage per change of status, oldest first."""
     found: list[Stage] = []
     start: datetime | None = None
@@ -50,14 +53,19 @@ def stages(history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFE
         start = start or entry.at
         if entry.to_status is last:
             continue
+
         last = entry.to_status
         name = _STAGE_NAMES[last]
         if kind is not SessionType.INFERENCE:
             name = {"loading": "starting", "ready": "running"}.get(name, name)
         if found and found[-1].name == name:
             continue
-        note = f"{entry.reason}: {entry.detail}".strip(": ") if entry.reason is not Reason.NONE else ""
+
+        note = (
+            f"{entry.reason}: {entry.detail}".strip(": ") if entry.reason is not Reason.NONE else ""
+        )
         found.append(Stage(name, (entry.at - start).total_seconds(), note))
+
     return found
 
 
@@ -78,8 +86,8 @@ def current_activity(view: SessionView) -> str:
 
 
 def leading_replica(view: EndpointView) -> ReplicaView | None:
-    """The replica that stands for the endpoint in progress output: of those that are not ready, the furthest
-    one. Without such a one, the newest."""
+    """The replica that stands for the endpoint in progress output: of those that are not ready, the
+    furthest one. Without such a one, the newest."""
     order = (
         Status.CREATING,
         Status.QUEUED,
@@ -91,6 +99,7 @@ def leading_replica(view: EndpointView) -> ReplicaView | None:
     for status in order:
         if found := [replica for replica in live if replica.status is status]:
             return max(found, key=lambda replica: replica.session_id)
+
     return max(live or view.sessions, key=lambda replica: replica.session_id, default=None)
 
 
@@ -121,6 +130,7 @@ def next_steps(view: SessionView) -> list[tuple[str, str]]:
     """Next steps for the user of a live session: descriptions and commands."""
     if view.status not in LIVE or view.endpoint is not None:
         return []
+
     steps = []
     if view.status is Status.RUNNING and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM):
         steps.append(("work in it", f"moorage exec -it {view.name} -- sh"))
@@ -130,6 +140,7 @@ def next_steps(view: SessionView) -> list[tuple[str, str]]:
         steps.append(("its log", f"moorage logs -f {view.name}"))
     if view.status is not Status.TERMINATING:
         steps.append(("end it", f"moorage stop {view.name}"))
+
     return steps
 
 

@@ -1,4 +1,5 @@
-"""The local side of an interactive command: standard streams, raw terminal mode, window size, signals."""
+"""The local side of an interactive command: standard streams, raw terminal mode, window size,
+signals."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
     from moorage.common.model.commands import Channel
 
-STDIN, STDOUT, STDERR = 0, 1, 2
+STDIN = 0
+STDOUT = 1
+STDERR = 2
 
 
 def is_terminal() -> bool:
@@ -53,6 +56,7 @@ def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
     numbers = (signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, task.cancel)
+
     try:
         yield
     finally:
@@ -64,8 +68,10 @@ async def window_changes() -> AsyncIterator[tuple[int, int]]:
     """The window's size after each change."""
     import asyncio
 
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
     loop.add_signal_handler(signal.SIGWINCH, changed.set)
+
     try:
         while True:
             await changed.wait()
@@ -81,13 +87,15 @@ async def input_pieces() -> AsyncIterator[bytes]:
 
     from moorage.common.model.commands import CHUNK_BYTES
 
-    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
     try:
         loop.add_reader(STDIN, readable.set)
         watched = True
     except PermissionError:  # a regular file is always ready
         watched = False
         readable.set()
+
     try:
         while True:
             await readable.wait()
@@ -97,13 +105,16 @@ async def input_pieces() -> AsyncIterator[bytes]:
                 data = None
             except OSError:
                 data = b""  # the terminal was closed
+
             if data == b"":
                 return
+
             if data:
                 if watched:
                     readable.clear()
                     # No wake-ups while the consumer handles this piece.
                     loop.remove_reader(STDIN)
+
                 yield data
                 if watched:
                     loop.add_reader(STDIN, readable.set)

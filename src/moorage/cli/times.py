@@ -15,30 +15,38 @@ def future(text: str, now: datetime, option: str) -> datetime:
     """
     if (seconds := _duration(text)) is not None:
         return now + timedelta(seconds=seconds)
+
     at = _timestamp(text)
     if at is None or at.tzinfo is None:
         raise InvalidInput(
             f"{option} {text!r} is not a time",
             next_step="write a duration like 5m, 12h or 30d, or a time like 2030-01-01T00:00:00Z",
         )
+
     return at
 
 
 def past(text: str, now: datetime, option: str) -> datetime:
-    """A duration ago (``10m``), a time of today (``13:00``), or a date and time, local if without an offset.
+    """A duration ago (``10m``), a time of today (``13:00``), or a date and time, local if without
+    an offset.
 
     Raises ``InvalidInput`` naming the option and the text.
     """
     if (seconds := _duration(text)) is not None:
         return now - timedelta(seconds=seconds)
+
     at = _timestamp(text)
     if at is None and ":" in text:
         at = _timestamp(f"{now.astimezone():%Y-%m-%d}T{text.strip()}")
+
     if at is None:
         raise InvalidInput(
             f"{option} {text!r} is not a time",
-            next_step="write a time like 2026-05-04T13:00 or 13:00 (today), or a duration like 10m (ago)",
+            next_step=(
+                "write a time like 2026-05-04T13:00 or 13:00 (today), or a duration like 10m (ago)"
+            ),
         )
+
     return at if at.tzinfo is not None else at.astimezone()
 
 

@@ -54,13 +54,16 @@ class _Stages:
     """Shows how far a session is: its history is read when its revision is another one."""
 
     def __init__(self, client: Client, progress: Progress) -> None:
-        self._client, self._progress = client, progress
-        self._session, self._revision = "", 0
+        self._client = client
+        self._progress = progress
+        self._session = ""
+        self._revision = 0
         self._stages: list[Stage] = []
 
     async def show(self, view: SessionView) -> None:
         if view.id != self._session:
-            self._session, self._revision = view.id, 0
+            self._session = view.id
+            self._revision = 0
             self._progress.about(view.id)
         if view.revision != self._revision:
             self._stages = stages(await self._client.history(view.id), view.type)
@@ -76,12 +79,13 @@ async def until_ready(
     progress: Progress,
     timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
-    """The endpoint as soon as its replicas are ready, or as many of them as there is room for now; or the
-    replica that failed first.
+    """The endpoint as soon as its replicas are ready, or as many of them as there is room for now;
+    or the replica that failed first.
 
     Raises ``WaitTimeout``, and ``Conflict`` when the endpoint is deleted during the wait.
     """
-    name, shown = endpoint.name, _Stages(client, progress)
+    name = endpoint.name
+    shown = _Stages(client, progress)
     held = False
 
     async def read() -> EndpointView:
@@ -96,19 +100,24 @@ async def until_ready(
             if error.status == 404:
                 raise Conflict(f"{name} was deleted during the wait") from error
             raise
+
         return view
 
     step = f"it keeps starting: `moorage describe {name}` shows what it waits for"
-    states = client.states(read, "session", "endpoint", about=endpoint.id, timeout_s=timeout_s, clock=clock)
+    states = client.states(
+        read, "session", "endpoint", about=endpoint.id, timeout_s=timeout_s, clock=clock
+    )
     with timeout_of(timeout_s, f"the start of {name}", step):
         view = await _first(
             states, lambda view: failed_replica(view) is not None or _has_what_fits(view, held=held)
         )
+
     return view if _has_what_fits(view, held=held) else failed_replica(view) or view
 
 
 def _has_what_fits(view: EndpointView, *, held: bool) -> bool:
-    """Whether as many replicas are ready as are wanted. ``held``: there is no room for the next one."""
+    """Whether as many replicas are ready as are wanted. ``held``: there is no room for the next
+    one."""
     return bool(view.ready) and (held or view.ready >= view.replicas)
 
 
@@ -119,6 +128,7 @@ async def until_rolled_out(
     view = await client.rollout_status(name)
     if view.state != "progressing":
         return view
+
     endpoint = await client.get_endpoint(name)
     states = client.states(
         lambda: client.rollout_status(name),
@@ -163,26 +173,33 @@ async def until_reloaded(
     """The sessions when all kernels have ended their reload. Raises ``WaitTimeout``."""
     from moorage.sdk.waiting import has_reloaded
 
-    start, views = clock.monotonic(), []
+    start = clock.monotonic()
+    views = []
     for session in asked:
         remaining_s = None if timeout_s is None else max(timeout_s - (clock.monotonic() - start), 0)
         done = partial(has_reloaded, asked=session)
         views.append(await until_session(client, session, done, clock=clock, timeout_s=remaining_s))
+
     return views
 
 
 async def until_ended(
     client: Client, sessions: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """The sessions when all have ended. ``timeout_s`` bounds the total wait. Raises ``WaitTimeout``."""
-    start, views = clock.monotonic(), []
+    """The sessions when all have ended. ``timeout_s`` bounds the total wait. Raises
+    ``WaitTimeout``."""
+    start = clock.monotonic()
+    views = []
     for session in sessions:
         remaining_s = None if timeout_s is None else max(timeout_s - (clock.monotonic() - start), 0)
         try:
-            views.append(await until_session(client, session, has_ended, clock=clock, timeout_s=remaining_s))
+            views.append(
+                await until_session(client, session, has_ended, clock=clock, timeout_s=remaining_s)
+            )
         except WaitTimeout:
             raise WaitTimeout(
                 f"{session.name} has not ended within {format_duration(timeout_s or 0)}",
                 next_step=f"it keeps stopping: `moorage describe {session.name}` shows its state",
             ) from None
+
     return views

@@ -24,14 +24,16 @@ async def watch(
     read: Callable[[Client], Awaitable[T]],
     show: Callable[[T], None],
 ) -> None:
-    """Show what ``read`` returns, now and whenever it has changed; on a terminal in place of the one before.
-    Never returns; raises the error of an outage that lasts."""
+    """Show what ``read`` returns, now and whenever it has changed; on a terminal in place of the
+    one before. Never returns; raises the error of an outage that lasts."""
     shown = None
     async with aclosing(client.states(lambda: read(client), *kinds, clock=cli.clock)) as states:
         async for found in states:
             if found != shown:
                 if cli.out.is_terminal:
                     cli.out.clear()
+
                 show(found)
                 shown = found
+
             await asyncio.sleep(GATHER_S)

@@ -1,7 +1,7 @@
 """Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams.
 
-No entry of a stream, and no link that an earlier copy has created, leads outside the copy's target, and no
-stream fills the memory.
+No entry of a stream, and no link that an earlier copy has created, leads outside the copy's target,
+and no stream fills the memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from moorage.common.model.errors import MoorageError
 # Name of the copied file or directory in the tar stream.
 ROOT = "copy"
 _CHUNK_BYTES = 256 * 1024
-# What tarfile may read for one header, in bytes: it keeps long names, pax records and sparse maps in memory.
+# What tarfile may read for one header, in bytes: it keeps long names, pax records and sparse maps
+# in memory.
 _HEADER_BYTES = 256 * 1024
-_PATH_BYTES, _DEPTH = 4096, 128
+_PATH_BYTES = 4096
+_DEPTH = 128
 # Names and link targets of all entries, in characters.
 _NAMES_CHARACTERS = 256 * 1024 * 1024
 _SKIPPED_SHOWN = 1000
@@ -64,6 +66,7 @@ def size_of(source: Path) -> int:
     """Bytes of all files below ``source``; links are not followed. Raises ``OSError``."""
     if not source.is_dir():
         return source.stat().st_size
+
     total = 0
     for folder, _, files in os.walk(source):
         for name in files:
@@ -71,11 +74,13 @@ def size_of(source: Path) -> int:
                 total += os.lstat(os.path.join(folder, name)).st_size
             except FileNotFoundError:  # deleted in the meantime
                 continue
+
     return total
 
 
 def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
-    """Write ``source`` to ``sink``. If ``source`` is a link, its target is packed; links below it stay links.
+    """Write ``source`` to ``sink``. If ``source`` is a link, its target is packed; links below it
+    stay links.
 
     ``report`` gets the bytes of each packed file. Raises ``OSError``.
     """
@@ -86,21 +91,29 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
             copied.skip(f"{entry.name.removeprefix(ROOT + '/')} is not a file, directory or link")
             return None
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
+
+        entry.uid = 0
+        entry.gid = 0
+        entry.uname = ""
+        entry.gname = ""
         if not entry.isdir():
             copied.files += 1
             copied.size += entry.size
             report(entry.size)
+
         return entry
 
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK_BYTES) as tar:
+    with tarfile.open(
+        fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK_BYTES
+    ) as tar:
         tar.add(real, ROOT, filter=plain)
+
     return copied
 
 
 def parts_of(name: str, top: str) -> tuple[str, ...]:
-    """The path of an entry below the copy; () is the copy itself. ``top``: the name of the requested path.
+    """The path of an entry below the copy; () is the copy itself. ``top``: the name of the
+    requested path.
 
     Raises ``UnsafeArchive`` for an entry outside of it.
     """
@@ -110,18 +123,22 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
         raise UnsafeArchive(
             f"the copy has {name!r}, which is not part of {top!r}", next_step="nothing was copied"
         )
+
     return below
 
 
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
     """Return whether the link at ``parts`` below the copy points inside the copy.
 
-    Two dots may only begin the target. There they leave real directories, since nothing is below a link;
-    after a name they would leave whatever that name is, and it may be a link, now or after another copy.
+    Two dots may only begin the target. There they leave real directories, since nothing is below a
+    link; after a name they would leave whatever that name is, and it may be a link, now or after
+    another copy.
     """
     if target.startswith("/") or "\0" in target or not parts or not target:
         return False
-    depth, after_name = len(parts) - 1, False
+
+    depth = len(parts) - 1
+    after_name = False
     for part in target.split("/"):
         if part == "..":
             if after_name or not depth:
@@ -129,6 +146,7 @@ def stays_inside(parts: tuple[str, ...], target: str) -> bool:
             depth -= 1
         elif part not in ("", "."):
             after_name = True
+
     return True
 
 
@@ -136,7 +154,8 @@ class _HeaderGuard:
     """The stream as tarfile reads it, with a limit to what it reads between two entries."""
 
     def __init__(self, source: IO[bytes]) -> None:
-        self._source, self._left = source, 0
+        self._source = source
+        self._left = 0
 
     def expect_header(self) -> None:
         self._left = _HEADER_BYTES + _CHUNK_BYTES
@@ -153,13 +172,16 @@ class _HeaderGuard:
 
 
 def unpack(source: IO[bytes], into: Path, top: str, report: Report, limits: Limits) -> CopyStats:
-    """Unpack a stream into ``into``, which must not exist and whose parent only this process writes to.
+    """Unpack a stream into ``into``, which must not exist and whose parent only this process writes
+    to.
 
-    ``top`` as in ``parts_of``; "" takes the name of the first entry. Links are created last, so no file is
-    ever written through one. Raises ``OSError`` and ``UnsafeArchive``.
+    ``top`` as in ``parts_of``; "" takes the name of the first entry. Links are created last, so no
+    file is ever written through one. Raises ``OSError`` and ``UnsafeArchive``.
     """
-    guard, unpacking = _HeaderGuard(source), _Unpacking(into, top, report, limits)
+    guard = _HeaderGuard(source)
+    unpacking = _Unpacking(into, top, report, limits)
     guard.expect_header()
+
     try:
         stream: IO[bytes] = guard  # type: ignore[assignment]
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES) as tar:
@@ -174,6 +196,7 @@ def unpack(source: IO[bytes], into: Path, top: str, report: Report, limits: Limi
     except (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         name = Path(str(error.filename2 or error.filename)).name
         raise _unsafe(f"{name!r} twice, or without its directory, or a link to nothing") from None
+
     unpacking.finish()
     return unpacking.copied
 
@@ -182,10 +205,14 @@ class _Unpacking:
     """Creates the entries of one stream."""
 
     def __init__(self, into: Path, top: str, report: Report, limits: Limits) -> None:
-        self._into, self._top, self._report, self._limits = into, top, report, limits
+        self._into = into
+        self._top = top
+        self._report = report
+        self._limits = limits
         self._links: list[tuple[tuple[str, ...], str]] = []
         self._directories: list[tuple[Path, int]] = []
-        self._entries = self._characters = 0
+        self._entries = 0
+        self._characters = 0
         self.copied = CopyStats()
 
     def check(self, entry: tarfile.TarInfo) -> None:
@@ -194,20 +221,29 @@ class _Unpacking:
         self._characters += len(entry.name) + len(entry.linkname)
         if self._entries > self._limits.entries or self._characters > _NAMES_CHARACTERS:
             raise _unsafe(f"more than {self._limits.entries} files, or too long names")
-        if max(len(entry.name), len(entry.linkname)) > _PATH_BYTES or entry.name.count("/") > _DEPTH:
+
+        if (
+            max(len(entry.name), len(entry.linkname)) > _PATH_BYTES
+            or entry.name.count("/") > _DEPTH
+        ):
             raise _unsafe(f"a path of more than {_PATH_BYTES} characters or {_DEPTH} directories")
+
         if not 0 <= entry.size <= self._limits.size - self.copied.size:
             raise UnsafeArchive(
-                f"the copy has {entry.name[:80]!r} of {entry.size} bytes, and the limit for the copy is "
+                f"the copy has {entry.name[:80]!r} of {entry.size} bytes, and the limit for the "
+                "copy is "
                 f"{self._limits.size} bytes",
-                next_step="nothing was copied; free disk space, or set --max-size to a higher limit",
+                next_step=(
+                    "nothing was copied; free disk space, or set --max-size to a higher limit"
+                ),
             )
 
     def add(self, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
         """Raises ``OSError`` and ``UnsafeArchive``."""
         self._top = self._top or entry.name.removeprefix("./").partition("/")[0]
         parts = parts_of(entry.name, self._top)
-        path, copied = self._into.joinpath(*parts), self.copied
+        path = self._into.joinpath(*parts)
+        copied = self.copied
         if entry.isdir():
             path.mkdir(mode=0o700, exist_ok=True)
             self._directories.append((path, entry.mode))
@@ -215,9 +251,14 @@ class _Unpacking:
             data = tar.extractfile(entry)
             assert data is not None
             _write(path, data, entry, self._report)
-            copied.files, copied.size = copied.files + 1, copied.size + entry.size
+            copied.files = copied.files + 1
+            copied.size = copied.size + entry.size
         elif entry.islnk():
-            os.link(self._into.joinpath(*parts_of(entry.linkname, self._top)), path, follow_symlinks=False)
+            os.link(
+                self._into.joinpath(*parts_of(entry.linkname, self._top)),
+                path,
+                follow_symlinks=False,
+            )
             copied.files += 1
         elif entry.issym() and stays_inside(parts, entry.linkname):
             self._links.append((parts, entry.linkname))
@@ -231,8 +272,12 @@ class _Unpacking:
             try:
                 os.symlink(target, self._into.joinpath(*parts))
             except (FileExistsError, FileNotFoundError, NotADirectoryError):
-                raise _unsafe(f"the link {'/'.join(parts)!r} twice, or without its directory") from None
+                raise _unsafe(
+                    f"the link {'/'.join(parts)!r} twice, or without its directory"
+                ) from None
+
             self.copied.files += 1
+
         for path, mode in reversed(self._directories):
             path.chmod(mode & 0o777)
 
@@ -255,8 +300,8 @@ def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) 
 def install(unpacked: Path, target: Path) -> None:
     """Move an unpacked copy to ``target``: directories merge, anything else replaces atomically.
 
-    ``target`` is a path without links, except for its last part: that one, and every link below it, is
-    replaced and never followed. Raises ``OSError``.
+    ``target`` is a path without links, except for its last part: that one, and every link below it,
+    is replaced and never followed. Raises ``OSError``.
     """
     with _directory(str(unpacked.parent)) as source, _directory(str(target.parent)) as into:
         move(source, unpacked.name, into, target.name or ".")
@@ -264,15 +309,19 @@ def install(unpacked: Path, target: Path) -> None:
 
 def move(source: int, name: str, into: int, new: str) -> None:
     """As ``install``, from and to open directories. Raises ``OSError``."""
-    arriving, present = _mode(source, name), _mode(into, new)
+    arriving = _mode(source, name)
+    present = _mode(into, new)
     if stat.S_ISDIR(arriving) and stat.S_ISDIR(present):
         with _directory(name, source) as inner_source, _directory(new, into) as inner_into:
             for inner in os.listdir(inner_source):
                 move(inner_source, inner, inner_into, inner)
+
         os.rmdir(name, dir_fd=source)
         return
+
     if stat.S_ISDIR(arriving) and stat.S_ISLNK(present):
         os.unlink(new, dir_fd=into)  # a directory cannot replace it in one step
+
     os.replace(name, new, src_dir_fd=source, dst_dir_fd=into)
 
 

@@ -10,22 +10,29 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.progress import PROGRESS_VAR
 
 # The agent reads less often, and a loop without end must not fill the disk.
-_PAUSE_S, _MESSAGE = 0.5, 200
-_CLOCK, _reported_at = SystemClock(), 0.0
+_PAUSE_S = 0.5
+_MESSAGE = 200
+_CLOCK = SystemClock()
+_reported_at = 0.0
 
 
 def report(fraction: float | None, step: int | None, of: int | None, message: str) -> None:
-    """Append a line to the file that the agent reads: the last of all steps always, others at most twice a
-    second."""
+    """Append a line to the file that the agent reads: the last of all steps always, others at most
+    twice a second."""
     global _reported_at
-    path, now = os.environ.get(PROGRESS_VAR), _CLOCK.monotonic()
+    path = os.environ.get(PROGRESS_VAR)
+    now = _CLOCK.monotonic()
     if not path:
         return
+
     last = fraction == 1 or (step is not None and step == of)
     if not last and _reported_at and now - _reported_at < _PAUSE_S:
         return
+
     _reported_at = now
-    _append(path, {"fraction": fraction, "step": step, "of": of, "message": str(message)[:_MESSAGE]})
+    _append(
+        path, {"fraction": fraction, "step": step, "of": of, "message": str(message)[:_MESSAGE]}
+    )
 
 
 def acknowledge(success: bool, message: str) -> None:

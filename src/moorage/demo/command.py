@@ -27,17 +27,23 @@ def demo(
     config: ConfigFile = None,
     sets: Overrides = None,
     exit: Annotated[bool, typer.Option("--exit", help="Stop everything after the answer.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the components' logs.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the components' logs.")
+    ] = False,
 ) -> None:
     """Start every component, serve a tiny model, and ask it a question."""
     loaded = with_shared_cpus(load_settings(config, home, sets))
     boot = bootstrap(loaded, "up")
     if not verbose:
         logging.setup(loaded.settings.common.log_format, "warning", "up")
+
     with needs_extra("all"):
         # Its server runs in a process of its own. Here, only to fail before everything is started.
         importlib.import_module("xllamacpp")
         from moorage.demo.run import run_demo
+
     run_and_exit(
-        run_demo(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home, once=exit)
+        run_demo(
+            loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home, once=exit
+        )
     )

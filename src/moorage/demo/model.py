@@ -1,9 +1,9 @@
 """Generator of a tiny Llama model with random weights: no download, no torch, less than a second.
 
-The weights are random except for three dimensions of the hidden state. These mark "this is a token", "this is
-a word" and "this is a full stop", and the output layer reads them. So every answer consists of whole English
-words and full stops, is valid UTF-8, has at least one word, and ends by itself after a few sentences. A
-request with ``ignore_eos: true`` continues to its ``max_tokens``.
+The weights are random except for three dimensions of the hidden state. These mark "this is a
+token", "this is a word" and "this is a full stop", and the output layer reads them. So every answer
+consists of whole English words and full stops, is valid UTF-8, has at least one word, and ends by
+itself after a few sentences. A request with ``ignore_eos: true`` continues to its ``max_tokens``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,23 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-HIDDEN, LAYERS, HEADS, KV_HEADS, FEED_FORWARD, CONTEXT = 128, 2, 4, 2, 384, 2048
+HIDDEN = 128
+LAYERS = 2
+HEADS = 4
+KV_HEADS = 2
+FEED_FORWARD = 384
+CONTEXT = 2048
 HEAD_DIM = HIDDEN // HEADS
 
 SPECIALS = ("<s>", "</s>", "<pad>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
-BOS, EOS, PAD, END = 0, 1, 2, 6
+BOS = 0
+EOS = 1
+PAD = 2
+END = 6
 
 CHAT_TEMPLATE = (
-    "{% for m in messages %}{{ '<|' + m['role'] + '|>\\n' + m['content'] + '<|end|>\\n' }}{% endfor %}"
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>\\n' + m['content'] + '<|end|>\\n' }}{% "
+    "endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 
@@ -48,7 +57,9 @@ way west when where which while wide wind with without year you young
 WORDS = _TEXT.split()
 
 # Dimensions of the hidden state that no layer writes to. The module's docstring explains them.
-IS_TOKEN, IS_WORD, IS_STOP = 0, 1, 2
+IS_TOKEN = 0
+IS_WORD = 1
+IS_STOP = 2
 RESERVED = 3
 
 
@@ -60,11 +71,14 @@ def byte_alphabet() -> list[str]:
         *range(ord("®"), ord("ÿ") + 1),
     }
     others = [byte for byte in range(256) if byte not in printable]
-    return [chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)]
+    return [
+        chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)
+    ]
 
 
 def _word_merges() -> list[tuple[str, str]]:
-    """BPE merges that build each word letter by letter after a leading space, so every word is one token."""
+    """BPE merges that build each word letter by letter after a leading space, so every word is one
+    token."""
     merges: dict[tuple[str, str], None] = {}
     for word in WORDS:
         prefix = byte_alphabet()[ord(" ")]
@@ -86,16 +100,19 @@ def _padded_size() -> int:
 def write_tiny_gguf(path: Path, *, seed: int = 0) -> None:
     """Write the model as a GGUF file of about 3 MB; the same ``seed`` gives the same bytes.
 
-    The file is written atomically. Raises ``StartupError`` if numpy or gguf (extra ``demo``) is missing.
+    The file is written atomically. Raises ``StartupError`` if numpy or gguf (extra ``demo``) is
+    missing.
     """
     try:
         import gguf
         import numpy as np
     except ImportError as error:
         raise StartupError(
-            f"generating the demo model needs numpy and gguf ({error.name or error} is not installed)",
+            f"generating the demo model needs numpy and gguf ({error.name or error} is not "
+            "installed)",
             next_step="pip install 'moorage[demo]'",
         ) from None
+
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -103,6 +120,7 @@ def write_tiny_gguf(path: Path, *, seed: int = 0) -> None:
         _write_metadata(writer, gguf)
         for name, tensor in _weights(np.random.default_rng(seed)).items():
             writer.add_tensor(name, tensor)
+
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -127,7 +145,8 @@ def _write_metadata(writer: Any, gguf: Any) -> None:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(_padded_size())
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    tokens, kinds = _vocabulary(), gguf.TokenType
+    tokens = _vocabulary()
+    kinds = gguf.TokenType
     unused = [f"[PAD{i}]" for i in range(len(tokens), _padded_size())]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -154,7 +173,8 @@ def _weights(rng: np.random.Generator) -> dict[str, Floats]:
         return (rng.standard_normal((rows, columns)) * deviation).astype(np.float32)
 
     kv_width = KV_HEADS * HEAD_DIM
-    embedding, output = random(_padded_size(), HIDDEN, 1.0), random(_padded_size(), HIDDEN, 0.09)
+    embedding = random(_padded_size(), HIDDEN, 1.0)
+    output = random(_padded_size(), HIDDEN, 0.09)
     _make_readable(embedding, output)
     tensors = {
         "token_embd.weight": embedding,
@@ -162,7 +182,8 @@ def _weights(rng: np.random.Generator) -> dict[str, Floats]:
         "output.weight": output,
     }
     for layer in range(LAYERS):
-        attention, feed_forward = random(HIDDEN, HIDDEN, 0.08), random(HIDDEN, FEED_FORWARD, 0.08)
+        attention = random(HIDDEN, HIDDEN, 0.08)
+        feed_forward = random(HIDDEN, FEED_FORWARD, 0.08)
         attention[:RESERVED] = feed_forward[:RESERVED] = 0
         block = {
             "attn_norm": np.ones(HIDDEN, np.float32),
@@ -176,15 +197,17 @@ def _weights(rng: np.random.Generator) -> dict[str, Floats]:
             "ffn_down": feed_forward,
         }
         tensors |= {f"blk.{layer}.{name}.weight": tensor for name, tensor in block.items()}
+
     return tensors
 
 
 def _make_readable(embedding: Floats, output: Floats) -> None:
-    """Set the logits so that words follow anything, full stops follow words, and the end follows full stops.
+    """Set the logits so that words follow anything, full stops follow words, and the end follows
+    full stops.
 
-    All other tokens are excluded: ``wall`` times the embedding's 6 is 20 to 40 nats, beyond any usual
-    temperature. The constants added to it make about one token in fifteen a full stop, and every second full
-    stop the end.
+    All other tokens are excluded: ``wall`` times the embedding's 6 is 20 to 40 nats, beyond any
+    usual temperature. The constants added to it make about one token in fifteen a full stop, and
+    every second full stop the end.
     """
     wall = 4.0
     ids = {token: number for number, token in enumerate(_vocabulary())}
@@ -201,10 +224,11 @@ def _make_readable(embedding: Floats, output: Floats) -> None:
 
 
 def write_tiny_llama_dir(path: Path) -> None:
-    """Write the same architecture and tokenizer as a Hugging Face directory without weights (about 40 KB).
+    """Write the same architecture and tokenizer as a Hugging Face directory without weights (about
+    40 KB).
 
-    For ``vllm serve DIR --load-format dummy``, which generates random weights. Needs only the standard
-    library. Replaces existing files.
+    For ``vllm serve DIR --load-format dummy``, which generates random weights. Needs only the
+    standard library. Replaces existing files.
     """
     path.mkdir(parents=True, exist_ok=True)
     config = {
@@ -246,12 +270,25 @@ def write_tiny_llama_dir(path: Path) -> None:
         },
     }
     for name, content in files.items():
-        (path / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+        (path / name).write_text(
+            json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8"
+        )
 
 
 def _hf_tokenizer() -> dict[str, Any]:
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    flags = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     first = {"SpecialToken": {"id": SPECIALS[BOS], "type_id": 0}}
     return {
         "version": "1.0",
@@ -263,8 +300,14 @@ def _hf_tokenizer() -> dict[str, Any]:
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [first, {"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [first, {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {SPECIALS[BOS]: {"id": SPECIALS[BOS], "ids": [BOS], "tokens": [SPECIALS[BOS]]}},
+            "pair": [
+                first,
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 1}},
+            ],
+            "special_tokens": {
+                SPECIALS[BOS]: {"id": SPECIALS[BOS], "ids": [BOS], "tokens": [SPECIALS[BOS]]}
+            },
         },
         "decoder": byte_level,
         "model": {

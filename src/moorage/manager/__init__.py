@@ -1,4 +1,5 @@
-"""Manager: stores sessions in Postgres, schedules them, and sends orders to agents and routes to proxies."""
+"""Manager: stores sessions in Postgres, schedules them, and sends orders to agents and routes to
+proxies."""
 
 from moorage.manager.service import Manager
 

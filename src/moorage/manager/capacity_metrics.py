@@ -43,8 +43,8 @@ class CapacityMetrics:
             series.observe(wait_s)
 
     def set_slots(self, rows: Iterable[tuple[str, str, Mapping[str, int]]]) -> None:
-        """``rows``: resource group, slot, and what is offered, unhealthy and allocated: memory in bytes, the
-        rest but for jobs in 1/1000."""
+        """``rows``: resource group, slot, and what is offered, unhealthy and allocated: memory in
+        bytes, the rest but for jobs in 1/1000."""
         for gauge in self._slots.values():
             gauge.clear()
         for group, slot, amounts in rows:

@@ -9,7 +9,8 @@ NO_ROUTE = "-"
 
 
 class HttpMetrics:
-    """Streams, such as followed logs and events, are not observed: they last as long as a client wants."""
+    """Streams, such as followed logs and events, are not observed: they last as long as a client
+    wants."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
@@ -21,5 +22,6 @@ class HttpMetrics:
         )
 
     def observe(self, method: str, route: str, code: int, seconds: float) -> None:
-        """``route``: the path of the route with the names of its parts, as ``/v1/sessions/{ref}``."""
+        """``route``: the path of the route with the names of its parts, as
+        ``/v1/sessions/{ref}``."""
         self._seconds.labels(method, route, str(code)).observe(seconds)

@@ -1,7 +1,7 @@
 """Prometheus metrics of the ledger: what projects used, and how far budgets are used up.
 
-They have names of tenants, which not everybody may read who reaches the manager: they are no part of its
-``/metrics``.
+They have names of tenants, which not everybody may read who reaches the manager: they are no part
+of its ``/metrics``.
 """
 
 from __future__ import annotations
@@ -12,29 +12,40 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from moorage.common.views.metering import ModelUsage
 
-_MS, _MILLIONTHS = 1000, 1_000_000
+_MS = 1000
+_MILLIONTHS = 1_000_000
 
 
 class LedgerMetrics:
     def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
+        registry = CollectorRegistry()
+        self._registry = registry
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, labels, registry=registry)
 
         today = "by a project since midnight (UTC)"
-        self._requests = gauge("moorage_ledger_requests", f"Requests for models {today}.", "project")
+        self._requests = gauge(
+            "moorage_ledger_requests", f"Requests for models {today}.", "project"
+        )
         self._tokens = gauge(
-            "moorage_ledger_tokens", f"Tokens used {today}; cached: the part of in.", "project", "kind"
+            "moorage_ledger_tokens",
+            f"Tokens used {today}; cached: the part of in.",
+            "project",
+            "kind",
         )
         self._gpu = gauge("moorage_ledger_gpu_seconds", f"GPU time used {today}.", "project")
         self._cpu = gauge("moorage_ledger_cpu_seconds", f"CPU time allocated {today}.", "project")
         self._cost = gauge("moorage_ledger_cost", f"Cost of what was used {today}.", "project")
         self._budgets = gauge(
             "moorage_budget_used_ratio",
-            "Used part of a budget in its period, of its hard limit, or of its soft one if it has no other.",
-            "scope", "name", "unit", "period",
-        )  # fmt: skip
+            "Used part of a budget in its period, of its hard limit, or of its soft one if it has "
+            "no other.",
+            "scope",
+            "name",
+            "unit",
+            "period",
+        )
 
     def render(self) -> bytes:
         """Prometheus text format."""
@@ -44,6 +55,7 @@ class LedgerMetrics:
         """``projects``: what was used today, split by project."""
         for gauge in (self._requests, self._tokens, self._gpu, self._cpu, self._cost):
             gauge.clear()
+
         for one in projects:
             project = one.project or ""
             self._requests.labels(project).set(one.requests)
@@ -53,6 +65,7 @@ class LedgerMetrics:
                 ("cached", one.tokens_cached),
             ):
                 self._tokens.labels(project, kind).set(tokens)
+
             self._gpu.labels(project).set(one.gpu_ms / _MS)
             self._cpu.labels(project).set(one.cpu_ms / _MS)
             self._cost.labels(project).set(one.cost / _MILLIONTHS)

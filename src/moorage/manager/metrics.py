@@ -1,4 +1,5 @@
-"""Prometheus metrics of the manager, in a registry of their own. Every label has few, bounded values."""
+"""Prometheus metrics of the manager, in a registry of their own. Every label has few, bounded
+values."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from moorage.manager.ledger_metrics import LedgerMetrics
 
 class Metrics:
     def __init__(self) -> None:
-        self._registry = registry = daemon_registry("manager")
+        registry = daemon_registry("manager")
+        self._registry = registry
 
         def gauge(name: str, description: str, *labels: str) -> Gauge:
             return Gauge(name, description, labels, registry=registry)
@@ -23,18 +25,24 @@ class Metrics:
             return Counter(name, description, labels, registry=registry)
 
         by_status = ("status", "resource_group")
-        self._sessions = gauge("moorage_sessions", "Sessions that have not ended, by status.", *by_status)
+        self._sessions = gauge(
+            "moorage_sessions", "Sessions that have not ended, by status.", *by_status
+        )
         self._agents = gauge("moorage_agents", "Registered agents, by status.", *by_status)
         self._held_losses = gauge(
             "moorage_agents_held",
-            "Silent agents that do not become LOST because too many of their group are silent at once.",
+            "Silent agents that do not become LOST because too many of their group are silent at "
+            "once.",
             "resource_group",
         )
         self._leader, self._terms, self._managers = _leadership(registry)
-        self.capacity, self.http = CapacityMetrics(registry), HttpMetrics(registry)
-        self.ledger, self._unreadable = LedgerMetrics(), _unreadable_rows(registry)
+        self.capacity = CapacityMetrics(registry)
+        self.http = HttpMetrics(registry)
+        self.ledger = LedgerMetrics()
+        self._unreadable = _unreadable_rows(registry)
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
-        self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
+        self._heartbeat = _heartbeat_interval(registry)
+        self._doubtful = _doubtful_jobs(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
         self._pass_seconds = Histogram(
             "moorage_scheduler_pass_seconds",
@@ -50,7 +58,8 @@ class Metrics:
         text = "Scheduler passes with a decision, by whether their record was kept or dropped."
         self._decisions = counter("moorage_scheduler_decisions_total", text, "record")
         self._decision_bytes = counter(
-            "moorage_scheduler_decisions_bytes_total", "Size of the decision records that were kept."
+            "moorage_scheduler_decisions_bytes_total",
+            "Size of the decision records that were kept.",
         )
         self._usage = counter(
             "moorage_usage_reports_total",
@@ -67,12 +76,15 @@ class Metrics:
             )
         }
         self._drift = gauge(
-            "moorage_drift", "Rows that violate a check of `moorage db check` and were not repaired.", "check"
+            "moorage_drift",
+            "Rows that violate a check of `moorage db check` and were not repaired.",
+            "check",
         )
         self._repaired = counter(
             "moorage_drift_repaired_total", "Rows that the garbage collector repaired.", "check"
         )
-        self._start_errors, self._scalings = _start_errors(registry), _scalings(registry)
+        self._start_errors = _start_errors(registry)
+        self._scalings = _scalings(registry)
 
     def set_start_errors(self, errors: Iterable[tuple[str, str, float, float]]) -> None:
         """``errors``: resource group, kind, and the errors at p50 and p90 in seconds."""
@@ -113,7 +125,9 @@ class Metrics:
             gauge.clear()
         for group, used in totals:
             for name, amount in used.items():
-                self._used[name].labels(group).set(amount / 1000 if name in ("cpu", "gpu") else amount)
+                self._used[name].labels(group).set(
+                    amount / 1000 if name in ("cpu", "gpu") else amount
+                )
 
     def scaled(self, rule: str) -> None:
         self._scalings.labels(rule).inc()
@@ -165,13 +179,21 @@ class Metrics:
 
 def _leadership(registry: CollectorRegistry) -> tuple[Gauge, Counter, Gauge]:
     return (
-        Gauge("moorage_manager_leader", "1 while this manager is the leader, else 0.", registry=registry),
+        Gauge(
+            "moorage_manager_leader",
+            "1 while this manager is the leader, else 0.",
+            registry=registry,
+        ),
         Counter(
             "moorage_manager_terms_total",
             "Terms that this manager has begun as the leader.",
             registry=registry,
         ),
-        Gauge("moorage_managers", "Managers of the database that show signs of life.", registry=registry),
+        Gauge(
+            "moorage_managers",
+            "Managers of the database that show signs of life.",
+            registry=registry,
+        ),
     )
 
 
@@ -196,7 +218,8 @@ def _doubtful_jobs(registry: CollectorRegistry) -> Gauge:
 def _heartbeat_interval(registry: CollectorRegistry) -> Gauge:
     return Gauge(
         "moorage_agent_heartbeat_interval_seconds",
-        "Longest pause between two reports that this manager asks of its agents; 0: as they are set.",
+        "Longest pause between two reports that this manager asks of its agents; 0: as they are "
+        "set.",
         registry=registry,
     )
 

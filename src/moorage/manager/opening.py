@@ -1,4 +1,5 @@
-"""Opening of the manager's database: the configured or an embedded one, with the schema of this version."""
+"""Opening of the manager's database: the configured or an embedded one, with the schema of this
+version."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ async def open_store(
     """The store, entered on ``stack``, and the guard of its connections."""
     dsn = settings.dsn
     if dsn is None:
-        embedded = EmbeddedPostgres(home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock)
+        embedded = EmbeddedPostgres(
+            home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock
+        )
         dsn = (await stack.enter_async_context(embedded)).manager_dsn
+
     await migrate(dsn)
     guard = LineageGuard(home / "database-lineage")
     connector = Connector(
@@ -41,4 +45,5 @@ async def open_store(
     )
     await stack.enter_async_context(store)
     await store.secrets.check_keys()
+
     return store, guard

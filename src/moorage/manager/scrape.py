@@ -1,7 +1,7 @@
 """Scrape of the manager's metrics: reads what is counted in the database when somebody asks for it.
 
-A manager that nobody scrapes counts nothing. Counting takes at most a hundredth of the time, however often
-metrics are read.
+A manager that nobody scrapes counts nothing. Counting takes at most a hundredth of the time,
+however often metrics are read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,23 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.metrics")
 
-# Counts are at least so old before they are made again, and a hundred times as old as making them took.
-LEAST_AGE_S, COST = 2.0, 0.01
+# Counts are at least so old before they are made again, and a hundred times as old as making them
+# took.
+LEAST_AGE_S = 2.0
+COST = 0.01
 # The same of the sums of the ledger, which may take so long at most; and of so many projects
 # and budgets, the most used ones.
-LEDGER_AGE_S, LEDGER_WITHIN_S, PROJECTS, BUDGETS = 30.0, 3.0, 500, 500
+LEDGER_AGE_S = 30.0
+LEDGER_WITHIN_S = 3.0
+PROJECTS = 500
+BUDGETS = 500
 
 
 class Scrape:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._metrics, self._clock = store, metrics, clock
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
         self._due_at = {"counts": 0.0, "ledger": 0.0}
 
     async def render(self) -> bytes:
@@ -44,15 +51,19 @@ class Scrape:
         await self._refresh("ledger", LEDGER_AGE_S, self._sum_up)
         return self._metrics.ledger.render()
 
-    async def _refresh(self, what: str, least_age_s: float, read: Callable[[], Awaitable[None]]) -> None:
+    async def _refresh(
+        self, what: str, least_age_s: float, read: Callable[[], Awaitable[None]]
+    ) -> None:
         started = self._clock.monotonic()
         if started < self._due_at[what]:
             return
+
         self._due_at[what] = started + least_age_s  # for others that ask meanwhile
         try:
             await read()
         except (StoreUnavailable, TimeoutError) as error:
             log.debug("metrics were not read from the database", what=what, why=str(error))
+
         now = self._clock.monotonic()
         self._due_at[what] = now + max(least_age_s, (now - started) / COST)
 
@@ -63,11 +74,16 @@ class Scrape:
         self._metrics.set_usage(await self._store.usage.totals())
 
     async def _sum_up(self) -> None:
-        now, everyone = self._clock.now(), Scope.system("metrics")
+        now = self._clock.now()
+        everyone = Scope.system("metrics")
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
         self._metrics.ledger.set_budgets(await self._store.budgets.most_used(BUDGETS))
+
         async with asyncio.timeout(LEDGER_WITHIN_S):
             split = UsageSplit(by=["project"])
-            page = await self._store.usage_records.page(everyone, midnight, until, split, limit=PROJECTS)
+            page = await self._store.usage_records.page(
+                everyone, midnight, until, split, limit=PROJECTS
+            )
+
         self._metrics.ledger.set_used(page.items)

@@ -1,4 +1,5 @@
-"""Agent selector plug-ins: entry points of the group ``moorage.agent_selectors``, loaded on first use.
+"""Agent selector plug-ins: entry points of the group ``moorage.agent_selectors``, loaded on first
+use.
 
 ``scheduling.placement.selector_plugin`` defines what a selector gets and returns.
 """
@@ -27,18 +28,22 @@ class SelectorPlugins:
         self._loaded: dict[str, Selector] = {}
 
     def load(self, name: str | None) -> Mapping[str, Selector]:
-        """The selector under its name, as the planner takes it. Empty for None, or if it is not installed."""
+        """The selector under its name, as the planner takes it. Empty for None, or if it is not
+        installed."""
         if name is None:
             return {}
+
         if name not in self._loaded:
             found = installed().get(name)
             if found is None:
                 return {}
+
             try:
                 self._loaded[name] = found.load()
             except Exception as error:
                 log.exception("an agent selector cannot be loaded", name=name)
                 self._loaded[name] = _failing_selector(error)
+
         return {name: self._loaded[name]}
 
 
@@ -54,7 +59,9 @@ def check(options: GroupOptions) -> None:
         allowed = ", ".join((*SELECTIONS, *(f"{CUSTOM}{name}" for name in names)))
         raise InvalidInput(
             f"agent_selection = {given!r} is not installed; allowed: {allowed}",
-            next_step=f"install a package with such an entry point ({GROUP}) where the manager runs",
+            next_step=(
+                f"install a package with such an entry point ({GROUP}) where the manager runs"
+            ),
         )
 
 

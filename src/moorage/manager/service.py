@@ -1,4 +1,5 @@
-"""Composition of the manager: builds its components, starts them in order, stops them in reverse order."""
+"""Composition of the manager: builds its components, starts them in order, stops them in reverse
+order."""
 
 from __future__ import annotations
 
@@ -83,11 +84,12 @@ _RENEWAL_S = 60.0
 
 
 class Manager:
-    """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of agents and
-    proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while traces are off.
+    """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of
+    agents and proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while traces
+    are off.
 
-    Available after entering: ``api_address`` and ``link_address`` with the actual ports, ``dsn``, and
-    ``first_key``: the first admin key in plain text if this start created it, else None. Raises
+    Available after entering: ``api_address`` and ``link_address`` with the actual ports, ``dsn``,
+    and ``first_key``: the first admin key in plain text if this start created it, else None. Raises
     ``StartupError`` for a port in use, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
     """
 
@@ -104,17 +106,24 @@ class Manager:
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
-        self._tls, self._tls_names = tls, tls_names
-        self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
-        # A loopback address is reachable from this machine only. All other links use TLS unless it is turned
-        # off.
+        self._tls = tls
+        self._tls_names = tls_names
+        self._settings = settings
+        self._clock = clock
+        self._link_token = link_token
+        self._home = home
+
+        # A loopback address is reachable from this machine only. All other links use TLS unless it
+        # is turned off.
         loopback = is_loopback(split_address(settings.link_listen)[0])
         self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
         self._stack = AsyncExitStack()
         self._registration: Registration | None = None
         self._leader: Leader | None = None
         self._link_server: LinkServer | None = None
-        self.api_address = self.link_address = self.dsn = ""
+        self.api_address = ""
+        self.link_address = ""
+        self.dsn = ""
         self.models = ModelAddress(settings.openai_url, client_ca_file(tls, home))
         self.api_scheme = "http"
         self.first_key: str | None = None
@@ -128,33 +137,46 @@ class Manager:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # First what others wait for: a new leader, and agents and proxies that go to another manager.
+        # First what others wait for: a new leader, and agents and proxies that go to another
+        # manager.
         if self._leader is not None and self._link_server is not None:
             await self._leader.resign()
             await self._link_server.stop()
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        settings = self._settings
+        clock = self._clock
+        enter = self._stack.enter_async_context
         metrics = Metrics()
         if self._tracer is not None:
             await enter(self._tracer)
+
         store, guard = await open_store(settings, self._home, clock, self._stack)
         self.dsn = store.database.dsn
         starts = StartTracer(store, self._tracer, clock) if self._tracer is not None else None
         if starts is not None:
             await enter(starts.loop)
+
         self.first_key = await store.keys.create_first(settings.admin_key)
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
-        leader = self._leader = await enter(Leader(store, clock, metrics.term_begun))
+
+        leader = await enter(Leader(store, clock, metrics.term_begun))
+        self._leader = leader
         metrics.show_leader(lambda: leader.term is not None)
         terminator = SessionTerminator(store, settings.lost_grace_s)
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
         traffic = TrafficWriter(store, clock)
-        usage, load = UsageWriter(store, metrics, clock), LoadWriter(store, clock, traffic.record)
+        usage = UsageWriter(store, metrics, clock)
+        load = LoadWriter(store, clock, traffic.record)
         proxies = ProxyLinks(
-            store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone, load.claim
+            store.usage_records,
+            store.limit_shares,
+            clock,
+            load.record_load,
+            load.proxy_gone,
+            load.claim,
         )
         load.on_refused = proxies.refuse
         links = AgentLinks(store, metrics, clock, addresses, usage)
@@ -163,6 +185,7 @@ class Manager:
         own = await self._authorities(store) if self.has_tls or issues_own else None
         if own is not None and issues_own:
             await self._issue_web_certificate(own)
+
         authorities = own if self.has_tls else None
         certificate = ManagerCertificate(lambda: authorities.trust, clock) if authorities else None
         managers = ManagerLinkClient(store, certificate, self._link_token)
@@ -180,17 +203,30 @@ class Manager:
             *feed.loops,
         ):
             await enter(loop)
+
         presence = Presence(store, clock)
         self._registration = self._make_registration(store, authorities, presence)
         presence.on_change.append(lambda: metrics.set_managers(len(presence.managers)))
         authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
         await enter(authenticator.loop)
         await self._serve_links(
-            store, authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, proxies
+            store,
+            authenticator,
+            certificate,
+            presence,
+            links,
+            logs,
+            execs,
+            workspaces,
+            feed,
+            usage,
+            proxies,
         )
         await managers.refuse_other_databases()
         await enter(presence)
-        self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
+        self.api_address = await self._serve_api(
+            store, terminator, logs, execs, workspaces, metrics
+        )
         embedded = settings.dsn is None
         log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
 
@@ -203,11 +239,14 @@ class Manager:
         starts: StartTracer | None,
     ) -> tuple[Loop, ...]:
         """The control loops, which act in the leader."""
-        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        settings = self._settings
+        clock = self._clock
+        enter = self._stack.enter_async_context
         retention_s = settings.decisions_kept_days * 86_400
         recorder = await enter(DecisionRecorder(store, metrics, clock)) if retention_s else None
         retention = retention_s, settings.decisions_max_bytes
         silence = settings.suspect_after_s, settings.lost_grace_s, settings.lost_share
+
         return (
             Scheduler(store, leader, terminator, metrics, clock, recorder, starts).loop,
             SessionController(store, leader, clock, settings.lost_grace_s).loop,
@@ -225,7 +264,9 @@ class Manager:
                 settings.audit_kept_days * 86_400,
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
-            StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
+            StartCalibrator(
+                store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400
+            ).loop,
             LeaseController(store, leader, clock).loop,
             IdleController(store, leader, terminator, clock).loop,
             Autoscaler(store, leader, metrics, clock).loop,
@@ -235,10 +276,12 @@ class Manager:
         )
 
     async def new_join_token(self, spec: JoinTokenSpec) -> str:
-        """The secret of a new join token, for components in the same process. Raises ``ConfigError`` without
-        TLS."""
+        """The secret of a new join token, for components in the same process. Raises
+        ``ConfigError`` without TLS."""
         if self._registration is None:
-            raise ConfigError("the links of this manager have no TLS, so registration is not available")
+            raise ConfigError(
+                "the links of this manager have no TLS, so registration is not available"
+            )
         return (await self._registration.create_token(spec, actor="manager")).secret
 
     def _make_registration(
@@ -247,6 +290,7 @@ class Manager:
         """None without TLS, where peers need no certificate."""
         if authorities is None:
             return None
+
         settings = self._settings
         return Registration(
             store,
@@ -272,7 +316,7 @@ class Manager:
         proxies: ProxyLinks,
     ) -> None:
         enter = self._stack.enter_async_context
-        server = self._link_server = LinkServer(
+        server = LinkServer(
             self._settings.link_listen,
             authenticator,
             self._registration,
@@ -289,15 +333,21 @@ class Manager:
             OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
             SshBroker(store, execs, self._clock, file_servers=self._settings.file_servers_per_user),
         )
+        self._link_server = server
         self.link_address = (await enter(server)).address
         if not (certificate or is_loopback(split_address(self.link_address)[0])):
             log.warning(
-                "the links have no TLS: anyone on the network path can read and take over the connections",
+                "the links have no TLS: anyone on the network path can read and take over the "
+                "connections",
                 link=server.address,
             )
-        presence.link, hand_over = self.published_link, HandOver(links, proxies, self._clock)
-        presence.links, presence.dialout = hand_over.counts, lambda: proxies.dialout
-        presence.other_way, presence.asks = lambda: proxies.other_way, lambda: proxies.asks
+
+        hand_over = HandOver(links, proxies, self._clock)
+        presence.link = self.published_link
+        presence.links = hand_over.counts
+        presence.dialout = lambda: proxies.dialout
+        presence.other_way = lambda: proxies.other_way
+        presence.asks = lambda: proxies.asks
         presence.on_beat += [
             lambda others: hand_over.look(presence.link, others),
             lambda others: links.look((presence.own, *others)),
@@ -315,20 +365,27 @@ class Manager:
         host, port = split_address(self.link_address)
         if self._settings.link_address is None and host in ("0.0.0.0", "::"):
             database = urlsplit(self.dsn)
-            host = source_address(database.hostname or "127.0.0.1", database.port or 5432) or "127.0.0.1"
+            host = (
+                source_address(database.hostname or "127.0.0.1", database.port or 5432)
+                or "127.0.0.1"
+            )
         return self._settings.link_address or f"{host}:{port}"
 
     async def _issue_web_certificate(self, authorities: Authorities) -> None:
         """Issue the certificate of the HTTP servers on this host, and keep it valid."""
         host, _ = split_address(self._settings.listen)
-        web = WebCertificate(lambda: authorities.trust, self._clock, self._home, (host, *self._tls_names))
+        web = WebCertificate(
+            lambda: authorities.trust, self._clock, self._home, (host, *self._tls_names)
+        )
         await web.renew()
         loop = Loop("manager.web_certificate", web.renew, interval_s=_RENEWAL_S, clock=self._clock)
         await self._stack.enter_async_context(loop)
 
     async def _authorities(self, store: Store) -> Authorities:
         secret = self._settings.ca_secret
-        secret = secret or load_or_create_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
+        secret = secret or load_or_create_secret(
+            "manager.ca_secret", self._home / "ca-secret", self._clock
+        )
         authorities = await Authorities.open(store, secret, self._clock)
         await self._stack.enter_async_context(authorities.loop)
         return authorities
@@ -368,24 +425,36 @@ class Manager:
                 self._settings.console_session_hours * 3600,
                 round(self._settings.console_idle_minutes * 60),
                 TrustedProxies(self._settings.trusted_proxies),
-                oidc=OidcClient(self._settings, self._clock) if self._settings.oidc_issuer else None,
+                oidc=OidcClient(self._settings, self._clock)
+                if self._settings.oidc_issuer
+                else None,
             ),
         )
         settings = self._settings
-        tls = server_tls("manager", settings.tls_certificate, settings.tls_key, self._tls, self._home)
+        tls = server_tls(
+            "manager", settings.tls_certificate, settings.tls_key, self._tls, self._home
+        )
         self.api_scheme = "https" if tls else "http"
         host, port = split_address(settings.listen)
         try:
             context = tls.context if tls else None
             names = settings.allowed_hosts
-            runner = await serve_api(services, host, port, names=names, tls=context, metrics=metrics.http)
+            runner = await serve_api(
+                services, host, port, names=names, tls=context, metrics=metrics.http
+            )
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise
+
             raise StartupError(
-                f"cannot listen on manager.listen = {self._settings.listen}: {os.strerror(error.errno)}",
-                next_step="stop the process that uses it, or set MOORAGE_MANAGER__LISTEN to another address",
+                f"cannot listen on manager.listen = {self._settings.listen}: "
+                f"{os.strerror(error.errno)}",
+                next_step=(
+                    "stop the process that uses it, or set MOORAGE_MANAGER__LISTEN to "
+                    "another address"
+                ),
             ) from error
+
         self._stack.push_async_callback(runner.cleanup)
         return f"{host}:{runner.addresses[0][1]}"
 

@@ -1,6 +1,7 @@
 """Session termination: stops sessions on request, one or many, and preempts victims of a plan.
 
-``manager.lifecycle`` decides each transition. One that lost a race is decided again from the current state.
+``manager.lifecycle`` decides each transition. One that lost a race is decided again from the
+current state.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ ANSWER_S = 2.0
 
 
 class StopState(Enum):
-    """What has become of a stop of many sessions. It waits while nothing can be stopped: the sessions that
-    are left need a newer manager, or other writers move them."""
+    """What has become of a stop of many sessions. It waits while nothing can be stopped: the
+    sessions that are left need a newer manager, or other writers move them."""
 
     DONE = auto()
     GOES_ON = auto()
@@ -37,7 +38,8 @@ class StopState(Enum):
 
 class SessionTerminator:
     def __init__(self, store: Store, lost_grace_s: float) -> None:
-        self._store, self._lost_grace_s = store, lost_grace_s
+        self._store = store
+        self._lost_grace_s = lost_grace_s
 
     async def stop(
         self,
@@ -48,8 +50,9 @@ class SessionTerminator:
         term: int | None = None,
         detail: str = "",
     ) -> SessionView:
-        """Accepted in every status; a session that is terminating or has ended stays as it is. ``term``: of
-        the leader that stops it; a former leader stops nothing. Raises ``NotFound``."""
+        """Accepted in every status; a session that is terminating or has ended stays as it is.
+        ``term``: of the leader that stops it; a former leader stops nothing. Raises
+        ``NotFound``."""
         session_id = await self._store.sessions.find(scope, ref)
         for _ in range(_MAX_ATTEMPTS if term is None else 1):
             session = await self._store.lifecycle.snapshot(session_id)
@@ -58,6 +61,7 @@ class SessionTerminator:
                 transition = stop_session(session, scope.actor, reason, self._lost_grace_s, detail)
             if transition is None or await self._store.lifecycle.apply(transition, term=term):
                 break
+
         return await self._store.sessions.get(scope, session_id)
 
     async def stop_all(
@@ -69,8 +73,8 @@ class SessionTerminator:
         term: int | None = None,
         detail: str = "",
     ) -> int:
-        """As ``stop`` of each, in their order. Returns how many were stopped: one that another writer moved
-        meanwhile is left as it is."""
+        """As ``stop`` of each, in their order. Returns how many were stopped: one that another
+        writer moved meanwhile is left as it is."""
         stopped = 0
         for start in range(0, len(sessions), TOGETHER):
             some = sessions[start : start + TOGETHER]
@@ -83,15 +87,19 @@ class SessionTerminator:
                 is not None
             ]
             stopped += await self._store.lifecycle.apply_all(transitions, term=term)
+
         return stopped
 
     async def stop_pipeline(self, scope: Scope, pipeline_id: str, clock: Clock) -> None:
-        """All its steps. Returns when they stop, or after ``ANSWER_S``: the others stop soon, whatever
-        happens."""
-        await self.carry_out(await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock)
+        """All its steps. Returns when they stop, or after ``ANSWER_S``: the others stop soon,
+        whatever happens."""
+        await self.carry_out(
+            await self._store.session_stops.ask_for_pipeline(scope, pipeline_id), clock
+        )
 
     async def stop_user(self, scope: Scope, user: str, clock: Clock) -> StoppedSessions:
-        """All sessions of a user that are no replicas, in the projects of the scope; as ``stop_pipeline``."""
+        """All sessions of a user that are no replicas, in the projects of the scope; as
+        ``stop_pipeline``."""
         stop = await self._store.session_stops.ask_for_user(scope, user)
         asked = len(await self._store.session_stops.remaining(stop))
         is_done = await self.carry_out(stop, clock) is StopState.DONE
@@ -101,7 +109,8 @@ class SessionTerminator:
     async def carry_out(
         self, stop: SessionStop, clock: Clock, *, for_s: float = ANSWER_S, term: int | None = None
     ) -> StopState:
-        """Stop what is left of a stop that was asked for; after ``for_s`` seconds it may be a part of it."""
+        """Stop what is left of a stop that was asked for; after ``for_s`` seconds it may be a part
+        of it."""
         until = clock.monotonic() + for_s
         while remaining := await self._store.session_stops.remaining(stop):
             stopped = 0
@@ -110,24 +119,31 @@ class SessionTerminator:
                 stopped += await self.stop_all(stop.asked_by, some, term=term)
                 if clock.monotonic() >= until:
                     return StopState.GOES_ON if stopped else StopState.WAITS
+
             if not stopped:
                 return StopState.WAITS
+
         await self._store.session_stops.finish(stop)
         return StopState.DONE
 
     async def preempt(self, victims: Sequence[Victim], term: int) -> int:
-        """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is left as it
-        is. Returns how many were preempted."""
+        """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is
+        left as it is. Returns how many were preempted."""
         causes = {victim.session_id: victim for victim in victims}
         sessions, _ = await self._store.lifecycle.unsettled(list(causes))
         transitions = []
         for session in sessions:
             victim = causes[session.session_id]
-            transition = preempt_session(session, victim.how, victim.for_session, self._lost_grace_s)
+            transition = preempt_session(
+                session, victim.how, victim.for_session, self._lost_grace_s
+            )
             if transition is not None:
                 transitions.append(transition)
+
         preempted = await self._store.lifecycle.apply_all(transitions, term=term)
         # Their capacity is about to be freed, so the planner must not preempt more sessions for it.
-        agents = {kernel.agent_id for session in sessions for kernel in session.kernels if kernel.agent_id}
+        agents = {
+            kernel.agent_id for session in sessions for kernel in session.kernels if kernel.agent_id
+        }
         self._store.notifier.notify_capacity(agents, freed=False)
         return preempted

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from moorage.proxy.core.activity import ModelActivity
@@ -33,14 +38,16 @@ class _Model:
 
 
 class _Requests(Collector):
-    """What each request adds to. ``prometheus_client``'s own counters cost more than relaying a request."""
+    """What each request adds to. ``prometheus_client``'s own counters cost more than relaying a
+    request."""
 
     def __init__(self) -> None:
         self.models: dict[str, _Model] = {}
         self.in_flight: Mapping[str, int] = {}
         self.waiting: Callable[[], Mapping[str, int]] = dict
         self.activity: Mapping[str, ModelActivity] = {}
-        self.first_byte, self.overhead = Histogram(_DURATION), Histogram(_OVERHEAD)
+        self.first_byte = Histogram(_DURATION)
+        self.overhead = Histogram(_OVERHEAD)
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -56,13 +63,16 @@ class _Requests(Collector):
         in_flight = GaugeMetricFamily(
             "moorage_proxy_in_flight", "Requests in flight at replicas.", labels=["model"]
         )
+
         for name, model in self.models.items():
             for code, count in model.codes.items():
                 requests.add_metric([name, str(code)], count)
             _add(duration, [name], model.duration)
+
         for name in self.models.keys() | self.in_flight.keys():
             if name != NO_MODEL:
                 in_flight.add_metric([name], self.in_flight.get(name, 0))
+
         first_byte = HistogramMetricFamily(
             "moorage_proxy_time_to_first_byte_seconds",
             "Time from the request's head to the first byte of a replica's response.",
@@ -78,12 +88,14 @@ class _Requests(Collector):
         )
         for name, count in self.waiting().items():
             waiting.add_metric([name], count)
+
         yield from (requests, duration, first_byte, overhead, in_flight, waiting, *self._answers())
 
     def _answers(self) -> Iterator[Metric]:
         tokens = CounterMetricFamily(
             "moorage_proxy_tokens",
-            "Tokens of answered requests, with proxy.metering. cached: those of `in` that a cache had.",
+            "Tokens of answered requests, with proxy.metering. cached: those of `in` that a cache "
+            "had.",
             labels=["model", "direction"],
         )
         first_token = HistogramMetricFamily(
@@ -94,10 +106,12 @@ class _Requests(Collector):
         for name, activity in self.activity.items():
             if name not in self.models:
                 continue  # it is gone, or none of its requests has ended
+
             tokens.add_metric([name, "in"], activity.tokens_in)
             tokens.add_metric([name, "out"], activity.tokens_out)
             tokens.add_metric([name, "cached"], activity.tokens_cached)
             _add(first_token, [name], activity.first_token)
+
         yield from (tokens, first_token)
 
 
@@ -111,7 +125,8 @@ class Metrics:
     """``registry``: where they are registered, beside what every daemon has."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        registry = self.registry = registry or CollectorRegistry(auto_describe=True)
+        registry = registry or CollectorRegistry(auto_describe=True)
+        self.registry = registry
         self._hot = _Requests()
         registry.register(self._hot)
         self._failures = Counter(
@@ -127,10 +142,14 @@ class Metrics:
             registry=registry,
         )
         self.feed_connected = Gauge(
-            "moorage_proxy_feed_connected", "1 while the manager feeds routes, else 0.", registry=registry
+            "moorage_proxy_feed_connected",
+            "1 while the manager feeds routes, else 0.",
+            registry=registry,
         )
         self.table_generation = Gauge(
-            "moorage_proxy_table_generation", "Generation of the route table in use.", registry=registry
+            "moorage_proxy_table_generation",
+            "Generation of the route table in use.",
+            registry=registry,
         )
         self.credentials_age = Gauge(
             "moorage_proxy_credentials_age_seconds",
@@ -142,6 +161,7 @@ class Metrics:
             "Time since a manager confirmed the route table; 0 while connected.",
             registry=registry,
         )
+
         # Label values in use, by model: prometheus_client removes a series only by its full labels.
         self._kinds: dict[str, set[str]] = {}
         self._to: dict[str, set[str]] = {}
@@ -157,9 +177,12 @@ class Metrics:
         self._hot.first_byte.observe(after_s)
         self._hot.overhead.observe(overhead_s)
 
-    def show_requests(self, in_flight: Mapping[str, int], waiting: Callable[[], Mapping[str, int]]) -> None:
+    def show_requests(
+        self, in_flight: Mapping[str, int], waiting: Callable[[], Mapping[str, int]]
+    ) -> None:
         """Read requests in flight and waiting ones, by model, when metrics are asked for."""
-        self._hot.in_flight, self._hot.waiting = in_flight, waiting
+        self._hot.in_flight = in_flight
+        self._hot.waiting = waiting
 
     def show_activity(self, models: Mapping[str, ModelActivity]) -> None:
         """Read tokens and times to the first token when metrics are asked for."""

@@ -1,8 +1,9 @@
 """Id of a proxy, from its settings, or kept in its state directory.
 
-Host names are not unique (containers, images), so the id of a proxy that has none in its settings ends with
-random characters. The file with it is what makes a process this proxy over restarts, whatever its host is
-called then. Proxies that have an id from a release that took host name and port only keep it.
+Host names are not unique (containers, images), so the id of a proxy that has none in its settings
+ends with random characters. The file with it is what makes a process this proxy over restarts,
+whatever its host is called then. Proxies that have an id from a release that took host name and
+port only keep it.
 """
 
 from __future__ import annotations
@@ -26,21 +27,26 @@ def proxy_directory(home: Path, proxy: str) -> Path:
 
 
 def proxy_id(settings: ProxySettings, home: Path, clock: Clock) -> str:
-    """The id of the proxy with the state directory ``home``. Writes it there at its first start, unless the
-    settings have one. Raises ``ConfigError`` if the file cannot be read, and ``OSError``."""
+    """The id of the proxy with the state directory ``home``. Writes it there at its first start,
+    unless the settings have one. Raises ``ConfigError`` if the file cannot be read, and
+    ``OSError``."""
     if settings.id:
         return settings.id
+
     port = split_address(settings.listen)[1]
     file = home / f"proxy-id-{port}.json"
     if (known := _load(file)) is not None:
         return known
+
     plain = f"{socket.gethostname()}-{port}"
     has_plain = identity_file(home, "proxy", plain).load() or proxy_directory(home, plain).is_dir()
+
     # Of UUIDs of this version, the last digits are random.
     made = plain if has_plain else f"{plain}-{clock.new_id()[-8:]}"
     _store(file, made)
     stored = _load(file)  # another process may have been faster
     assert stored is not None
+
     return stored
 
 
@@ -52,7 +58,9 @@ def _load(file: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"the id of the proxy in {file} cannot be read: {error!r}",
-            next_step="restore that file, or set proxy.id; if you remove it, this becomes another proxy",
+            next_step=(
+                "restore that file, or set proxy.id; if you remove it, this becomes another proxy"
+            ),
         ) from error
 
 
@@ -64,6 +72,7 @@ def _store(file: Path, made: str) -> None:
         json.dump({"id": made}, out)
         out.flush()
         os.fsync(out.fileno())
+
     try:
         os.link(temporary, file)
     except FileExistsError:

@@ -1,4 +1,5 @@
-"""App proxy: composes the route feed, the request router, the data plane and the health endpoints."""
+"""App proxy: composes the route feed, the request router, the data plane and the health
+endpoints."""
 
 from __future__ import annotations
 
@@ -49,11 +50,13 @@ log = structlog.get_logger("moorage.proxy")
 
 
 class Proxy:
-    """The app proxy. An async context manager: while entered, it serves and follows the manager's routes.
+    """The app proxy. An async context manager: while entered, it serves and follows the manager's
+    routes.
 
-    ``address`` and ``internal_address`` are the bound (host, port), ``scheme`` is that of ``address``.
-    ``home`` is the state directory, by default ``common.home``. Entering raises ``StartupError`` if an
-    address cannot be bound, and ``ConfigError`` if the credentials for the manager are missing or unusable.
+    ``address`` and ``internal_address`` are the bound (host, port), ``scheme`` is that of
+    ``address``. ``home`` is the state directory, by default ``common.home``. Entering raises
+    ``StartupError`` if an address cannot be bound, and ``ConfigError`` if the credentials for the
+    manager are missing or unusable.
     """
 
     def __init__(
@@ -72,21 +75,29 @@ class Proxy:
         self.internal_address = split_address(settings.internal_listen)
         self.ssh_address: tuple[str, int] | None = None
         self._settings = settings
-        self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
+        self._home = (home or common.home).expanduser()
+        self._link_tls = common.link_tls
         self.id = proxy_id(settings, self._home, clock)
-        self._token, self._clock = link_token, clock
+        self._token = link_token
+        self._clock = clock
         self._timeouts = timeouts or Timeouts()
         self._directory = proxy_directory(self._home, self.id)
         self._saved_table = SavedTable(self._directory / "routes.json")
         randrange = random.Random(clock.secret()).randrange
         metrics = Metrics(daemon_registry("proxy"))
         table_wait_s = self._timeouts.table_update_s
-        self._router = RequestRouter(settings, metrics, randrange=randrange, table_wait_s=table_wait_s)
-        self._tracer = self._router.tracer = tracer
-        credentials, routes = self._router.credentials, self._router.routes_age
+        self._router = RequestRouter(
+            settings, metrics, randrange=randrange, table_wait_s=table_wait_s
+        )
+        self._tracer = tracer
+        self._router.tracer = tracer
+        credentials = self._router.credentials
+        routes = self._router.routes_age
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
         metrics.table_age.set_function(lambda: routes.age_s(clock.monotonic()))
-        tls = server_tls("proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home)
+        tls = server_tls(
+            "proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home
+        )
         self.scheme = "https" if tls else "http"
         context = tls.context if tls else None
         self._connector = Connector()
@@ -98,7 +109,8 @@ class Proxy:
             self._router, clock, self._directory, self.id, metering=settings.metering, slot=slot
         )
         self._slot = slot
-        self._router.limiter, self._router.homes = self._accounting.limiter, self._accounting.homes
+        self._router.limiter = self._accounting.limiter
+        self._router.homes = self._accounting.homes
         self._router.results = self._accounting.results
         metrics.show_activity(self._accounting.limiter.activity.models)
         self._stack = AsyncExitStack()
@@ -110,7 +122,7 @@ class Proxy:
         return self._router.table is not None
 
     async def __aenter__(self) -> Proxy:
-        dialer = self.dialer = dialer_for(
+        dialer = dialer_for(
             "proxy",
             self.id,
             self._settings.manager,
@@ -119,6 +131,7 @@ class Proxy:
             home=self._home,
             clock=self._clock,
         )
+        self.dialer = dialer
         feed = RouteFeedClient(
             dialer,
             self._router,
@@ -129,33 +142,46 @@ class Proxy:
             last_save_s=self._timeouts.last_save_s,
         )
         ssh = self._ssh_frontend(dialer)
+
         if (table := self._saved_table.load()) is not None:
             self._router.update_table(table)
             age_s = self._clock.now().timestamp() - self._saved_table.confirmed_at
             for part in (self._router.routes_age, self._router.credentials):
                 part.confirmed(self._clock.monotonic(), age_s)
+
             log.info(
-                "serving by the saved route table until the manager responds", generation=table.generation
+                "serving by the saved route table until the manager responds",
+                generation=table.generation,
             )
+
         async with AsyncExitStack() as stack:
             if self._tracer is not None:
                 await stack.enter_async_context(self._tracer)
+
             self.internal_address = await self._listen_health(stack, feed)
             await stack.enter_async_context(self._accounting)
             await self._listen_dialout(stack, dialer)
             self.address = await self._listen()
             if ssh is not None:
                 await self._listen_ssh(stack, ssh)
+
             await stack.enter_async_context(
-                Loop("proxy.certificate", dialer.maintain, interval_s=MAINTENANCE_S, clock=self._clock)
+                Loop(
+                    "proxy.certificate",
+                    dialer.maintain,
+                    interval_s=MAINTENANCE_S,
+                    clock=self._clock,
+                )
             )
             await stack.enter_async_context(feed)
             await stack.enter_async_context(
                 Loop("proxy.credentials", feed.confirm, interval_s=_CONFIRM_S, clock=self._clock)
             )
+
             # First: requests that are running need the link, which tells the manager of them.
             stack.push_async_callback(self._drain)
             self._stack = stack.pop_all()
+
         log.info("proxy is listening", address="{}:{}".format(*self.address), id=self.id)
         return self
 
@@ -164,7 +190,8 @@ class Proxy:
 
     async def _drain(self) -> None:
         if self._slot is not None:
-            # Another worker serves on. A client may just send a request on a connection that is idle.
+            # Another worker serves on. A client may just send a request on a connection that is
+            # idle.
             await self._plane.retire(self._timeouts.shutdown_s)
         await self._plane.stop(self._timeouts.shutdown_s)
 
@@ -184,16 +211,20 @@ class Proxy:
         """None if SSH is off. Raises ``ConfigError`` if its package is not installed."""
         if self._settings.ssh_listen is None:
             return None
+
         try:
             from moorage.proxy.ssh.server import SshFrontend
         except ModuleNotFoundError as error:
             if error.name != "asyncssh":
                 raise
+
             raise ConfigError(
                 "proxy.ssh_listen needs the package asyncssh",
                 next_step="pip install 'moorage[ssh]', or leave proxy.ssh_listen out",
             ) from None
-        access, metrics = SshAccess(dialer, self.id, self._clock), SshMetrics(self._router.metrics.registry)
+
+        access = SshAccess(dialer, self.id, self._clock)
+        metrics = SshMetrics(self._router.metrics.registry)
         return SshFrontend(
             self._settings, access, metrics, clock=self._clock, reuses_port=self._slot is not None
         )
@@ -207,6 +238,7 @@ class Proxy:
     async def _listen_dialout(self, stack: AsyncExitStack, dialer: Dialer) -> None:
         if self._settings.dialout_listen is None:
             return
+
         host, port = split_address(self._settings.dialout_listen)
         number = self._slot.number if self._slot is not None else 0
         port += number if port else 0
@@ -215,9 +247,11 @@ class Proxy:
             await stack.enter_async_context(listener)
         except OSError as error:
             raise _cannot_listen("proxy.dialout_listen", host, port, error) from error
+
         self._connector.listener = listener
         if (table := self._router.table) is not None:
             listener.revoke(table.revoked_agents)
+
         reports = self._accounting.reports
         prober = ReachProber(
             lambda: self._router.table,
@@ -240,10 +274,12 @@ class Proxy:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
+
         try:
             await GuardedSite(runner, host, port, Listener(malformed)).start()
         except OSError as error:
             raise _cannot_listen("proxy.internal_listen", host, port, error) from error
+
         bound = runner.addresses[0]
         return str(bound[0]), int(bound[1])
 

@@ -10,10 +10,11 @@ class Timeouts:
     """All values are in seconds."""
 
     head_s: float = 15.0
-    """From accepting a connection, or from the first byte of a later request, to the end of its head."""
+    """From accepting a connection, or from the first byte of a later request, to the end of its
+    head."""
     idle_s: float = 75.0
-    """Longest pause between two requests of a connection. Longer than what web servers in front of it keep
-    idle connections for (60 s), so that they close first."""
+    """Longest pause between two requests of a connection. Longer than what web servers in front of
+    it keep idle connections for (60 s), so that they close first."""
     body_s: float = 60.0
     """From the head of a request to the end of its body, which may take a second longer for each
     ``body_bytes_per_s``."""
@@ -21,18 +22,20 @@ class Timeouts:
     linger_s: float = 10.0
     """Time for which the rest of a body is read and dropped after an error response.
 
-    Simple clients send everything before they read. Closing the connection earlier would reset it, and the
-    client would lose the response.
+    Simple clients send everything before they read. Closing the connection earlier would reset it,
+    and the client would lose the response.
     """
     unread_s: float = 300.0
-    """Time after which a client that accepts no data is disconnected. It occupies a replica until then."""
+    """Time after which a client that accepts no data is disconnected. It occupies a replica until
+    then."""
     kept_s: float = 4.0
-    """Time for which an idle connection to a replica is kept. Engines close theirs after 5 s (uvicorn,
-    cpp-httplib): close ours before they do."""
+    """Time for which an idle connection to a replica is kept. Engines close theirs after 5 s
+    (uvicorn, cpp-httplib): close ours before they do."""
     table_update_s: float = 1.0
-    """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive a change
-    well within this time."""
+    """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive
+    a change well within this time."""
     shutdown_s: float = 5.0
     """Maximum time for which running requests continue at shutdown."""
     last_save_s: float = 2.0
-    """Maximum wait of a shutdown for the newest table to be saved. Running requests end only after it."""
+    """Maximum wait of a shutdown for the newest table to be saved. Running requests end only after
+    it."""

@@ -1,4 +1,5 @@
-"""Python client: typed calls of the management API, a chat over the OpenAI API, and tunnels to apps."""
+"""Python client: typed calls of the management API, a chat over the OpenAI API, and tunnels to
+apps."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: the command line starts without what a command does not use."""
+    """Import a name when it is first used: the command line starts without what a command does not
+    use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value = getattr(import_module(f"moorage.sdk.{_MODULES[name]}"), name)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from moorage.common.views.resources import AgentEvent, AgentView, Assignment, Cordon, ForgottenAgent, Page
+from moorage.common.views.resources import (
+    AgentEvent,
+    AgentView,
+    Assignment,
+    Cordon,
+    ForgottenAgent,
+    Page,
+)
 from moorage.common.views.usage import AgentStats
 from moorage.sdk.transport import Transport, segment
 
@@ -23,7 +30,9 @@ class AgentCalls(Transport):
 
     async def agent_history(self, agent_id: str) -> list[AgentEvent]:
         """Administrative history of an agent, newest first. For administrators."""
-        return (await self.call(Page[AgentEvent], "GET", f"/v1/agents/{segment(agent_id)}/history")).items
+        return (
+            await self.call(Page[AgentEvent], "GET", f"/v1/agents/{segment(agent_id)}/history")
+        ).items
 
     async def cordon_agent(self, agent_id: str, cordon: Cordon | None = None) -> AgentView:
         """Place nothing new on the agent; with ``drain`` also empty it."""
@@ -31,7 +40,8 @@ class AgentCalls(Transport):
         return await self.call(AgentView, "PUT", path, body=cordon or Cordon())
 
     async def assign_agent(self, agent_id: str, group: str) -> AgentView:
-        """Put an agent into a resource group, whatever its configuration says. For administrators."""
+        """Put an agent into a resource group, whatever its configuration says. For
+        administrators."""
         path = f"/v1/agents/{segment(agent_id)}/group"
         return await self.call(AgentView, "PUT", path, body=Assignment(resource_group=group))
 
@@ -39,7 +49,10 @@ class AgentCalls(Transport):
         return await self.call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
 
     async def forget_agent(self, agent_id: str, *, destroyed: bool = False) -> ForgottenAgent:
-        """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its kernels
-        have ended; otherwise it must have none. Returns its last state, and what was released."""
+        """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its
+        kernels have ended; otherwise it must have none. Returns its last state, and what was
+        released."""
         query = {"destroyed": "true"} if destroyed else None
-        return await self.call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query)
+        return await self.call(
+            ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query
+        )

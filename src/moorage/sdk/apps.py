@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.access_tokens import (
+    AccessTokenSpec,
+    AccessTokenView,
+    AppView,
+    NewAccessTokenView,
+)
 from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport, segment
 
@@ -22,7 +27,9 @@ class AppCalls(Transport):
     async def list_access_tokens(self, ref: str, app: str) -> list[AccessTokenView]:
         return await self.every(Page[AccessTokenView], _access_tokens(ref, app))
 
-    async def revoke_access_token(self, ref: str, app: str, access_token_id: str) -> AccessTokenView:
+    async def revoke_access_token(
+        self, ref: str, app: str, access_token_id: str
+    ) -> AccessTokenView:
         """Revoke a token; connections that it opened are closed."""
         path = f"{_access_tokens(ref, app)}/{segment(access_token_id)}"
         return await self.call(AccessTokenView, "DELETE", path)

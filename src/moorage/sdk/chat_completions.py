@@ -31,14 +31,15 @@ async def chat(
 ) -> AsyncGenerator[str, None]:
     """The text of the answer in pieces as they arrive; without ``stream``, in one piece.
 
-    ``openai_url`` ends in ``/v1``; ``ca_file`` as in ``Client``. ``idle_timeout`` is the longest silence in
-    seconds. Raises ``ApiError`` for an error object, in mid-stream too, and ``Unreachable`` when nothing
-    answers or the answer is cut off.
+    ``openai_url`` ends in ``/v1``; ``ca_file`` as in ``Client``. ``idle_timeout`` is the longest
+    silence in seconds. Raises ``ApiError`` for an error object, in mid-stream too, and
+    ``Unreachable`` when nothing answers or the answer is cut off.
     """
     url = f"{openai_url.rstrip('/')}/chat/completions"
     request: dict[str, Any] = {"model": model, "messages": list(messages), "stream": stream}
     if max_tokens is not None:
         request["max_tokens"] = max_tokens
+
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
     try:
@@ -54,6 +55,7 @@ async def chat(
                 body = await answer.read()
                 yield _complete_answer(url, answer.status, body)
                 return
+
             events = EventReader()
             async for piece in answer.content.iter_any():
                 for name, data in events.feed(piece):
@@ -63,7 +65,8 @@ async def chat(
                         yield text
     except TimeoutError as error:
         raise Unreachable(
-            f"{url} was silent for {idle_timeout:g} s", next_step="read the model's log with `moorage logs`"
+            f"{url} was silent for {idle_timeout:g} s",
+            next_step="read the model's log with `moorage logs`",
         ) from error
     except aiohttp.ClientConnectorCertificateError as error:
         raise untrusted(url, error.certificate_error) from error
@@ -74,15 +77,18 @@ async def chat(
             f"nothing answers at {url} ({connection_error(error)})",
             next_step="start it with `moorage up`, or give its address with --openai-url",
         ) from error
+
     raise _cut_off(url)
 
 
 class EventReader:
-    """Parser for server-sent events from bytes cut at any place. Yields name and data of each event."""
+    """Parser for server-sent events from bytes cut at any place. Yields name and data of each
+    event."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._name, self._data = "", list[str]()
+        self._name = ""
+        self._data = list[str]()
 
     def feed(self, piece: bytes) -> Iterator[tuple[str, str]]:
         *lines, self._rest = (self._rest + piece).split(b"\n")
@@ -94,7 +100,10 @@ class EventReader:
             elif field == "event":
                 self._name = value.strip()
             elif not line and self._data:
-                name, data, self._name, self._data = self._name, "\n".join(self._data), "", []
+                data = "\n".join(self._data)
+                name = self._name
+                self._name = ""
+                self._data = []
                 yield name, data
 
 
@@ -132,9 +141,12 @@ def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiErr
     if not isinstance(given, dict) or not given.get("message"):
         start = " ".join(body[:120].decode(errors="replace").split())
         given = {"message": f"the server at {url} (HTTP {status}: {start!r}) is not an OpenAI API"}
+
     code = given.get("code") or given.get("type") or "error"
     if isinstance(given.get("code"), int) and 400 <= given["code"] < 600:
-        status, code = given["code"], given.get("type") or "error"
+        status = given["code"]
+        code = given.get("type") or "error"
+
     steps = {
         401: "give the API key with --key-file or MOORAGE_API_KEY",
         404: "`moorage ps` lists the models",
@@ -154,5 +166,6 @@ def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiErr
 
 def _cut_off(url: str) -> Unreachable:
     return Unreachable(
-        f"the answer from {url} was cut off", next_step="ask again; `moorage ps` shows the endpoint's state"
+        f"the answer from {url} was cut off",
+        next_step="ask again; `moorage ps` shows the endpoint's state",
     )

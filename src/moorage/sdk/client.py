@@ -42,9 +42,10 @@ class Client(
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 
-    ``timeout`` in seconds bounds each call; for followed logs it bounds only the connection. ``ca_file``: an
-    authority in PEM that signed the manager's certificate, beside those of the system. ``verify``: False
-    accepts any certificate. ``retries``: how often a call is repeated, with growing pauses, that reads or
-    creates and met an outage: creations carry an idempotency key then, so that none happens twice. Every call
-    raises ``ApiError`` when the manager refuses it and ``Unreachable`` when the manager does not answer.
+    ``timeout`` in seconds bounds each call; for followed logs it bounds only the connection.
+    ``ca_file``: an authority in PEM that signed the manager's certificate, beside those of the
+    system. ``verify``: False accepts any certificate. ``retries``: how often a call is repeated,
+    with growing pauses, that reads or creates and met an outage: creations carry an idempotency key
+    then, so that none happens twice. Every call raises ``ApiError`` when the manager refuses it and
+    ``Unreachable`` when the manager does not answer.
     """

@@ -36,7 +36,8 @@ class CodeKernels(View):
 
 @dataclass(slots=True)
 class Execution:
-    """A run of code that has ended. ``items``: what it has printed, as ``ExecutionView.console`` has it."""
+    """A run of code that has ended. ``items``: what it has printed, as ``ExecutionView.console``
+    has it."""
 
     run_id: str
     status: RunStatus
@@ -46,11 +47,15 @@ class Execution:
 
     @property
     def stdout(self) -> str:
-        return "".join(i["text"] for i in self.items if i["type"] == "stream" and i["name"] == "stdout")
+        return "".join(
+            i["text"] for i in self.items if i["type"] == "stream" and i["name"] == "stdout"
+        )
 
     @property
     def stderr(self) -> str:
-        return "".join(i["text"] for i in self.items if i["type"] == "stream" and i["name"] == "stderr")
+        return "".join(
+            i["text"] for i in self.items if i["type"] == "stream" and i["name"] == "stderr"
+        )
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -69,7 +74,8 @@ class CodeCalls(Transport):
         return Session(self, ref)
 
     async def start_execution(self, ref: str, spec: ExecutionSpec) -> ExecutionView:
-        """Start a run; the answer is its first part. ``spec.run_id`` makes the call safe to repeat."""
+        """Start a run; the answer is its first part. ``spec.run_id`` makes the call safe to
+        repeat."""
         return await self.call(ExecutionView, "POST", f"{_path(ref)}/executions", body=spec)
 
     async def read_execution(
@@ -81,18 +87,29 @@ class CodeCalls(Transport):
         return await self.call(ExecutionView, "GET", path, query=query)
 
     async def give_input(
-        self, ref: str, run_id: str, text: str, *, after: int = 0, wait_s: float = 2.0, kernel: str = "main1"
+        self,
+        ref: str,
+        run_id: str,
+        text: str,
+        *,
+        after: int = 0,
+        wait_s: float = 2.0,
+        kernel: str = "main1",
     ) -> ExecutionView:
         body = ExecutionInput(text=text, after=after, wait_s=wait_s, kernel=kernel)
         path = f"{_path(ref)}/executions/{segment(run_id)}/input"
         return await self.call(ExecutionView, "POST", path, body=body)
 
-    async def interrupt_execution(self, ref: str, run_id: str, *, kernel: str = "main1") -> ExecutionView:
+    async def interrupt_execution(
+        self, ref: str, run_id: str, *, kernel: str = "main1"
+    ) -> ExecutionView:
         path = f"{_path(ref)}/executions/{segment(run_id)}/interrupt"
         return await self.call(ExecutionView, "POST", path, query={"kernel": kernel})
 
     async def complete_code(self, ref: str, spec: CompletionSpec) -> CompletionView:
-        return await self.call(CompletionView, "POST", f"{_path(ref)}/executions/completions", body=spec)
+        return await self.call(
+            CompletionView, "POST", f"{_path(ref)}/executions/completions", body=spec
+        )
 
     async def code_kernels(self, ref: str, *, kernel: str = "main1") -> list[CodeKernelView]:
         """The kernelspecs of the session."""
@@ -111,7 +128,8 @@ class Session:
     """``await client.session("dev").execute("1 + 1")``."""
 
     def __init__(self, client: CodeCalls, ref: str) -> None:
-        self._client, self.ref = client, ref
+        self._client = client
+        self.ref = ref
 
     async def execute(
         self,
@@ -121,15 +139,19 @@ class Session:
         on_input: OnInput | None = None,
         **options: Any,
     ) -> Execution:
-        """Run code to its end. ``options``: further fields of ``ExecutionSpec``, such as ``language``.
+        """Run code to its end. ``options``: further fields of ``ExecutionSpec``, such as
+        ``language``.
 
-        ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of a wish for input
-        and whether it is for a password, and returns the answer. Without it the code cannot ask.
-        A run that this call leaves, because it is cancelled or the manager does not answer, goes on.
+        ``on_item`` is called with each item as it arrives; ``on_input`` with the prompt of a wish
+        for input and whether it is for a password, and returns the answer. Without it the code
+        cannot ask. A run that this call leaves, because it is cancelled or the manager does not
+        answer, goes on.
         """
         given = {"code": code, "stdin": on_input is not None} | options
         spec = ExecutionSpec(**{"wait_s": _WAIT_S} | given)
-        return await self.resume(await self._client.start_execution(self.ref, spec), on_item, on_input)
+        return await self.resume(
+            await self._client.start_execution(self.ref, spec), on_item, on_input
+        )
 
     async def resume(
         self, view: ExecutionView, on_item: OnItem | None = None, on_input: OnInput | None = None
@@ -143,6 +165,7 @@ class Session:
                     on_item(item)
             if view.ended:
                 return Execution(view.run_id, view.status, view.exit_code, view.reason, items)
+
             if view.status is RunStatus.WAITING_INPUT and on_input is not None:
                 wish = next(item for item in reversed(items) if item["type"] == "input")
                 text = await asyncio.to_thread(on_input, wish["prompt"], wish["password"])
@@ -156,10 +179,14 @@ class Session:
 
 
 class SyncSession:
-    """A session to run code in, without asyncio: ``with SyncSession(url, key, "dev") as session``."""
+    """A session to run code in, without asyncio: ``with SyncSession(url, key, "dev") as
+    session``."""
 
     def __init__(self, url: str, key: str, ref: str, **options: Any) -> None:
-        self._url, self._key, self.ref, self._options = url, key, ref, options
+        self._url = url
+        self._key = key
+        self.ref = ref
+        self._options = options
         self._runner = asyncio.Runner()
         self._client: Client | None = None
 
@@ -171,7 +198,10 @@ class SyncSession:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._client is not None
         self._runner.run(self._client.__aexit__(kind, error, trace))

@@ -1,7 +1,7 @@
 """HTTP connections of plain calls: a request, and its answer as a whole; and of streams of events.
 
-h11 parses, and connections are kept between calls. Logs and WebSockets use aiohttp, which takes more CPU to
-import than the rest of a short command.
+h11 parses, and connections are kept between calls. Logs and WebSockets use aiohttp, which takes
+more CPU to import than the rest of a short command.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Connections:
     """Connections to one server. ``tls``: how to verify it, for https."""
 
     def __init__(self, base: URL, tls: ssl.SSLContext | None) -> None:
-        self._base, self._tls = base, tls
+        self._base = base
+        self._tls = tls
         self._kept: list[_Connection] = []
         self._free = asyncio.Semaphore(_CONNECTIONS)
 
@@ -51,15 +52,18 @@ class Connections:
                 if connection.ended():
                     connection.close()
                     continue
+
                 try:
                     return await self._exchange(connection, request, body)
                 except ConnectionError:
                     if method not in _REPEATABLE:
                         raise
+
             return await self._exchange(await self._connect(), request, body)
 
     async def stream(self, target: str, headers: Mapping[str, str]) -> Streamed:
-        """Begin a GET on a connection of its own, which the caller closes. Raises as ``exchange`` does."""
+        """Begin a GET on a connection of its own, which the caller closes. Raises as ``exchange``
+        does."""
         connection = await self._connect()
         try:
             status = await connection.begin(self._request("GET", target, headers))
@@ -78,12 +82,18 @@ class Connections:
             self._kept.pop().close()
 
     async def _connect(self) -> _Connection:
-        host, port = self._base.raw_host, self._base.port
+        host = self._base.raw_host
+        port = self._base.port
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        # Not by ``open_connection``: uvloop, on which the daemons run, tries one address after the other.
+
+        # Not by ``open_connection``: uvloop, on which the daemons run, tries one address after the
+        # other.
         connected = await start_connection(found, happy_eyeballs_delay=_HAPPY_EYEBALLS_S)
         reader, writer = await asyncio.open_connection(
-            sock=connected, ssl=self._tls, server_hostname=host if self._tls else None, limit=_CHUNK_BYTES
+            sock=connected,
+            ssl=self._tls,
+            server_hostname=host if self._tls else None,
+            limit=_CHUNK_BYTES,
         )
         return _Connection(reader, writer)
 
@@ -120,10 +130,12 @@ class Streamed:
 class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._http = h11.Connection(h11.CLIENT)
-        self._reader, self._writer = reader, writer
+        self._reader = reader
+        self._writer = writer
 
     async def exchange(self, request: h11.Request, body: bytes) -> tuple[int, bytes]:
-        status, pieces = await self.begin(request, body), list[bytes]()
+        status = await self.begin(request, body)
+        pieces = list[bytes]()
         while (piece := await self.next_piece()) is not None:
             pieces.append(piece)
         return status, b"".join(pieces)
@@ -163,6 +175,7 @@ class _Connection:
                     raise Closed("the server closed the connection before its answer")
                 if isinstance(event, h11.Event):
                     return event
+
                 self._http.receive_data(await self._reader.read(_CHUNK_BYTES))
         except h11.RemoteProtocolError as error:
             raise (Closed if self._reader.at_eof() else ConnectionError)(str(error)) from error

@@ -22,7 +22,11 @@ class EndpointCalls(Transport):
     ) -> EndpointView:
         """``idempotency_key``: as of ``create_session``."""
         return await self.call(
-            EndpointView, "POST", "/v1/endpoints", body=spec, idempotency_key=self.repeatable(idempotency_key)
+            EndpointView,
+            "POST",
+            "/v1/endpoints",
+            body=spec,
+            idempotency_key=self.repeatable(idempotency_key),
         )
 
     async def get_endpoint(self, name: str) -> EndpointView:
@@ -38,8 +42,8 @@ class EndpointCalls(Transport):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[EndpointView]:
-        """One page, by name. Pass its ``next`` as ``cursor`` for the next page. ``selector``: on their user
-        labels, as of ``list_sessions``. ``sort``: name or created_at."""
+        """One page, by name. Pass its ``next`` as ``cursor`` for the next page. ``selector``: on
+        their user labels, as of ``list_sessions``. ``sort``: name or created_at."""
         query = {"user": user, "project": project, "selector": selector, "sort": sort}
         query |= {"cursor": cursor, "limit": str(limit)}
         return await self.call(Page[EndpointView], "GET", "/v1/endpoints", query=query)
@@ -52,7 +56,8 @@ class EndpointCalls(Transport):
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> EndpointView:
-        """What changes the replicas rolls out. ``version``: refuse (412) if the endpoint has another one."""
+        """What changes the replicas rolls out. ``version``: refuse (412) if the endpoint has
+        another one."""
         return await self.call(
             EndpointView,
             "PATCH",
@@ -64,7 +69,9 @@ class EndpointCalls(Transport):
 
     async def scale_endpoint(self, name: str, replicas: int) -> EndpointView:
         body = Scale(replicas=replicas)
-        return await self.call(EndpointView, "POST", f"/v1/endpoints/{segment(name)}/scale", body=body)
+        return await self.call(
+            EndpointView, "POST", f"/v1/endpoints/{segment(name)}/scale", body=body
+        )
 
     async def rollout_status(self, name: str) -> RolloutView:
         return await self.call(RolloutView, "GET", f"/v1/endpoints/{segment(name)}/rollout")
@@ -86,7 +93,9 @@ class EndpointCalls(Transport):
 
     async def promote_rollout(self, name: str) -> EndpointView:
         """Let the canary replace the stable revision."""
-        return await self.call(EndpointView, "POST", f"/v1/endpoints/{segment(name)}/rollout/promote")
+        return await self.call(
+            EndpointView, "POST", f"/v1/endpoints/{segment(name)}/rollout/promote"
+        )
 
     async def delete_endpoint(self, name: str) -> EndpointView:
         return await self.call(EndpointView, "DELETE", f"/v1/endpoints/{segment(name)}")

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
 
 class ApiError(MoorageError):
-    """The server refused the request. ``status`` is the HTTP status; ``problem`` has the details."""
+    """The server refused the request. ``status`` is the HTTP status; ``problem`` has the
+    details."""
 
     def __init__(self, status: int, problem: Problem) -> None:
-        self.status, self.problem = status, problem
+        self.status = status
+        self.problem = problem
         super().__init__(problem.detail or problem.title, next_step=problem.next_step)
 
 

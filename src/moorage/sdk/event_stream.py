@@ -19,17 +19,20 @@ PASSING = frozenset({429, 502, 503, 504})
 # The manager sends a heartbeat every 15 s.
 _SILENCE_S = 40.0
 # Between two attempts to open the stream; each failure doubles it.
-_REOPEN_S, _LONGEST_REOPEN_S = 0.5, 15.0
+_REOPEN_S = 0.5
+_LONGEST_REOPEN_S = 15.0
 # Somebody on the way cuts streams that end earlier: the next is not opened at once.
 _SHORT_S = 2.0
 # What pause_s returns: without a stream; with one at first, and in the end.
 _POLL_S = 0.5
-_QUIET_S, _LONGEST_QUIET_S = 1.0, 15.0
+_QUIET_S = 1.0
+_LONGEST_QUIET_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """``kind`` and ``data`` are empty for a heartbeat. ``id``: of the last event so far; "" before any."""
+    """``kind`` and ``data`` are empty for a heartbeat. ``id``: of the last event so far; "" before
+    any."""
 
     kind: str
     data: str
@@ -40,12 +43,14 @@ class EventParser:
     """``feed`` takes the bytes of a stream as they come. Pure."""
 
     def __init__(self) -> None:
-        self._rest, self._id = b"", ""
+        self._rest = b""
+        self._id = ""
 
     def feed(self, piece: bytes) -> Iterator[ServerEvent]:
         *blocks, self._rest = (self._rest + piece).split(b"\n\n")
         for block in blocks:
-            kind, data = "message", list[str]()
+            kind = "message"
+            data = list[str]()
             for line in block.decode(errors="replace").split("\n"):
                 name, _, value = line.partition(":")
                 value = value.removeprefix(" ")
@@ -55,12 +60,14 @@ class EventParser:
                     data.append(value)
                 elif name == "id":
                     self._id = value
+
             yield ServerEvent(kind if data else "", "\n".join(data), self._id)
 
 
 def pause_s(quiet: int, live: bool) -> float:
-    """How long to wait for an event before reading anyway: without a stream, and because what changes often,
-    such as the reason why a session waits, is no event. ``quiet``: pauses since the last event. Pure."""
+    """How long to wait for an event before reading anyway: without a stream, and because what
+    changes often, such as the reason why a session waits, is no event. ``quiet``: pauses since the
+    last event. Pure."""
     return min(_QUIET_S * 2**quiet, _LONGEST_QUIET_S) if live else _POLL_S
 
 
@@ -68,11 +75,17 @@ class EventStream:
     """``open_stream`` begins the stream after the event with the given id; "" is from now on."""
 
     def __init__(self, open_stream: Callable[[str], Awaitable[Streamed]], clock: Clock) -> None:
-        self._open_stream, self._clock = open_stream, clock
+        self._open_stream = open_stream
+        self._clock = clock
         self._answer: Streamed | None = None
-        self._parser, self._last = EventParser(), ""
-        self._live, self._quiet, self._failures = False, 0, 0
-        self._reopen_at, self._opened_at, self._heard_at = 0.0, 0.0, 0.0
+        self._parser = EventParser()
+        self._last = ""
+        self._live = False
+        self._quiet = 0
+        self._failures = 0
+        self._reopen_at = 0.0
+        self._opened_at = 0.0
+        self._heard_at = 0.0
 
     def close(self) -> None:
         self._live = False
@@ -86,10 +99,12 @@ class EventStream:
         if answer is None:
             await asyncio.sleep(_POLL_S)
             return
+
         try:
             async with asyncio.timeout(pause_s(self._quiet, self._live)):
                 while not await self._has_changed(answer):
                     pass
+
             self._quiet = 0
         except TimeoutError:
             self._quiet += 1
@@ -103,16 +118,20 @@ class EventStream:
     async def _open(self) -> Streamed | None:
         if self._clock.monotonic() < self._reopen_at:
             return None
+
         try:
             self._answer = await self._open_stream(self._last)
         except (ApiError, Unreachable) as error:
             pause = min(_REOPEN_S * 2**self._failures, _LONGEST_REOPEN_S)
             if isinstance(error, ApiError) and error.status not in PASSING:
                 pause = float("inf")  # a manager without this stream; reads tell if it is the key
+
             self._failures += 1
             self._reopen_at = self._clock.monotonic() + pause
             return None
-        self._parser, self._opened_at = EventParser(), self._clock.monotonic()
+
+        self._parser = EventParser()
+        self._opened_at = self._clock.monotonic()
         self._heard_at = self._opened_at
         return self._answer
 
@@ -121,12 +140,17 @@ class EventStream:
         piece = await answer.next_piece()
         if piece is None:
             raise ConnectionError("the stream ended")
-        self._heard_at, changed = self._clock.monotonic(), False
+
+        self._heard_at = self._clock.monotonic()
+        changed = False
         for event in self._parser.feed(piece):
             self._last = event.id or self._last
             if event.kind == "ready":
-                self._live, self._failures = True, 0
+                self._live = True
+                self._failures = 0
+
             changed = changed or (event.kind != "" and not _is_resumed(event))
+
         return changed
 
 

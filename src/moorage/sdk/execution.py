@@ -32,10 +32,12 @@ CLOSE_S = 3.0
 
 
 class RunningCommand:
-    """A command that runs in a session. ``end``: its outcome, set once ``read`` has returned None."""
+    """A command that runs in a session. ``end``: its outcome, set once ``read`` has returned
+    None."""
 
     def __init__(self, ws: aiohttp.ClientWebSocketResponse, url: str) -> None:
-        self._ws, self._url = ws, url
+        self._ws = ws
+        self._url = url
         self.end: ExecEnd | None = None
 
     async def send(self, data: bytes) -> None:
@@ -51,14 +53,17 @@ class RunningCommand:
         await self._send(frame(Channel.RESIZE, size.model_dump_json().encode()))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next piece of output; None at the end. Raises ``Unreachable`` when the connection is lost."""
+        """The next piece of output; None at the end. Raises ``Unreachable`` when the connection is
+        lost."""
         while self.end is None:
             message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
                 raise Unreachable(
-                    f"the connection to the manager at {self._url} was lost, which ended the command",
+                    f"the connection to the manager at {self._url} was lost, which ended the "
+                    "command",
                     next_step="try again",
                 )
+
             try:
                 channel, data = unframe(message.data)
                 if channel is Channel.STATUS:
@@ -66,7 +71,10 @@ class RunningCommand:
                 elif channel in (Channel.STDOUT, Channel.STDERR):
                     return channel, data
             except (ValueError, ValidationError) as error:
-                raise Unreachable(f"the manager at {self._url} sent an invalid message: {error}") from None
+                raise Unreachable(
+                    f"the manager at {self._url} sent an invalid message: {error}"
+                ) from None
+
         return None
 
     async def _send(self, message: bytes) -> None:
@@ -87,20 +95,25 @@ async def run_command(
     timeout_s: float,
     unreachable: Callable[[Exception], Unreachable],
 ) -> AsyncIterator[RunningCommand]:
-    """Leaving disconnects, which ends a command that still runs. Raises ``ApiError`` and ``Unreachable``."""
+    """Leaving disconnects, which ends a command that still runs. Raises ``ApiError`` and
+    ``Unreachable``."""
     manager = str(url.origin())
     with errors_of(unreachable):
         async with asyncio.timeout(timeout_s):
             try:
-                ws = await http.ws_connect(url, protocols=(PROTOCOL,), max_msg_size=2 * MAX_MESSAGE_BYTES)
+                ws = await http.ws_connect(
+                    url, protocols=(PROTOCOL,), max_msg_size=2 * MAX_MESSAGE_BYTES
+                )
             except aiohttp.WSServerHandshakeError:
                 # The handshake error hides the body of a refusal: a plain request gets it.
                 async with http.get(url) as answer:
                     body = await answer.read()
                 raise ApiError(answer.status, problem_of(manager, answer.status, body)) from None
+
     try:
         if ws.protocol != PROTOCOL:
             raise ApiError(502, not_moorage(manager, 101, b""))
+
         keep_alive(ws.get_extra_info("socket"))
         await ws.send_str(spec.model_dump_json(exclude_defaults=True))
         yield RunningCommand(ws, manager)
@@ -111,14 +124,15 @@ async def run_command(
 async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:
     """Close the WebSocket, and reset the connection when the close is not answered in time.
 
-    The close frame queues behind input that the command did not read, so the manager may never see it.
-    aiohttp's own timeout restarts with every message, so it never fires beside a command that keeps printing,
-    and a transport that it closes stays open while bytes are queued.
+    The close frame queues behind input that the command did not read, so the manager may never see
+    it. aiohttp's own timeout restarts with every message, so it never fires beside a command that
+    keeps printing, and a transport that it closes stays open while bytes are queued.
     """
     connection = ws.get_extra_info("socket")
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await ws.close()
+
     if connection is not None and ws.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
         with suppress(OSError):  # already closed
             # Linger 0: the kernel drops queued bytes and resets the connection at once.

@@ -34,16 +34,19 @@ class GroupCalls(Transport):
     async def update_group(
         self, name: str, options: GroupOptions, *, version: int | None = None
     ) -> GroupView:
-        """Create or replace the options of a group. ``version``: refuse (412) if it has another one. For
-        administrators."""
+        """Create or replace the options of a group. ``version``: refuse (412) if it has another
+        one. For administrators."""
         return await self.call(
             GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options, if_match=etag(version)
         )
 
-    async def rename_group(self, name: str, new_name: str, *, version: int | None = None) -> GroupView:
-        """Rename a group; its former name stays as an alias. ``version``: refuse (412) if it has another one.
-        For administrators."""
-        path, body = f"/v1/groups/{segment(name)}", GroupRename(name=new_name)
+    async def rename_group(
+        self, name: str, new_name: str, *, version: int | None = None
+    ) -> GroupView:
+        """Rename a group; its former name stays as an alias. ``version``: refuse (412) if it has
+        another one. For administrators."""
+        path = f"/v1/groups/{segment(name)}"
+        body = GroupRename(name=new_name)
         return await self.call(GroupView, "PATCH", path, body=body, if_match=etag(version))
 
     async def release_alias(self, alias: str) -> GroupView:
@@ -51,8 +54,11 @@ class GroupCalls(Transport):
         administrators."""
         return await self.call(GroupView, "DELETE", f"/v1/group-aliases/{segment(alias)}")
 
-    async def retire_group(self, name: str, *, drain: bool = False, version: int | None = None) -> GroupView:
-        """Let nothing new be created in a group; ``drain``: also while it is in use. For administrators."""
+    async def retire_group(
+        self, name: str, *, drain: bool = False, version: int | None = None
+    ) -> GroupView:
+        """Let nothing new be created in a group; ``drain``: also while it is in use. For
+        administrators."""
         query = {"drain": "true" if drain else None}
         path = f"/v1/groups/{segment(name)}"
         return await self.call(GroupView, "DELETE", path, query=query, if_match=etag(version))
@@ -66,8 +72,8 @@ class GroupCalls(Transport):
     async def set_quota(
         self, scope: QuotaScope, name: str, limits: QuotaLimits, *, version: int | None = None
     ) -> QuotaView:
-        """Replace the quota: a limit that ``limits`` omits is removed. ``version``: refuse (412) if it has
-        another one."""
+        """Replace the quota: a limit that ``limits`` omits is removed. ``version``: refuse (412) if
+        it has another one."""
         path = f"/v1/quotas/{scope}/{segment(name)}"
         return await self.call(QuotaView, "PUT", path, body=limits, if_match=etag(version))
 

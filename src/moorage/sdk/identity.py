@@ -29,8 +29,11 @@ class IdentityCalls(Transport):
     async def get_user(self, name: str) -> UserView:
         return await self.call(UserView, "GET", f"/v1/users/{segment(name)}")
 
-    async def update_user(self, name: str, patch: UserPatch, *, version: int | None = None) -> UserView:
-        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another one."""
+    async def update_user(
+        self, name: str, patch: UserPatch, *, version: int | None = None
+    ) -> UserView:
+        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another
+        one."""
         path = f"/v1/users/{segment(name)}"
         return await self.call(UserView, "PATCH", path, body=patch, if_match=etag(version))
 
@@ -59,10 +62,14 @@ class IdentityCalls(Transport):
     async def delete_password(self, user: str) -> UserView:
         return await self.call(UserView, "DELETE", f"/v1/users/{segment(user)}/password")
 
-    async def list_audit(self, *, cursor: str | None = None, **filters: str | None) -> Page[AuditEntry]:
-        """Administrative writes, newest first. ``filters``: actor, user, action, resource, name, since,
-        until, limit."""
-        return await self.call(Page[AuditEntry], "GET", "/v1/audit", query={"cursor": cursor, **filters})
+    async def list_audit(
+        self, *, cursor: str | None = None, **filters: str | None
+    ) -> Page[AuditEntry]:
+        """Administrative writes, newest first. ``filters``: actor, user, action, resource, name,
+        since, until, limit."""
+        return await self.call(
+            Page[AuditEntry], "GET", "/v1/audit", query={"cursor": cursor, **filters}
+        )
 
     async def create_project(self, spec: ProjectSpec) -> ProjectView:
         return await self.call(ProjectView, "POST", "/v1/projects", body=spec)
@@ -76,7 +83,8 @@ class IdentityCalls(Transport):
     async def update_project(
         self, name: str, patch: ProjectPatch, *, version: int | None = None
     ) -> ProjectView:
-        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another one."""
+        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another
+        one."""
         path = f"/v1/projects/{segment(name)}"
         return await self.call(ProjectView, "PATCH", path, body=patch, if_match=etag(version))
 

@@ -18,14 +18,19 @@ class KeyCalls(Transport):
     async def get_key(self, name: str) -> KeyView:
         return await self.call(KeyView, "GET", f"/v1/keys/{segment(name)}")
 
-    async def update_key(self, name: str, limits: KeyLimits, *, version: int | None = None) -> KeyView:
-        """Replaces the fields that ``limits`` sets. ``version``: refuse (412) if it has another one."""
+    async def update_key(
+        self, name: str, limits: KeyLimits, *, version: int | None = None
+    ) -> KeyView:
+        """Replaces the fields that ``limits`` sets. ``version``: refuse (412) if it has another
+        one."""
         path = f"/v1/keys/{segment(name)}"
         return await self.call(KeyView, "PATCH", path, body=limits, if_match=etag(version))
 
     async def rotate_key(self, name: str, rotation: Rotation) -> NewKeyView:
         """The only answer with the key's new secret."""
-        return await self.call(NewKeyView, "POST", f"/v1/keys/{segment(name)}/rotate", body=rotation)
+        return await self.call(
+            NewKeyView, "POST", f"/v1/keys/{segment(name)}/rotate", body=rotation
+        )
 
     async def revoke_key(self, name: str) -> KeyView:
         """Revoke a key: it is refused everywhere within two seconds. Returns its last state."""

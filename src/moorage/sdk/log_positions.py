@@ -1,5 +1,5 @@
-"""Positions in logs whose oldest part their node rotates away: the numbers of bytes, or where an older
-manager or agent does not tell these, what was seen last. Pure."""
+"""Positions in logs whose oldest part their node rotates away: the numbers of bytes, or where an
+older manager or agent does not tell these, what was seen last. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ _NEWLINE = 0x0A
 
 
 class MarkSearch:
-    """Where a log goes on behind ``mark``, the last bytes that were seen: feed it all that is kept."""
+    """Where a log goes on behind ``mark``, the last bytes that were seen: feed it all that is
+    kept."""
 
     def __init__(self, mark: bytes) -> None:
-        self._mark, self._window, self._passed = mark, b"", 0
+        self._mark = mark
+        self._window = b""
+        self._passed = 0
         self._place: int | None = None
         self.head = b""
 
@@ -26,11 +29,14 @@ class MarkSearch:
         self.head += piece[: _MARK_BYTES - len(self.head)]
         if self._place is not None:
             return
+
         self._window += piece
         at = self._window.find(self._mark)
         if at >= 0:
-            self._place, self._window = self._passed + at + len(self._mark), b""
+            self._place = self._passed + at + len(self._mark)
+            self._window = b""
             return
+
         dropped = max(len(self._window) - len(self._mark) + 1, 0)
         self._passed += dropped
         self._window = self._window[dropped:]
@@ -40,7 +46,8 @@ class MarkSearch:
         return self._overlap() if self._place is None else self._place
 
     def _overlap(self) -> int | None:
-        """The length of the longest end of the mark with which the log begins: the rest was rotated away."""
+        """The length of the longest end of the mark with which the log begins: the rest was rotated
+        away."""
         for length in range(min(len(self._mark), len(self.head)), _SURE_BYTES - 1, -1):
             if self.head.startswith(self._mark[-length:]):
                 return length
@@ -50,14 +57,17 @@ class MarkSearch:
 class Numbered:
     """A reading that begins with the byte ``begin``, of which only what is behind ``first`` is new.
 
-    ``timed``: each line, and the reading, begins with its time and a space, which are no bytes of the log.
-    ``number``: of the next byte. ``line``: with which byte its line begins, if ``timed``.
+    ``timed``: each line, and the reading, begins with its time and a space, which are no bytes of
+    the log. ``number``: of the next byte. ``line``: with which byte its line begins, if ``timed``.
     """
 
     def __init__(self, begin: int, first: int, *, timed: bool) -> None:
-        self.number = self.line = begin
-        self._first, self._timed = first, timed
-        self._stamp, self._in_stamp = b"", timed
+        self.number = begin
+        self.line = begin
+        self._first = first
+        self._timed = timed
+        self._stamp = b""
+        self._in_stamp = timed
 
     @property
     def place(self) -> int:
@@ -68,20 +78,29 @@ class Numbered:
         """What is new in ``piece``."""
         if not self._timed:
             return self._new(piece)
-        shown, at = list[bytes](), 0
+
+        shown = list[bytes]()
+        at = 0
         while at < len(piece):
             if self._in_stamp:
                 end = piece.find(b" ", at) + 1
                 self._stamp += piece[at : end or len(piece)]
-                self._in_stamp, at = not end, end or len(piece)
+                at = end or len(piece)
+                self._in_stamp = not end
                 continue
+
             end = piece.find(b"\n", at) + 1 or len(piece)
             if (new := self._new(piece[at:end])) and self.number - len(new) == self.line:
                 shown.append(self._stamp)
+
             shown.append(new)
             if piece[end - 1] == _NEWLINE:
-                self.line, self._stamp, self._in_stamp = self.number, b"", True
+                self.line = self.number
+                self._stamp = b""
+                self._in_stamp = True
+
             at = end
+
         return b"".join(shown)
 
     def _new(self, data: bytes) -> bytes:
@@ -93,21 +112,25 @@ class Numbered:
 class SeenLog:
     """What was seen of a log, so that another reading of what is kept goes on behind that.
 
-    Readings whose bytes have numbers go on behind the last number (``begin``). Of others, one that begins as
-    before goes on after as many bytes, if those in front of that place are the last that were seen. Any other
-    is displaced: its place is to be searched.
+    Readings whose bytes have numbers go on behind the last number (``begin``). Of others, one that
+    begins as before goes on after as many bytes, if those in front of that place are the last that
+    were seen. Any other is displaced: its place is to be searched.
 
-    ``complete``: the first reading began at the beginning, so that bytes can be counted. ``attempt``: whose
-    bytes have these numbers; None: not known.
+    ``complete``: the first reading began at the beginning, so that bytes can be counted.
+    ``attempt``: whose bytes have these numbers; None: not known.
     """
 
     def __init__(self, *, complete: bool) -> None:
         self._count = 0 if complete else None
-        self._head = self.mark = b""
-        self._to_skip, self._begin, self._skipped = 0, b"", b""
+        self._head = b""
+        self.mark = b""
+        self._to_skip = 0
+        self._begin = b""
+        self._skipped = b""
         self._numbered: Numbered | None = None
         self.attempt: int | None = None
-        self.is_empty, self.is_displaced = True, False
+        self.is_empty = True
+        self.is_displaced = False
 
     @property
     def place(self) -> int | None:
@@ -120,32 +143,41 @@ class SeenLog:
         return None if self._numbered is None else self._numbered.number
 
     def begin(self, offset: int | None, *, timed: bool) -> bool:
-        """A reading begins with this byte, behind ``place`` if that is known. None: it is one of all that is
-        kept, without numbers. False: bytes in front of it were lost before they were seen."""
+        """A reading begins with this byte, behind ``place`` if that is known. None: it is one of
+        all that is kept, without numbers. False: bytes in front of it were lost before they were
+        seen."""
         last = self._numbered
         if offset is None:
             self._numbered = None
             if last is not None and not self.is_empty:
                 self.reread()
+
             return True
+
         if last is None and not self.is_empty:
             # Read by what was seen so far. It goes on so.
             return True
+
         first = offset if last is None else last.number
-        self._numbered, self._count = Numbered(offset, first, timed=timed), None
+        self._numbered = Numbered(offset, first, timed=timed)
+        self._count = None
         return offset <= first
 
     def reread(self) -> bool:
-        """The pieces that follow are of another reading, of what is kept, without numbers. False: search the
-        place first."""
+        """The pieces that follow are of another reading, of what is kept, without numbers. False:
+        search the place first."""
         self.is_displaced = self.is_displaced or self._count is None
-        self._to_skip, self._begin, self._skipped = self._count or 0, b"", b""
+        self._to_skip = self._count or 0
+        self._begin = b""
+        self._skipped = b""
         return not self.is_displaced
 
     def found(self, search: MarkSearch) -> bool:
-        """Go on where ``mark`` was found. False: it is no longer kept, and all of the reading is new."""
+        """Go on where ``mark`` was found. False: it is no longer kept, and all of the reading is
+        new."""
         place = search.place()
-        self._count, self.is_displaced = place or 0, False
+        self._count = place or 0
+        self.is_displaced = False
         self._head = search.head[: self._count]
         if place is None:
             self.mark = b""
@@ -158,7 +190,9 @@ class SeenLog:
             self.mark = (self.mark + new)[-_MARK_BYTES:]
             self.is_empty = self.is_empty and not new
             return new
-        skipped, piece = piece[: self._to_skip], piece[self._to_skip :]
+
+        skipped = piece[: self._to_skip]
+        piece = piece[self._to_skip :]
         if skipped and not self._skip(skipped):
             self.is_displaced = True
         if self.is_displaced:
@@ -166,6 +200,7 @@ class SeenLog:
         if self._count is not None:
             self._count += len(piece)
             self._head += piece[: _MARK_BYTES - len(self._head)]
+
         self.mark = (self.mark + piece)[-_MARK_BYTES:]
         self.is_empty = self.is_empty and not piece
         return piece

@@ -25,8 +25,9 @@ class MeteringCalls(Transport):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """What requests and sessions used in the hours from ``since`` to ``until`` (default: the last day),
-        split by ``by`` and ``bucket``. One page; pass its ``next`` as ``cursor`` for the next page."""
+        """What requests and sessions used in the hours from ``since`` to ``until`` (default: the
+        last day), split by ``by`` and ``bucket``. One page; pass its ``next`` as ``cursor`` for the
+        next page."""
         query = {
             "from": since.isoformat() if since else None,
             "to": until.isoformat() if until else None,
@@ -42,6 +43,6 @@ class MeteringCalls(Transport):
         return await self.call(Page[ModelUsage], "GET", "/v1/usage", query=query)
 
     async def limits(self) -> list[LimitView]:
-        """The limits of keys, projects and models, with their use. They are set with ``update_key``,
-        ``update_project`` and ``update_endpoint``."""
+        """The limits of keys, projects and models, with their use. They are set with
+        ``update_key``, ``update_project`` and ``update_endpoint``."""
         return (await self.call(Page[LimitView], "GET", "/v1/limits")).items

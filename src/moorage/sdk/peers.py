@@ -46,7 +46,7 @@ class PeerCalls(Transport):
         return await self.call(CaView, "GET", "/v1/ca")
 
     async def rotate_ca(self, force: RotationState | None = None) -> CaView:
-        """Begin a rotation of the CA; one in progress goes on if it may. ``force``: end this state of it
-        without the peers that it waits for, which must join again."""
+        """Begin a rotation of the CA; one in progress goes on if it may. ``force``: end this state
+        of it without the peers that it waits for, which must join again."""
         body = RotateCa.model_validate({"force": force})
         return await self.call(CaView, "POST", "/v1/ca/rotate", body=body)

@@ -35,9 +35,10 @@ class PipelineBuilder:
         inputs: Sequence[str | Input | Step] = (),
         **spec: Any,
     ) -> Step:
-        """Add a batch step that runs a program. ``after``: steps that must succeed, or conditions from
-        ``when``. ``outputs``: directories that it leaves to later steps. ``inputs``: steps with one output,
-        or STEP/OUTPUT. ``spec``: fields of its session, such as ``resources``. Raises ``ValueError``."""
+        """Add a batch step that runs a program. ``after``: steps that must succeed, or conditions
+        from ``when``. ``outputs``: directories that it leaves to later steps. ``inputs``: steps
+        with one output, or STEP/OUTPUT. ``spec``: fields of its session, such as ``resources``.
+        Raises ``ValueError``."""
         earlier = [after] if isinstance(after, Step | After) else list(after)
         step = Step(
             name=name or f"step-{len(self._steps) + 1}",
@@ -48,6 +49,7 @@ class PipelineBuilder:
             spec=SessionSpec.model_validate({"command": list(command)} | spec),
         )
         self._steps.append(step)
+
         return step
 
     @staticmethod
@@ -68,9 +70,9 @@ class PipelineCalls(Transport):
         force: bool = False,
         idempotency_key: str | None = None,
     ) -> PipelineView:
-        """Create all of its sessions, or none. ``dry_run``: only check it. ``force``: run each step, also
-        where a result of before would do. ``idempotency_key``: any unique
-        text, like a UUID, which makes the call safe to repeat."""
+        """Create all of its sessions, or none. ``dry_run``: only check it. ``force``: run each
+        step, also where a result of before would do. ``idempotency_key``: any unique text, like a
+        UUID, which makes the call safe to repeat."""
         query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
         return await self.call(
             PipelineView,
@@ -97,13 +99,15 @@ class PipelineCalls(Transport):
 
     async def draw_pipeline(self, ref: str) -> str:
         """Its graph with the state of each step, as SVG."""
-        path, picture = f"/v1/pipelines/{segment(ref)}/graph.svg", b""
+        path = f"/v1/pipelines/{segment(ref)}/graph.svg"
+        picture = b""
         with closing(await self.stream(path, {}, {}, begin_s=_DRAW_S)) as answer:
             try:
                 while piece := await answer.next_piece():
                     picture += piece
             except OSError as error:
                 raise self.unreachable(error) from error
+
         return picture.decode()
 
     async def stop_pipeline(self, ref: str) -> PipelineView:

@@ -11,14 +11,26 @@ from moorage.sdk.transport import Transport
 
 class SchedulerCalls(Transport):
     async def list_decisions(
-        self, group: str, since: datetime, until: datetime, *, cursor: str | None = None, limit: int = 200
+        self,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        cursor: str | None = None,
+        limit: int = 200,
     ) -> DecisionPage:
         """The log segments that cover the decisions between the two times, oldest first."""
         query = _query(group, since, until, cursor, limit)
         return await self.call(DecisionPage, "GET", "/v1/scheduler/decisions", query=query)
 
     async def list_runs(
-        self, group: str, since: datetime, until: datetime, *, cursor: str | None = None, limit: int = 500
+        self,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        cursor: str | None = None,
+        limit: int = 500,
     ) -> Page[RunView]:
         """The kernels that held resources between the two times."""
         query = _query(group, since, until, cursor, limit)

@@ -10,15 +10,18 @@ from moorage.sdk.transport import Transport, segment
 
 
 class ServedModel(BaseModel):
-    """``max_model_len``: tokens of a prompt with its answer; None: unknown. ``capabilities``: paths of the
-    APIs that its engine has; None: unknown, as nothing serves it yet, or the engine is custom."""
+    """``max_model_len``: tokens of a prompt with its answer; None: unknown. ``capabilities``: paths
+    of the APIs that its engine has; None: unknown, as nothing serves it yet, or the engine is
+    custom."""
 
     id: str
     max_model_len: int | None = None
     capabilities: list[str] | None = None
 
 
-async def served_model(openai_url: str, key: str, model: str, *, ca_file: str | None = None) -> ServedModel:
+async def served_model(
+    openai_url: str, key: str, model: str, *, ca_file: str | None = None
+) -> ServedModel:
     """The model of that name. ``openai_url`` ends in ``/v1``; ``ca_file`` as in ``Client``.
 
     Raises ``ApiError`` (401: the proxy does not know the key, 404: the key sees no such model) and

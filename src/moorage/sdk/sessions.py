@@ -13,7 +13,13 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Outcome, SessionType, Status
 from moorage.common.views.idle import Extension, IdleView
 from moorage.common.views.pending import PlanView, WhyView
-from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView, StoppedSessions
+from moorage.common.views.resources import (
+    HistoryEntry,
+    Page,
+    SessionPatch,
+    SessionView,
+    StoppedSessions,
+)
 from moorage.common.views.usage import SessionStats, SessionUsage
 from moorage.common.views.workspaces import WorkspaceList
 from moorage.sdk.transport import Transport, segment
@@ -43,7 +49,8 @@ class SessionCalls(Transport):
         force: bool = False,
     ) -> SessionView:
         """``idempotency_key``: any unique text, like a UUID. It makes the call safe to repeat after
-        ``Unreachable``: the same key and spec return the same session; another spec is refused (409).
+        ``Unreachable``: the same key and spec return the same session; another spec is refused
+        (409).
 
         ``strict``: also refuse (409) what no agent could ever hold. Otherwise ``warnings`` says so.
         ``force``: run it, also where an equal session could take its place.
@@ -59,7 +66,8 @@ class SessionCalls(Transport):
         )
 
     async def plan_session(self, spec: SessionSpec) -> PlanView:
-        """Placement that the session would get if it were created now, or what it lacks. Creates nothing."""
+        """Placement that the session would get if it were created now, or what it lacks. Creates
+        nothing."""
         query = {"dry_run": "true"}
         return await self.call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
 
@@ -85,10 +93,10 @@ class SessionCalls(Transport):
     ) -> Page[SessionView]:
         """One page, newest first. Pass its ``next`` as ``cursor`` for the next page.
 
-        ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two in which a
-        program has ended; TERMINATED is both. ``selector``: on their user labels, like
-        "team=vision,stage in (dev,test)". ``pipeline``: by id, else the newest of
-        that name. ``sort``: created_at or name, with "-" in front for descending.
+        ``statuses``: only sessions in one of these; empty means all. ``Outcome`` has the two in
+        which a program has ended; TERMINATED is both. ``selector``: on their user labels, like
+        "team=vision,stage in (dev,test)". ``pipeline``: by id, else the newest of that name.
+        ``sort``: created_at or name, with "-" in front for descending.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,
@@ -112,25 +120,28 @@ class SessionCalls(Transport):
         return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
     async def rename_session(self, ref: str, name: str) -> SessionView:
-        """Its program keeps the former name in ``MOORAGE_SESSION_NAME``. Models are not renamed (409)."""
+        """Its program keeps the former name in ``MOORAGE_SESSION_NAME``. Models are not renamed
+        (409)."""
         body = SessionPatch(name=name)
         return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
     async def remove_session(self, ref: str) -> SessionView:
-        """Remove the record of an ended session: no listing shows it. Its usage stays in the ledger."""
+        """Remove the record of an ended session: no listing shows it. Its usage stays in the
+        ledger."""
         return await self.call(SessionView, "DELETE", f"/v1/sessions/{segment(ref)}")
 
     async def stop_session(self, ref: str) -> SessionView:
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
 
     async def stop_sessions(self, user: str) -> StoppedSessions:
-        """Stop all sessions of a user that are not replicas. Once this was accepted they stop, also those
-        that do not yet when it returns."""
+        """Stop all sessions of a user that are not replicas. Once this was accepted they stop, also
+        those that do not yet when it returns."""
         return await self.call(StoppedSessions, "POST", "/v1/sessions/stop", query={"user": user})
 
     async def reload_session(self, ref: str) -> SessionView:
-        """Ask its program to read its settings again. Returns once the request is stored: ``reload`` of each
-        kernel tells when it is acknowledged, and ``wait_reloaded`` waits for that."""
+        """Ask its program to read its settings again. Returns once the request is stored:
+        ``reload`` of each kernel tells when it is acknowledged, and ``wait_reloaded`` waits for
+        that."""
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/reload")
 
     async def idle(self, ref: str) -> IdleView:
@@ -163,14 +174,15 @@ class SessionCalls(Transport):
         seen: SeenLog | None = None,
         on_loss: Callable[[], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends; when the
-        connection is lost, as by a restart of the manager, it is read on from there. ``on_loss`` is called,
-        and by default a warning logged, when the node has rotated away what was to come next: then comes what
-        it has kept. ``seen``: an earlier reading that was cut off, to go on behind it.
+        """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends;
+        when the connection is lost, as by a restart of the manager, it is read on from there.
+        ``on_loss`` is called, and by default a warning logged, when the node has rotated away what
+        was to come next: then comes what it has kept. ``seen``: an earlier reading that was cut
+        off, to go on behind it.
 
-        ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by default.
-        ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space. ``since``: only what was
-        written since then, a time with its time zone.
+        ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by
+        default. ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space.
+        ``since``: only what was written since then, a time with its time zone.
         """
         from moorage.sdk.log_following import Begin, LogQuery, LogReader, warn_of_loss
         from moorage.sdk.streams import read_stream
@@ -192,10 +204,14 @@ class SessionCalls(Transport):
                 unreachable=self.unreachable,
                 # Not in the query: an older manager refuses a parameter that it does not know.
                 headers={} if offset is None else {OFFSET: str(offset)},
-                begin=lambda told: Begin(_number(told.get(OFFSET, "")), _number(told.get(ATTEMPT, ""))),
+                begin=lambda told: Begin(
+                    _number(told.get(OFFSET, "")), _number(told.get(ATTEMPT, ""))
+                ),
             )
 
-        wanted = LogQuery(tail, follow, timestamps, None if since is None else since.isoformat(), attempt)
+        wanted = LogQuery(
+            tail, follow, timestamps, None if since is None else since.isoformat(), attempt
+        )
         reader = LogReader(read, wanted, SystemClock(), seen=seen, on_loss=on_loss or warn_of_loss)
         return reader.pieces()
 
@@ -207,15 +223,22 @@ class SessionCalls(Transport):
         from moorage.sdk.execution import run_command
 
         url = self.address(f"/v1/sessions/{segment(ref)}/exec", {})
-        return run_command(self.http, url, spec, timeout_s=self.timeout, unreachable=self.unreachable)
+        return run_command(
+            self.http, url, spec, timeout_s=self.timeout, unreachable=self.unreachable
+        )
 
-    async def session_stats(self, ref: str, *, spans: str = "none", limit: int = 60) -> SessionStats:
+    async def session_stats(
+        self, ref: str, *, spans: str = "none", limit: int = 60
+    ) -> SessionStats:
         """``spans``: include the newest ``limit`` "minutes" or "hours"."""
         query = {"spans": spans, "limit": str(limit)}
-        return await self.call(SessionStats, "GET", f"/v1/sessions/{segment(ref)}/stats", query=query)
+        return await self.call(
+            SessionStats, "GET", f"/v1/sessions/{segment(ref)}/stats", query=query
+        )
 
     async def top_sessions(self, *, sort: str = "cpu", limit: int = 100) -> list[SessionUsage]:
-        """Sorted by cpu, memory, rx, tx, gpu or gpu_memory, the highest first; by created_at, the newest."""
+        """Sorted by cpu, memory, rx, tx, gpu or gpu_memory, the highest first; by created_at, the
+        newest."""
         query = {"sort": sort, "limit": str(limit)}
         return (await self.call(Page[SessionUsage], "GET", "/v1/stats/sessions", query=query)).items
 
@@ -224,5 +247,6 @@ class SessionCalls(Transport):
         return await self.call(WorkspaceList, "GET", "/v1/workspaces")
 
     async def delete_workspace(self, session: str) -> WorkspaceList:
-        """Delete the workspaces of an ended session, by its id or name. Returns the deleted ones."""
+        """Delete the workspaces of an ended session, by its id or name. Returns the deleted
+        ones."""
         return await self.call(WorkspaceList, "DELETE", f"/v1/workspaces/{segment(session)}")

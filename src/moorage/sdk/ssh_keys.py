@@ -13,8 +13,8 @@ class SshKeyCalls(Transport):
         return await self.call(SshKeyChallenge, "GET", "/v1/ssh-keys/challenge")
 
     async def add_ssh_key(self, spec: SshKeySpec) -> SshKeyView:
-        """A key that an API key registers acts as that one and ends with it. ``spec`` has a challenge and its
-        signature."""
+        """A key that an API key registers acts as that one and ends with it. ``spec`` has a
+        challenge and its signature."""
         return await self.call(SshKeyView, "POST", "/v1/ssh-keys", body=spec)
 
     async def list_ssh_keys(self) -> list[SshKeyView]:

@@ -47,8 +47,8 @@ async def read_stream(
     headers: Mapping[str, str],
     begin: Callable[[Mapping[str, str]], B],
 ) -> AsyncIterator[B | bytes]:
-    """The body of the answer in pieces, after what ``begin`` makes of its headers. ``idle_s``: the longest
-    silence; None: any.
+    """The body of the answer in pieces, after what ``begin`` makes of its headers. ``idle_s``: the
+    longest silence; None: any.
 
     Raises ``ApiError`` and ``Unreachable``.
     """
@@ -59,6 +59,7 @@ async def read_stream(
                 raise ApiError(
                     answer.status, problem_of(str(url.origin()), answer.status, await answer.read())
                 )
+
             yield begin(answer.headers)
             async for piece in answer.content.iter_any():
                 yield piece

@@ -1,7 +1,7 @@
 """Python client without asyncio: every call of ``Client`` as a method that returns its answer.
 
-The connections live in the event loop of a thread, so it works in notebooks, too, and several threads may use
-one client.
+The connections live in the event loop of a thread, so it works in notebooks, too, and several
+threads may use one client.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def _iterated(
 
 
 class SyncClient:
-    """Typed calls to one manager: ``with SyncClient(url, key) as client``. Parameters, answers and errors are
-    those of ``Client``. ``logs`` and ``events`` are iterators; leaving one ends its stream.
+    """Typed calls to one manager: ``with SyncClient(url, key) as client``. Parameters, answers and
+    errors are those of ``Client``. ``logs`` and ``events`` are iterators; leaving one ends its
+    stream.
 
     ``client``: the asynchronous one. ``run``: runs a coroutine of it and returns its result.
     """
@@ -78,23 +79,31 @@ class SyncClient:
         verify: bool = True,
         retries: int = 0,
     ) -> None:
-        self.client = Client(url, key, timeout=timeout, ca_file=ca_file, verify=verify, retries=retries)
+        self.client = Client(
+            url, key, timeout=timeout, ca_file=ca_file, verify=verify, retries=retries
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        loop = self._loop = asyncio.new_event_loop()
+        loop = asyncio.new_event_loop()
+        self._loop = loop
         self._thread = threading.Thread(target=loop.run_forever, name="moorage.sdk", daemon=True)
         self._thread.start()
         self.run(self.client.__aenter__())
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        loop, thread = self._loop, self._thread
+        loop = self._loop
+        thread = self._thread
         assert loop is not None
         assert thread is not None
+
         try:
             self.run(self.client.__aexit__(kind, error, trace))
             self.run(loop.shutdown_asyncgens())
@@ -268,7 +277,8 @@ class SessionCode:
     """``client.session("dev").execute("1 + 1")``."""
 
     def __init__(self, client: SyncClient, ref: str) -> None:
-        self._client, self.ref = client, ref
+        self._client = client
+        self.ref = ref
 
     def execute(self, code: str = "", **options: Any) -> Execution:
         """As ``Session.execute``."""

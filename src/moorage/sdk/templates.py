@@ -14,12 +14,19 @@ from moorage.sdk.transport import Transport, etag, segment
 
 class TemplateCalls(Transport):
     async def put_template(
-        self, name: str, template: TemplateSpec, *, for_all: bool = False, version: int | None = None
+        self,
+        name: str,
+        template: TemplateSpec,
+        *,
+        for_all: bool = False,
+        version: int | None = None,
     ) -> TemplateView:
-        """Add a version, which becomes the latest. ``for_all``: of all projects, for administrators.
-        ``version``: refuse (412) if the latest is another one."""
-        query, path = {"for_all": "true" if for_all else None}, f"/v1/templates/{segment(name)}"
+        """Add a version, which becomes the latest. ``for_all``: of all projects, for
+        administrators. ``version``: refuse (412) if the latest is another one."""
+        query = {"for_all": "true" if for_all else None}
+        path = f"/v1/templates/{segment(name)}"
         tag = etag(version)
+
         return await self.call(TemplateView, "PUT", path, query=query, body=template, if_match=tag)
 
     async def list_templates(self) -> list[TemplateView]:
@@ -38,7 +45,9 @@ class TemplateCalls(Transport):
     async def delete_template(self, name: str, *, for_all: bool = False) -> TemplateView:
         """Delete all versions. Returns the latest."""
         query = {"for_all": "true" if for_all else None}
-        return await self.call(TemplateView, "DELETE", f"/v1/templates/{segment(name)}", query=query)
+        return await self.call(
+            TemplateView, "DELETE", f"/v1/templates/{segment(name)}", query=query
+        )
 
     async def start_template(
         self,
@@ -51,12 +60,14 @@ class TemplateCalls(Transport):
         strict: bool = False,
         force: bool = False,
     ) -> SessionView:
-        """Create a session from a template. ``overrides``: fields of its specification; None removes one."""
+        """Create a session from a template. ``overrides``: fields of its specification; None
+        removes one."""
         body = TemplateRun(
             version=version, parameters=dict(parameters or {}), overrides=dict(overrides or {})
         )
         query = {"strict": "true" if strict else None, "force": "true" if force else None}
         path = f"/v1/templates/{segment(name)}/sessions"
+
         return await self.call(
             SessionView,
             "POST",

@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 # Statuses that a later call may not meet.
 _TRANSIENT = frozenset({429, 502, 503, 504})
-FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
 
 
 def pauses_s(retries: int) -> Iterator[float | None]:
@@ -54,26 +55,37 @@ class Transport:
         verify: bool = True,
         retries: int = 0,
     ) -> None:
-        self._ca_file, self._verify, self.retries = ca_file, verify, retries
+        self._ca_file = ca_file
+        self._verify = verify
+        self.retries = retries
         try:
             self._base = URL(url.rstrip("/"))
         except ValueError:
             self._base = URL()
+
         if self._base.scheme not in ("http", "https") or not self._base.host:
             raise InvalidInput(
-                f"{url!r} is not the address of a manager", next_step="write it like http://127.0.0.1:8700"
+                f"{url!r} is not the address of a manager",
+                next_step="write it like http://127.0.0.1:8700",
             )
+
         if not all("!" <= letter <= "~" for letter in key):
             raise InvalidInput(
-                "the API key contains characters that no key has", next_step="copy the complete key again"
+                "the API key contains characters that no key has",
+                next_step="copy the complete key again",
             )
-        self.url, self.timeout = str(self._base), timeout
+
+        self.url = str(self._base)
+        self.timeout = timeout
         self._headers = {"User-Agent": f"moorage/{moorage.__version__}"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
+
         self._connections: Connections | None = None
         self._http: aiohttp.ClientSession | None = None
-        # Items that lists lack because the manager that answered cannot read them: why, by kind and name.
+
+        # Items that lists lack because the manager that answered cannot read them: why, by kind and
+        # name.
         self.unreadable: dict[tuple[str, str], str] = {}
         # Called with each warning of an answer.
         self.on_warning: Callable[[str], None] = lambda warning: None
@@ -84,7 +96,10 @@ class Transport:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._connections is not None:
             self._connections.close()
@@ -94,7 +109,8 @@ class Transport:
             self._http = None
 
     async def health(self) -> Health:
-        """State of the manager and its parts; needs no key. Does not raise while the manager is starting."""
+        """State of the manager and its parts; needs no key. Does not raise while the manager is
+        starting."""
         return await self.call(Health, "GET", "/readyz", also_accept=503)
 
     async def call(
@@ -109,12 +125,13 @@ class Transport:
         if_match: str | None = None,
         also_accept: int = 200,
     ) -> M:
-        """One request, and its answer as ``answer_type``. ``also_accept``: another status that has one.
-        What is safe to repeat is repeated, ``retries`` times at most.
+        """One request, and its answer as ``answer_type``. ``also_accept``: another status that has
+        one. What is safe to repeat is repeated, ``retries`` times at most.
 
         Raises ``ApiError`` and ``Unreachable``.
         """
-        headers, data = dict(self._headers), None
+        headers = dict(self._headers)
+        data = None
         if body is not None:
             data = body.model_dump_json(exclude_unset=True).encode()
             headers["Content-Type"] = "application/json"
@@ -122,6 +139,7 @@ class Transport:
             headers["Idempotency-Key"] = idempotency_key
         if if_match is not None:
             headers["If-Match"] = if_match
+
         target = self.address(path, query or {}).raw_path_qs
         repeats = self.retries if method == "GET" or idempotency_key is not None else 0
         for pause_s in pauses_s(repeats):
@@ -129,28 +147,43 @@ class Transport:
                 status, raw = await self._exchange(method, target, headers, data, also_accept)
                 break
             except (Unreachable, ApiError) as error:
-                if pause_s is None or (isinstance(error, ApiError) and error.status not in _TRANSIENT):
+                if pause_s is None or (
+                    isinstance(error, ApiError) and error.status not in _TRANSIENT
+                ):
                     raise
+
                 await asyncio.sleep(pause_s)
+
         try:
             answer = answer_type.model_validate_json(raw, context=KNOWN_FIELDS)
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
-        self.unreadable |= {(row.kind, row.name): row.detail for row in getattr(answer, "unreadable", ())}
+
+        self.unreadable |= {
+            (row.kind, row.name): row.detail for row in getattr(answer, "unreadable", ())
+        }
         for warning in getattr(answer, "warnings", ()):
             self.on_warning(warning)
+
         return answer
 
     async def _exchange(
-        self, method: str, target: str, headers: dict[str, str], data: bytes | None, also_accept: int
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        data: bytes | None,
+        also_accept: int,
     ) -> tuple[int, bytes]:
         try:
             async with asyncio.timeout(self.timeout):
                 status, raw = await self._open().exchange(method, target, headers, data)
         except OSError as error:  # TimeoutError, too
             raise self.unreachable(error) from error
+
         if not 200 <= status < 300 and status != also_accept:
             raise ApiError(status, problem_of(self.url, status, raw))
+
         return status, raw
 
     def repeatable(self, idempotency_key: str | None) -> str | None:
@@ -158,9 +191,15 @@ class Transport:
         return idempotency_key or (SystemClock().new_id() if self.retries else None)
 
     async def stream(
-        self, path: str, query: Mapping[str, str | None], headers: Mapping[str, str], *, begin_s: float
+        self,
+        path: str,
+        query: Mapping[str, str | None],
+        headers: Mapping[str, str],
+        *,
+        begin_s: float,
     ) -> Streamed:
-        """The answer to a GET whose body comes in pieces. ``begin_s``: how long it may take to begin.
+        """The answer to a GET whose body comes in pieces. ``begin_s``: how long it may take to
+        begin.
 
         Raises ``ApiError`` and ``Unreachable``; reading it raises ``OSError``.
         """
@@ -170,12 +209,14 @@ class Transport:
                 answer = await self._open().stream(target, self._headers | dict(headers))
                 if answer.status < 300:
                     return answer
+
                 refusal = b""
                 with closing(answer):
                     while piece := await answer.next_piece():
                         refusal += piece
         except OSError as error:  # TimeoutError, too
             raise self.unreachable(error) from error
+
         raise ApiError(answer.status, problem_of(self.url, answer.status, refusal))
 
     async def every(
@@ -219,13 +260,16 @@ class Transport:
                 f"the manager at {self.url} did not answer within {self.timeout:g} s",
                 next_step="read its log; `moorage doctor` looks for the cause",
             )
+
         if isinstance(error, ssl.SSLCertVerificationError):
             return untrusted(self.url, error)
+
         if isinstance(error, Closed):
             return Unreachable(
                 f"the manager at {self.url} closed the connection in mid-answer",
                 next_step="try again, and read its log",
             )
+
         return Unreachable(
             f"no manager answers at {self.url} ({connection_error(error)})",
             next_step="start one with `moorage up`, or give its address with --url or MOORAGE_URL",
@@ -259,6 +303,9 @@ def not_moorage(url: str, status: int, body: bytes) -> Problem:
         title="Not a Moorage answer",
         status=status,
         code="not-moorage",
-        detail=f"the server at {url} (HTTP {status}: {start!r}) is not a Moorage manager of this version",
+        detail=(
+            f"the server at {url} (HTTP {status}: {start!r}) is not a Moorage manager of this "
+            "version"
+        ),
         next_step="check the address: --url or MOORAGE_URL",
     )

@@ -21,7 +21,8 @@ async def forward_connection(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Copy ``reader`` to the app and the app's answers to ``writer``, until both directions have ended.
+    """Copy ``reader`` to the app and the app's answers to ``writer``, until both directions have
+    ended.
 
     ``url``: ``http://PROXY/tunnel/SESSION_ID/APP``. Raises ``ApiError`` when the proxy refuses, and
     ``Unreachable`` when it does not answer or the connection breaks. The caller closes ``writer``.
@@ -38,6 +39,7 @@ async def forward_connection(
                 complete = await _down(socket, writer)
                 if not complete and not (up.done() and up.result() is False):
                     raise ConnectionResetError("the app's connection broke")
+
                 await up
             finally:
                 await cancel_and_wait(up)
@@ -76,5 +78,8 @@ async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
 
 def _refused(error: aiohttp.WSServerHandshakeError) -> ApiError:
     reason = error.headers.get("x-moorage-error", "") if error.headers else ""
-    message, code = reason or f"the server there (HTTP {error.status}) is not a Moorage proxy", "refused"
-    return ApiError(error.status, Problem(title=code, status=error.status, detail=message, code=code))
+    message = reason or f"the server there (HTTP {error.status}) is not a Moorage proxy"
+    code = "refused"
+    return ApiError(
+        error.status, Problem(title=code, status=error.status, detail=message, code=code)
+    )

@@ -9,21 +9,26 @@ from moorage.sdk.errors import Unreachable
 
 
 def verification(url: str, ca_file: str | None, *, verify: bool = True) -> ssl.SSLContext | None:
-    """Verification of the server at ``url``; None without TLS. Raises ``ConfigError`` for a bad CA file."""
+    """Verification of the server at ``url``; None without TLS. Raises ``ConfigError`` for a bad CA
+    file."""
     if not url.startswith("https:"):
         return None
+
     context = ssl.create_default_context()
     if not verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     elif ca_file is not None:
         _trust(context, ca_file)
+
     return context
 
 
 def untrusted(url: str, error: Exception) -> Unreachable:
     return Unreachable(
         f"the certificate of {url} is not trusted ({error})",
-        next_step="name its authority with --ca-file or MOORAGE_CA_FILE; `moorage up --tls` keeps its own in "
+        next_step="name its authority with --ca-file or MOORAGE_CA_FILE; `moorage up --tls` keeps "
+        "its own in "
         "tls/ca.pem of the state directory",
     )
 

@@ -1,7 +1,8 @@
 """Calls that wait: for a session or an endpoint to reach a state, and for anything to change.
 
-The manager's event stream says when to read again. Without it, as behind a proxy that refuses streams or
-while the manager restarts, reads are repeated: every wait is right without a single event, and only later.
+The manager's event stream says when to read again. Without it, as behind a proxy that refuses
+streams or while the manager restarts, reads are repeated: every wait is right without a single
+event, and only later.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _BEGIN_S = 5.0
 
 
 class _OutageTolerance:
-    """Tolerates that the manager does not answer for ``OUTAGE_S`` seconds, then raises its error."""
+    """Tolerates that the manager does not answer for ``OUTAGE_S`` seconds, then raises its
+    error."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,11 +53,11 @@ class WaitCalls(SessionCalls, EndpointCalls):
     async def changes(
         self, *kinds: EventKind, about: str | None = None, clock: Clock | None = None
     ) -> AsyncGenerator[None]:
-        """Yields at once, and whenever something may have changed: what, the other calls tell. Never ends,
-        and raises nothing.
+        """Yields at once, and whenever something may have changed: what, the other calls tell.
+        Never ends, and raises nothing.
 
-        ``kinds``: only changes of these; none means all. ``about``: only what concerns the session or the
-        endpoint with this id, its replicas included.
+        ``kinds``: only changes of these; none means all. ``about``: only what concerns the session
+        or the endpoint with this id, its replicas included.
         """
         query = {"kinds": ",".join(sorted(kinds)) or None, "about": about}
 
@@ -77,13 +79,14 @@ class WaitCalls(SessionCalls, EndpointCalls):
         timeout_s: float | None = None,
         clock: Clock | None = None,
     ) -> AsyncGenerator[T]:
-        """What ``read`` returns, now and whenever it may have changed. Outages of the manager of up to
-        ``OUTAGE_S`` are tolerated. ``kinds``, ``about``: as for ``changes``.
+        """What ``read`` returns, now and whenever it may have changed. Outages of the manager of up
+        to ``OUTAGE_S`` are tolerated. ``kinds``, ``about``: as for ``changes``.
 
         Raises ``TimeoutError`` after ``timeout_s``, and what ``read`` raises.
         """
         clock = clock or SystemClock()
-        outage, ends_at = _OutageTolerance(clock), clock.monotonic() + (timeout_s or 0)
+        outage = _OutageTolerance(clock)
+        ends_at = clock.monotonic() + (timeout_s or 0)
         async with aclosing(self.changes(*kinds, about=about, clock=clock)) as changes:
             await anext(changes)
             while True:
@@ -94,9 +97,11 @@ class WaitCalls(SessionCalls, EndpointCalls):
                 else:
                     outage.succeeded()
                     yield state
+
                 left_s = None if timeout_s is None else ends_at - clock.monotonic()
                 if left_s is not None and left_s <= 0:  # also when changes come without a pause
                     raise TimeoutError
+
                 async with asyncio.timeout(left_s):
                     await anext(changes)
 
@@ -110,35 +115,53 @@ class WaitCalls(SessionCalls, EndpointCalls):
         found = await self.get_session(ref)
         if condition(found):
             return found
+
         states = self.states(
             lambda: self.get_session(found.id), "session", about=found.id, timeout_s=timeout_s
         )
         return await first(states, condition)
 
-    async def wait_reloaded(self, asked: SessionView, *, timeout_s: float | None = None) -> SessionView:
-        """The session once each of its kernels has acknowledged the reload that ``asked``, the answer of
-        ``reload_session``, names, or has failed to: ``reload.state`` of each tells which. Raises as
-        ``wait_session`` does."""
-        return await self.wait_session(asked.id, lambda view: has_reloaded(view, asked), timeout_s=timeout_s)
+    async def wait_reloaded(
+        self, asked: SessionView, *, timeout_s: float | None = None
+    ) -> SessionView:
+        """The session once each of its kernels has acknowledged the reload that ``asked``, the
+        answer of ``reload_session``, names, or has failed to: ``reload.state`` of each tells which.
+        Raises as ``wait_session`` does."""
+        return await self.wait_session(
+            asked.id, lambda view: has_reloaded(view, asked), timeout_s=timeout_s
+        )
 
     async def wait_endpoint(
-        self, name: str, condition: Callable[[EndpointView], bool], *, timeout_s: float | None = None
+        self,
+        name: str,
+        condition: Callable[[EndpointView], bool],
+        *,
+        timeout_s: float | None = None,
     ) -> EndpointView:
         """The endpoint as soon as ``condition`` holds. Raises as ``wait_session`` does."""
         found = await self.get_endpoint(name)
         if condition(found):
             return found
+
         states = self.states(
-            lambda: self.get_endpoint(name), "session", "endpoint", about=found.id, timeout_s=timeout_s
+            lambda: self.get_endpoint(name),
+            "session",
+            "endpoint",
+            about=found.id,
+            timeout_s=timeout_s,
         )
         return await first(states, condition)
 
 
 def has_reloaded(view: SessionView, asked: SessionView) -> bool:
     """Whether each kernel has ended the reload that ``asked`` names, one way or the other."""
-    wanted = {kernel.id: kernel.reload.generation for kernel in asked.kernels if kernel.reload is not None}
+    wanted = {
+        kernel.id: kernel.reload.generation for kernel in asked.kernels if kernel.reload is not None
+    }
     return all(
-        kernel.reload is None or kernel.reload.state == "ended" or kernel.reload.ended >= wanted[kernel.id]
+        kernel.reload is None
+        or kernel.reload.state == "ended"
+        or kernel.reload.ended >= wanted[kernel.id]
         for kernel in view.kernels
         if kernel.id in wanted
     )

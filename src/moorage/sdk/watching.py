@@ -16,14 +16,17 @@ class WatchCalls(Transport):
     async def events(
         self, *kinds: EventKind, about: str | None = None, after: str = ""
     ) -> AsyncGenerator[ServerEvent]:
-        """What happens from now on, or after the event with the id ``after``: ``kind`` and ``data``, JSON as
-        in the schema of the kind. The kind "reset" tells that some events are lost. ``kinds``, ``about``: as
-        for ``changes``. Ends when the manager ends the stream, as it does when the rights of the key have
-        changed. Raises ``ApiError`` and ``Unreachable``, and ``OSError`` when the connection breaks."""
+        """What happens from now on, or after the event with the id ``after``: ``kind`` and
+        ``data``, JSON as in the schema of the kind. The kind "reset" tells that some events are
+        lost. ``kinds``, ``about``: as for ``changes``. Ends when the manager ends the stream, as it
+        does when the rights of the key have changed. Raises ``ApiError`` and ``Unreachable``, and
+        ``OSError`` when the connection breaks."""
         query = {"kinds": ",".join(sorted(kinds)) or None, "about": about}
         headers = {"Last-Event-ID": after} if after else {}
         parser = EventParser()
-        with closing(await self.stream("/v1/events", query, headers, begin_s=self.timeout)) as stream:
+        with closing(
+            await self.stream("/v1/events", query, headers, begin_s=self.timeout)
+        ) as stream:
             while (piece := await stream.next_piece()) is not None:
                 for event in parser.feed(piece):
                     if event.kind not in ("", "ready"):
@@ -41,7 +44,12 @@ class WatchCalls(Transport):
         limit: int = 500,
     ) -> Page[AgentOccupancy]:
         """One page, by agent. Pass its ``next`` as ``cursor`` for the next page."""
-        query = {"resource_group": resource_group, "agent": agent, "cursor": cursor, "limit": str(limit)}
+        query = {
+            "resource_group": resource_group,
+            "agent": agent,
+            "cursor": cursor,
+            "limit": str(limit),
+        }
         return await self.call(Page[AgentOccupancy], "GET", "/v1/occupancy", query=query)
 
     async def occupancy_history(

@@ -4,7 +4,8 @@ import sys
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich, which it imports for tracebacks that we do not print: they hold secrets.
+    """Import structlog without rich, which it imports for tracebacks that we do not print: they
+    hold secrets.
 
     That is a tenth of the start of a daemon, and 8 MB of its memory.
     """

@@ -1,8 +1,8 @@
 """Agent daemon: the process that ``moorage agent`` replaces itself with, without the command line.
 
-An agent stays in memory on every node for months. The command line with its table renderer, and pydantic,
-take half of its memory. So the command reads and validates the settings, hands them over in memory, and
-executes this module, which imports neither.
+An agent stays in memory on every node for months. The command line with its table renderer, and
+pydantic, take half of its memory. So the command reads and validates the settings, hands them over
+in memory, and executes this module, which imports neither.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from moorage.server.bootstrap import Agents
     from moorage.server.etcd import EtcdUse
 
-# Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks that we do
-# not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports a detector for the
-# encoding of web pages (2 MB), but the Docker Engine declares the encoding of its responses.
+# Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks
+# that we do not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports
+# a detector for the encoding of web pages (2 MB), but the Docker Engine declares the encoding of
+# its responses.
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
@@ -40,19 +41,25 @@ def exec_agent(
 ) -> NoReturn:
     """Replace this process by the agent daemon.
 
-    ``agents``: with the registration applied. ``home``: the resolved state directory. Raises ``ConfigError``
-    if traces are on and their packages are not installed.
+    ``agents``: with the registration applied. ``home``: the resolved state directory. Raises
+    ``ConfigError`` if traces are on and their packages are not installed.
     """
     dumped = [agent.model_dump() for agent in agents.settings]
-    traces = telemetry.model_dump() | {"target": telemetry.target, "header_fields": telemetry.header_fields}
+    traces = telemetry.model_dump() | {
+        "target": telemetry.target,
+        "header_fields": telemetry.header_fields,
+    }
     values = dumped, agents.of_sites, common.model_dump(), traces, home, token, etcd
+
     # A memory file, because the values contain secrets. A pipe could not hold them all before exec.
     fd = os.memfd_create("moorage-agent", 0)
     with open(fd, "wb", closefd=False) as file:
         pickle.dump(values, file)
+
     os.lseek(fd, 0, os.SEEK_SET)
     sys.stdout.flush()
     sys.stderr.flush()
+
     # The agent's id is only there for people who read process lists.
     # Its children only exec. gRPC's own preparations for a fork print a line for each of them.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
@@ -89,18 +96,29 @@ def main() -> int:
 
     with open(int(sys.argv[1]), "rb") as file:
         agents, of_sites, common_values, traces, home, token, etcd = pickle.load(file)
+
     # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
     settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))
     logging.setup(common.log_format, common.log_level, "agent")
+
     try:
         with needs_extra("agent"):
             from moorage.agent import Agent, Sites
             from moorage.server.etcd import agent_member, with_etcd
-        clock, telemetry = SystemClock(), cast("TelemetrySettings", SimpleNamespace(**traces))
+
+        clock = SystemClock()
+        telemetry = cast("TelemetrySettings", SimpleNamespace(**traces))
         tracer = tracer_for(telemetry, "agent", clock)
-        parts: dict[str, Any] = {"clock": clock, "link_token": token, "home": home, "tracer": tracer}
-        component: Any = Sites(settings, common, **parts) if of_sites else Agent(settings[0], common, **parts)
+        parts: dict[str, Any] = {
+            "clock": clock,
+            "link_token": token,
+            "home": home,
+            "tracer": tracer,
+        }
+        component: Any = (
+            Sites(settings, common, **parts) if of_sites else Agent(settings[0], common, **parts)
+        )
 
         def running(entered: Any) -> list[Agent]:
             return list(entered.running.values()) if of_sites else [entered]
@@ -114,7 +132,9 @@ def main() -> int:
         )
         managers = ", ".join(dict.fromkeys(one.manager for one in settings))
         component = _with_tracer(component, tracer)
-        return run(serve(component, lambda agent: print(f"agent {agent.id} → {managers}", flush=True)))
+        return run(
+            serve(component, lambda agent: print(f"agent {agent.id} → {managers}", flush=True))
+        )
     except MoorageError as error:
         step = f"; {error.next_step}" if error.next_step else ""
         print("moorage:", *(error.message + step).split(), file=sys.stderr)

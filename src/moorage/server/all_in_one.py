@@ -1,7 +1,8 @@
-"""All-in-one mode: manager, agent and proxy in one process, connected by real gRPC and HTTP on loopback.
+"""All-in-one mode: manager, agent and proxy in one process, connected by real gRPC and HTTP on
+loopback.
 
-All-in-one is configuration only; there is no in-process shortcut between components. The manager starts
-first and the proxy last; they stop in reverse order.
+All-in-one is configuration only; there is no in-process shortcut between components. The manager
+starts first and the proxy last; they stop in reverse order.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ def single_node_settings(settings: Settings, manager_link: str) -> Settings:
 class AllInOne:
     """Manager, agent and proxy as one async context manager.
 
-    Calls ``on_progress(message)`` when a component has started. After entering, ``url``, ``openai_url``,
-    ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``, which says whose processes run
-    how. ``first_key`` is the first admin key in plain text; it is set on the very first start only.
-    ``left_running``, after leaving: the kernels that run on, which the next start adopts.
+    Calls ``on_progress(message)`` when a component has started. After entering, ``url``,
+    ``openai_url``, ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``, which
+    says whose processes run how. ``first_key`` is the first admin key in plain text; it is set on
+    the very first start only. ``left_running``, after leaving: the kernels that run on, which the
+    next start adopts.
     """
 
     def __init__(
@@ -62,10 +64,16 @@ class AllInOne:
     ) -> None:
         """Raises ``ConfigError``."""
         agent_id(settings.agent)  # what is not valid ends this before anything starts
-        self._settings, self._clock, self._token, self._home = settings, clock, link_token, home
+        self._settings = settings
+        self._clock = clock
+        self._token = link_token
+        self._home = home
         self._on_progress = on_progress
         self._stack = AsyncExitStack()
-        self.url = self.openai_url = self.internal_url = self.proxy_id = ""
+        self.url = ""
+        self.openai_url = ""
+        self.internal_url = ""
+        self.proxy_id = ""
         self.first_key: str | None = None
         self.processes = ""
         self._agent: Agent | None = None
@@ -80,7 +88,10 @@ class AllInOne:
         return self
 
     async def _start(self) -> None:
-        configured, clock, token, home = self._settings, self._clock, self._token, self._home
+        configured = self._settings
+        clock = self._clock
+        token = self._token
+        home = self._home
         manager = Manager(
             configured.manager,
             clock=clock,
@@ -92,12 +103,14 @@ class AllInOne:
             tracer=tracer_for(configured.telemetry, "manager", clock),
         )
         self.manager = await self._stack.enter_async_context(manager)
-        self.first_key, self.url = manager.first_key, f"{manager.api_scheme}://{manager.api_address}"
+        self.first_key = manager.first_key
+        self.url = f"{manager.api_scheme}://{manager.api_address}"
         self._on_progress(f"manager and its Postgres: {self.url}")
         settings = single_node_settings(configured, local_address(manager.link_address))
         tracer = tracer_for(settings.telemetry, "agent", clock)
         if tracer is not None:
             await self._stack.enter_async_context(tracer)
+
         connected = asyncio.Event()
         agent = Agent(
             settings.agent,
@@ -136,8 +149,8 @@ class AllInOne:
         )
 
     async def _until_connected(self, agent_connected: asyncio.Event, proxy: Proxy) -> None:
-        """Whoever is told that everything runs may use it at once: the manager knows the node by then, and
-        the proxy its routes."""
+        """Whoever is told that everything runs may use it at once: the manager knows the node by
+        then, and the proxy its routes."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 await agent_connected.wait()

@@ -28,7 +28,8 @@ class TestedBackup:
 
 
 async def restore_temporarily(file: Path, bin_dir: Path | None, clock: Clock) -> TestedBackup:
-    """Raises ``InvalidInput`` for a file that is no backup, ``StartupError`` if it cannot be restored."""
+    """Raises ``InvalidInput`` for a file that is no backup, ``StartupError`` if it cannot be
+    restored."""
     with tempfile.TemporaryDirectory(prefix="moorage-verify-") as directory:
         place = Path(directory)
         os.chmod(place, 0o711)  # the server runs as another user
@@ -47,4 +48,5 @@ async def restore_temporarily(file: Path, bin_dir: Path | None, clock: Clock) ->
             found = await prepare_restored(url)
             async with Store(url, clock) as store:
                 drifts = list(await store.integrity.check())
+
             return TestedBackup(archive.taken_at, found.sessions, file.stat().st_size, drifts)  # noqa: ASYNC240 - a command

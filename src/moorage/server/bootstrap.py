@@ -26,7 +26,8 @@ S = TypeVar("S", AgentSettings, ProxySettings)
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Everything a component needs to start. ``home``: the state directory. ``token``: the link token."""
+    """Everything a component needs to start. ``home``: the state directory. ``token``: the link
+    token."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -48,13 +49,14 @@ def bootstrap(loaded: LoadedSettings, component: logging.Component = "cli") -> B
 def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Settings:
     """The settings, with values from the stored identity in place of defaults.
 
-    The identity supplies the name, the manager's address and the resource group. An agent's own address is
-    derived from the route to the manager. Values that the user set always win.
+    The identity supplies the name, the manager's address and the resource group. An agent's own
+    address is derived from the route to the manager. Values that the user set always win.
 
-    Raises ``ConfigError`` if several peers of this kind have registered below ``home`` and the settings name
-    none of them.
+    Raises ``ConfigError`` if several peers of this kind have registered below ``home`` and the
+    settings name none of them.
     """
-    settings, given = loaded.settings, _given(loaded, kind)
+    settings = loaded.settings
+    given = _given(loaded, kind)
     return settings.model_copy(
         update={kind: _registered(settings, getattr(settings, kind), kind, home, given)}
     )
@@ -73,11 +75,12 @@ class Agents:
 
 
 def agents_of(loaded: LoadedSettings, home: Path) -> Agents:
-    """The agents of this process, with values from their stored identities in place of defaults. Raises
-    ``ConfigError`` as ``apply_registration`` does."""
+    """The agents of this process, with values from their stored identities in place of defaults.
+    Raises ``ConfigError`` as ``apply_registration`` does."""
     settings = loaded.settings
     if not loaded.sites:
         return Agents((apply_registration(loaded, home, "agent").agent,))
+
     shared = _given(loaded, "agent")
     return Agents(
         tuple(
@@ -101,9 +104,11 @@ def _registered(settings: Settings, section: S, kind: PeerKind, home: Path, give
     """``given``: the names of the settings that the user has set."""
     if settings.common.link_tls == "off":
         return section
+
     identity = identity_file(home, kind, section.id).load()
     if identity is None:
         return section
+
     registered = {
         "id": identity.name,
         "manager": identity.link,
@@ -112,5 +117,7 @@ def _registered(settings: Settings, section: S, kind: PeerKind, home: Path, give
         if kind == "agent"
         else None,
     }
-    overrides = {key: value for key, value in registered.items() if value is not None and key not in given}
+    overrides = {
+        key: value for key, value in registered.items() if value is not None and key not in given
+    }
     return section.model_copy(update=overrides)

@@ -52,12 +52,13 @@ class EtcdUse:
 def locate_managers(
     sections: Sequence[S], settings: EtcdSettings, home: Path, clock: Clock
 ) -> tuple[tuple[S, ...], EtcdUse]:
-    """The sections with the addresses of managers in place of ``etcd://…``, and how etcd is used. Raises
-    ``StartupError`` if no manager is registered."""
+    """The sections with the addresses of managers in place of ``etcd://…``, and how etcd is used.
+    Raises ``StartupError`` if no manager is registered."""
     use = EtcdUse(home, etcd_access(settings))
     address = next((section.manager for section in sections if is_etcd(section.manager)), None)
     if address is None:
         return tuple(sections), use
+
     from moorage.common.etcd.discovery import wait_for_managers
 
     discover = etcd_access(settings, address)
@@ -67,6 +68,7 @@ def locate_managers(
         section.model_copy(update={"manager": managers}) if is_etcd(section.manager) else section
         for section in sections
     )
+
     return located, replace(use, discover=discover)
 
 
@@ -80,14 +82,17 @@ class Member:
     listens: tuple[str, str, int] | None = None
 
     def describe(self, access: EtcdAccess) -> dict[str, str]:
-        """As JSON in etcd. A wildcard is replaced by the address of this host from which etcd is reached."""
+        """As JSON in etcd. A wildcard is replaced by the address of this host from which etcd is
+        reached."""
         described = {**self.facts, "version": __version__}
         if self.listens is not None:
             scheme, host, port = self.listens
             if host in ("0.0.0.0", "::"):
                 etcd = urlsplit(access.endpoints[0])
                 host = source_address(etcd.hostname or "", etcd.port or 0) or host
+
             described["url"] = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
         return described
 
 
@@ -100,7 +105,9 @@ def proxy_member(name: str, scheme: str, openai: tuple[str, int]) -> Member:
 
 
 def agent_member(name: str, settings: AgentSettings) -> Member:
-    return Member("agents", name, {"resource_group": settings.resource_group, "address": settings.address})
+    return Member(
+        "agents", name, {"resource_group": settings.resource_group, "address": settings.address}
+    )
 
 
 @asynccontextmanager
@@ -111,8 +118,8 @@ async def with_etcd(
     members: Callable[[T], Iterable[Member]],
     dialers: Callable[[T], Iterable[Dialer | None]] = lambda _: (),
 ) -> AsyncIterator[T]:
-    """Enter ``component``; it is registered in etcd while it runs, and its ``dialers`` learn of managers when
-    those that they know do not answer."""
+    """Enter ``component``; it is registered in etcd while it runs, and its ``dialers`` learn of
+    managers when those that they know do not answer."""
     async with AsyncExitStack() as stack:
         entered = await stack.enter_async_context(component)
         if use.register is not None:
@@ -123,8 +130,10 @@ async def with_etcd(
                 describe = partial(one.describe, use.register)
                 context = registered(use.register, one.kind, one.name, describe, clock)
                 await stack.enter_async_context(context)
+
             watch = SettingsWatch(use.register, use.home, clock)
             stack.push_async_callback(SupervisedTask("etcd.settings", watch.run).close)
+
         if use.discover is not None:
             from moorage.common.etcd.discovery import ManagerDiscovery
 
@@ -132,11 +141,14 @@ async def with_etcd(
 
             async def look() -> None:
                 failing = [
-                    one.redial for one in dialers(entered) if one is not None and one.redial.is_failing
+                    one.redial
+                    for one in dialers(entered)
+                    if one is not None and one.redial.is_failing
                 ]
                 if failing:
                     await discovery.look(failing)
 
             loop = Loop("etcd.discovery", look, interval_s=DISCOVERY_S, clock=clock)
             await stack.enter_async_context(loop)
+
         yield entered

@@ -21,14 +21,16 @@ from moorage.common.model.extras import explain_import_error
 
 log = structlog.get_logger("moorage.process")
 
-# Read when gRPC is first imported. It would write lines of its own beside ours, which say what it failed at.
+# Read when gRPC is first imported. It would write lines of its own beside ours, which say what it
+# failed at.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def write_connection_file(home: Path, **addresses: str) -> None:
     """Merge ``addresses`` into ``connection.json``, where the command line looks them up.
 
-    The daemons of one node start together and share the file, so each waits for the others' changes."""
+    The daemons of one node start together and share the file, so each waits for the others'
+    changes."""
     path = home / "connection.json"
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -36,14 +38,15 @@ def write_connection_file(home: Path, **addresses: str) -> None:
             known = json.loads(path.read_text())
         except (OSError, ValueError):
             known = {}
+
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(known | addresses, indent=2) + "\n")
         temporary.replace(path)
 
 
 def shutdown_event() -> asyncio.Event:
-    """An event that the first SIGINT, SIGTERM or SIGHUP sets. A second one has its default effect. A SIGHUP
-    that is ignored, as by ``nohup``, remains so."""
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets. A second one has its default effect.
+    A SIGHUP that is ignored, as by ``nohup``, remains so."""
     shutdown = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -54,8 +57,10 @@ def shutdown_event() -> asyncio.Event:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)  # its default would cut off what is under way
+
     for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
+
     return shutdown
 
 
@@ -70,19 +75,24 @@ def run(main: Coroutine[Any, Any, int]) -> int:
         import uvloop
     except ImportError:
         return asyncio.run(handled())
+
     return uvloop.run(handled())
 
 
 def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """An error in a callback, which has no caller, counts as a failure of a background task."""
     FAILURES[OTHER] += 1
-    log.error("unhandled error in the event loop", what=context["message"], exc_info=context.get("exception"))
+    log.error(
+        "unhandled error in the event loop",
+        what=context["message"],
+        exc_info=context.get("exception"),
+    )
 
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Imports of a command whose dependencies are optional. Raises ``StartupError`` if one is missing, or a
-    library of the system that it needs."""
+    """Imports of a command whose dependencies are optional. Raises ``StartupError`` if one is
+    missing, or a library of the system that it needs."""
     try:
         yield
     except ImportError as error:
@@ -90,7 +100,9 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise StartupError(f"this needs {missing}", next_step=next_step) from error
 
 
-async def serve(component: AbstractAsyncContextManager[Any], on_ready: Callable[[Any], None]) -> int:
+async def serve(
+    component: AbstractAsyncContextManager[Any], on_ready: Callable[[Any], None]
+) -> int:
     """Run ``component`` until a signal arrives. Calls ``on_ready`` with the entered component."""
     shutdown = shutdown_event()
     async with component as entered:

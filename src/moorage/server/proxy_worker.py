@@ -11,18 +11,21 @@ from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.server.process import shutdown_event
 
 # How long a new worker waits for its first route table before it serves without one.
-_TABLE_S, _LOOK_S = 10.0, 0.02
+_TABLE_S = 10.0
+_LOOK_S = 0.02
 
 
 def worker_settings(settings: ProxySettings) -> ProxySettings:
-    """Health and metrics of a worker are for its parent only. All workers are one proxy to the manager."""
+    """Health and metrics of a worker are for its parent only. All workers are one proxy to the
+    manager."""
     own = {"internal_listen": "127.0.0.1:0", "allowed_hosts": settings.allowed_hosts}
     return settings.model_copy(update=own)
 
 
 async def serve_worker(proxy: Proxy, slot: WorkerSlot) -> int:
     """Serve until SIGTERM, or until the parent has gone; then finish the running requests."""
-    shutdown, loop = shutdown_event(), asyncio.get_running_loop()
+    shutdown = shutdown_event()
+    loop = asyncio.get_running_loop()
     async with proxy:
         gc.freeze_startup_objects()
 
@@ -35,8 +38,10 @@ async def serve_worker(proxy: Proxy, slot: WorkerSlot) -> int:
             if proxy.ready or shutdown.is_set():
                 break
             await asyncio.sleep(_LOOK_S)
+
         slot.tell(internal=proxy.internal_address)
         await shutdown.wait()
         loop.remove_reader(slot.parent_fd)
+
     slot.tell(metrics=proxy.metrics_text())
     return 0

@@ -1,8 +1,8 @@
 """Workers of a proxy: processes that share one port, and their parent, which replaces them.
 
-The parent opens a listening socket for each worker (SO_REUSEPORT: the system spreads connections over them),
-and keeps it when the worker goes: the next one takes over the same socket, so no connection is lost. The
-parent serves no request, and holds nothing that a worker needs to go on.
+The parent opens a listening socket for each worker (SO_REUSEPORT: the system spreads connections
+over them), and keeps it when the worker goes: the next one takes over the same socket, so no
+connection is lost. The parent serves no request, and holds nothing that a worker needs to go on.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ from moorage.server.process import shutdown_event
 log = structlog.get_logger("moorage.proxy")
 
 # How long a worker may take until it serves, and longer than its requests may go on to end.
-_START_S, _END_S = 60.0, 10.0
+_START_S = 60.0
+_END_S = 10.0
 # Pauses before a worker that has ended by itself is started again.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
 # Longest line of a worker: its metrics.
 _LINE = 64 * 1024 * 1024
 
 
 @dataclass(eq=False)
 class _Worker:
-    """``place``: which of the listening sockets it has. ``internal``: where its own health is served."""
+    """``place``: which of the listening sockets it has. ``internal``: where its own health is
+    served."""
 
     number: int
     place: int
@@ -55,13 +58,14 @@ class _Worker:
 
 
 class ProxyWorkers:
-    """``run`` returns the exit code of the proxy. SIGHUP replaces all workers, one after the other; SIGTERM
-    ends them. Both let running requests finish, for ``proxy.drain_timeout_s``."""
+    """``run`` returns the exit code of the proxy. SIGHUP replaces all workers, one after the other;
+    SIGTERM ends them. Both let running requests finish, for ``proxy.drain_timeout_s``."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
         self._sockets: list[socket.socket] = []
         self._limits_fd = create()
+
         # The parent grants nothing.
         self._ledger = SharedMemory(self._limits_fd, WORKERS - 1).ledger
         self._workers: dict[int, _Worker] = {}
@@ -73,11 +77,13 @@ class ProxyWorkers:
 
     async def run(self, on_ready: Callable[[tuple[str, int], tuple[str, int]], None]) -> int:
         """``on_ready`` gets the addresses of the API, and of health and metrics."""
-        shutdown, loop = shutdown_event(), asyncio.get_running_loop()
+        shutdown = shutdown_event()
+        loop = asyncio.get_running_loop()
         address = self._listen()
         runner = web.AppRunner(self._health.app(), access_log=None, shutdown_timeout=0.5)
         reload = asyncio.Event()
         loop.add_signal_handler(signal.SIGHUP, reload.set)
+
         try:
             internal = await self._listen_health(runner)
             first = [await self._start(place) for place in range(len(self._sockets))]
@@ -85,9 +91,13 @@ class ProxyWorkers:
                 if not await self._is_up(worker):
                     raise StartupError(
                         "a worker of the proxy did not start",
-                        next_step="its output above says why; proxy.workers = 0 serves without workers",
+                        next_step=(
+                            "its output above says why; proxy.workers = 0 serves without workers"
+                        ),
                     )
+
                 self._current[place] = worker
+
             on_ready(address, internal)
             reloading = spawn("proxy.reload", self._reload_when(reload))
             await shutdown.wait()
@@ -95,6 +105,7 @@ class ProxyWorkers:
         finally:
             await self._stop()
             await runner.cleanup()
+
         return 0
 
     def _listen(self) -> tuple[str, int]:
@@ -108,6 +119,7 @@ class ProxyWorkers:
                 alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 alone.bind(address)
                 bound = alone.getsockname()
+
             for _ in range(self._settings.workers):
                 listening = socket.socket(family, kind, protocol)
                 self._sockets.append(listening)
@@ -117,9 +129,11 @@ class ProxyWorkers:
                 listening.listen(1024)
         except OSError as error:
             raise StartupError(
-                f"the proxy cannot listen on {host}:{port} (proxy.listen): {error.strerror or error}",
+                f"the proxy cannot listen on {host}:{port} (proxy.listen): "
+                f"{error.strerror or error}",
                 next_step="stop the program that uses it, or set proxy.listen to another address",
             ) from error
+
         return str(bound[0]), int(bound[1])
 
     async def _listen_health(self, runner: web.AppRunner) -> tuple[str, int]:
@@ -129,9 +143,13 @@ class ProxyWorkers:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise StartupError(
-                f"the proxy cannot listen on {host}:{port} (proxy.internal_listen): {error.strerror}",
-                next_step="stop the program that uses it, or set proxy.internal_listen to another address",
+                f"the proxy cannot listen on {host}:{port} (proxy.internal_listen): "
+                f"{error.strerror}",
+                next_step=(
+                    "stop the program that uses it, or set proxy.internal_listen to another address"
+                ),
             ) from error
+
         bound = runner.addresses[0]
         return str(bound[0]), int(bound[1])
 
@@ -151,11 +169,13 @@ class ProxyWorkers:
                 env=os.environ | slot.environment(),
                 pass_fds=slot.inherited,
             )
+
         lines, writer = await asyncio.open_connection(sock=ours, limit=_LINE)
         worker = self._workers[number] = _Worker(number, place, process, lines)
         watch = spawn(f"proxy.worker.{number}", self._watch(worker, writer))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
+
         return worker
 
     async def _is_up(self, worker: _Worker) -> bool:
@@ -166,7 +186,8 @@ class ProxyWorkers:
         return worker.ready.is_set() and not worker.ended.is_set()
 
     async def _watch(self, worker: _Worker, writer: asyncio.StreamWriter) -> None:
-        """Follow a worker to its end, and start another one in its place if nobody has asked for the end."""
+        """Follow a worker to its end, and start another one in its place if nobody has asked for
+        the end."""
         while line := await worker.lines.readline():
             message = json.loads(line)
             if (internal := message.get("internal")) is not None:
@@ -175,6 +196,7 @@ class ProxyWorkers:
             if (metrics := message.get("metrics")) is not None:
                 worker.internal = None
                 self._health.add_departed(metrics)
+
         code = await worker.process.wait()
         writer.close()
         del self._workers[worker.number]
@@ -184,7 +206,10 @@ class ProxyWorkers:
         pause_s = _FIRST_PAUSE_S
         while not self._is_stopping and self._current[worker.place] is worker:
             log.error(
-                "a worker has ended; another one follows", worker=worker.number, code=code, pause_s=pause_s
+                "a worker has ended; another one follows",
+                worker=worker.number,
+                code=code,
+                pause_s=pause_s,
             )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -207,6 +232,7 @@ class ProxyWorkers:
                     )
                     self._leave(following)
                     break
+
                 self._current[place] = following
                 if before is not None:
                     self._leave(before)
@@ -225,11 +251,14 @@ class ProxyWorkers:
             listening.close()
         for worker in list(self._workers.values()):
             self._leave(worker)
+
         watches = list(self._watches)
         if watches:
             _, late = await asyncio.wait(watches, timeout=self._settings.drain_timeout_s + _END_S)
             for worker in list(self._workers.values()) if late else ():
                 with suppress(ProcessLookupError):
                     worker.process.kill()
+
             await asyncio.gather(*watches, return_exceptions=True)
+
         os.close(self._limits_fd)

@@ -1,4 +1,5 @@
-"""Shared settings of a daemon: read from etcd at its start, from this host's copy while etcd is away."""
+"""Shared settings of a daemon: read from etcd at its start, from this host's copy while etcd is
+away."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def copy_of(home: Path) -> Path:
 
 
 def fetch(access: EtcdAccess, home: Path) -> dict[str, str]:
-    """The JSON text of each shared setting. Raises ``StartupError`` if etcd does not answer, and there is no
-    copy: a daemon without the settings of its cluster may do what they forbid."""
+    """The JSON text of each shared setting. Raises ``StartupError`` if etcd does not answer, and
+    there is no copy: a daemon without the settings of its cluster may do what they forbid."""
     try:
         values = asyncio.run(read_once(access))
     except EtcdError as error:
@@ -40,8 +41,13 @@ def fetch(access: EtcdAccess, home: Path) -> dict[str, str]:
                 f"the shared settings cannot be read: {error}",
                 next_step="start etcd, or remove etcd.address to do without shared settings",
             ) from error
-        print(f"moorage: etcd does not answer, using the shared settings of before: {error}", file=sys.stderr)
+
+        print(
+            f"moorage: etcd does not answer, using the shared settings of before: {error}",
+            file=sys.stderr,
+        )
         return known
+
     keep_copy(copy_of(home), values)
     return values
 
@@ -55,14 +61,20 @@ def _read_copy(path: Path) -> dict[str, str] | None:
         values = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return {str(name): str(text) for name, text in values.items()} if isinstance(values, dict) else None
+    return (
+        {str(name): str(text) for name, text in values.items()}
+        if isinstance(values, dict)
+        else None
+    )
 
 
 class SettingsWatch:
     """Keeps the copy of this host current, and says which settings a restart would change."""
 
     def __init__(self, access: EtcdAccess, home: Path, clock: Clock) -> None:
-        self._access, self._copy, self._clock = access, copy_of(home), clock
+        self._access = access
+        self._copy = copy_of(home)
+        self._clock = clock
         self._values = _read_copy(self._copy) or {}
 
     async def run(self) -> Never:
@@ -71,22 +83,32 @@ class SettingsWatch:
             while True:
                 try:
                     async for snapshot in client.follow(prefix):
-                        found = {key.removeprefix(prefix): one.value for key, one in snapshot.entries.items()}
+                        found = {
+                            key.removeprefix(prefix): one.value
+                            for key, one in snapshot.entries.items()
+                        }
                         self.take(found)
                 except EtcdError:
                     pass  # the registration says that etcd is away
+
                 await asyncio.sleep(_PAUSE_S * self._clock.jitter(0.2))
 
     def take(self, values: Mapping[str, str]) -> None:
-        before, self._values = self._values, dict(values)
+        before = self._values
+        self._values = dict(values)
         names = {*before, *values}
         changed = sorted(name for name in names if before.get(name) != values.get(name))
         if not changed:
             return
+
         keep_copy(self._copy, values)
         if applicable := [name for name in changed if not why_local(name)]:
-            log.warning("shared settings changed: restart this process to apply them", settings=applicable)
+            log.warning(
+                "shared settings changed: restart this process to apply them", settings=applicable
+            )
+
         if ignored := [name for name in changed if why_local(name) and name in values]:
             log.warning(
-                "etcd has settings that only the host itself decides: no daemon takes them", settings=ignored
+                "etcd has settings that only the host itself decides: no daemon takes them",
+                settings=ignored,
             )

@@ -21,14 +21,18 @@ _DAY_S = 86_400
 # From so many rows on, building an index or changing every row takes long enough to plan for.
 _MANY_ROWS = 1_000_000
 _NAMED = 5
-_MANAGER_EFFECT = "agents and proxies go to another manager; programs run and models serve meanwhile"
-_ALONE_EFFECT = "nothing new starts and the API is away until it is back; programs run and models serve"
+_MANAGER_EFFECT = (
+    "agents and proxies go to another manager; programs run and models serve meanwhile"
+)
+_ALONE_EFFECT = (
+    "nothing new starts and the API is away until it is back; programs run and models serve"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``subjects``: the managers, proxies or agents. ``where``: the host, or what to do it for. ``versions``:
-    what they run now. ``effect``: what is noticed meanwhile."""
+    """``subjects``: the managers, proxies or agents. ``where``: the host, or what to do it for.
+    ``versions``: what they run now. ``effect``: what is noticed meanwhile."""
 
     part: Part
     subjects: tuple[str, ...]
@@ -41,8 +45,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """``problems``: fail must be resolved before the first step, warn is a risk. ``oldest_beside``: the
-    oldest release whose managers go on beside this one."""
+    """``problems``: fail must be resolved before the first step, warn is a risk. ``oldest_beside``:
+    the oldest release whose managers go on beside this one."""
 
     version: str
     oldest_beside: str
@@ -62,9 +66,9 @@ def plan_upgrade(
     compatible_since: str,
     proxy_versions: Mapping[str, str],
 ) -> UpgradePlan:
-    """``migrations``: those that the database needs. ``version`` and ``newest_revision``: of this release and
-    its schema. ``compatible_since``: the oldest schema whose managers start on it. ``proxy_versions``: those
-    that are known, by name."""
+    """``migrations``: those that the database needs. ``version`` and ``newest_revision``: of this
+    release and its schema. ``compatible_since``: the oldest schema whose managers start on it.
+    ``proxy_versions``: those that are known, by name."""
     problems = [*_schema_problems(facts, newest_revision)]
     steps: list[Step] = []
     if not problems:
@@ -78,6 +82,7 @@ def plan_upgrade(
             *_proxy_steps(facts["managers"], version, proxy_versions),
             *_agent_steps(facts["agents"], version),
         ]
+
     return UpgradePlan(
         version,
         oldest_beside(version),
@@ -99,17 +104,26 @@ def _schema_problems(facts: Mapping[str, Any], newest: str) -> Iterator[CheckRes
     revision = facts["revision"]
     if revision is None:
         next_step = "start a manager: `moorage manager`; check manager.dsn if there should be one"
-        yield CheckResult("fail", "schema", "the database is empty: there is nothing to upgrade", next_step)
+        yield CheckResult(
+            "fail", "schema", "the database is empty: there is nothing to upgrade", next_step
+        )
     elif not revision.isdigit():
         next_step = "run `moorage db restore FILE --overwrite` again, or `moorage db recover`"
-        yield CheckResult("fail", "schema", "the restore of this database was not finished", next_step)
+        yield CheckResult(
+            "fail", "schema", "the restore of this database was not finished", next_step
+        )
     elif revision > newest:
         detail = f"{revision} is newer than {newest} of this release"
         next_step = "run `moorage upgrade plan` of the release that made it, or a newer one"
         yield CheckResult("fail", "schema", detail, next_step)
     elif facts["managers"] is None:
-        detail = f"{revision} is of a release that does not record its managers: none works beside this one"
-        next_step = "stop every manager, run `moorage db backup FILE`, and start those of this release"
+        detail = (
+            f"{revision} is of a release that does not record its managers: none works "
+            "beside this one"
+        )
+        next_step = (
+            "stop every manager, run `moorage db backup FILE`, and start those of this release"
+        )
         yield CheckResult("fail", "schema", detail, next_step)
 
 
@@ -119,19 +133,30 @@ def _problems(
     version: str,
     proxy_versions: Mapping[str, str],
 ) -> Iterator[CheckResult]:
-    managers, agents = facts["managers"], facts["agents"]
-    yield from _version_problems("managers", {m["link"]: m["version"] for m in managers}, version, migrations)
+    managers = facts["managers"]
+    agents = facts["agents"]
+    yield from _version_problems(
+        "managers", {m["link"]: m["version"] for m in managers}, version, migrations
+    )
     yield from _version_problems("proxies", proxy_versions, version, ())
     yield from _version_problems("agents", {a["id"]: a["version"] for a in agents}, version, ())
+
     if len(managers) == 1 and (migrations or managers[0]["version"] != version):
         next_step = "start a second manager first, on the same manager.dsn"
-        yield CheckResult("warn", "managers", "there is one: nothing new starts while it restarts", next_step)
+        yield CheckResult(
+            "warn", "managers", "there is one: nothing new starts while it restarts", next_step
+        )
+
     proxies = _proxies(managers)
     if len(proxies) == 1 and proxy_versions.get(proxies[0]) != version:
         next_step = "set proxy.workers and reload it, or start a second proxy"
-        yield CheckResult("warn", "proxies", "there is one: requests fail while it restarts", next_step)
+        yield CheckResult(
+            "warn", "proxies", "there is one: requests fail while it restarts", next_step
+        )
+
     if migrations:
         yield from _migration_problems(facts, migrations)
+
     away = [agent["id"] for agent in agents if not agent["connected"]]
     if away:
         next_step = "upgrade each before it starts again; see `moorage agents`"
@@ -142,55 +167,77 @@ def _version_problems(
     what: str, found: Mapping[str, str], version: str, migrations: Sequence[Migration]
 ) -> Iterator[CheckResult]:
     """Of parts that are not of this release or the one before it."""
-    odd = {name: now for name, now in found.items() if now != UNKNOWN and incompatibility(version, now)}
+    odd = {
+        name: now for name, now in found.items() if now != UNKNOWN and incompatibility(version, now)
+    }
     newer = [name for name, now in odd.items() if "newer" in incompatibility(version, now)]
     older = [name for name in odd if name not in newer]
     kind: Literal["fail", "warn"] = "fail" if what == "managers" else "warn"
     if newer:
         next_step = "run `moorage upgrade plan` of the newest release among them"
         yield CheckResult(kind, what, f"newer than {version}: {_names(newer)}", next_step)
+
     if older:
         detail = f"more than one minor version behind {version}: {_names(older)}"
         if contracts := [one.revision for one in migrations if one.kind == "contract"]:
             detail += f"; migration {', '.join(contracts)} removes what they use"
+
         next_step = f"upgrade them to {oldest_beside(version)} first"
         if what == "managers":
             next_step += ", or stop all managers before the migration"
+
         yield CheckResult(kind, what, detail, next_step)
 
 
-def _migration_problems(facts: Mapping[str, Any], migrations: Sequence[Migration]) -> Iterator[CheckResult]:
+def _migration_problems(
+    facts: Mapping[str, Any], migrations: Sequence[Migration]
+) -> Iterator[CheckResult]:
     taken_at = facts["backup_at"]
     if taken_at is None or facts["now"] - taken_at > _DAY_S:
         age = (
-            "none was recorded" if taken_at is None else f"{(facts['now'] - taken_at) / _DAY_S:.0f} days old"
+            "none was recorded"
+            if taken_at is None
+            else f"{(facts['now'] - taken_at) / _DAY_S:.0f} days old"
         )
         yield CheckResult("warn", "backup", f"the last one: {age}", "take one now: step 1")
+
     locked = {lock.table for one in migrations for lock in one.locks}
-    large = [f"{table} ({rows:,} rows)" for table, rows in facts["rows"].items() if rows >= _MANY_ROWS
-             and table in locked]  # fmt: skip
+    large = [
+        f"{table} ({rows:,} rows)"
+        for table, rows in facts["rows"].items()
+        if rows >= _MANY_ROWS and table in locked
+    ]
     if large:
-        detail = f"{_names(large)}: the lock is held while an index is built or every row is changed"
+        detail = (
+            f"{_names(large)}: the lock is held while an index is built or every row is changed"
+        )
         next_step = "choose a quiet hour; try it on a copy: `moorage db restore` with another --dsn"
         yield CheckResult("warn", "locks", detail, next_step)
+
     for one in facts["transactions"]:
         detail = (
-            f"a transaction of {one['user']} has been open for {one['age_s']:.0f} s: a migration waits for it"
+            f"a transaction of {one['user']} has been open for {one['age_s']:.0f} s: a "
+            "migration waits for it"
         )
         next_step = f"let it end, or in psql: SELECT pg_terminate_backend({one['pid']})"
         yield CheckResult("warn", "locks", detail, next_step)
 
 
-def _way_back(revision: str, migrations: Sequence[Migration], compatible_since: str) -> Iterator[CheckResult]:
+def _way_back(
+    revision: str, migrations: Sequence[Migration], compatible_since: str
+) -> Iterator[CheckResult]:
     if migrations and revision < compatible_since:
         detail = "managers of the release before run on after the migration, but do not start again"
         next_step = "the way back is `moorage db restore FILE --overwrite` with that release"
         yield CheckResult("warn", "way back", detail, next_step)
     elif migrations:
         detail = (
-            "managers of the release before run on after the migration and start, but do not begin to lead"
+            "managers of the release before run on after the migration and start, but do not "
+            "begin to lead"
         )
-        yield CheckResult("ok", "way back", detail, "run `moorage db downgrade` first, if you go back")
+        yield CheckResult(
+            "ok", "way back", detail, "run `moorage db downgrade` first, if you go back"
+        )
 
 
 def _database_steps(
@@ -198,29 +245,46 @@ def _database_steps(
 ) -> Iterator[Step]:
     if not migrations:
         return
+
     file = f"/backups/moorage-before-{version}.dump"
     yield Step(
-        "database", (), "back up", "where a manager runs", (),
-        (f"moorage db backup {file}", f"moorage db verify {file}"), "none",
-    )  # fmt: skip
+        "database",
+        (),
+        "back up",
+        "where a manager runs",
+        (),
+        (f"moorage db backup {file}", f"moorage db verify {file}"),
+        "none",
+    )
     effect = (
-        "each lock is waited for 3 s at most, 20 times, and statements on that table wait meanwhile; "
+        "each lock is waited for 3 s at most, 20 times, and statements on that table wait "
+        "meanwhile; "
         "the leader goes on, but no manager of the release before takes over from it"
     )
     yield Step(
-        "database", (), f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
-        "where this release is installed", (), ("moorage db upgrade",), effect,
-    )  # fmt: skip
+        "database",
+        (),
+        f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
+        "where this release is installed",
+        (),
+        ("moorage db upgrade",),
+        effect,
+    )
 
 
-def _manager_steps(managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool) -> Iterator[Step]:
+def _manager_steps(
+    managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool
+) -> Iterator[Step]:
     """Standbys first: the leader then hands over to one of this release, and leads no more."""
     old = [one for one in managers if pending or one["version"] != version]
     effect = _MANAGER_EFFECT if len(managers) > 1 else _ALONE_EFFECT
     for one in sorted(old, key=lambda manager: bool(manager["leads"])):
         action = "install and restart a standby"
         if one["leads"]:
-            action = "install and restart the leader" + (": it resigns first" if len(managers) > 1 else "")
+            action = "install and restart the leader" + (
+                ": it resigns first" if len(managers) > 1 else ""
+            )
+
         commands = ("systemctl restart moorage-manager", "moorage managers")
         host = split_address(one["link"])[0]
         yield Step("manager", (one["link"],), action, host, (one["version"],), commands, effect)
@@ -233,12 +297,22 @@ def _proxy_steps(
     for name in names:
         if (now := proxy_versions.get(name, UNKNOWN)) == version:
             continue
-        effect = "it takes no new connections, and finishes requests for up to proxy.drain_timeout_s"
+
+        effect = (
+            "it takes no new connections, and finishes requests for up to proxy.drain_timeout_s"
+        )
         if len(names) == 1:
             effect += "; with proxy.workers use `systemctl reload moorage-proxy`: no request fails"
+
         commands = ("systemctl restart moorage-proxy", "moorage peers")
         yield Step(
-            "proxy", (name,), "install, drain and restart", f"host of {name}", (now,), commands, effect
+            "proxy",
+            (name,),
+            "install, drain and restart",
+            f"host of {name}",
+            (now,),
+            commands,
+            effect,
         )
 
 
@@ -247,6 +321,7 @@ def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[
     old = [agent for agent in agents if agent["version"] != version]
     if not old:
         return
+
     kernels = sum(agent["kernels"] for agent in old)
     effect = (
         f"{kernels} kernels run on and are adopted, unless agent.stop_kernels_on_exit is set; "
@@ -254,9 +329,14 @@ def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[
     )
     commands = ("moorage agent doctor", "systemctl restart moorage-agent", "moorage agents -o wide")
     yield Step(
-        "agent", tuple(agent["id"] for agent in old), "install and restart, a few at a time", "each node",
-        tuple(sorted({agent["version"] for agent in old})), commands, effect,
-    )  # fmt: skip
+        "agent",
+        tuple(agent["id"] for agent in old),
+        "install and restart, a few at a time",
+        "each node",
+        tuple(sorted({agent["version"] for agent in old})),
+        commands,
+        effect,
+    )
 
 
 def _proxies(managers: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -273,16 +353,19 @@ def plan_lines(plan: UpgradePlan) -> Iterator[str]:
     schema = plan.newest_revision
     if plan.revision != schema:
         schema = f"{plan.revision} → {schema}"
+
     yield f"upgrade to {plan.version}, schema {schema}"
     yield f"managers, proxies and agents of {plan.oldest_beside} and later work beside it"
     for problem in plan.problems:
         yield f"{problem.status:<7} {problem.name}: {problem.detail}"
         if problem.next_step:
             yield f"{'':8}→ {problem.next_step}"
+
     if any(problem.status == "fail" for problem in plan.problems):
         yield "not safe: resolve what failed first"
     elif not plan.steps:
         yield "nothing to do: everything that is known runs this release"
+
     for number, step in enumerate(plan.steps, 1):
         versions = f", {' and '.join(step.versions)} → {plan.version}" if step.versions else ""
         subjects = f" {_names(step.subjects)}" if step.subjects else ""
@@ -291,10 +374,14 @@ def plan_lines(plan: UpgradePlan) -> Iterator[str]:
         yield from (f"       {command}" for command in step.commands)
         if step.commands == ("moorage db upgrade",):
             yield from _migration_lines(plan.migrations)
+
         yield f"     meanwhile: {step.effect}"
 
 
 def _migration_lines(migrations: Sequence[Migration]) -> Iterator[str]:
     for one in migrations:
-        locks = ", ".join(f"{lock.table} ({lock.blocks})" for lock in one.locks) or "no table that exists"
+        locks = (
+            ", ".join(f"{lock.table} ({lock.blocks})" for lock in one.locks)
+            or "no table that exists"
+        )
         yield f"       {one.revision} {one.kind:<8} {one.title}; locks: {locks}"

@@ -39,8 +39,9 @@ class RuntimeHarness(Protocol):
     def launch(
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
     ) -> Launch:
-        """A kernel that prints ``output``, runs ``run_s`` seconds (None: until it is stopped) and exits with
-        ``code``. ``stubborn``: it ignores SIGTERM. ``output`` "busy": it also uses the processor for
+        """A kernel that prints ``output``, runs ``run_s`` seconds (None: until it is stopped) and
+        exits with ``code``. ``stubborn``: it ignores SIGTERM. ``output`` "busy": it also uses the
+        processor for
         0.1 s."""
         ...
 
@@ -65,7 +66,9 @@ async def until(runtime: Runtime, handle: Handle, *states: S, timeout_s: float =
             await runtime.wait(handle, observation.state)
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = TIMEOUT_S) -> None:
+async def eventually(
+    condition: Callable[[], Awaitable[bool]], timeout_s: float = TIMEOUT_S
+) -> None:
     async with asyncio.timeout(timeout_s):
         while not await condition():
             await asyncio.sleep(0.02)
@@ -82,6 +85,7 @@ async def send(runtime: BatchRuntime, handle: Handle, source: Path, path: str) -
     try:
         for at in range(0, sink.tell(), 32768):
             await copying.write(sink.getvalue()[at : at + 32768])
+
         await copying.end_input()
         assert await copying.read() is None
         assert await copying.wait() == 0
@@ -123,34 +127,43 @@ class RuntimeConformance:
         assert found[launch.kernel_id].port == launch.port
         assert bool(launch.port) is not runtime.capabilities.own_address
 
-    async def test_table_of_runtimes_tells_what_the_runtime_tells(self, harness: RuntimeHarness) -> None:
+    async def test_table_of_runtimes_tells_what_the_runtime_tells(
+        self, harness: RuntimeHarness
+    ) -> None:
         runtime = harness.runtime()
         if is_custom(runtime.name):
             return
-        capabilities, traits = runtime.capabilities, traits_of(runtime.name)
+
+        capabilities = runtime.capabilities
+        traits = traits_of(runtime.name)
         assert (capabilities.images, capabilities.contained) == (traits.images, traits.own_network)
         assert capabilities.node_processes is bool(traits.isolated_as)
         assert capabilities.max_jobs is None or traits.site_jobs
         assert capabilities.service_ports is traits.service_ports
         assert capabilities.signals is traits.signals
 
-    async def test_signal_without_a_handler_does_not_end_the_program(self, harness: RuntimeHarness) -> None:
+    async def test_signal_without_a_handler_does_not_end_the_program(
+        self, harness: RuntimeHarness
+    ) -> None:
         runtime = harness.runtime()
         if not runtime.capabilities.signals:
             return
+
         assert isinstance(runtime, Signalling)
         handle = await runtime.create(harness.launch(output="up\n"))
         await until(runtime, handle, S.RUNNING)
         await eventually(lambda: log_contains(runtime, handle, "up"))
         with pytest.raises(SignalRefused):
             await runtime.signal(handle, "USR2")
+
         assert (await runtime.observe(handle)).state is S.RUNNING
 
     async def test_create_is_idempotent(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
         launch = harness.launch()
         first = await runtime.create(launch)
-        again, from_another = await runtime.create(launch), await harness.runtime().create(launch)
+        again = await runtime.create(launch)
+        from_another = await harness.runtime().create(launch)
         assert first.state == again.state == from_another.state
         assert len(await runtime.find()) == 1
 
@@ -171,7 +184,11 @@ class RuntimeConformance:
         handle = await runtime.create(harness.launch(run_s=0, code=code))
         await until(runtime, handle, S.EXITED)
         observation = await runtime.observe(handle)
-        assert (observation.exit_code, observation.oom, observation.never_started) == (code, False, False)
+        assert (observation.exit_code, observation.oom, observation.never_started) == (
+            code,
+            False,
+            False,
+        )
 
     async def test_stop_sends_the_stop_signal(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
@@ -184,7 +201,8 @@ class RuntimeConformance:
     async def test_kernel_is_killed_after_the_grace_period(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
         handle = await runtime.create(harness.launch(stubborn=True, output="up\n"))
-        await eventually(lambda: log_contains(runtime, handle, "up"))  # from now on it ignores SIGTERM
+        # from now on it ignores SIGTERM
+        await eventually(lambda: log_contains(runtime, handle, "up"))
         await runtime.stop(handle, 0.2)
         await until(runtime, handle, S.EXITED)
         assert (await runtime.observe(handle)).exit_code == -signal.SIGKILL
@@ -206,10 +224,13 @@ class RuntimeConformance:
         for _ in range(3):
             await runtime.destroy(handle)
             assert (await runtime.observe(handle)).state is S.GONE
+
         assert await runtime.find() == {}
         assert await runtime.log_tail(handle) == "last words\n"
 
-    async def test_stop_and_wait_have_no_effect_on_a_gone_kernel(self, harness: RuntimeHarness) -> None:
+    async def test_stop_and_wait_have_no_effect_on_a_gone_kernel(
+        self, harness: RuntimeHarness
+    ) -> None:
         runtime = harness.runtime()
         handle = await runtime.create(harness.launch())
         await runtime.destroy(handle)
@@ -217,7 +238,9 @@ class RuntimeConformance:
         async with asyncio.timeout(2):
             await runtime.wait(handle, S.GONE)
 
-    async def test_kernel_outlives_its_agent_and_keeps_its_exit_code(self, harness: RuntimeHarness) -> None:
+    async def test_kernel_outlives_its_agent_and_keeps_its_exit_code(
+        self, harness: RuntimeHarness
+    ) -> None:
         launch = harness.launch(run_s=0.5, code=7)
         before = await harness.runtime().create(launch)
         runtime = harness.runtime()
@@ -226,7 +249,9 @@ class RuntimeConformance:
         await until(runtime, before, S.RUNNING)
         await until(runtime, found, S.EXITED)
         assert (await harness.runtime().observe(before)).exit_code == 7
-        assert list(await harness.runtime().find()) == [launch.kernel_id]  # exited, but not destroyed
+
+        # exited, but not destroyed
+        assert list(await harness.runtime().find()) == [launch.kernel_id]
 
     async def test_wait_returns_when_the_kernel_exits(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
@@ -238,6 +263,7 @@ class RuntimeConformance:
         await runtime.stop(handle, 5)
         async with asyncio.timeout(5):
             await waiting
+
         await until(runtime, handle, S.EXITED)
 
     async def test_logs_complete_tail_and_follow(self, harness: RuntimeHarness) -> None:
@@ -251,7 +277,9 @@ class RuntimeConformance:
         assert await runtime.log_tail(handle, max_bytes=20) == "line 98\nline 99\n"
 
         async def follow() -> bytes:
-            return b"".join([part async for part in runtime.logs(handle, tail_lines=1, follow=True)])
+            return b"".join(
+                [part async for part in runtime.logs(handle, tail_lines=1, follow=True)]
+            )
 
         following = spawn("follow", follow())
         done, _ = await asyncio.wait([following], timeout=0.2)
@@ -262,26 +290,33 @@ class RuntimeConformance:
 
     async def test_concurrent_kernels(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
-        handles = await asyncio.gather(*(runtime.create(harness.launch(run_s=0.1, code=n)) for n in range(8)))
+        handles = await asyncio.gather(
+            *(runtime.create(harness.launch(run_s=0.1, code=n)) for n in range(8))
+        )
         await asyncio.gather(*(until(runtime, handle, S.EXITED) for handle in handles))
         assert [(await runtime.observe(handle)).exit_code for handle in handles] == list(range(8))
 
     async def test_usage(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()
-        one, other = harness.launch(output="busy"), harness.launch(output="busy")
+        one = harness.launch(output="busy")
+        other = harness.launch(output="busy")
         handles = {launch.kernel_id: await runtime.create(launch) for launch in (one, other)}
         for handle in handles.values():
             await until(runtime, handle, S.RUNNING)
+
         if not runtime.capabilities.usage:
             assert await runtime.usage(handles) == {}
             return
 
         async def measured() -> bool:
             found = await runtime.usage(handles)
-            return set(found) == set(handles) and all(c.cpu_us > 0 and c.memory > 0 for c in found.values())
+            return set(found) == set(handles) and all(
+                c.cpu_us > 0 and c.memory > 0 for c in found.values()
+            )
 
         await eventually(measured)
         assert not set.intersection(*(set(c.pids) for c in (await runtime.usage(handles)).values()))
+
         # A restarted agent reports the same.
         again = await harness.runtime().usage({one.kernel_id: handles[one.kernel_id]})
         assert set(again) == {one.kernel_id}
@@ -289,7 +324,9 @@ class RuntimeConformance:
         await runtime.destroy(handles[one.kernel_id])
         assert set(await runtime.usage(handles)) == {other.kernel_id}
 
-    async def test_jobs_of_a_site_are_queued_and_their_end_is_known(self, harness: RuntimeHarness) -> None:
+    async def test_jobs_of_a_site_are_queued_and_their_end_is_known(
+        self, harness: RuntimeHarness
+    ) -> None:
         runtime = harness.runtime()
         handle = await runtime.create(harness.launch())
         seen = [await runtime.observe(handle)]
@@ -297,10 +334,12 @@ class RuntimeConformance:
             while seen[-1].state is not S.RUNNING:
                 await runtime.wait(handle, seen[-1].state)
                 seen.append(await runtime.observe(handle))
+
         if not runtime.capabilities.batch:
             assert S.QUEUED not in [one.state for one in seen]
             assert (seen[-1].ends_at, seen[-1].expected_start) == (None, None)
             return
+
         assert runtime.silence_grace_s >= 86_400  # its jobs outlive a silent agent
         assert all(one.detail for one in seen if one.state is S.QUEUED)  # the reason of the site
         now = SystemClock().now().timestamp()
@@ -316,6 +355,7 @@ class RuntimeConformance:
         assert runtime.capabilities.exec or runtime.capabilities.files
         if not runtime.capabilities.files:
             return
+
         site = cast(BatchRuntime, runtime)
         handle = await runtime.create(harness.launch())
         await until(runtime, handle, S.RUNNING, timeout_s=30)
@@ -324,25 +364,34 @@ class RuntimeConformance:
         (folder / "sub" / "file").write_bytes(bytes(range(256)) * 1000)
         await send(site, handle, folder / "sub" / "file", "mine.bin")
         assert (
-            await fetch(site, handle, "mine.bin", tmp_path / "back") == (folder / "sub" / "file").read_bytes()
+            await fetch(site, handle, "mine.bin", tmp_path / "back")
+            == (folder / "sub" / "file").read_bytes()
         )
+
         if runtime.capabilities.directories_in:
             await send(site, handle, folder, ".")
             await send(site, handle, folder / "sub" / "file", "source/sub/other")
             await fetch(site, handle, "source", tmp_path / "tree")
-            assert sorted(p.name for p in (tmp_path / "tree").rglob("*")) == ["file", "other", "sub"]
+            assert sorted(p.name for p in (tmp_path / "tree").rglob("*")) == [
+                "file",
+                "other",
+                "sub",
+            ]
         else:
             with pytest.raises(InvalidInput, match="director"):
                 await send(site, handle, folder, ".")
             with pytest.raises(InvalidInput, match="director"):
                 await send(site, handle, folder / "sub" / "file", "source/sub/other")
+
         for path in ("../mine.bin", "/etc/hostname", "a/../../x", "/"):
             with pytest.raises(InvalidInput):
                 await fetch(site, handle, path, tmp_path / "never")
             with pytest.raises(InvalidInput):
                 await send(site, handle, folder / "sub" / "file", path)
+
         with pytest.raises(NotFound):
             await fetch(site, handle, "absent", tmp_path / "never")
+
         assert (await runtime.observe(handle)).state is S.RUNNING
 
     async def test_what_a_runtime_cannot_do_is_refused(self, harness: RuntimeHarness) -> None:

@@ -16,11 +16,13 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Incomplete(Exception):
-    """The connection ended before the response did. ``received``: the part of the body that arrived."""
+    """The connection ended before the response did. ``received``: the part of the body that
+    arrived."""
 
     def __init__(self, received: bytes, how: str) -> None:
         super().__init__(f"{how} after {received[-80:]!r}")
-        self.received, self.how = received, how
+        self.received = received
+        self.how = how
 
 
 @dataclass
@@ -44,7 +46,11 @@ class Head:
 
     @property
     def closes(self) -> bool:
-        options = [option.strip().lower() for value in self.all("connection") for option in value.split(",")]
+        options = [
+            option.strip().lower()
+            for value in self.all("connection")
+            for option in value.split(",")
+        ]
         return "close" in options or (self.version == "1.0" and "keep-alive" not in options)
 
 
@@ -58,7 +64,8 @@ class Client:
     """One connection. ``informational``: statuses of the 1xx responses received so far."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+        self.reader = reader
+        self.writer = writer
         self.informational: list[int] = []
 
     @classmethod
@@ -93,6 +100,7 @@ class Client:
                     pieces.append(piece)
             except Incomplete as end:
                 raise Incomplete(b"".join(pieces), end.how) from end
+
         return Response(**vars(head), body=b"".join(pieces), informational=list(self.informational))
 
     async def head(self, method: str = "POST") -> Head:
@@ -113,6 +121,7 @@ class Client:
                 async for piece in self._exactly(size):
                     yield piece
                 assert await self._until(b"\r\n") == b"\r\n", "a chunk is longer than it says"
+
             while await self._until(b"\r\n") != b"\r\n":
                 pass  # a trailer
         elif head.framing == "close":
@@ -192,13 +201,16 @@ def _parse(raw: bytes, method: str) -> Head:
         assert _NAME.fullmatch(name), f"header line {line!r}"
         assert not set(value) & set("\r\n\0"), f"header line {line!r}"
         headers.append((name, value.strip()))
+
     head = Head(int(match[2]), f"1.{match[1]}", headers, "close")
-    coding, length = head.get("transfer-encoding"), head.get("content-length")
+    coding = head.get("transfer-encoding")
+    length = head.get("content-length")
     assert not (coding and length), "a length and a transfer encoding"
     assert not length or length.isdigit(), f"Content-Length {length!r}"
     if head.status < 200 or head.status == 204:
         assert not coding, "RFC 9112 §6.1: no Transfer-Encoding"
         assert not length or head.status != 204, "RFC 9110 §8.6: no Content-Length"
+
     head.length = int(length or 0)
     if method == "HEAD" or head.status < 200 or head.status in (204, 304):
         head.framing = "none"
@@ -207,4 +219,5 @@ def _parse(raw: bytes, method: str) -> Head:
         head.framing = "chunked"
     elif length:
         head.framing = "length"
+
     return head

@@ -1,5 +1,5 @@
-"""Replicas that are reached over a connection that their agent has dialed: the data-plane conformance suite
-runs on them, too."""
+"""Replicas that are reached over a connection that their agent has dialed: the data-plane
+conformance suite runs on them, too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Dialed:
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[MakePlane]:
-        clock, connector = SystemClock(), Connector()
+        clock = SystemClock()
+        connector = Connector()
         dialer = Dialer("127.0.0.1:1", token="link-token", clock=clock)
         async with DialOutListener("127.0.0.1", 0, dialer, clock) as listener:
             connector.listener = listener
@@ -60,6 +61,8 @@ def dialed(table: RouteTable) -> RouteTable:
 
     return replace(
         table,
-        models=tuple(replace(each, targets=tuple(map(moved, each.targets))) for each in table.models),
+        models=tuple(
+            replace(each, targets=tuple(map(moved, each.targets))) for each in table.models
+        ),
         apps=tuple(replace(app, host=HOST) for app in table.apps),
     )

@@ -1,7 +1,8 @@
 """Harness of the data-plane conformance suite: a plane between plain sockets and scripted replicas.
 
-A new data plane adds itself to ``PLANES`` and passes all tests. Whatever a test does, at its end no request
-may count as in flight, and after the plane has stopped, none of its connections may be open.
+A new data plane adds itself to ``PLANES`` and passes all tests. Whatever a test does, at its end no
+request may count as in flight, and after the plane has stopped, none of its connections may be
+open.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ PLANES: dict[str, MakePlane] = {
     "simple-dialed": Dialed(SimplePlane),
 }
 
-KEY, ACCESS_TOKEN, REPLICA_KEY = "client-key", "mga-good", "replica-key"
+KEY = "client-key"
+ACCESS_TOKEN = "mga-good"
+REPLICA_KEY = "replica-key"
 SESSION = SessionId("01a1fe3c-5331-77ad-8599-a7c43705bf82")
 APP_PATH = f"/apps/{SESSION}/lab"
 # How long a test waits for what should take milliseconds: the machine may be busy.
@@ -71,9 +74,10 @@ async def until(condition: Callable[[], Any], within_s: float = SOON_S) -> None:
 
 
 async def settled(count: Callable[[], int]) -> int:
-    """``count()`` once it no longer grows: a number of looks, since a busy machine may not let anything run
-    for longer than any time."""
-    last, equal = count(), 0
+    """``count()`` once it no longer grows: a number of looks, since a busy machine may not let
+    anything run for longer than any time."""
+    last = count()
+    equal = 0
     while equal < SETTLED_LOOKS:
         await asyncio.sleep(0.02)
         equal = equal + 1 if count() == last else 0
@@ -81,7 +85,9 @@ async def settled(count: Callable[[], int]) -> int:
     return last
 
 
-def head(*lines: str, method: str = "POST", path: str = "/v1/completions", version: str = "1.1") -> bytes:
+def head(
+    *lines: str, method: str = "POST", path: str = "/v1/completions", version: str = "1.1"
+) -> bytes:
     """The head of a request with the client's key."""
     fixed = (f"{method} {path} HTTP/{version}", "Host: localhost", f"Authorization: Bearer {KEY}")
     return "\r\n".join((*fixed, *lines, "", "")).encode("latin-1")
@@ -93,14 +99,24 @@ def post(body: bytes = BODY, *lines: str, **options: str) -> bytes:
 
 
 def target(name: str, port: int) -> Target:
-    return Target(SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, REPLICA_KEY, "custom")
+    return Target(
+        SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, REPLICA_KEY, "custom"
+    )
 
 
 def table(*targets: Target, app_port: int = 0, generation: int = 1) -> RouteTable:
     """A model ``tiny`` with replicas at ``targets``, and an app ``lab`` of a session."""
     digest = hashlib.sha256(ACCESS_TOKEN.encode()).hexdigest()
     app = AppRoute(
-        SESSION, "lab", "http", base_path=False, host="127.0.0.1", port=app_port, key="", user="", project=""
+        SESSION,
+        "lab",
+        "http",
+        base_path=False,
+        host="127.0.0.1",
+        port=app_port,
+        key="",
+        user="",
+        project="",
     )
     return RouteTable(
         generation,
@@ -209,7 +225,8 @@ async def replica(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIte
 async def serving_one(
     make: MakePlane, script: Script, *, app: bool = False, **options: Any
 ) -> AsyncIterator[tuple[Served, Replica]]:
-    """A plane with one model ``tiny``, whose only replica follows ``script``; with ``app``, the app, too."""
+    """A plane with one model ``tiny``, whose only replica follows ``script``; with ``app``, the
+    app, too."""
     async with replica(script) as started:
         routes = table(target("k", started.port), app_port=started.port if app else 0)
         async with serving(make, routes, **options) as served:

@@ -11,7 +11,8 @@ from moorage.common.aio.sockets import reset
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 SSE = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: "
+    b"chunked\r\n\r\n"
 )
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -43,10 +44,16 @@ class Visit:
     """One connection of the plane."""
 
     def __init__(
-        self, replica: Replica, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        replica: Replica,
+        number: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self._replica, self.number = replica, number
-        self.reader, self.writer = reader, writer
+        self._replica = replica
+        self.number = number
+        self.reader = reader
+        self.writer = writer
         self.sent = 0
 
     async def head(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -60,10 +67,12 @@ class Visit:
         return line, tuple(pairs)
 
     async def request(self) -> Request:
-        """The next request. Raises ``IncompleteReadError`` when the plane leaves before it is complete."""
+        """The next request. Raises ``IncompleteReadError`` when the plane leaves before it is
+        complete."""
         line, pairs = await self.head()
         request = Request(line, pairs, b"", self.number)
-        lengths, codings = request.all("content-length"), request.all("transfer-encoding")
+        lengths = request.all("content-length")
+        codings = request.all("transfer-encoding")
         assert len(lengths) + len(codings) <= 1, f"ambiguous framing: {lengths} {codings}"
         body = b""
         if codings:
@@ -74,6 +83,7 @@ class Visit:
                 pass
         elif lengths:
             body = await self.reader.readexactly(int(lengths[0]))
+
         request = Request(line, pairs, body, self.number)
         self._replica.requests.append(request)
         return request
@@ -113,7 +123,8 @@ async def answer(visit: Visit) -> None:
 
 
 def answers(*responses: bytes) -> Script:
-    """Answers each request with the next response, the last one for ever, whatever the connection."""
+    """Answers each request with the next response, the last one for ever, whatever the
+    connection."""
     remaining = list(responses)
 
     async def script(visit: Visit) -> None:
@@ -134,11 +145,12 @@ def first(script: Script, then: Script = answer) -> Script:
 
 
 class Replica:
-    """``script`` runs for each connection, which is closed when it returns. ``requests``: the complete ones.
-    ``open``: connections that the plane has not left."""
+    """``script`` runs for each connection, which is closed when it returns. ``requests``: the
+    complete ones. ``open``: connections that the plane has not left."""
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
-        self._script, self._tls = script, tls
+        self._script = script
+        self._tls = tls
         self.port = 0
         self.requests: list[Request] = []
         self.visits: list[Visit] = []
@@ -147,7 +159,9 @@ class Replica:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Replica:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=self._tls)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=self._tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -162,6 +176,7 @@ class Replica:
         visit = Visit(self, len(self.visits), reader, writer)
         self.visits.append(visit)
         self.open += 1
+
         try:
             await self._script(visit)
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.conformance.planes.harness import BODY, MakePlane, post, serving_one, settled, soon, until
+from tests.conformance.planes.harness import (
+    BODY,
+    MakePlane,
+    post,
+    serving_one,
+    settled,
+    soon,
+    until,
+)
 from tests.conformance.planes.replica import LAST_CHUNK, SSE, Visit, answer, chunk, event
 
 from moorage.proxy import Timeouts
@@ -46,10 +54,12 @@ async def test_other_streams_go_on(plane: MakePlane) -> None:
             await visit.send(SSE)
             while True:
                 await visit.send(PIECE)
+
         await visit.send(SSE)
         for number in range(20):
             await visit.send(chunk(event(str(number))))
             await asyncio.sleep(0.005)
+
         await visit.send(LAST_CHUNK)
 
     async with serving_one(plane, script) as (served, _):
@@ -66,7 +76,10 @@ async def test_memory_of_many_slow_clients_is_bounded(plane: MakePlane) -> None:
         for _ in range(10):
             slow = await served.connect(receive_buffer=4096)
             slow.send(post())
-        await until(lambda: len(replica.visits) == 10 and all(visit.sent for visit in replica.visits))
+
+        await until(
+            lambda: len(replica.visits) == 10 and all(visit.sent for visit in replica.visits)
+        )
         await settled(lambda: sum(visit.sent for visit in replica.visits))
         assert max(visit.sent for visit in replica.visits) < HELD
 
@@ -112,7 +125,9 @@ async def test_pipelining_client_that_reads_nothing(plane: MakePlane) -> None:
         nonlocal sent
         while True:
             await visit.request()
-            await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000)
+            await visit.send(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
+            )
             sent += 1
 
     async with serving_one(plane, large) as (served, _):

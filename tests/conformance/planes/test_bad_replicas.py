@@ -61,7 +61,10 @@ async def test_stalls_before_the_first_byte(plane: MakePlane, script: Script) ->
 
 
 async def test_stalls_within_a_stream(plane: MakePlane) -> None:
-    async with serving_one(plane, stalling(SSE, chunk(ONE)), read_idle_timeout_s=0.3) as (served, _):
+    async with serving_one(plane, stalling(SSE, chunk(ONE)), read_idle_timeout_s=0.3) as (
+        served,
+        _,
+    ):
         response = await served.ask(STREAM)
         assert_interrupted(response.body, ONE)
         assert b'"upstream_timeout"' in response.body
@@ -85,7 +88,8 @@ async def test_time_before_the_request_does_not_count_as_silence(plane: MakePlan
 
 
 async def test_never_reads(plane: MakePlane) -> None:
-    """A replica that accepts a connection and reads nothing: the body does not fit into the sockets."""
+    """A replica that accepts a connection and reads nothing: the body does not fit into the
+    sockets."""
     async with serving_one(plane, stalling(reads=False), read_idle_timeout_s=0.3) as (served, _):
         response = await served.ask(post(LARGE))
         assert response.status in (502, 504)
@@ -150,6 +154,7 @@ async def test_garbage_within_a_response(plane: MakePlane, rest: bytes) -> None:
     async with serving_one(plane, script(SSE + chunk(ONE))) as (served, _):
         assert_interrupted((await served.ask(STREAM)).body, ONE)
         assert (await served.ask()).status == 200
+
     async with serving_one(plane, script(CHUNKED + chunk(b"half"))) as (served, _):
         with pytest.raises(Incomplete):
             await served.ask()
@@ -165,6 +170,7 @@ async def test_answers_before_the_body_ends(plane: MakePlane, status: bytes, how
         line, _ = await visit.head()
         assert line.startswith("POST /"), "the rest of a body is not taken for a request"
         await visit.send(early)
+
         if how == "closes":
             await asyncio.sleep(0.05)
             visit.end("fin")
@@ -181,8 +187,10 @@ async def test_answers_before_the_body_ends(plane: MakePlane, status: bytes, how
             assert how == "closes", "the connection broke under the body"
         else:
             assert (response.status, response.body) == (int(status[:3]), b"early")
+
         if response.closes:
             client = await served.connect()
+
         for _ in range(2):
             assert (await client.ask(post())).body == b"{}"
 
@@ -231,8 +239,11 @@ async def test_sends_more_than_its_response(plane: MakePlane, late: bytes, at_on
             assert not response.all("x-stolen")
             if number == 0:  # the others are answered by a replica that sends no more
                 await left_or_late(bad)
+
         if late in (STOLEN, b"\x00bad"):
-            assert sum(request.visit == 0 for request in bad.requests) == 1, "the connection is given up"
+            assert sum(request.visit == 0 for request in bad.requests) == 1, (
+                "the connection is given up"
+            )
 
 
 @pytest.mark.parametrize("surplus", [STOLEN, b"\x00bad"], ids=["response", "garbage"])
@@ -254,6 +265,7 @@ async def test_sends_more_behind_the_end_of_a_response_that_has_begun(
     async with serving_one(plane, script(SSE + chunk(ONE), LAST_CHUNK)) as (served, _):
         assert_interrupted((await served.ask(STREAM)).body, ONE)
         assert (await served.ask()).status == 200
+
     for begin, end in ((CHUNKED + chunk(b"half"), LAST_CHUNK), (LENGTH + b"half", b" of 12 b")):
         async with serving_one(plane, script(begin, end)) as (served, _):
             with pytest.raises(Incomplete):
@@ -262,8 +274,8 @@ async def test_sends_more_behind_the_end_of_a_response_that_has_begun(
 
 
 async def left_or_late(replica: Replica) -> None:
-    """Wait until the plane has given up the connection, as most bytes that it did not ask for make it do, or
-    for as long as such bytes may be under way."""
+    """Wait until the plane has given up the connection, as most bytes that it did not ask for make
+    it do, or for as long as such bytes may be under way."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0.15):
             while replica.open:
@@ -291,7 +303,9 @@ async def test_busy_replica_with_a_large_answer(plane: MakePlane, status: int) -
     async def busy(visit: Visit) -> None:
         while True:
             await visit.request()
-            await visit.send(b"HTTP/1.1 %d Busy\r\nContent-Length: %d\r\n\r\n" % (status, len(body)), body)
+            await visit.send(
+                b"HTTP/1.1 %d Busy\r\nContent-Length: %d\r\n\r\n" % (status, len(body)), body
+            )
 
     async with serving_one(plane, busy) as (served, _):
         response = await served.ask()

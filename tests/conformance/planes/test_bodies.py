@@ -63,7 +63,9 @@ async def test_body_without_a_model_of_ours(
         response = await client.ask(post(body))
         error = json.loads(response.body)["error"]
         assert (response.status, error["param"]) == (status, param)
+
         # The connection goes on, or says that it does not.
         if not response.closes:
             assert (await client.ask(post())).status == 200
+
         assert all(request.body == b'{"model":"tiny"}' for request in replica.requests)

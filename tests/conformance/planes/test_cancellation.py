@@ -1,4 +1,5 @@
-"""Clients that leave: at each point of a request their replica is freed at once, and nobody else notices."""
+"""Clients that leave: at each point of a request their replica is freed at once, and nobody else
+notices."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.conformance.planes.client import Client
-from tests.conformance.planes.harness import BODY, MakePlane, Served, head, post, serving_one, soon, until
+from tests.conformance.planes.harness import (
+    BODY,
+    MakePlane,
+    Served,
+    head,
+    post,
+    serving_one,
+    soon,
+    until,
+)
 from tests.conformance.planes.replica import CHUNKED, OK, SSE, Visit, answer, chunk, event
 
 # Nominally within 100 ms; the machine may be busy.
@@ -18,11 +28,14 @@ LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"
 
 
 class Watched:
-    """A replica that sends ``sent`` and waits until the plane leaves. ``freed``: set when it has left."""
+    """A replica that sends ``sent`` and waits until the plane leaves. ``freed``: set when it has
+    left."""
 
     def __init__(self, *sent: bytes, floods: bool = False) -> None:
-        self.sent, self.floods = sent, floods
-        self.began, self.freed = asyncio.Event(), asyncio.Event()
+        self.sent = sent
+        self.floods = floods
+        self.began = asyncio.Event()
+        self.freed = asyncio.Event()
 
     async def __call__(self, visit: Visit) -> None:
         try:
@@ -56,7 +69,12 @@ POINTS: dict[str, tuple[Watched, bytes, Callable[[Client, bytes], Awaitable[None
     "within chunks": (Watched(CHUNKED, chunk(b"half")), b"half", wait_for_body, post()),
     "within a stream": (Watched(SSE, chunk(event("1"))), event("1"), wait_for_body, STREAM),
     "within a flood": (Watched(SSE, floods=True), b"", wait_for_head, STREAM),
-    "within a flood that it does not read": (Watched(SSE, floods=True), b"", wait_for_nothing, STREAM),
+    "within a flood that it does not read": (
+        Watched(SSE, floods=True),
+        b"",
+        wait_for_nothing,
+        STREAM,
+    ),
 }
 
 
@@ -72,6 +90,7 @@ async def test_client_leaves(plane: MakePlane, point: str, how: str) -> None:
         await wait(client, received)
         if "not read" in point:
             await asyncio.sleep(0.2)
+
         assert served.in_flight == 1
         left_at = time.monotonic()
         client.leave(how)
@@ -128,9 +147,11 @@ async def test_many_clients_leave_at_once(plane: MakePlane) -> None:
             client.send(STREAM)
         for client in clients:
             await wait_for_body(client, event("1"))
+
         assert served.in_flight == 100
         for number, client in enumerate(clients):
             client.leave("rst" if number % 2 else "fin")
+
         await until(lambda: not served.in_flight and not replica.open, FREED_S)
 
 
@@ -156,8 +177,10 @@ async def test_others_are_served_meanwhile(plane: MakePlane) -> None:
             client.send(STREAM)
             heads.append(await client.head())
             await client.body_until(heads[-1], event("1"))
+
         for client in clients[:5]:
             client.leave("rst")
+
         await until(lambda: served.in_flight == 5)
         go.set()
         for client in clients[5:]:
@@ -165,8 +188,8 @@ async def test_others_are_served_meanwhile(plane: MakePlane) -> None:
 
 
 async def test_half_closed_client_is_served_or_left(plane: MakePlane) -> None:
-    """A client that closes its sending side may be waiting for the response, or gone: either reading is
-    allowed, but the request ends."""
+    """A client that closes its sending side may be waiting for the response, or gone: either
+    reading is allowed, but the request ends."""
 
     async def slow(visit: Visit) -> None:
         await visit.request()
@@ -197,6 +220,7 @@ async def test_request_ends_after_its_client_has_left(plane: MakePlane) -> None:
             client.send(STREAM)
             await client.head()
             client.leave("rst")
+
         await until(lambda: not served.in_flight)
         assert len(replica.requests) <= 20
 
@@ -222,5 +246,6 @@ async def test_clients_leave_at_any_time(plane: MakePlane) -> None:
     async with serving_one(plane, quick) as (served, _):
         for _ in range(10):
             await asyncio.gather(*(leave_soon(served, post(BODY), n / 3000) for n in range(20)))
+
         assert (await served.ask()).status == 200
         await until(lambda: not served.in_flight)

@@ -1,5 +1,6 @@
-"""Churn: clients that ask, stream, and leave at any time, before replicas that answer, break off, or stay
-silent. Nothing may be left of any of them: a short form of ``benchmarks/proxy.py --soak``."""
+"""Churn: clients that ask, stream, and leave at any time, before replicas that answer, break off,
+or stay silent. Nothing may be left of any of them: a short form of ``benchmarks/proxy.py
+--soak``."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ from tests.conformance.planes.replica import LAST_CHUNK, OK, SSE, Visit, chunk, 
 from moorage.proxy import Timeouts
 from moorage.proxy.core.flow import RequestFlow
 
-CLIENTS, REQUESTS = 8, 12
+CLIENTS = 8
+REQUESTS = 12
 LIMIT_S = 20.0
-# Idle connections to replicas are closed after up to twice as long, and what is left over with them.
+# Idle connections to replicas are closed after up to twice as long, and what is left over with
+# them.
 KEPT_S = 0.3
 STREAM = post(b'{"model":"tiny","stream":true}')
 
@@ -44,12 +47,14 @@ class Fickle:
             how = self._rng.choices(("answer", "break", "drop"), (8, 1, 1))[0]
             if how == "drop":
                 return
+
             if b"stream" not in request.body:
                 await visit.send(OK if how == "answer" else OK[:-1])
             else:
                 await visit.send(SSE, *(chunk(event(str(number))) for number in range(3)))
                 await asyncio.sleep(0.002)
                 await visit.send(chunk(event("4")), LAST_CHUNK if how == "answer" else b"")
+
             if how == "break":
                 visit.end(self._rng.choice(("fin", "rst")))
                 return
@@ -105,5 +110,6 @@ async def test_nothing_is_left(plane: MakePlane) -> None:
             await until(lambda: not served.router.in_flight, LIMIT_S)
             assert not served.router.held
             await until(lambda: descriptors() <= before, LIMIT_S)
+
             # What serves a client that has left may end after its sockets are closed.
             await until(lambda: len(flows()) <= len(of_others), LIMIT_S)

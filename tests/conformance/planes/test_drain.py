@@ -1,4 +1,5 @@
-"""Drain: a plane that stops refuses what is new, finishes what is running, and aborts what takes too long."""
+"""Drain: a plane that stops refuses what is new, finishes what is running, and aborts what takes
+too long."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ import asyncio
 
 import pytest
 from tests.conformance.planes.client import Client, Incomplete
-from tests.conformance.planes.harness import MakePlane, post, replica, serving, soon, table, target, until
+from tests.conformance.planes.harness import (
+    MakePlane,
+    post,
+    replica,
+    serving,
+    soon,
+    table,
+    target,
+    until,
+)
 from tests.conformance.planes.replica import LAST_CHUNK, OK, SSE, Visit, chunk, event
 
 STREAM = post(b'{"model":"tiny","stream":true}')
@@ -30,8 +40,10 @@ class Held:
                 going.cancel()
                 if not self.go.is_set():
                     return
+
                 await visit.send(chunk(event("2")) + LAST_CHUNK)
                 return
+
             await visit.send(OK)
 
 
@@ -58,6 +70,7 @@ async def test_running_requests_finish(plane: MakePlane) -> None:
             client.send(STREAM)
             heads.append(await client.head())
             await client.body_until(heads[-1], event("1"))
+
         idle = await served.connect()
         assert (await idle.ask(post())).status == 200
         unused = await served.connect()
@@ -67,15 +80,19 @@ async def test_running_requests_finish(plane: MakePlane) -> None:
         assert await unused.ended() == b""
         assert not stopping.done()
         held.go.set()
+
         for client in clients:
             await client.reader.readuntil(event("2"))
             await client.reader.readuntil(LAST_CHUNK)
             assert await client.ended() == b""
+
         await soon(stopping)
         assert served.in_flight == 0
 
 
-async def test_request_that_was_sent_before_the_stop_is_answered_or_refused_whole(plane: MakePlane) -> None:
+async def test_request_that_was_sent_before_the_stop_is_answered_or_refused_whole(
+    plane: MakePlane,
+) -> None:
     """A client may send again what was not answered at all, but not what was answered in part."""
     async with replica(Held()) as started:
         for pause_s in (0.0, 0.001, 0.002, 0.005):
@@ -90,8 +107,12 @@ async def test_request_that_was_sent_before_the_stop_is_answered_or_refused_whol
 
 
 async def test_slow_requests_are_aborted_after_the_grace_period(plane: MakePlane) -> None:
-    async with replica(Held()) as started, serving(plane, table(target("k", started.port))) as served:
-        streaming, waiting = await served.connect(), await served.connect()
+    async with (
+        replica(Held()) as started,
+        serving(plane, table(target("k", started.port))) as served,
+    ):
+        streaming = await served.connect()
+        waiting = await served.connect()
         streaming.send(STREAM)
         body = streaming.body(await streaming.head())
         assert await anext(body) == event("1")
@@ -99,6 +120,7 @@ async def test_slow_requests_are_aborted_after_the_grace_period(plane: MakePlane
         await soon(served.plane.stop(0.2))
         with pytest.raises(Incomplete):
             await anext(body)
+
         rest = await waiting.ended()
         assert b"200 OK" not in rest
         assert served.in_flight == 0

@@ -41,9 +41,9 @@ STREAM = b'{"model":"tiny","stream":true}'
 
 @dataclass(frozen=True)
 class Point:
-    """``die``: what the replica does before it dies. ``expected``: "elsewhere": another replica answers;
-    "event": the stream ends with an error event; "cut": the body ends early, as the client can tell;
-    "whole": the response was complete. ``received``: the part that the client gets."""
+    """``die``: what the replica does before it dies. ``expected``: "elsewhere": another replica
+    answers; "event": the stream ends with an error event; "cut": the body ends early, as the client
+    can tell; "whole": the response was complete. ``received``: the part that the client gets."""
 
     name: str
     die: Callable[[Visit], Awaitable[None]]
@@ -90,10 +90,19 @@ POINTS = (
     Point("within a length", after(LENGTH, b'{"half"'), "cut", b'{"half"'),
     Point("within a chunk", after(CHUNKED, b'c\r\n{"half"'), "cut", b'{"half"'),
     Point("between chunks", after(CHUNKED, chunk(b'{"half"')), "cut", b'{"half"'),
-    Point("within the last chunk", after(CHUNKED, chunk(b'{"half"'), LAST_CHUNK[:3]), "cut", b'{"half"'),
+    Point(
+        "within the last chunk",
+        after(CHUNKED, chunk(b'{"half"'), LAST_CHUNK[:3]),
+        "cut",
+        b'{"half"',
+    ),
     Point("without the last line end", after(CHUNKED, chunk(b"{}"), LAST_CHUNK[:-1]), "cut", b"{}"),
-    Point("within an event", after(SSE, chunk(ONE), chunk(b'data: {"ha'), slowly=True), "event", ONE),
-    Point("within the chunk of an event", after(SSE, chunk(ONE)[:-9], slowly=True), "event", ONE[:-7]),
+    Point(
+        "within an event", after(SSE, chunk(ONE), chunk(b'data: {"ha'), slowly=True), "event", ONE
+    ),
+    Point(
+        "within the chunk of an event", after(SSE, chunk(ONE)[:-9], slowly=True), "event", ONE[:-7]
+    ),
     Point("between events", after(SSE, chunk(ONE), slowly=True), "event", ONE),
     Point("after [DONE]", after(SSE, chunk(ONE), chunk(DONE), slowly=True), "whole", ONE + DONE),
     Point("after a whole length", after(OK), "whole", b"{}"),
@@ -125,7 +134,9 @@ async def test_replica_dies(plane: MakePlane, point: Point, how: str) -> None:
                 assert_interrupted(response.body, point.received)
             else:
                 assert response.body == (point.received or b"{}")
+
             assert (await client.ask(post())).status == 200, "the connection is in step"
+
         assert (await served.ask()).status == 200
         sent_twice = point.expected == "elsewhere"
         assert len(dying.visits) >= 2 if sent_twice else dying.requests[0].body in (BODY, STREAM)
@@ -147,8 +158,14 @@ async def test_dead_before_connect(plane: MakePlane) -> None:
         async with serving(plane, routes) as served:
             for _ in range(10):
                 response = await served.ask()
-                assert (response.status, response.get("x-moorage-replica")) == (200, "session-alive")
-        async with serving(plane, table(*[target(f"dead-{n}", free_port()) for n in range(5)])) as served:
+                assert (response.status, response.get("x-moorage-replica")) == (
+                    200,
+                    "session-alive",
+                )
+
+        async with serving(
+            plane, table(*[target(f"dead-{n}", free_port()) for n in range(5)])
+        ) as served:
             response = await served.ask()
             assert (response.status, b'"upstream_error"' in response.body) == (502, True)
 
@@ -157,7 +174,9 @@ async def test_dead_before_connect(plane: MakePlane) -> None:
 async def test_request_is_sent_at_most_twice(plane: MakePlane, sent: bytes) -> None:
     """One that crashes its engine must not crash one replica after the other."""
     async with replica(after(sent)) as dying:
-        async with serving(plane, table(*[target(f"k{n}", dying.port) for n in range(4)])) as served:
+        async with serving(
+            plane, table(*[target(f"k{n}", dying.port) for n in range(4)])
+        ) as served:
             response = await served.ask()
             assert (response.status, b'"upstream_error"' in response.body) == (502, True)
         assert len(dying.requests) == 2
@@ -173,17 +192,27 @@ DEAD = (
 
 
 @pytest.mark.parametrize("sent", DEAD)
-async def test_engine_that_died_before_its_server(plane: MakePlane, sent: tuple[bytes, ...]) -> None:
-    """vLLM's API server outlives its engine for a moment, and tells so. Another replica answers, once."""
+async def test_engine_that_died_before_its_server(
+    plane: MakePlane, sent: tuple[bytes, ...]
+) -> None:
+    """vLLM's API server outlives its engine for a moment, and tells so. Another replica answers,
+    once."""
     async with replica(after(*sent, slowly=True)) as dying, replica(answer) as alive:
         routes = table(target("dying", dying.port), target("alive", alive.port))
         async with serving(plane, routes) as served:
             client = await served.connect()
             for _ in range(6):
                 response = await client.ask(post(STREAM))
-                assert (response.status, response.get("x-moorage-replica")) == (200, "session-alive")
+                assert (response.status, response.get("x-moorage-replica")) == (
+                    200,
+                    "session-alive",
+                )
+
             assert len(dying.requests) <= 1, "it is avoided from then on"
-        async with serving(plane, table(*[target(f"k{n}", dying.port) for n in range(4)])) as served:
+
+        async with serving(
+            plane, table(*[target(f"k{n}", dying.port) for n in range(4)])
+        ) as served:
             before = len(dying.requests)
             response = await served.ask(post(STREAM))
             assert (response.status, b'"upstream_error"' in response.body) == (502, True)
@@ -226,7 +255,8 @@ async def test_dead_after_a_kept_connection(plane: MakePlane) -> None:
 
 
 async def test_stream_until_the_end_of_the_connection(plane: MakePlane) -> None:
-    """Such a stream has no end but that of the connection: only a reset tells that it was interrupted."""
+    """Such a stream has no end but that of the connection: only a reset tells that it was
+    interrupted."""
 
     async def script(visit: Visit) -> None:
         await visit.request()
@@ -255,6 +285,7 @@ async def test_all_clients_of_a_dying_replica_learn_it(plane: MakePlane) -> None
             client.send(post(STREAM))
             heads.append(await client.head())
             await client.body_until(heads[-1], ONE)
+
         assert served.in_flight == 50
         dead.set()
         for client in clients:
@@ -269,7 +300,8 @@ async def test_interrupted_body_in_both_versions(plane: MakePlane, version: str)
 
 
 async def test_upload_to_an_app_that_dies(plane: MakePlane) -> None:
-    """A body that is passed on as it comes cannot be sent again: the client gets an error, and may go on."""
+    """A body that is passed on as it comes cannot be sent again: the client gets an error, and may
+    go on."""
     async with serving_one(plane, within_the_body, app=True) as (served, _):
         client = await served.connect()
         path = "/apps/01a1fe3c-5331-77ad-8599-a7c43705bf82/lab/x"

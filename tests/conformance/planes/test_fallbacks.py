@@ -1,5 +1,5 @@
-"""Fallbacks: another model, or an outside provider over TLS, which learns nothing of the client but its
-body."""
+"""Fallbacks: another model, or an outside provider over TLS, which learns nothing of the client but
+its body."""
 
 from __future__ import annotations
 
@@ -54,8 +54,11 @@ LOCAL = ("127.0.0.0/8",)
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the provider, with its key, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "provider")]), datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "provider")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName(
+        [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    )
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
@@ -67,6 +70,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     path = tmp_path_factory.mktemp("provider") / "tls.pem"
     path.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, *private))
+
     return path
 
 
@@ -95,7 +99,8 @@ def routes(
 async def with_provider(
     plane: MakePlane, certificate: Path, script: Script, host: str = "127.0.0.1", **settings: Any
 ) -> AsyncIterator[tuple[Served, Replica]]:
-    """A plane whose only model has no replica, and falls back to a provider that follows ``script``."""
+    """A plane whose only model has no replica, and falls back to a provider that follows
+    ``script``."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate)
     options = {"provider_hosts": LOCAL, "provider_ca": certificate} | settings
@@ -115,8 +120,11 @@ async def test_another_model_answers_where_the_first_cannot(plane: MakePlane) ->
                 response = await client.ask(post(b'{"model": "tiny", "n":1}'))
                 assert (response.status, response.get("x-moorage-model")) == (200, "small")
                 assert response.get("x-moorage-replica") == "session-s"
+
             assert [one.body for one in other.requests] == [b'{"model": "small", "n":1}'] * 2
-            assert [len(one.visits) for one in (busy, other)] == [1, 1], "their connections are kept"
+            assert [len(one.visits) for one in (busy, other)] == [1, 1], (
+                "their connections are kept"
+            )
 
 
 async def test_the_requests_of_a_session_go_to_one_replica(plane: MakePlane) -> None:
@@ -129,9 +137,12 @@ async def test_the_requests_of_a_session_go_to_one_replica(plane: MakePlane) -> 
         found = set()
         for session in range(6):
             lines = f"X-Moorage-Session: s{session}"
-            seen = {(await client.ask(post(BODY, lines))).get("x-moorage-replica") for _ in range(3)}
+            seen = {
+                (await client.ask(post(BODY, lines))).get("x-moorage-replica") for _ in range(3)
+            }
             assert len(seen) == 1
             found |= seen
+
         assert found == {"session-a", "session-b"}
 
 
@@ -139,7 +150,9 @@ async def test_one_that_cannot_be_reached_falls_back(plane: MakePlane) -> None:
     async with replica(answers(OK)) as other:
         small = ModelRoute("small", 7, (target("s", other.port),))
         gone = target("k", free_port())
-        async with serving(plane, routes(gone, fallbacks=(Fallback("small"),), others=(small,))) as served:
+        async with serving(
+            plane, routes(gone, fallbacks=(Fallback("small"),), others=(small,))
+        ) as served:
             assert (await served.ask()).status == 200
 
 
@@ -154,7 +167,9 @@ async def test_a_provider_learns_nothing_of_the_client(plane: MakePlane, certifi
         "Accept: */*",
     )
     async with with_provider(plane, certificate, answers(OK)) as (served, outside):
-        response = await served.ask(post(b'{"model":"tiny"}', *lines, path="/v1/completions?user=ann"))
+        response = await served.ask(
+            post(b'{"model":"tiny"}', *lines, path="/v1/completions?user=ann")
+        )
         assert (response.status, response.get("x-moorage-model")) == (200, "gpt")
         assert THEIR_KEY not in str(response.headers)
         [request] = outside.requests
@@ -185,8 +200,12 @@ async def test_a_stream_of_a_provider(plane: MakePlane, certificate: Path) -> No
         assert len(outside.visits) == 1, "its connection is kept"
 
 
-async def test_what_says_whose_account_it_is_stays_here(plane: MakePlane, certificate: Path) -> None:
-    of_account = b"OpenAI-Organization: acme\r\nx-ratelimit-remaining-tokens: 7\r\nSet-Cookie: a=b\r\n"
+async def test_what_says_whose_account_it_is_stays_here(
+    plane: MakePlane, certificate: Path
+) -> None:
+    of_account = (
+        b"OpenAI-Organization: acme\r\nx-ratelimit-remaining-tokens: 7\r\nSet-Cookie: a=b\r\n"
+    )
     script = answers(CHUNKED.replace(b"Content-Type", of_account + b"Content-Type") + LAST_CHUNK)
     async with with_provider(plane, certificate, script) as (served, _):
         names = {name.lower() for name, _ in (await served.ask()).headers}
@@ -198,7 +217,9 @@ async def test_a_provider_that_refuses_our_key_is_no_answer(
     plane: MakePlane, certificate: Path, status: int
 ) -> None:
     body = b'{"error":"the key their-k... of acme"}'
-    refusal = b"HTTP/1.1 %d No\r\nLocation: https://elsewhere.example/\r\nContent-Length: %d\r\n\r\n%b"
+    refusal = (
+        b"HTTP/1.1 %d No\r\nLocation: https://elsewhere.example/\r\nContent-Length: %d\r\n\r\n%b"
+    )
     script = answers(refusal % (status, len(body), body))
     async with with_provider(plane, certificate, script) as (served, _):
         response = await served.ask()
@@ -217,18 +238,28 @@ async def test_its_own_errors_pass(plane: MakePlane, certificate: Path) -> None:
 async def test_an_address_that_is_not_public_is_not_reached(
     plane: MakePlane, certificate: Path, host: str
 ) -> None:
-    async with with_provider(plane, certificate, answers(OK), host, provider_hosts=()) as (served, outside):
+    async with with_provider(plane, certificate, answers(OK), host, provider_hosts=()) as (
+        served,
+        outside,
+    ):
         assert (await served.ask()).status == 502
         assert not outside.visits
 
 
-async def test_a_provider_must_have_a_certificate_for_its_name(plane: MakePlane, certificate: Path) -> None:
-    async with with_provider(plane, certificate, answers(OK), provider_ca=None) as (served, outside):
+async def test_a_provider_must_have_a_certificate_for_its_name(
+    plane: MakePlane, certificate: Path
+) -> None:
+    async with with_provider(plane, certificate, answers(OK), provider_ca=None) as (
+        served,
+        outside,
+    ):
         assert (await served.ask()).status == 502
         assert not outside.requests
 
 
-async def test_a_client_that_leaves_cancels_the_provider(plane: MakePlane, certificate: Path) -> None:
+async def test_a_client_that_leaves_cancels_the_provider(
+    plane: MakePlane, certificate: Path
+) -> None:
     async def stall(visit: Visit) -> None:
         await visit.request()
         await visit.left()

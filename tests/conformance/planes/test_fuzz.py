@@ -1,7 +1,8 @@
-"""Heads and bodies that are almost HTTP: no plane passes on what another reader would understand differently.
+"""Heads and bodies that are almost HTTP: no plane passes on what another reader would understand
+differently.
 
-h11 is the other reader. A plane may be stricter, but what reaches the replica must be a request that h11
-finds in the same bytes, in the same order, with the same body.
+h11 is the other reader. A plane may be stricter, but what reaches the replica must be a request
+that h11 finds in the same bytes, in the same order, with the same body.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ BITS = (
     b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"\t", b"\x00", b":", b"0\r\n\r\n", b"10\r\n", b"HTTP/1.0",
     b"chunked", b"Content-Length: 3\r\n", b"\xff", b";x", b"a" * 300, BODY, HIDDEN,
 )  # fmt: skip
-BODIES = st.sampled_from([BODY, b"10\r\n" + BODY + b"\r\n0\r\n\r\n", chunk(BODY), b"", HIDDEN, chunk(HIDDEN)])
+BODIES = st.sampled_from(
+    [BODY, b"10\r\n" + BODY + b"\r\n0\r\n\r\n", chunk(BODY), b"", HIDDEN, chunk(HIDDEN)]
+)
 
 
 @st.composite
@@ -61,7 +64,10 @@ def requests(draw: st.DrawFn) -> bytes:
         version = draw(st.sampled_from([b"HTTP/1.1"] * 6 + [b"HTTP/1.0", b"HTTP/1.2", b""]))
         more = draw(st.lists(st.sampled_from(LINES), max_size=2))
         lines = [*LINES[:2], draw(st.sampled_from(LINES[2:6])), *more]
-        found += b"\r\n".join((method + b" /v1/completions " + version, *lines, b"", b"")) + draw(BODIES)
+        found += b"\r\n".join((method + b" /v1/completions " + version, *lines, b"", b"")) + draw(
+            BODIES
+        )
+
     return found
 
 
@@ -80,7 +86,8 @@ def by_h11(data: bytes) -> Iterator[bytes]:
     while data:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
         connection.receive_data(data)
-        body, is_post = b"", False
+        body = b""
+        is_post = False
         try:
             while not isinstance(found := connection.next_event(), h11.EndOfMessage):
                 if isinstance(found, h11.Request):
@@ -91,8 +98,10 @@ def by_h11(data: bytes) -> Iterator[bytes]:
                     return
         except h11.RemoteProtocolError:
             return
+
         if is_post:
             yield body
+
         data = connection.trailing_data[0]
 
 
@@ -153,8 +162,8 @@ RESPONSES = st.sampled_from(
 
 
 def test_responses(plane: MakePlane) -> None:
-    """Whatever a replica answers, the client gets a response that can be read strictly, or one that breaks
-    off; and the next one gets its own."""
+    """Whatever a replica answers, the client gets a response that can be read strictly, or one that
+    breaks off; and the next one gets its own."""
     data = b""
 
     async def script(visit: Visit) -> None:

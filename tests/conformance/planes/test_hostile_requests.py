@@ -17,15 +17,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(request: pytest.FixtureRequest) -> AsyncIterator[dict[Patience, tuple[Served, Replica]]]:
+async def running(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[dict[Patience, tuple[Served, Replica]]]:
     async with AsyncExitStack() as stack:
         found = {}
         for patience in Patience:
             timeouts = Timeouts(
-                head_s=patience.request_s, body_s=patience.request_s, idle_s=patience.idle_s, linger_s=0.02
+                head_s=patience.request_s,
+                body_s=patience.request_s,
+                idle_s=patience.idle_s,
+                linger_s=0.02,
             )
             serving = serving_one(PLANES[request.param], answer, timeouts=timeouts)
             found[patience] = await stack.enter_async_context(serving)
+
         yield found
 
 

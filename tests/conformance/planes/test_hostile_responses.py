@@ -1,7 +1,7 @@
 """Hostile responses of replicas and apps: each answer belongs to one request, and to one client.
 
-A hostile server answers the first request with the bytes of a case, at once and later. Then another client
-sends a request, which must get the answer to it and nothing of the first.
+A hostile server answers the first request with the bytes of a case, at once and later. Then another
+client sends a request, which must get the answer to it and nothing of the first.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SECOND = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond"
 
 @dataclass(frozen=True)
 class Case:
-    """``late``: sent when the first response has been read. ``status``: what the first client gets, 502:
-    that, or the answer to a second try."""
+    """``late``: sent when the first response has been read. ``status``: what the first client gets,
+    502: that, or the answer to a second try."""
 
     name: str
     response: bytes
@@ -80,7 +80,8 @@ class HostileServer:
     """Answers the first request as the case says, and every other one with ``SECOND``."""
 
     def __init__(self, case: Case) -> None:
-        self._case, self._answered = case, False
+        self._case = case
+        self._answered = False
         self.writers: list[asyncio.StreamWriter] = []
         self.read = asyncio.Event()  # the client has read the first response
         self.sent = asyncio.Event()  # the late bytes are on their way
@@ -93,9 +94,11 @@ class HostileServer:
                 for line in head.lower().splitlines():
                     if line.startswith(b"content-length:"):
                         await reader.readexactly(int(line.partition(b":")[2]))
+
                 if self._answered:
                     writer.write(SECOND)
                     continue
+
                 self._answered = True
                 writer.write(self._case.response)
                 await self.read.wait()
@@ -120,6 +123,7 @@ async def hostile(case: Case) -> AsyncIterator[tuple[HostileServer, int]]:
         hostile_server.read.set()
         for writer in hostile_server.writers:
             writer.close()
+
         await asyncio.sleep(0)
 
 
@@ -133,10 +137,12 @@ async def check(case: Case, server: HostileServer, request, url: str) -> None:
         else:
             assert status == case.status
             assert body == b"first" or status != 200
+
         assert "X-Stolen" not in headers
         server.read.set()
         await asyncio.wait_for(server.sent.wait(), 5)
         await asyncio.sleep(0.02)  # the late bytes arrive at the proxy; too early is not a failure
+
         for session in (second, first):
             status, headers, body = await request(session)
             assert (status, body) == (200, b"second")
@@ -147,7 +153,9 @@ async def check(case: Case, server: HostileServer, request, url: str) -> None:
 async def test_hostile_replica(plane: MakePlane, case: Case) -> None:
     async def request(session: aiohttp.ClientSession):
         headers = {"Authorization": f"Bearer {KEY}"}
-        async with session.post("/v1/completions", json={"model": "tiny"}, headers=headers) as response:
+        async with session.post(
+            "/v1/completions", json={"model": "tiny"}, headers=headers
+        ) as response:
             return response.status, response.headers, await response.read()
 
     async with hostile(case) as (server, port), serving(plane, table(target("k", port))) as served:

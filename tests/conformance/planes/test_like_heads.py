@@ -1,4 +1,5 @@
-"""Heads that are like an earlier one of their connection: a plane may know them, but not mistake them."""
+"""Heads that are like an earlier one of their connection: a plane may know them, but not mistake
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ LONGER = b'{"model":"tiny","messages":[]}'
 
 def ok(body: bytes, *lines: str, length: str = "") -> bytes:
     """A response whose length comes before its other ``lines``."""
-    first = ("HTTP/1.1 200 OK", "Content-Type: application/json", f"Content-Length: {length or len(body)}")
+    first = (
+        "HTTP/1.1 200 OK",
+        "Content-Type: application/json",
+        f"Content-Length: {length or len(body)}",
+    )
     return "\r\n".join((*first, *lines, "", "")).encode() + body
 
 
@@ -82,7 +87,13 @@ async def test_responses_that_differ_in_length(plane: MakePlane) -> None:
 
 
 async def test_response_with_one_more_header(plane: MakePlane) -> None:
-    responses = [ok(b"{}"), ok(b"{}"), ok(b"{}", "X-More: 1"), ok(b"{}", "Connection: close"), ok(b"{}")]
+    responses = [
+        ok(b"{}"),
+        ok(b"{}"),
+        ok(b"{}", "X-More: 1"),
+        ok(b"{}", "Connection: close"),
+        ok(b"{}"),
+    ]
     async with serving_one(plane, answers(*responses)) as (served, started):
         client = await served.connect()
         more = [(await client.ask(post())).get("x-more") for _ in responses]

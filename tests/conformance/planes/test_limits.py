@@ -1,4 +1,5 @@
-"""Limits of a request: what is too large, too slow or malformed gets an error that its client can read."""
+"""Limits of a request: what is too large, too slow or malformed gets an error that its client can
+read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def error(response: Response) -> dict[str, str]:
 
 
 async def send_all_then_read(served: Served, *pieces: bytes) -> Response:
-    """As simple clients do: closing the connection at once would reset it, and they would get no response."""
+    """As simple clients do: closing the connection at once would reset it, and they would get no
+    response."""
     client = await served.connect()
     for piece in pieces:
         client.send(piece)
@@ -35,6 +37,7 @@ async def send_all_then_read(served: Served, *pieces: bytes) -> Response:
             await client.writer.drain()
         except ConnectionError:
             break
+
     return await client.response()
 
 

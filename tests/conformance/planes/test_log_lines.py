@@ -1,4 +1,5 @@
-"""Log lines about a request: ours and those of libraries have its ids, and lines of later requests theirs."""
+"""Log lines about a request: ours and those of libraries have its ids, and lines of later requests
+theirs."""
 
 from __future__ import annotations
 
@@ -36,9 +37,18 @@ async def test_lines_have_the_ids_of_the_request(plane: MakePlane) -> None:
             parent = f"Traceparent: 00-{TRACE}-b7ad6b7169203331-01"
             for _ in range(2):  # on one connection
                 assert (await client.ask(post(b'{"model":"tiny"}', parent))).status == 200
+
     (failed,) = lines.of("moorage.proxy")
-    assert (failed["event"], failed["component"], failed["trace_id"]) == ("replica failed", "proxy", TRACE)
-    assert (failed["endpoint"], failed["session_id"], failed["kernel_id"]) == ("tiny", "session-k", "k")
+    assert (failed["event"], failed["component"], failed["trace_id"]) == (
+        "replica failed",
+        "proxy",
+        TRACE,
+    )
+    assert (failed["endpoint"], failed["session_id"], failed["kernel_id"]) == (
+        "tiny",
+        "session-k",
+        "k",
+    )
     within = [line for line in lines.of("library") if line.get("trace_id")]
     assert {line["trace_id"] for line in within} == {TRACE}
     assert {line["endpoint"] for line in within if line.get("endpoint")} == {"tiny"}

@@ -1,7 +1,8 @@
 """Hostile input, of clients and of engines: nothing of it holds up the event loop of the proxy.
 
-The plane alone runs in the loop: clients and engines are threads. What is measured is the CPU time of the
-loop's thread between two looks at its sockets, which other work on the machine does not change.
+The plane alone runs in the loop: clients and engines are threads. What is measured is the CPU time
+of the loop's thread between two looks at its sockets, which other work on the machine does not
+change.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ FORM_PATHS = [path for path, api in APIS.items() if api.in_form]
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """Measures the CPU time of the loop's thread between two selections, which is that of some callbacks."""
+    """Measures the CPU time of the loop's thread between two selections, which is that of some
+    callbacks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +46,8 @@ class MeasuringSelector(selectors.DefaultSelector):
         self._since = time.thread_time()
 
     def reset(self) -> None:
-        self.longest_s, self._since = 0.0, time.thread_time()
+        self._since = time.thread_time()
+        self.longest_s = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
         self.longest_s = max(self.longest_s, time.thread_time() - self._since)
@@ -82,7 +85,9 @@ class Stage:
     """A plane in its loop, before an engine."""
 
     def __init__(self, runner: asyncio.Runner, selector: MeasuringSelector, engine: Engine) -> None:
-        self._runner, self._selector, self.engine = runner, selector, engine
+        self._runner = runner
+        self._selector = selector
+        self.engine = engine
         self.served: Served | None = None
 
     def ask(self, request: bytes, answer: bytes = b"") -> bytes:
@@ -100,7 +105,9 @@ class Stage:
             with suppress(ConnectionError):
                 while piece := client.recv(MIB):
                     received.append(piece)
+
             reader.join()
+
         return b"".join(received)
 
     @staticmethod
@@ -115,20 +122,27 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def running(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    selector, engine = MeasuringSelector(), Engine()
+    selector = MeasuringSelector()
+    engine = Engine()
     threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.05}).start()
     gc.collect()
-    gc.freeze()  # as the proxy does: a full collection of all that the tests have would be measured, too
+
+    # as the proxy does: a full collection of all that the tests have would be measured, too
+    gc.freeze()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        stage, stack = Stage(runner, selector, engine), AsyncExitStack()
+        stage = Stage(runner, selector, engine)
+        stack = AsyncExitStack()
         stage.served = runner.run(
-            stack.enter_async_context(serving(PLANES[request.param], routes(engine.port), auth="keys"))
+            stack.enter_async_context(
+                serving(PLANES[request.param], routes(engine.port), auth="keys")
+            )
         )
         limits = RequestLimits(tokens_per_minute=1 << 40)
         usage = limited(stage.served, limits)
         assert usage is not None
         yield stage
         runner.run(stack.aclose())
+
     gc.unfreeze()
     engine.shutdown()
     engine.server_close()
@@ -184,13 +198,15 @@ def bodies(size: int, model: bytes = b"tiny") -> dict[str, bytes]:
         "messages": some(b'{"role":"user","content":[{"type":"text","text":"a b"}]}', size),
     }
     first = b'"model":"%b"' % model
+
     return {
         "members": b"{%b,%b}" % (first, names),
         "members behind an escape": b'{%b,"\\u0061":1,%b}' % (first, names),
         **{name: b'{%b,"messages":[%b]}' % (first, value) for name, value in values.items()},
         "models": b"{%b}" % some(first, size),
         "repeated members": b"{%b,%b}" % (first, some(b'"n":1', size)),
-        "repeated messages": b"{%b,%b}" % (first, some(b'"messages":[%b]' % some(b"1", 20_000), size)),
+        "repeated messages": b"{%b,%b}"
+        % (first, some(b'"messages":[%b]' % some(b"1", 20_000), size)),
         "escaped names": b"{%b,%b}" % (first, some(b'"\\u006e":1', size)),
         "long text": b'{%b,"prompt":"%b"}' % (first, b"a" * size),
         "escapes": b'{%b,"prompt":"%b"}' % (first, b"\\u00e9" * (size // 6)),
@@ -214,7 +230,8 @@ def test_no_body_holds_up_the_loop(running: Stage, model: str) -> None:
 
 
 def test_no_body_holds_up_the_loop_at_any_route(running: Stage) -> None:
-    large, small = bodies(MIB), bodies(WHOLE_BYTES - 1000)
+    large = bodies(MIB)
+    small = bodies(WHOLE_BYTES - 1000)
     for path in (*JSON_PATHS, *FORM_PATHS, f"{RESPONSES}/resp_1/cancel", "/p/p/v1/completions"):
         for name, body in (("lists", large["lists"]), ("escaped names", small["escaped names"])):
             answer = running.ask(request(body, path))
@@ -276,7 +293,10 @@ def test_no_framing_holds_up_the_loop(running: Stage) -> None:
     head = request().replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     body = b'{"model":"tiny","prompt":"' + b"a" * 150_000 + b'"}'
     small = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
-    for name, chunks in {"small chunks": small, "extensions": small.replace(b"\r\n", b";a=b\r\n", 1)}.items():
+    for name, chunks in {
+        "small chunks": small,
+        "extensions": small.replace(b"\r\n", b";a=b\r\n", 1),
+    }.items():
         running.ask(head + chunks + b"0\r\n\r\n")
         running.check(name)
 
@@ -289,7 +309,8 @@ def answer_of(body: bytes, *lines: bytes, kind: bytes = b"application/json") -> 
     return b"\r\n".join((*fixed, *lines, b"", b"")) + body
 
 
-STREAM, GZIP = b"text/event-stream", b"Content-Encoding: gzip"
+STREAM = b"text/event-stream"
+GZIP = b"Content-Encoding: gzip"
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 ANSWERS = {
     "usage without an end": answer_of(some(b'"usage":{', MIB, b"")),
@@ -319,7 +340,8 @@ def test_no_answer_holds_up_the_loop(running: Stage, path: str) -> None:
 
 def test_no_websocket_holds_up_the_loop(running: Stage) -> None:
     offer = request(path=f"{REALTIME}?model=tiny", method="GET").replace(
-        b"Connection: close", b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
+        b"Connection: close",
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13",
     )
     switch = b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
     frames = {

@@ -1,4 +1,5 @@
-"""WebSockets of models (``/v1/realtime``): admitted and counted as requests, relayed byte for byte."""
+"""WebSockets of models (``/v1/realtime``): admitted and counted as requests, relayed byte for
+byte."""
 
 from __future__ import annotations
 
@@ -27,7 +28,16 @@ from tests.conformance.planes.harness import (
     until,
 )
 from tests.conformance.planes.replica import Script, Visit, answer
-from tests.conformance.planes.websocket import ACCEPT, BINARY, CLOSE, OFFER, SWITCH, TEXT, frame, read_frame
+from tests.conformance.planes.websocket import (
+    ACCEPT,
+    BINARY,
+    CLOSE,
+    OFFER,
+    SWITCH,
+    TEXT,
+    frame,
+    read_frame,
+)
 from websockets.asyncio.server import ServerConnection, serve
 
 from moorage.common.link.messages import RequestLimits
@@ -77,7 +87,9 @@ async def upgraded(served: Served, *lines: str) -> Client:
 
 
 async def test_frames_pass_unchanged_in_both_directions(plane: MakePlane) -> None:
-    data = frame(TEXT, "aé☃".encode(), mask=MASK) + frame(BINARY, bytes(range(256)) * 4096, mask=MASK)
+    data = frame(TEXT, "aé☃".encode(), mask=MASK) + frame(
+        BINARY, bytes(range(256)) * 4096, mask=MASK
+    )
     async with serving_one(plane, switching(echo)) as (served, _):
         client = await upgraded(served, "Sec-WebSocket-Extensions: permessage-deflate")
         assert served.in_flight == 1
@@ -93,7 +105,9 @@ async def test_key_of_a_browser_stays_here(plane: MakePlane) -> None:
 
     async def script(visit: Visit) -> None:
         _, pairs = await visit.head()
-        assert [value for name, value in pairs if name.lower() == "sec-websocket-protocol"] == ["realtime"]
+        assert [value for name, value in pairs if name.lower() == "sec-websocket-protocol"] == [
+            "realtime"
+        ]
         await visit.send(SWITCH + b"Sec-WebSocket-Protocol: realtime\r\n\r\n")
         await visit.left()
 
@@ -208,12 +222,14 @@ async def test_client_that_leaves_frees_the_replica(plane: MakePlane, how: str) 
         else:
             client = await upgraded(served)
             client.leave(how)
+
         await soon(left.wait())
         await until(lambda: not served.in_flight)
 
 
 async def test_slow_reader_stops_the_engine(plane: MakePlane) -> None:
-    piece, count = frame(BINARY, b"x" * 65_530), 1000
+    piece = frame(BINARY, b"x" * 65_530)
+    count = 1000
 
     async def pour(visit: Visit) -> None:
         await visit.send(*[piece] * count)
@@ -279,7 +295,9 @@ async def test_drain_waits_and_then_cuts(plane: MakePlane) -> None:
         await until(lambda: not started.open)
 
 
-async def test_open_connections_are_concurrent_requests_and_their_tokens_count(plane: MakePlane) -> None:
+async def test_open_connections_are_concurrent_requests_and_their_tokens_count(
+    plane: MakePlane,
+) -> None:
     usage = json.dumps(
         {"type": "response.done", "response": {"usage": {"input_tokens": 3, "output_tokens": 4,
          "input_token_details": {"cached_tokens_details": {"text_tokens": 0}}}}}
@@ -295,6 +313,7 @@ async def test_open_connections_are_concurrent_requests_and_their_tokens_count(p
         assert (await served.ask(offer())).status == 429
         for _ in range(3):
             await soon(read_frame(client.reader))
+
         client.close()
         await until(lambda: not served.in_flight)
         [amounts] = book.take().values()
@@ -315,7 +334,8 @@ async def test_held_until_a_replica_is_ready(plane: MakePlane) -> None:
 
 
 async def test_real_client_and_server(plane: MakePlane) -> None:
-    """The library ``websockets`` on both ends: fragments, pings, a large message, closing with a code."""
+    """The library ``websockets`` on both ends: fragments, pings, a large message, closing with a
+    code."""
 
     async def engine(connection: ServerConnection) -> None:
         async for message in connection:
@@ -332,6 +352,7 @@ async def test_real_client_and_server(plane: MakePlane) -> None:
                 for message in ("text é", b"\x00binary", "", b"x" * (1 << 20)):
                     await client.send(message)
                     assert await soon(client.recv()) == message
+
                 await client.send(iter(["frag", "men", "ted"]))
                 assert await soon(client.recv()) == "fragmented"
                 await soon(await client.ping())
@@ -339,6 +360,7 @@ async def test_real_client_and_server(plane: MakePlane) -> None:
                 assert await soon(client.recv()) == "close"
                 with pytest.raises(websockets.ConnectionClosed) as closed:
                     await soon(client.recv())
+
                 assert closed.value.rcvd is not None
                 assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4001, "as asked")
 
@@ -357,5 +379,6 @@ async def test_real_client_learns_why_it_was_closed(plane: MakePlane) -> None:
                 assert await soon(client.recv()) == "last words"
                 with pytest.raises(websockets.ConnectionClosed) as closed:
                     await soon(client.recv())
+
             assert closed.value.rcvd is not None
             assert (closed.value.rcvd.code, closed.value.rcvd.reason) == Farewell.REPLICA_LOST.value

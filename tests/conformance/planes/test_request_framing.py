@@ -1,4 +1,5 @@
-"""Framing of requests: however a client frames a request, its replica gets it once, whole and unambiguous."""
+"""Framing of requests: however a client frames a request, its replica gets it once, whole and
+unambiguous."""
 
 from __future__ import annotations
 
@@ -26,16 +27,23 @@ FRAMED = {
     "one chunk": CHUNKED + chunk(PROMPT) + b"0\r\n\r\n",
     "a chunk a byte": CHUNKED + b"".join(map(chunk, MANY)) + b"0\r\n\r\n",
     "long size": CHUNKED + b"0000%x\r\n" % len(PROMPT) + PROMPT + b"\r\n0\r\n\r\n",
-    "upper case": head("TRANSFER-ENCODING: CHUNKED") + b"%X\r\n" % len(PROMPT) + PROMPT + b"\r\n0\r\n\r\n",
+    "upper case": head("TRANSFER-ENCODING: CHUNKED")
+    + b"%X\r\n" % len(PROMPT)
+    + PROMPT
+    + b"\r\n0\r\n\r\n",
     "extension": CHUNKED + b'%x;a=b;c="d e"\r\n' % len(PROMPT) + PROMPT + b"\r\n0;last\r\n\r\n",
-    "trailers": CHUNKED + chunk(PROMPT) + b"0\r\nX-Checksum: 1\r\nAuthorization: Bearer evil\r\n\r\n",
+    "trailers": CHUNKED
+    + chunk(PROMPT)
+    + b"0\r\nX-Checksum: 1\r\nAuthorization: Bearer evil\r\n\r\n",
 }
 PIECES = {"at once": (1 << 20, 0.0), "byte by byte": (1, 0.0), "in sevens": (7, 0.001)}
 
 
 @pytest.mark.parametrize("framed", FRAMED.values(), ids=list(FRAMED))
 @pytest.mark.parametrize("pieces", PIECES.values(), ids=list(PIECES))
-async def test_body_arrives_whole(plane: MakePlane, framed: bytes, pieces: tuple[int, float]) -> None:
+async def test_body_arrives_whole(
+    plane: MakePlane, framed: bytes, pieces: tuple[int, float]
+) -> None:
     async with serving_one(plane, answer) as (served, replica):
         client = await served.connect()
         await client.send_slowly(framed, *pieces)
@@ -43,6 +51,7 @@ async def test_body_arrives_whole(plane: MakePlane, framed: bytes, pieces: tuple
         assert response.body == b"{}"
         if response.closes:  # as a plane may after a chunked body
             client = await served.connect()
+
         assert (await client.ask(post())).status == 200, "the connection stays in step"
         request, following = replica.requests
         assert (request.body, following.body) == (PROMPT, BODY)
@@ -53,12 +62,16 @@ async def test_body_arrives_whole(plane: MakePlane, framed: bytes, pieces: tuple
 
 
 async def test_large_bodies_arrive_whole(plane: MakePlane) -> None:
-    body = b'{"model":"tiny","prompt":"%s"}' % (bytes(range(32, 34)) * 2_000_000).replace(b'"', b"x")
+    body = b'{"model":"tiny","prompt":"%s"}' % (bytes(range(32, 34)) * 2_000_000).replace(
+        b'"', b"x"
+    )
     async with serving_one(plane, answer) as (served, replica):
         client = await served.connect()
         assert (await client.ask(post(body))).status == 200
         pieces = [body[at : at + 100_000] for at in range(0, len(body), 100_000)]
-        assert (await client.ask(CHUNKED + b"".join(map(chunk, pieces)) + b"0\r\n\r\n")).status == 200
+        assert (
+            await client.ask(CHUNKED + b"".join(map(chunk, pieces)) + b"0\r\n\r\n")
+        ).status == 200
         assert [request.body for request in replica.requests] == [body, body]
 
 
@@ -76,6 +89,7 @@ async def test_hop_by_hop_headers_stay_here(plane: MakePlane) -> None:
         [request] = replica.requests
         for name in ("x-mine", "te", "keep-alive", "proxy-connection", "trailer", "expect"):
             assert not request.all(name), name
+
         assert request.all("x-other") == ["1", "2"]
         assert request.all("traceparent") == ["00-a-b-1"]
 
@@ -116,7 +130,9 @@ async def test_pipelined_requests_are_answered_in_order(plane: MakePlane) -> Non
             length = b"Content-Length: %d\r\n\r\n" % len(request.body)
             await visit.send(b"HTTP/1.1 200 OK\r\n" + length + request.body)
 
-    bodies = [b'{"model":"tiny","n":%d,"x":"%s"}' % (n, b"" if n % 3 else b"slow") for n in range(20)]
+    bodies = [
+        b'{"model":"tiny","n":%d,"x":"%s"}' % (n, b"" if n % 3 else b"slow") for n in range(20)
+    ]
     async with serving_one(plane, echo) as (served, replica):
         client = await served.connect()
         client.send(*map(post, bodies[:10]), *(head(method="GET", path="/v1/models"),) * 2)
@@ -176,6 +192,7 @@ async def test_keep_alive(plane: MakePlane) -> None:
         ):
             response = await client.ask(request)
             assert (response.status, response.closes) == (status, False)
+
         assert len(replica.visits) == 1, "the connection to the replica stays open, too"
         old = await served.connect()
         response = await old.ask(post(BODY, "Connection: keep-alive", version="1.0"))
@@ -193,6 +210,7 @@ async def test_head_and_body_may_be_split_anywhere(plane: MakePlane) -> None:
             client.send(request[at:] + request)  # the rest, and in the same segment another one
             assert (await client.response()).status == 200
             assert (await client.response()).status == 200
+
         assert {received.body for received in replica.requests} == {PROMPT}
 
 
@@ -209,6 +227,7 @@ async def test_concurrent_requests_have_connections_of_their_own(plane: MakePlan
         clients = [await served.connect() for _ in range(20)]
         for client in clients:
             client.send(post())
+
         await until(lambda: len(replica.requests) == 20)
         assert len(replica.visits) == 20
         arrived.set()
@@ -218,6 +237,7 @@ async def test_concurrent_requests_have_connections_of_their_own(plane: MakePlan
             client.send(post())
         for client in clients:
             assert (await client.response()).status == 200
+
         assert len(replica.visits) == 20, "idle connections are used again"
 
 

@@ -1,5 +1,5 @@
-"""Framing of responses: however a replica frames a response, the client gets its body once, whole, and knows
-where it ends."""
+"""Framing of responses: however a replica frames a response, the client gets its body once, whole,
+and knows where it ends."""
 
 from __future__ import annotations
 
@@ -57,8 +57,12 @@ CLOSING = {
     "close": JSON + b"\r\n" + ANSWER,
     "close, said so": JSON + b"Connection: close\r\n\r\n" + ANSWER,
     "HTTP/1.0": JSON.replace(b"1.1", b"1.0") + b"\r\n" + ANSWER,
-    "HTTP/1.0, length": JSON.replace(b"1.1", b"1.0") + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER,
-    "length, then close": JSON + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER,
+    "HTTP/1.0, length": JSON.replace(b"1.1", b"1.0")
+    + b"Content-Length: %d\r\n\r\n" % len(ANSWER)
+    + ANSWER,
+    "length, then close": JSON
+    + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(ANSWER)
+    + ANSWER,
 }
 PIECES = {"at once": 1 << 20, "byte by byte": 1, "in sevens": 7}
 
@@ -85,6 +89,7 @@ async def test_body_arrives_whole(plane: MakePlane, framed: bytes, size: int) ->
             response = await client.ask(post())
             assert (response.status, response.body, response.closes) == (200, ANSWER, False)
             assert response.get("content-type") == "application/json"
+
         # After what is rare in a last chunk a plane may close.
         assert len(replica.visits) == 1 or framed.endswith((b"3\r\n\r\n", b";z\r\n\r\n"))
         old = await served.ask(post(version="1.0"))
@@ -98,7 +103,12 @@ async def test_body_ends_with_the_connection(plane: MakePlane, framed: bytes, si
         client = await served.connect()
         for _ in range(2):
             response = await client.ask(post())
-            assert (response.status, response.body, response.framing != "close") == (200, ANSWER, True)
+            assert (response.status, response.body, response.framing != "close") == (
+                200,
+                ANSWER,
+                True,
+            )
+
         assert len(replica.visits) == 2
         assert (await served.ask(post(version="1.0"))).body == ANSWER
 
@@ -127,7 +137,11 @@ async def test_head_of_an_app(plane: MakePlane) -> None:
         client = await served.connect()
         request = head(method="HEAD", path=f"{APP_PATH}/x").replace(b"client-key", b"mga-good")
         response = await client.ask(request)
-        assert (response.status, response.get("content-length"), response.body) == (200, "1000", b"")
+        assert (response.status, response.get("content-length"), response.body) == (
+            200,
+            "1000",
+            b"",
+        )
         assert (await client.ask(request.replace(b"HEAD", b"GET", 1))).body == b"{}"
 
 
@@ -159,7 +173,10 @@ async def test_informational_responses_come_before_the_response(
 async def test_headers_pass(plane: MakePlane) -> None:
     lines = b'X-A: 1\r\nx-a: 2\r\nX-Empty:\r\nContent-Encoding: br\r\nETag: W/"x"\r\n'
     lines += b"Connection: X-Hop\r\nX-Hop: 1\r\n"
-    async with serving_one(plane, answers(JSON + lines + b"Content-Length: 2\r\n\r\n{}")) as (served, _):
+    async with serving_one(plane, answers(JSON + lines + b"Content-Length: 2\r\n\r\n{}")) as (
+        served,
+        _,
+    ):
         response = await served.ask()
         assert response.all("x-a") == ["1", "2"]
         assert response.get("content-encoding") == "br"
@@ -184,7 +201,9 @@ async def test_many_headers_pass_or_are_refused(plane: MakePlane, count: int) ->
 
 async def test_long_header_passes_or_is_refused(plane: MakePlane) -> None:
     for size in (4000, 40_000, 4_000_000):
-        script = first(answers(JSON + b"X-Long: " + b"x" * size + b"\r\nContent-Length: 2\r\n\r\n{}"))
+        script = first(
+            answers(JSON + b"X-Long: " + b"x" * size + b"\r\nContent-Length: 2\r\n\r\n{}")
+        )
         async with serving_one(plane, script) as (served, _):
             response = await served.ask()
             assert response.status in ((200,) if size == 4000 else (200, 502))
@@ -202,7 +221,14 @@ async def test_stream_arrives_event_by_event(plane: MakePlane) -> None:
         await visit.send(LAST_CHUNK)
         await answer(visit)
 
-    pieces = [event("1"), b": comment\n\n", b'data: {"odd', b'ly": "split"}\r\n\r\n', event("é"), DONE]
+    pieces = [
+        event("1"),
+        b": comment\n\n",
+        b'data: {"odd',
+        b'ly": "split"}\r\n\r\n',
+        event("é"),
+        DONE,
+    ]
     async with serving_one(plane, stream) as (served, _):
         client = await served.connect()
         client.send(post(b'{"model":"tiny","stream":true}'))
@@ -215,9 +241,11 @@ async def test_stream_arrives_event_by_event(plane: MakePlane) -> None:
         for piece in pieces[1:]:
             await go.put(piece)
             assert await asyncio.wait_for(anext(body), 5) == piece, "without waiting for more"
+
         await go.put(b"")
         with pytest.raises(StopAsyncIteration):
             await anext(body)
+
         assert (await client.ask(post(BODY))).status == 200
 
 
@@ -241,7 +269,11 @@ async def test_http_1_0_stream_ends_with_the_connection(plane: MakePlane) -> Non
     async with serving_one(plane, answers(SSE + chunk(body) + LAST_CHUNK)) as (served, _):
         client = await served.connect()
         response = await client.ask(post(version="1.0"))
-        assert (response.body, response.framing in ("length", "close"), response.closes) == (body, True, True)
+        assert (response.body, response.framing in ("length", "close"), response.closes) == (
+            body,
+            True,
+            True,
+        )
 
 
 async def test_cut_off_response_to_http_1_0_does_not_look_complete(plane: MakePlane) -> None:
@@ -266,7 +298,9 @@ async def test_compressed_stream_passes_as_it_comes_and_its_tokens_count(plane: 
     async def compress(visit: Visit) -> None:
         request = await visit.request()
         assert request.all("accept-encoding") == ["gzip"], "what can be read"
-        await visit.send(SSE.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n") + chunk(begin))
+        await visit.send(
+            SSE.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n") + chunk(begin)
+        )
         await has_begun.wait()
         await visit.send(chunk(end) + LAST_CHUNK)
 

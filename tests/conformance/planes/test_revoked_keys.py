@@ -1,5 +1,5 @@
-"""Keys that are revoked or lose their rights, and agents that are revoked, while a request runs: it ends
-within moments, and so does the replica's work."""
+"""Keys that are revoked or lose their rights, and agents that are revoked, while a request runs: it
+ends within moments, and so does the replica's work."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ async def test_stream_ends_with_an_error(plane: MakePlane) -> None:
         revoke(served, table(target("k", started.port)))
         async with asyncio.timeout(SOON_S):
             rest = b"".join([piece async for piece in body])
+
         assert json.loads(rest.removeprefix(b"data: "))["error"]["code"] == "invalid_api_key"
         assert b"[DONE]" not in rest
         await until(lambda: not served.in_flight and not started.open)
@@ -70,6 +71,7 @@ async def test_other_bodies_break_off(plane: MakePlane) -> None:
         async with asyncio.timeout(SOON_S):
             with pytest.raises(Incomplete):
                 assert not [piece async for piece in body]
+
         await until(lambda: not started.open)
 
 
@@ -84,7 +86,10 @@ async def test_request_without_a_response_yet_gets_401(plane: MakePlane) -> None
         await until(lambda: started.requests)
         revoke(served, table(target("k", started.port)))
         response = await client.response()
-        assert (response.status, json.loads(response.body)["error"]["code"]) == (401, "invalid_api_key")
+        assert (response.status, json.loads(response.body)["error"]["code"]) == (
+            401,
+            "invalid_api_key",
+        )
         await until(lambda: not served.in_flight and not started.open)
 
 
@@ -100,12 +105,14 @@ async def test_held_request(plane: MakePlane, tells: bool) -> None:
         if tells:
             body = client.body(await client.head())
             assert b"queued" in await anext(body)
+
         revoke(served, loading)
         if tells:
             async with asyncio.timeout(SOON_S):
                 assert b"invalid_api_key" in await anext(body)
         else:
             assert (await client.response()).status == 401
+
         await until(lambda: not served.router.held)
 
 
@@ -159,6 +166,7 @@ async def test_key_with_fewer_rights(plane: MakePlane, changed: KeyGrant, goes_o
         body = client.body(await client.head())
         assert await anext(body) == event("1")
         served.update_table(replace(routes, generation=3, keys=(changed,)))
+
         if goes_on:
             go.set()
             assert await anext(body) == event("2")
@@ -191,6 +199,7 @@ async def test_stream_of_a_revoked_agent_ends_with_an_error(plane: MakePlane) ->
         served.update_table(revoked(routes))
         async with asyncio.timeout(SOON_S):
             rest = b"".join([piece async for piece in body])
+
         assert json.loads(rest.removeprefix(b"data: "))["error"]["code"] == "upstream_error"
         assert b"[DONE]" not in rest
         await until(lambda: not served.in_flight and not started.open)
@@ -216,6 +225,7 @@ async def test_request_at_a_revoked_agent_goes_to_another(plane: MakePlane) -> N
         answered = await client.response()
         assert (answered.status, answered.body) == (200, b"{}")
         await until(lambda: not started.open)
+
         # A table that still has the replica, as one that was on its way, changes nothing.
         served.update_table(replace(revoked(both), generation=4))
         assert [(await served.ask()).body for _ in range(4)] == [b"{}"] * 4

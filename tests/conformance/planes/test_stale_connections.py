@@ -1,4 +1,5 @@
-"""Idle connections to replicas that are dead already: a request that met one goes on on a new connection."""
+"""Idle connections to replicas that are dead already: a request that met one goes on on a new
+connection."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ class Stale:
     """Its first ``count`` connections answer one request, and are lost with the next."""
 
     def __init__(self, count: int) -> None:
-        self.count, self.together = count, asyncio.Event()
+        self.count = count
+        self.together = asyncio.Event()
 
     async def __call__(self, visit: Visit) -> None:
         if visit.number >= self.count:
@@ -26,7 +28,8 @@ class Stale:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_request_that_meets_one_tries_no_other(plane: MakePlane, replicas: int) -> None:
-    """As after the death of a process: all its connections are, whether the plane has noticed or not."""
+    """As after the death of a process: all its connections are, whether the plane has noticed or
+    not."""
     stale = [Stale(4) for _ in range(2)]
     async with replica(stale[0]) as one, replica(stale[1]) as two:
         targets = (target("a", one.port), target("b", two.port))[:replicas]
@@ -34,9 +37,11 @@ async def test_request_that_meets_one_tries_no_other(plane: MakePlane, replicas:
             clients = [await served.connect() for _ in range(4 * replicas)]
             for client in clients:
                 client.send(post())
+
             await until(lambda: len(one.visits) == 4 and len(two.visits) == 4 * (replicas - 1))
             for each in stale:
                 each.together.set()
+
             assert [(await client.response()).status for client in clients] == [200] * len(clients)
             # All that are idle now are bad.
             for client in clients[:3]:

@@ -1,4 +1,5 @@
-"""Traces: replicas continue the trace of the client in every data plane, and a collector gets one tree."""
+"""Traces: replicas continue the trace of the client in every data plane, and a collector gets one
+tree."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.telemetry.spans import parse_traceparent
 from moorage.common.telemetry.tracer import tracer_for
 
-TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
 HEADER = f"Traceparent: 00-{TRACE}-{PARENT}-01"
 
 
@@ -33,15 +35,20 @@ async def test_one_tree_from_the_client_to_the_replica(plane: MakePlane) -> None
         async with tracer, serving_one(plane, lost, tracer=tracer) as (served, started):
             request = post(b'{"model":"tiny"}', HEADER, "tracestate: vendor=1")
             assert (await served.ask(request)).status == 200
+
         assert [one["tenant"] for one in collector.headers] == ["a"] * len(collector.headers)
         spans = [span for _, span in collector.spans()]
         components = {component for component, _ in collector.spans()}
+
     assert components == {"proxy"}
     (root,) = [span for span in spans if span.kind == span.SPAN_KIND_SERVER]
     assert (root.name, root.parent_span_id.hex()) == ("POST /v1/completions", PARENT)
     attempts = [span for span in spans if span.kind == span.SPAN_KIND_CLIENT]
     attempts.sort(key=lambda span: span.start_time_unix_nano)
-    assert [attributes(one.attributes).get("error.type") for one in attempts] == ["disconnect", None]
+    assert [attributes(one.attributes).get("error.type") for one in attempts] == [
+        "disconnect",
+        None,
+    ]
     assert {one.parent_span_id for one in attempts} == {root.span_id}
     assert {span.trace_id.hex() for span in spans} == {TRACE}
     told = [one.all("traceparent") for one in started.requests]
@@ -55,7 +62,9 @@ async def test_equal_heads_are_traces_of_their_own(plane: MakePlane) -> None:
         client = await served.connect()
         for _ in range(3):
             assert (await client.ask(post())).status == 200
+
         headers = [one.all("traceparent") for one in started.requests]
+
     told = [parse_traceparent(one) for (one,) in headers]
     attempts = [span.context for span in kept.spans if span.kind == "CLIENT"]
     assert told == attempts
@@ -66,7 +75,9 @@ async def test_equal_heads_are_traces_of_their_own(plane: MakePlane) -> None:
 async def test_header_of_a_client_that_is_not_trusted(plane: MakePlane, traced: bool) -> None:
     kept = Kept(accepts_parents=False) if traced else None
     async with serving_one(plane, answer, tracer=kept) as (served, started):
-        assert (await served.ask(post(b'{"model":"tiny"}', HEADER, "tracestate: a=1"))).status == 200
+        assert (
+            await served.ask(post(b'{"model":"tiny"}', HEADER, "tracestate: a=1"))
+        ).status == 200
         (request,) = started.requests
     (told,) = request.all("traceparent")
     assert (TRACE in told) != traced, "without traces, what the client sends is passed on"
@@ -80,6 +91,7 @@ async def test_a_collector_that_is_not_there_costs_no_request(
     settings = TelemetrySettings(endpoint="http://127.0.0.1:9")
     tracer = tracer_for(settings, "proxy", SystemClock())
     assert tracer is not None
+
     async with tracer, serving_one(plane, answer, tracer=tracer) as (served, _):
         client = await served.connect()
         for _ in range(50):

@@ -1,4 +1,5 @@
-"""The table of variants: it names what there is, and whatever it leaves out is left to ``make full``."""
+"""The table of variants: it names what there is, and whatever it leaves out is left to ``make
+full``."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def _tests_of(module: str) -> set[str]:
     functions = (
         node
         for node in ast.parse((HERE / f"{module}.py").read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
     )
     return {
         node.name
@@ -25,7 +27,9 @@ def _tests_of(module: str) -> set[str]:
     }
 
 
-MODULES = {path.stem: _tests_of(path.stem) for path in HERE.glob("test_*.py") if _tests_of(path.stem)}
+MODULES = {
+    path.stem: _tests_of(path.stem) for path in HERE.glob("test_*.py") if _tests_of(path.stem)
+}
 
 
 def test_every_module_has_its_reason_and_every_name_is_one() -> None:
@@ -40,7 +44,9 @@ def test_every_module_has_its_reason_and_every_name_is_one() -> None:
 
 def test_nothing_is_left_out_but_by_the_mark() -> None:
     for module, test in [(module, test) for module, tests in MODULES.items() for test in tests]:
-        marks = {each.values[0]: [mark.name for mark in each.marks] for each in parameters(module, test)}
+        marks = {
+            each.values[0]: [mark.name for mark in each.marks] for each in parameters(module, test)
+        }
         assert marks.keys() == PLANES.keys()
         assert marks[FULL] == []
         left_out = {variant for variant, names in marks.items() if names == ["slow"]}

@@ -1,8 +1,9 @@
-"""WebSockets of apps: after the handshake both directions pass byte for byte, until either side ends.
+"""WebSockets of apps: after the handshake both directions pass byte for byte, until either side
+ends.
 
-Autobahn's test suite cannot be used for this: its newest version, 25.10.1, still needs Python 2.7. What it
-tests of an endpoint (fragmentation, control frames in between, close codes, UTF-8, sizes) a relay must leave
-alone.
+Autobahn's test suite cannot be used for this: its newest version, 25.10.1, still needs Python 2.7.
+What it tests of an endpoint (fragmentation, control frames in between, close codes, UTF-8, sizes) a
+relay must leave alone.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ async def through(served: Served, data: bytes, size: int = 1 << 30) -> bytes:
 TALKS = {
     "text": frame(TEXT, "aé☃".encode(), mask=MASK),
     "empty": frame(TEXT, b"", mask=MASK) + frame(BINARY, b"", mask=MASK),
-    "sizes": b"".join(frame(BINARY, b"x" * n, mask=MASK) for n in (1, 125, 126, 127, 128, 65_535, 65_536)),
+    "sizes": b"".join(
+        frame(BINARY, b"x" * n, mask=MASK) for n in (1, 125, 126, 127, 128, 65_535, 65_536)
+    ),
     "fragments": frame(TEXT, b"on", mask=MASK, fin=False)
     + frame(CONTINUATION, b"", mask=MASK, fin=False)
     + frame(CONTINUATION, b"e", mask=MASK),
@@ -103,10 +106,12 @@ TALKS = {
     + frame(PONG, b"", mask=MASK)
     + frame(CONTINUATION, b"!", mask=MASK),
     "many fragments": b"".join(
-        frame(CONTINUATION if n else TEXT, bytes([n % 256]), mask=MASK, fin=n == 999) for n in range(1000)
+        frame(CONTINUATION if n else TEXT, bytes([n % 256]), mask=MASK, fin=n == 999)
+        for n in range(1000)
     ),
     "largest control frame": frame(PING, b"p" * 125, mask=MASK),
-    "half a character": frame(TEXT, b"\xc3", mask=MASK, fin=False) + frame(CONTINUATION, b"\xa9", mask=MASK),
+    "half a character": frame(TEXT, b"\xc3", mask=MASK, fin=False)
+    + frame(CONTINUATION, b"\xa9", mask=MASK),
     "compressed": frame(TEXT, b"\xf2\x48\xcd\xc9\xc9\x07\x00", mask=MASK, reserved=4),
     # What follows is not allowed, and not for a relay to judge.
     "not UTF-8": frame(TEXT, b"\xff\xfe", mask=MASK),
@@ -153,10 +158,12 @@ async def test_closing_handshake(plane: MakePlane, closer: str, code: int | None
         client = await upgraded(served)
         if closer == "client":
             client.send(frame(CLOSE, payload, mask=MASK))
+
         closing = await soon(read_frame(client.reader))
         assert (closing.opcode, closing.payload, closing.masked) == (CLOSE, payload, False)
         if closer == "app":
             client.send(frame(CLOSE, payload, mask=MASK))
+
         assert await client.ended() == b""
 
 
@@ -253,17 +260,21 @@ async def test_client_that_leaves_ends_the_apps_connection(plane: MakePlane, how
         client.send(frame(TEXT, b"bye", mask=MASK))
         await client.writer.drain()
         await asyncio.sleep(0.05)
+
         if how == "half":
             client.writer.write_eof()
         else:
             client.leave(how)
+
         await soon(left.wait())
 
 
 @pytest.mark.parametrize("slow", ["client", "app"])
 async def test_slow_reader_stops_the_writer(plane: MakePlane, slow: str) -> None:
-    go, sent = asyncio.Event(), 0
-    piece, count = frame(BINARY, b"x" * 65_530), 1000
+    go = asyncio.Event()
+    sent = 0
+    piece = frame(BINARY, b"x" * 65_530)
+    count = 1000
 
     async def app(visit: Visit) -> None:
         if slow == "app":
@@ -278,6 +289,7 @@ async def test_slow_reader_stops_the_writer(plane: MakePlane, slow: str) -> None
         client = await served.connect(receive_buffer=65_536)
         client.send(request())
         assert (await client.head("GET")).status == 101
+
         if slow == "app":
 
             async def pour() -> None:

@@ -1,11 +1,11 @@
-"""Variants of the planes that the gate runs: ``asyncio`` with every test, another one with those tests that
-meet what it has of its own. All others are marked ``slow``: ``make full`` runs them.
+"""Variants of the planes that the gate runs: ``asyncio`` with every test, another one with those
+tests that meet what it has of its own. All others are marked ``slow``: ``make full`` runs them.
 
-What ``simple`` has of its own: aiohttp's client to replicas, aiohttp's server for requests to models, and
-its own tasks and time limits. Apps and WebSockets are served by its code in every variant, since the asyncio
-plane hands their connections over. What the dialed variants have of their own: the connection to a replica is
-a stream with a window, and its end and its reset are frames. Each is paired with one plane, but where the end
-of a connection is also the plane's work.
+What ``simple`` has of its own: aiohttp's client to replicas, aiohttp's server for requests to
+models, and its own tasks and time limits. Apps and WebSockets are served by its code in every
+variant, since the asyncio plane hands their connections over. What the dialed variants have of
+their own: the connection to a replica is a stream with a window, and its end and its reset are
+frames. Each is paired with one plane, but where the end of a connection is also the plane's work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
 FULL = "asyncio"
-SIMPLE, DIALED, SIMPLE_DIALED = "simple", "asyncio-dialed", "simple-dialed"
+SIMPLE = "simple"
+DIALED = "asyncio-dialed"
+SIMPLE_DIALED = "simple-dialed"
 OTHERS = (SIMPLE, DIALED, SIMPLE_DIALED)
 
 
@@ -35,38 +37,60 @@ class Seam:
 # By module. A module that is not here runs with ``FULL`` alone.
 SEAMS: dict[str, tuple[Seam, ...]] = {
     "test_back_pressure": (
-        Seam(OTHERS, "who makes a sender wait: a transport, aiohttp's buffers, the window of a stream"),
+        Seam(
+            OTHERS,
+            "who makes a sender wait: a transport, aiohttp's buffers, the window of a stream",
+        ),
     ),
     "test_churn": (Seam(OTHERS, "what may be left of a connection differs in each"),),
     "test_drain": (Seam(OTHERS, "each ends its connections itself, and a stream ends by a frame"),),
     "test_stale_connections": (Seam(OTHERS, "whose end is noticed how, and by which pool"),),
     "test_cancellation": (
         Seam(
-            (SIMPLE, DIALED), "a task is cancelled in place of a connection aborted; a reset becomes a frame"
+            (SIMPLE, DIALED),
+            "a task is cancelled in place of a connection aborted; a reset becomes a frame",
         ),
     ),
     "test_dying_replicas": (
         Seam((SIMPLE, DIALED), "errors of aiohttp's client; an end and a reset that are frames"),
-        Seam((SIMPLE_DIALED,), "an error at connect that the agent reports", ("test_dead_before_connect",)),
+        Seam(
+            (SIMPLE_DIALED,),
+            "an error at connect that the agent reports",
+            ("test_dead_before_connect",),
+        ),
     ),
     "test_bad_replicas": (
         Seam((SIMPLE,), "aiohttp parses responses, limits their heads and times silence"),
         Seam(
             (DIALED,),
             "a body that waits in a stream's window, and a stream that ends in it",
-            ("test_never_reads", "test_answers_before_the_body_ends", "test_stalls_within_a_stream"),
+            (
+                "test_never_reads",
+                "test_answers_before_the_body_ends",
+                "test_stalls_within_a_stream",
+            ),
         ),
     ),
     "test_hostile_responses": (
-        Seam((SIMPLE,), "aiohttp parses responses; apps meet it in every variant", ("test_hostile_replica",)),
+        Seam(
+            (SIMPLE,),
+            "aiohttp parses responses; apps meet it in every variant",
+            ("test_hostile_replica",),
+        ),
     ),
     "test_loop_stalls": (Seam((SIMPLE,), "aiohttp parses both sides, and reads bodies in tasks"),),
-    "test_fallbacks": (Seam((SIMPLE,), "its own sessions with the addresses and the TLS of providers"),),
+    "test_fallbacks": (
+        Seam((SIMPLE,), "its own sessions with the addresses and the TLS of providers"),
+    ),
     "test_fuzz": (Seam((SIMPLE,), "aiohttp's parsers on both sides"),),
     "test_limits": (Seam((SIMPLE,), "aiohttp's limits, and its own reading of bodies"),),
     "test_request_framing": (
         Seam((SIMPLE,), "aiohttp frames what the replica gets"),
-        Seam((DIALED, SIMPLE_DIALED), "larger than a stream's window", ("test_large_bodies_arrive_whole",)),
+        Seam(
+            (DIALED, SIMPLE_DIALED),
+            "larger than a stream's window",
+            ("test_large_bodies_arrive_whole",),
+        ),
     ),
     "test_response_framing": (
         Seam((SIMPLE,), "aiohttp frames what the client gets"),
@@ -82,12 +106,16 @@ SEAMS: dict[str, tuple[Seam, ...]] = {
         ),
     ),
     "test_bodies": (
-        Seam((SIMPLE,), "a large body is sent in pieces there", ("test_model_behind_four_megabytes",)),
+        Seam(
+            (SIMPLE,), "a large body is sent in pieces there", ("test_model_behind_four_megabytes",)
+        ),
     ),
     "test_revoked_keys": (Seam((SIMPLE,), "requests end by the time limit of their task"),),
     "test_traces": (Seam((SIMPLE,), "each plane adds the headers itself"),),
     "test_log_lines": (Seam((SIMPLE,), "each plane sets the subject itself"),),
-    "test_realtime": (Seam((SIMPLE_DIALED,), "the upgrade of a stream, and no connection handed over"),),
+    "test_realtime": (
+        Seam((SIMPLE_DIALED,), "the upgrade of a stream, and no connection handed over"),
+    ),
     "test_websockets": (
         Seam(
             (SIMPLE_DIALED,),
@@ -116,7 +144,10 @@ ALONE = {
 def gate_variants(module: str, test: str) -> set[str]:
     """The variants with which the gate runs a test of a module of this package."""
     seams = SEAMS.get(module, ())
-    return {FULL, *(each for seam in seams if not seam.tests or test in seam.tests for each in seam.variants)}
+    return {
+        FULL,
+        *(each for seam in seams if not seam.tests or test in seam.tests for each in seam.variants),
+    }
 
 
 def parameters(module: str, test: str) -> list[ParameterSet]:

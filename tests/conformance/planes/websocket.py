@@ -1,4 +1,5 @@
-"""WebSocket frames (RFC 6455), made and read byte by byte: the plane passes them on without reading them."""
+"""WebSocket frames (RFC 6455), made and read byte by byte: the plane passes them on without reading
+them."""
 
 from __future__ import annotations
 
@@ -8,9 +9,16 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
-TEXT, BINARY, CLOSE, PING, PONG, CONTINUATION = 1, 2, 8, 9, 10, 0
+TEXT = 1
+BINARY = 2
+CLOSE = 8
+PING = 9
+PONG = 10
+CONTINUATION = 0
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
-ACCEPT = base64.b64encode(hashlib.sha1(f"{KEY}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest())
+ACCEPT = base64.b64encode(
+    hashlib.sha1(f"{KEY}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()
+)
 SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Accept: " + ACCEPT + b"\r\n"
@@ -23,17 +31,21 @@ OFFER = (
 )
 
 
-def frame(opcode: int, payload: bytes, *, mask: bytes = b"", fin: bool = True, reserved: int = 0) -> bytes:
+def frame(
+    opcode: int, payload: bytes, *, mask: bytes = b"", fin: bool = True, reserved: int = 0
+) -> bytes:
     """``mask``: four bytes, as clients must; none for servers."""
     size = len(payload)
     flag = 0x80 if mask else 0
     first = bytes([(0x80 if fin else 0) | reserved << 4 | opcode])
+
     if size < 126:
         head = bytes([flag | size])
     elif size < 1 << 16:
         head = bytes([flag | 126]) + struct.pack(">H", size)
     else:
         head = bytes([flag | 127]) + struct.pack(">Q", size)
+
     return first + head + mask + (masked(payload, mask) if mask else payload)
 
 
@@ -58,6 +70,9 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
         [size] = struct.unpack(">H", await reader.readexactly(2))
     elif size == 127:
         [size] = struct.unpack(">Q", await reader.readexactly(8))
+
     mask = await reader.readexactly(4) if second & 0x80 else b""
     payload = await reader.readexactly(size)
-    return Frame(first & 0xF, masked(payload, mask) if mask else payload, bool(first & 0x80), bool(mask))
+    return Frame(
+        first & 0xF, masked(payload, mask) if mask else payload, bool(first & 0x80), bool(mask)
+    )

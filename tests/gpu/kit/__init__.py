@@ -1,1 +1,2 @@
-"""Trials of Moorage on a real NVIDIA GPU, part by part: ``tests/gpu/run.sh`` of the kit runs them."""
+"""Trials of Moorage on a real NVIDIA GPU, part by part: ``tests/gpu/run.sh`` of the kit runs
+them."""

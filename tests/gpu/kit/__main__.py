@@ -42,35 +42,47 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    out, work = Path(os.environ["OUT"]), Path(os.environ["KIT_WORK"])
+    out = Path(os.environ["OUT"])
+    work = Path(os.environ["KIT_WORK"])
     ends = float(os.environ.get("KIT_STARTED", time.time())) + float(os.environ["KIT_LIMIT_S"])
     environ = dict(os.environ)
     if options.rehearse:
         environ["KIT_REHEARSE"] = "1"
+
     chosen = [name for name in PARTS if not options.only or name in options.only.split(",")]
     results: dict[str, Any] = {}
-    summary = {"rehearsal": options.rehearse, "python": sys.version, "machine": platform.uname()._asdict()}
+    summary = {
+        "rehearsal": options.rehearse,
+        "python": sys.version,
+        "machine": platform.uname()._asdict(),
+    }
     for name in chosen:
         limit = min(PARTS[name], ends - time.time() - 10)
         if limit < _LEAST_S:
             results[name] = {"status": "not run", "detail": "no time was left", "seconds": 0}
             continue
+
         results[name] = run_part(name, limit, work, environ)
         (out / "results.json").write_text(json.dumps(summary | {"parts": results}, indent=1))
         print(line_of(name, results[name]), flush=True)
+
     summary["seconds"] = round(time.time() - float(os.environ.get("KIT_STARTED", time.time())), 1)
     (out / "results.json").write_text(json.dumps(summary | {"parts": results}, indent=1))
     table = "\n".join(line_of(name, result) for name, result in results.items())
     (out / "table.txt").write_text(table + "\n")
     pack(work / "parts", out / "logs.tar.gz")
     print(f"\n{table}\n\n{summary['seconds']} s in all; results in {out}", flush=True)
-    return 1 if any(result["status"] in ("failed", "timed out") for result in results.values()) else 0
+
+    return (
+        1 if any(result["status"] in ("failed", "timed out") for result in results.values()) else 0
+    )
 
 
 def run_part(name: str, limit: float, work: Path, environ: dict[str, str]) -> dict[str, Any]:
     folder = work / "parts" / name
     folder.mkdir(parents=True, mode=0o755)
     started = time.monotonic()
+
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.gpu.kit.part", name, str(folder)],
@@ -86,54 +98,76 @@ def run_part(name: str, limit: float, work: Path, environ: dict[str, str]) -> di
             over = True
             process.send_signal(signal.SIGUSR1)  # it writes where it is
             time.sleep(0.5)
+
         left = end_all(process, folder)
+
     try:
         result: dict[str, Any] = json.loads((folder / "report.json").read_text())
     except (OSError, ValueError):
         result = {"status": "failed", "detail": "it wrote no report"}
+
     if over:
         result["status"] = "timed out"
     elif result["status"] == "running":
         result |= {"status": "failed", "detail": f"it exited with {process.returncode}"}
+
     result["seconds"] = round(time.monotonic() - started, 1)
     result["left behind"] = left
     if result["status"] != "passed":
         result["output"] = tail(folder / "output.txt", 60_000)
+
     return result
 
 
 def end_all(process: subprocess.Popen[bytes], folder: Path) -> list[str]:
-    """Kill the part's process and everything that it started, found by what its environment names."""
+    """Kill the part's process and everything that it started, found by what its environment
+    names."""
     if process.poll() is None:
         process.kill()
         process.wait()
+
     left: list[str] = []
     for _ in range(20):
-        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if names(pid, folder)]
+        found = [
+            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if names(pid, folder)
+        ]
         if not found:
             break
+
         for pid in found:
             try:
                 words = (
-                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    Path(f"/proc/{pid}/cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode(errors="replace")
                 )
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
+
             left.append(words[:200])
+
         time.sleep(0.1)
+
     return left
 
 
 def names(pid: int, folder: Path) -> bool:
-    """Whether a live process has the folder in its environment, its arguments or as its directory."""
+    """Whether a live process has the folder in its environment, its arguments or as its
+    directory."""
     needle = str(folder).encode()
     try:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z" or pid == os.getpid():
+        if (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            or pid == os.getpid()
+        ):
             return False
+
         for file in ("environ", "cmdline"):
             if needle in Path(f"/proc/{pid}/{file}").read_bytes():
                 return True
+
         return os.readlink(f"/proc/{pid}/cwd").startswith(str(folder))
     except OSError:
         return False
@@ -141,10 +175,16 @@ def names(pid: int, folder: Path) -> bool:
 
 def line_of(name: str, result: dict[str, Any]) -> str:
     checks = result.get("checks", [])
-    counts = {kind: sum(c["result"] == kind for c in checks) for kind in ("holds", "FAILS", "not measured")}
+    counts = {
+        kind: sum(c["result"] == kind for c in checks)
+        for kind in ("holds", "FAILS", "not measured")
+    }
     words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    failed = "; ".join(f"{c['name']}: {c['detail'][:120]}" for c in checks if c["result"] == "FAILS")
+    failed = "; ".join(
+        f"{c['name']}: {c['detail'][:120]}" for c in checks if c["result"] == "FAILS"
+    )
     detail = " | ".join(filter(None, [words, result.get("detail", "")[:200], failed]))
+
     return f"{name:<10} {result['status']:<10} {result['seconds']:>6} s  {detail}"
 
 
@@ -168,12 +208,14 @@ def pack(folder: Path, archive: Path) -> None:
                 try:
                     if not path.is_file() or path.is_symlink():
                         continue
+
                     size = path.stat().st_size
                     with path.open("rb") as file:
                         file.seek(max(0, size - _TAIL_BYTES))
                         data = file.read()
                 except OSError:
                     continue
+
                 member = tarfile.TarInfo(str(path.relative_to(folder)))
                 member.size = len(data)
                 packed.addfile(member, io.BytesIO(data))

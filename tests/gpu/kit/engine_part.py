@@ -23,7 +23,9 @@ from tests.gpu.kit.machine import ENGINE, GIB, Watch, torch_python
 from tests.gpu.kit.platform_parts import ENV, ended, running, stages
 from tests.gpu.kit.report import REHEARSAL, Report
 
-NAME, STREAMS, SLOTS = "random", 32, 128
+NAME = "random"
+STREAMS = 32
+SLOTS = 128
 TOKENS = 16 if REHEARSAL else 128
 LONG = 480
 IDLE_S = 3.0
@@ -59,13 +61,16 @@ async def stream(
             if response.status != 200:
                 answer.error = f"{response.status} {(await response.text())[:300]}"
                 return answer
+
             async for line in response.content:
                 if line.startswith(b"data: {") and b'"content"' in line:
                     answer.times.append(time.time())
+
             if len(answer.times) != tokens:
                 answer.error = f"{len(answer.times)} tokens instead of {tokens}"
     except (aiohttp.ClientError, TimeoutError) as error:
         answer.error = repr(error)
+
     return answer
 
 
@@ -85,7 +90,9 @@ def engine_stages(log: str) -> dict[str, float]:
 def since(start: float, *moments: dict[str, float]) -> dict[str, float]:
     """Stages of all kinds in seconds after the start, in order."""
     merged = {name: at for one in moments for name, at in one.items()}
-    return {name: round(at - start, 3) for name, at in sorted(merged.items(), key=lambda item: item[1])}
+    return {
+        name: round(at - start, 3) for name, at in sorted(merged.items(), key=lambda item: item[1])
+    }
 
 
 def summary(answers: list[Answer], spent: float) -> dict[str, Any]:
@@ -128,6 +135,7 @@ async def engine(report: Report, folder: Path) -> None:
                 await cancel(report, platform, direct, watch)
             with report.caught("scale to zero, and wake"):
                 await sleep_and_wake(report, platform, client, watch)
+
             with report.caught("removal frees the GPU"):
                 await client.delete_endpoint(NAME)
                 gone = time.time()
@@ -137,31 +145,45 @@ async def engine(report: Report, folder: Path) -> None:
 
                 await until("the memory is free", is_free, 20)
                 free = watch.first_below(GIB, gone)
-                report.fact("seconds from its removal to free memory", free and round(free - gone, 2))
+                report.fact(
+                    "seconds from its removal to free memory", free and round(free - gone, 2)
+                )
+
         watch.save(folder / "watch.txt")
 
 
-async def first_token(report: Report, platform: Platform, client: Client, spec: EndpointSpec) -> None:
+async def first_token(
+    report: Report, platform: Platform, client: Client, spec: EndpointSpec
+) -> None:
     """Created, and asked at once: the proxy holds the request until the engine serves."""
     created = time.time()
     await client.create_endpoint(spec)
     answered = time.time()
+
     async with client_of(platform) as http:
         answer = Answer(created, error="it was not sent")
         while time.time() < created + 100:
             answer = await stream(http, platform.openai_url, 8, timeout_s=100)
             if not answer.error.startswith("404"):
                 break  # the proxy knows the model
+
             await asyncio.sleep(0.05)
+
     view = await client.get_endpoint(NAME)
     replica = view.sessions[0].session_id if view.sessions else ""
     log = await log_of_replica(client, replica) if replica else ""
     print(log)
-    report.check("a request made at its creation is answered", not answer.error, answer.error or view)
-    report.fact(
-        "log of the engine", [line for line in log.splitlines() if not line.startswith("stage")][-20:]
+    report.check(
+        "a request made at its creation is answered", not answer.error, answer.error or view
     )
-    moments = {"the API has answered": answered, "first token": answer.times[0] if answer.times else 0.0}
+    report.fact(
+        "log of the engine",
+        [line for line in log.splitlines() if not line.startswith("stage")][-20:],
+    )
+    moments = {
+        "the API has answered": answered,
+        "first token": answer.times[0] if answer.times else 0.0,
+    }
     history = await stages(client, replica)
     report.fact("seconds from creation", since(created, moments, history, engine_stages(log)))
 
@@ -170,25 +192,33 @@ async def compare(report: Report, platform: Platform, direct: str) -> None:
     async with client_of(platform) as http:
         for url in (direct, platform.openai_url):
             await stream(http, url)  # connections, and caches of the engine
+
         single: dict[str, list[Answer]] = {"direct": [], "proxy": []}
         for _ in range(3):
             for name, url in (("direct", direct), ("proxy", platform.openai_url)):
                 single[name].append(await stream(http, url))
+
         for name, answers in single.items():
             report.check(
-                f"single streams are whole ({name})", not any(a.error for a in answers), answers[0].error
+                f"single streams are whole ({name})",
+                not any(a.error for a in answers),
+                answers[0].error,
             )
             rates = [round(answer.rate, 1) for answer in answers]
             firsts = [round(answer.first_s * 1000, 1) for answer in answers]
             report.fact(f"one stream, {name}: tokens/s, first token ms", [rates, firsts])
+
         for streams in (STREAMS, SLOTS):
             for turn in (1, 2):
                 for name, url in (("direct", direct), ("proxy", platform.openai_url)):
-                    started, before = time.time(), proxy_seconds(platform)
+                    started = time.time()
+                    before = proxy_seconds(platform)
                     answers = await asyncio.gather(*(stream(http, url) for _ in range(streams)))
                     result = summary(answers, time.time() - started)
                     spent = proxy_seconds(platform) - before
-                    result["CPU us of the proxy a token"] = round(spent * 1e6 / (streams * TOKENS), 1)
+                    result["CPU us of the proxy a token"] = round(
+                        spent * 1e6 / (streams * TOKENS), 1
+                    )
                     report.fact(f"{streams} streams, {name}, turn {turn}", result)
                     whole = not result["errors"]
                     report.check(f"{streams} streams are whole ({name}, {turn})", whole, result)
@@ -209,7 +239,8 @@ def children(pid: int) -> list[int]:
 
 
 async def cancel(report: Report, platform: Platform, direct: str, watch: Watch) -> None:
-    """32 long streams through the proxy, cut off by their clients: the engine stops, and the GPU idles."""
+    """32 long streams through the proxy, cut off by their clients: the engine stops, and the GPU
+    idles."""
     async with client_of(platform) as http, aiohttp.ClientSession() as plain:
 
         async def stats() -> dict[str, Any]:
@@ -217,13 +248,16 @@ async def cancel(report: Report, platform: Platform, direct: str, watch: Watch) 
                 value: dict[str, Any] = await response.json()
                 return value
 
-        tasks = [asyncio.create_task(stream(http, platform.openai_url, LONG)) for _ in range(STREAMS)]
+        tasks = [
+            asyncio.create_task(stream(http, platform.openai_url, LONG)) for _ in range(STREAMS)
+        ]
         await asyncio.sleep(1.5)
         before = await stats()
         report.check("the engine works on all of them", before["active"] == STREAMS, before)
         cut = time.time()
         for task in tasks:
             task.cancel()
+
         await asyncio.gather(*tasks, return_exceptions=True)
 
         async def is_idle() -> bool:
@@ -243,7 +277,10 @@ async def cancel(report: Report, platform: Platform, direct: str, watch: Watch) 
         report.fact("utilisation before", busy)
         report.fact("seconds from the cut to a GPU of 0 %", quiet and round(quiet - cut, 2))
         report.check(
-            "the GPU was busy, and idles", max(busy, default=0) > 30 and quiet is not None, quiet, gpu=True
+            "the GPU was busy, and idles",
+            max(busy, default=0) > 30 and quiet is not None,
+            quiet,
+            gpu=True,
         )
 
 
@@ -260,6 +297,7 @@ async def sleep_and_wake(report: Report, platform: Platform, client: Client, wat
     await until("it sleeps", is_asleep, 40)
     asleep = time.time()
     report.fact("seconds until it sleeps, idle after 3", round(asleep - asked, 2))
+
     # It is not loaded from when it is stopped; its program then ends within its grace period.
     await ended(client, replica)
     over = time.time()
@@ -269,8 +307,12 @@ async def sleep_and_wake(report: Report, platform: Platform, client: Client, wat
     report.fact("seconds from then to free memory", free and round(free - asleep, 2))
     used = [size for at, size, _, _ in watch.samples if at > over + 0.1]
     report.check(
-        "its memory is free when its session has ended", bool(used) and max(used) < GIB, used, gpu=True
+        "its memory is free when its session has ended",
+        bool(used) and max(used) < GIB,
+        used,
+        gpu=True,
     )
+
     async with client_of(platform) as http:
         woken = await stream(http, platform.openai_url, 8, timeout_s=60)
         view = await client.get_endpoint(NAME)
@@ -279,9 +321,12 @@ async def sleep_and_wake(report: Report, platform: Platform, client: Client, wat
         log = await log_of_replica(client, live[0].session_id)
         history = await stages(client, live[0].session_id)
         moments = {"first token": woken.times[0]} if woken.times else {}
-        report.fact("seconds from the request", since(woken.sent_at, moments, history, engine_stages(log)))
+        report.fact(
+            "seconds from the request", since(woken.sent_at, moments, history, engine_stages(log))
+        )
         again = await stream(http, platform.openai_url, 8)
         report.fact("first token of the next request, ms", round(again.first_s * 1000, 1))
+
     with contextlib.suppress(Exception):
         decisions = await client.scaling_decisions(NAME)
         report.fact("decisions", [json.loads(d.model_dump_json()) for d in decisions][:6])

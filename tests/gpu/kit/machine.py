@@ -15,8 +15,10 @@ from tests.gpu.kit.report import REHEARSAL, NotRun
 
 PROGRAMS = Path(__file__).resolve().parents[1]
 HOLDER = str(PROGRAMS / "cuda_program.py")
-LOAD, ENGINE = str(PROGRAMS / "torch_load.py"), str(PROGRAMS / "torch_engine.py")
-GIB, MIB = 1024**3, 1024**2
+LOAD = str(PROGRAMS / "torch_load.py")
+ENGINE = str(PROGRAMS / "torch_engine.py")
+GIB = 1024**3
+MIB = 1024**2
 
 
 def torch_python() -> str:
@@ -31,10 +33,17 @@ def call(*command: str, timeout: float = 20, env: dict[str, str] | None = None) 
     """The output of a command, or why there is none."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, check=False, env=env, errors="replace"
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=env,
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"({error})"
+
     return done.stdout + (f"\n(exit {done.returncode}) {done.stderr}" if done.returncode else "")
 
 
@@ -44,27 +53,33 @@ def smi(fields: str, of: str = "gpu") -> list[list[str]]:
     if program is None:
         raise NotRun("there is no nvidia-smi")
     shown = call(program, f"--query-{of}={fields}", "--format=csv,noheader,nounits")
-    return [[field.strip() for field in line.split(",")] for line in shown.splitlines() if line.strip()]
+    return [
+        [field.strip() for field in line.split(",")] for line in shown.splitlines() if line.strip()
+    ]
 
 
 def nvml() -> Any:
     """The initialised library; None in a rehearsal."""
     if REHEARSAL:
         return None
+
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         raise NotRun(f"the NVIDIA driver does not answer: {error}") from None
+
     return pynvml
 
 
 class Watch:
-    """Samples the first GPU in a thread: ``samples`` are (wall clock, bytes used, utilisation, watts)."""
+    """Samples the first GPU in a thread: ``samples`` are (wall clock, bytes used, utilisation,
+    watts)."""
 
     def __init__(self, interval_s: float = 0.02) -> None:
-        self._nvml, self._interval_s = nvml(), interval_s
+        self._nvml = nvml()
+        self._interval_s = interval_s
         self.samples: list[tuple[float, int, int, float]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -101,15 +116,18 @@ class Watch:
 
 
 def process_samples(since: int) -> list[tuple[int, int, int]]:
-    """What NVML knows of the processes on the first GPU since then: pid, microseconds and SM utilisation."""
+    """What NVML knows of the processes on the first GPU since then: pid, microseconds and SM
+    utilisation."""
     library = nvml()
     if library is None:
         return []
+
     handle = library.nvmlDeviceGetHandleByIndex(0)
     try:
         samples = library.nvmlDeviceGetProcessUtilization(handle, since)
     except library.NVMLError:
         return []
+
     return [(int(one.pid), int(one.timeStamp), int(one.smUtil)) for one in samples]
 
 

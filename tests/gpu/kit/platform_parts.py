@@ -1,5 +1,5 @@
-"""Parts with a whole platform: sessions on a GPU, whole and in shares, and what is left when programs or the
-agent are killed."""
+"""Parts with a whole platform: sessions on a GPU, whole and in shares, and what is left when
+programs or the agent are killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ PROGRAM_PYTHON = sys.executable
 
 
 @asynccontextmanager
-async def running(folder: Path, report: Report, **settings: str) -> AsyncIterator[tuple[Platform, Client]]:
+async def running(
+    folder: Path, report: Report, **settings: str
+) -> AsyncIterator[tuple[Platform, Client]]:
     """A platform below the folder, and a client of it. What it shows at the end goes into files."""
     home = folder / "home"
     home.mkdir(mode=0o711)
@@ -60,11 +62,13 @@ async def running(folder: Path, report: Report, **settings: str) -> AsyncIterato
     try:
         for name in ("manager", "agent", "proxy"):
             platform.start(name)
+
         await platform.wait_until_ready()
         async with platform.client() as client:
             await until("the agent is alive", lambda: alive(client))
             await until("the proxy has routes", lambda: has_routes(platform))
             report.fact("seconds until the platform was up", round(time.monotonic() - started, 2))
+
             try:
                 yield platform, client
             finally:
@@ -76,6 +80,7 @@ async def running(folder: Path, report: Report, **settings: str) -> AsyncIterato
             report.check("no component has written a fault", False, fault)
         else:
             report.check("no component has written a fault", True)
+
         report.check("no program is left", not kernels_below(home), kernels_below(home))
 
 
@@ -84,7 +89,10 @@ async def alive(client: Client) -> bool:
 
 
 async def has_routes(platform: Platform) -> bool:
-    async with aiohttp.ClientSession() as http, http.get(f"{platform.internal_url}/readyz") as answer:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{platform.internal_url}/readyz") as answer,
+    ):
         return '"ok"' in await answer.text()
 
 
@@ -101,18 +109,28 @@ def show(platform: Platform, folder: Path) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             done = platform.run(*words, timeout=10)
             shown.append(f"$ moorage {' '.join(words)}\n{done.stdout}{done.stderr}")
+
     shown.append(call("nvidia-smi"))
     shown.append(call("sh", "-c", "dmesg | grep -iE 'nvrm|xid|oom|segfault' | tail -40"))
     (folder / "shown.txt").write_text("\n".join(shown))
 
 
-def spec(name: str, *command: str, gpu: float | str = 1, shares: float = 0, **more: Any) -> SessionSpec:
+def spec(
+    name: str, *command: str, gpu: float | str = 1, shares: float = 0, **more: Any
+) -> SessionSpec:
     resources: dict[str, Any] = {"cpu": "0.5", "mem": "1GiB"}
     if shares:
         resources["cuda.shares"] = str(shares)
     elif gpu:
         resources["cuda.device"] = gpu
-    given = {"name": name, "command": list(command), "resources": resources, "env": ENV, "stop_grace_s": 2}
+
+    given = {
+        "name": name,
+        "command": list(command),
+        "resources": resources,
+        "env": ENV,
+        "stop_grace_s": 2,
+    }
     return SessionSpec.model_validate(given | more)
 
 
@@ -137,7 +155,10 @@ async def line_of(client: Client, name: str, word: str, timeout_s: float = 30) -
         view = await client.get_session(name)
         kernel = view.kernels[-1] if view.kernels else None
         tail = kernel.log_tail[-600:] if kernel else ""
-        raise AssertionError(f"{error}; {view.status} {view.reason}: {view.detail}; log: {tail}") from None
+        raise AssertionError(
+            f"{error}; {view.status} {view.reason}: {view.detail}; log: {tail}"
+        ) from None
+
     return words
 
 
@@ -186,6 +207,7 @@ async def memory_of(client: Client, name: str, least: int, timeout_s: float = 12
 
     with contextlib.suppress(AssertionError):
         await until("it is measured", shown, 0.1 if REHEARSAL else timeout_s)
+
     return seen[0]
 
 
@@ -196,14 +218,18 @@ async def sessions(report: Report, folder: Path) -> None:
         report.fact("labels of the agent", agent.labels)
         report.fact("runtimes", agent.runtimes)
         report.fact("offers", [offer.model_dump() for offer in agent.offers])
+
         with report.caught("a session without a GPU"):
             await client.create_session(spec("bare", *holder("0", "--seconds", "1"), gpu=0))
             view = await ended(client, "bare")
             log = await log_of(client, "bare")
             report.fact("log of a session without a GPU", log)
             report.check(
-                "without a GPU it sees none", "variable empty" in log and "sees 0" in log, view.detail
+                "without a GPU it sees none",
+                "variable empty" in log and "sees 0" in log,
+                view.detail,
             )
+
         with report.caught("a session with a GPU"):
             await client.create_session(spec("one", *holder(str(2 * GIB))))
             await line_of(client, "one", "holds")
@@ -211,16 +237,23 @@ async def sessions(report: Report, folder: Path) -> None:
             report.fact("log of a session with a GPU", log)
             device = (await client.get_session("one")).kernels[0].devices[0].device_id
             bare = device.removeprefix("GPU-").removeprefix("MIG-")
-            report.check("CUDA_VISIBLE_DEVICES is the device's UUID", f"variable {device} " in log, device)
+            report.check(
+                "CUDA_VISIBLE_DEVICES is the device's UUID", f"variable {device} " in log, device
+            )
             report.check("CUDA sees this device alone", f"sees 1 {bare}" in log)
             shown = await memory_of(client, "one", 2 * GIB)
-            report.check("top shows its memory", 2 * GIB <= (shown or 0) <= 4 * GIB, shown, gpu=True)
+            report.check(
+                "top shows its memory", 2 * GIB <= (shown or 0) <= 4 * GIB, shown, gpu=True
+            )
             if not REHEARSAL:
                 apps = smi("pid,used_memory", "compute-apps")
                 report.fact("nvidia-smi: processes", apps)
+
             await stop(client, "one")
+
         with report.caught("a session that computes"), Watch(0.1) as watch:
             await load(report, folder, client)
+
         watch.save(folder / "watch.txt")
 
 
@@ -231,18 +264,26 @@ async def load(report: Report, folder: Path, client: Client) -> None:
     begin = time_of(await line_of(client, "load", "loads", 60))
     rows = []
     while (await client.get_session("load")).status not in ENDED:
-        latest = [line.latest for line in await client.top_sessions(sort="gpu") if line.name == "load"]
+        latest = [
+            line.latest for line in await client.top_sessions(sort="gpu") if line.name == "load"
+        ]
         devices = (await client.agent_stats("node-1")).devices
-        rows.append((time.time(), latest and latest[0].model_dump(), [d.model_dump() for d in devices]))
+        rows.append(
+            (time.time(), latest and latest[0].model_dump(), [d.model_dump() for d in devices])
+        )
         await asyncio.sleep(0.25)
+
     (folder / "rows.txt").write_text("\n".join(map(str, rows)))
     report.fact("what it printed", await log_of(client, "load"))
     shows = next((at for at, one, _ in rows if one and (one["gpu"] or 0) > 900), None)
     report.fact("seconds until top shows a busy GPU", shows and round(shows - begin, 2))
+
     # The oldest that may be shown: measured 0.5 s before a report of 1 s before, written after 1 s.
     settled = [row for row in rows if begin + 4 < row[0] < begin + seconds - 0.5]
     used = [one["gpu"] if one else None for _, one, _ in settled]
-    report.check("top shows its utilisation", bool(used) and min(u or 0 for u in used) > 900, used, gpu=True)
+    report.check(
+        "top shows its utilisation", bool(used) and min(u or 0 for u in used) > 900, used, gpu=True
+    )
     power = [device["power"] for _, _, devices in settled for device in devices]
     busy = bool(power) and min(watts or 0 for watts in power) > 300_000
     report.check("top --devices shows its power (mW)", busy, power, gpu=True)
@@ -254,9 +295,11 @@ async def shares(report: Report, folder: Path) -> None:
         with report.caught("two kernels share the GPU"):
             for name in ("first", "second"):
                 await client.create_session(spec(name, *holder("30%"), shares=0.4))
+
             begun = [time_of(await line_of(client, name, "holds")) for name in ("first", "second")]
             views = [
-                await until(f"{name} runs", lambda n=name: runs(client, n)) for name in ("first", "second")
+                await until(f"{name} runs", lambda n=name: runs(client, n))
+                for name in ("first", "second")
             ]
             devices = [view.kernels[0].devices[0] for view in views]
             report.fact("their devices", [d.model_dump() for d in devices])
@@ -264,6 +307,7 @@ async def shares(report: Report, folder: Path) -> None:
             report.check("both run on one device", same, begun)
             held = [await memory_of(client, name, GIB) for name in ("first", "second")]
             report.check("top tells their memory apart", all(held), held, gpu=True)
+
         with report.caught("a kernel exceeds its share"):
             await client.create_session(spec("greedy", *holder("30%"), shares=0.2))
             try:
@@ -271,12 +315,14 @@ async def shares(report: Report, folder: Path) -> None:
                 outcome = f"it holds {words[1]} bytes with a share of 0.2: nothing is enforced"
             except AssertionError as error:
                 outcome = str(error)
+
             report.fact("a kernel with a share of 0.2 takes 30 %", outcome)
             view = await client.get_session("greedy")
             report.fact("it is", f"{view.status} {view.reason} {view.detail}")
             report.fact("top shows", await memory_of(client, "greedy", GIB))
             agent = await client.get_agent("node-1")
             report.fact("the device is", [o.model_dump() for o in agent.offers if o.device_id])
+
         with report.caught("another one finds no memory"):
             await stop(client, "second")
             await client.create_session(spec("victim", *holder("39%"), shares=0.4))
@@ -289,32 +335,43 @@ async def shares(report: Report, folder: Path) -> None:
             )
             why = await client.why("victim")
             report.fact("why says", why.model_dump(mode="json"))
+
         await stop(client, "first", "greedy", "victim")
         with report.caught("two kernels compute on one GPU"):
             await compute_together(report, folder, client)
 
 
 async def compute_together(report: Report, folder: Path, client: Client) -> None:
-    """One kernel alone, then two at once, without MPS: what each gets, and what is known of each."""
+    """One kernel alone, then two at once, without MPS: what each gets, and what is known of
+    each."""
     seconds = "2" if REHEARSAL else "3"
-    await client.create_session(spec("alone", torch_python(), LOAD, seconds, "4096", "1", shares=0.5))
+    await client.create_session(
+        spec("alone", torch_python(), LOAD, seconds, "4096", "1", shares=0.5)
+    )
     await ended(client, "alone", 40)
     report.fact("alone printed", await log_of(client, "alone"))
     names = ("left", "right")
     seconds = "2" if REHEARSAL else "9"
     for name in names:
-        await client.create_session(spec(name, torch_python(), LOAD, seconds, "4096", "1", shares=0.5))
+        await client.create_session(
+            spec(name, torch_python(), LOAD, seconds, "4096", "1", shares=0.5)
+        )
+
     begins = max([time_of(await line_of(client, name, "loads", 60)) for name in names])
     rows = []
     samples = []
     since = 0
     while (await client.get_session("left")).status not in ENDED:
-        top = {line.name: (line.latest.gpu, line.latest.gpu_memory) for line in await client.top_sessions()}
+        top = {
+            line.name: (line.latest.gpu, line.latest.gpu_memory)
+            for line in await client.top_sessions()
+        }
         rows.append((round(time.time() - begins, 2), top))
         found = process_samples(since)
         since = max([since, *(sample[1] for sample in found)])
         samples.append((round(time.time() - begins, 2), found))
         await asyncio.sleep(0.3)
+
     report.fact("top while both compute (utilisation, memory)", rows)
     report.fact("NVML's samples since the ones before (pid, microseconds, SM %)", samples)
     known = [top for _, top in rows if all((top.get(name) or (0,))[0] for name in names)]
@@ -356,12 +413,19 @@ async def next_one(
     words = await line_of(client, name, "free", 75)
     starts = time_of(await line_of(client, name, "starts"))
     at = freed()
-    report.fact(f"{name}: seconds from the kill to free memory", None if at is None else round(at - since, 3))
+    report.fact(
+        f"{name}: seconds from the kill to free memory",
+        None if at is None else round(at - since, 3),
+    )
     report.fact(f"{name}: seconds from the kill to its start", round(starts - since, 3))
     report.check(
-        f"{name} starts when the memory is free", at is not None and starts >= at, (starts, at), gpu=True
+        f"{name} starts when the memory is free",
+        at is not None and starts >= at,
+        (starts, at),
+        gpu=True,
     )
-    free, total = int(words[1]), int(words[3])
+    free = int(words[1])
+    total = int(words[3])
     report.check(f"{name} finds the memory free", free > 0.95 * total, words)
     report.fact(f"{name}: history", await stages(client, name))
 
@@ -383,13 +447,17 @@ async def release(report: Report, folder: Path) -> None:
                 pid = program_of(platform, view.kernels[0].id)
                 killed = time.time()
                 os.kill(pid, signal.SIGKILL)
-                await next_one(report, client, "next", lambda: watch.first_below(FREE, killed), killed)
+                await next_one(
+                    report, client, "next", lambda: watch.first_below(FREE, killed), killed
+                )
                 view = await client.get_session("held")
                 kernel = view.kernels[-1]
                 report.fact(
-                    "the killed one", f"{view.status} {view.reason} {view.detail} exit {kernel.exit_code}"
+                    "the killed one",
+                    f"{view.status} {view.reason} {view.detail} exit {kernel.exit_code}",
                 )
                 await stop(client, "next")
+
             with report.caught("memory of a program outside delays a session"):
                 foreign = await outsider(folder)
                 await client.create_session(spec("patient", *holder("60%")))
@@ -397,21 +465,31 @@ async def release(report: Report, folder: Path) -> None:
                 ends = time.monotonic() + 5
                 while time.monotonic() < ends:
                     view = await client.get_session("patient")
-                    seen = [f"{view.status} {view.detail}", *(f"{k.status} {k.detail}" for k in view.kernels)]
+                    seen = [
+                        f"{view.status} {view.detail}",
+                        *(f"{k.status} {k.detail}" for k in view.kernels),
+                    ]
                     details += [text for text in seen if text not in details]
                     await asyncio.sleep(0.1)
+
                 report.fact("while it waits, the session shows", details)
                 named = any("still in use" in text and str(foreign.pid) in text for text in details)
                 report.check(
-                    "its detail names the program that holds the memory", named, foreign.pid, gpu=True
+                    "its detail names the program that holds the memory",
+                    named,
+                    foreign.pid,
+                    gpu=True,
                 )
                 log = await log_of(client, "patient") if view.kernels else ""
                 report.check("it does not start", "starts" not in log, log, gpu=True)
                 killed = time.time()
                 foreign.kill()
                 foreign.wait()
-                await next_one(report, client, "patient", lambda: watch.first_below(FREE, killed), killed)
+                await next_one(
+                    report, client, "patient", lambda: watch.first_below(FREE, killed), killed
+                )
                 await stop(client, "patient")
+
             with report.caught("five in a row"):
                 gaps = []
                 for number in range(5):
@@ -420,13 +498,16 @@ async def release(report: Report, folder: Path) -> None:
                 for number in range(5):
                     words = await line_of(client, f"row-{number}", "free", 30)
                     gaps.append((time_of(words), int(words[1]) / int(words[3])))
+
                 report.fact("five sessions in a row: starts and free shares", gaps)
                 report.check("each finds the memory free", all(share > 0.95 for _, share in gaps))
+
         watch.save(folder / "watch.txt")
 
 
 async def child(report: Report, folder: Path) -> None:
-    """A program that ends and leaves a child in a session of its own, which holds half of the memory."""
+    """A program that ends and leaves a child in a session of its own, which holds half of the
+    memory."""
     async with running(folder, report) as (platform, client):
         with Watch(0.02) as watch:
             await client.create_session(spec("parent", *holder("50%", "--leave-child")))
@@ -438,11 +519,14 @@ async def child(report: Report, folder: Path) -> None:
             children = kernels_below(platform.home)
             report.check("no child is left when the session has ended", not children, children)
             report.fact("memory in use before and after", [before, used_memory()])
-            report.fact("seconds from the end of the program to that of the session", round(over - left, 2))
+            report.fact(
+                "seconds from the end of the program to that of the session", round(over - left, 2)
+            )
             await client.create_session(spec("after", *holder("60%")))
             await next_one(report, client, "after", lambda: watch.first_below(FREE, left), left)
             view = await client.get_session("after")
             report.fact("the next one", f"{view.status} {view.reason} {view.detail}")
+
         watch.save(folder / "watch.txt")
         await stop(client, "after")
 
@@ -462,9 +546,13 @@ async def adoption(report: Report, folder: Path) -> None:
         await client.create_session(spec("later", *holder("60%")))
         await asyncio.sleep(2)
         report.check(
-            "its program runs without the agent", kernels_below(platform.home).get(pid) == kernel, pid
+            "its program runs without the agent",
+            kernels_below(platform.home).get(pid) == kernel,
+            pid,
         )
-        report.check("its memory is still held", (used_memory() or 0) > 0.9 * (held or 0) > 0, held, gpu=True)
+        report.check(
+            "its memory is still held", (used_memory() or 0) > 0.9 * (held or 0) > 0, held, gpu=True
+        )
         platform.start("agent")
         started = time.time()
         await until("the agent has reconnected", lambda: seen_after(client, started))
@@ -472,16 +560,21 @@ async def adoption(report: Report, folder: Path) -> None:
         await asyncio.sleep(3)
         view = await client.get_session("kept")
         adopted = (view.status, view.kernels[0].id, view.attempt) == ("RUNNING", kernel, 1)
-        report.check("the next agent adopts it", adopted, f"{view.status} {view.reason} {view.detail}")
+        report.check(
+            "the next agent adopts it", adopted, f"{view.status} {view.reason} {view.detail}"
+        )
         report.check("it is the same process", program_of(platform, kernel) == pid)
         shown = await memory_of(client, "kept", 2 * GIB)
         report.check("its usage is measured again", (shown or 0) > 2 * GIB, shown, gpu=True)
         agent = await client.get_agent("node-1")
         devices = [o.model_dump() for o in agent.offers if o.device_id]
         report.fact("devices", devices)
-        report.check("the device is healthy and in use", devices[0]["healthy"] and devices[0]["used"] == 1000)
+        report.check(
+            "the device is healthy and in use", devices[0]["healthy"] and devices[0]["used"] == 1000
+        )
         later = await client.get_session("later")
         report.check("another session still waits", later.status == "PENDING", later.status)
+
         with report.caught("a program that dies while there is no agent"), Watch(0.01) as watch:
             platform.kill("agent")
             died = time.time()
@@ -490,7 +583,10 @@ async def adoption(report: Report, folder: Path) -> None:
             platform.start("agent")
             await next_one(report, client, "later", lambda: watch.first_below(FREE, died), died)
             view = await client.get_session("kept")
-            report.fact("the one that died", f"{view.status} {view.result} {view.reason} {view.detail}")
+            report.fact(
+                "the one that died", f"{view.status} {view.result} {view.reason} {view.detail}"
+            )
+
         report.fact("seconds in all", round(time.time() - killed, 1))
         await stop(client, "later", "kept")
 
@@ -501,13 +597,17 @@ async def seen_after(client: Client, moment: float) -> bool:
 
 
 async def fault(report: Report, folder: Path) -> None:
-    """A program that reads no memory of its own: the driver tells an XID of the application, which is no
-    fault of the device."""
+    """A program that reads no memory of its own: the driver tells an XID of the application, which
+    is no fault of the device."""
     if REHEARSAL:
         raise NotRun("a rehearsal has no driver")
+
     n = nvml()
     events = n.nvmlEventSetCreate()
-    n.nvmlDeviceRegisterEvents(n.nvmlDeviceGetHandleByIndex(0), n.nvmlEventTypeXidCriticalError, events)
+    n.nvmlDeviceRegisterEvents(
+        n.nvmlDeviceGetHandleByIndex(0), n.nvmlEventTypeXidCriticalError, events
+    )
+
     async with running(folder, report) as (_, client):
         await client.create_session(spec("wild", *holder(str(GIB), "--fault")))
         view = await ended(client, "wild", 40)
@@ -519,6 +619,7 @@ async def fault(report: Report, folder: Path) -> None:
             while True:
                 event = n.nvmlEventSetWait_v2(events, 1000)
                 found.append((event.eventType, event.eventData))
+
         report.fact("events of the driver (type, XID)", found)
         report.check("the driver tells an XID", bool(found), found)
         await asyncio.sleep(6)  # the agent looks every 5 s
@@ -539,15 +640,19 @@ async def sandbox(report: Report, folder: Path) -> None:
         if "isolated-process" not in agent.runtimes:
             log = [line for line in platform.output("agent").splitlines() if "refused" in line]
             raise NotRun(f"the agent cannot make a sandbox: {log}")
+
         key = await client.create_key(KeySpec.model_validate({"name": "member", "role": "member"}))
         # Its own files are hidden from it: the program comes with the command.
         program = Path(HOLDER).read_text()
-        python = next(p for p in ("/usr/bin/python3", torch_python(), sys.executable) if os.path.exists(p))
+        python = next(
+            p for p in ("/usr/bin/python3", torch_python(), sys.executable) if os.path.exists(p)
+        )
         async with Client(platform.url, key.secret) as member:
             session = spec("caged", python, "-c", program, str(2 * GIB))
             await member.create_session(session)
             with report.caught("it holds memory of the GPU"):
                 await line_of(member, "caged", "holds", 20)
+
             log = await log_of(member, "caged")
             view = await member.get_session("caged")
             report.fact("its log", log)
@@ -558,6 +663,7 @@ async def sandbox(report: Report, folder: Path) -> None:
             report.check("top shows its memory", (shown or 0) >= 2 * GIB, shown, gpu=True)
             if not REHEARSAL:
                 report.fact("nvidia-smi: processes", smi("pid,used_memory", "compute-apps"))
+
             await stop(member, "caged")
             if view.isolated:
                 await next_after_sandbox(report, client)

@@ -1,4 +1,5 @@
-"""Findings of a part: facts, and checks that hold or not, as they are written while the part runs."""
+"""Findings of a part: facts, and checks that hold or not, as they are written while the part
+runs."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ class NotRun(Exception):
 
 
 class Report:
-    """``path``: a JSON that always has what is known so far, so that a part that is killed leaves it."""
+    """``path``: a JSON that always has what is known so far, so that a part that is killed leaves
+    it."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._started = path, time.monotonic()
+        self._path = path
+        self._started = time.monotonic()
         self._value: dict[str, Any] = {"facts": {}, "checks": [], "status": "running"}
         self._save()
 
@@ -51,7 +54,9 @@ class Report:
             self.check(name, False, f"{type(error).__name__}: {error}"[:2000])
 
     def end(self, status: str, detail: str = "") -> None:
-        if status == "passed" and any(check["result"] == "FAILS" for check in self._value["checks"]):
+        if status == "passed" and any(
+            check["result"] == "FAILS" for check in self._value["checks"]
+        ):
             status = "failed"
         self._value |= {"status": status, "detail": detail}
         self._save()

@@ -1,4 +1,5 @@
-"""A node for tests of the agent's kernel tasks: a kernel manager over a fake runtime that can fail."""
+"""A node for tests of the agent's kernel tasks: a kernel manager over a fake runtime that can
+fail."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ CLOCK = SystemClock()
 
 
 class FailingRuntime(FakeRuntime):
-    """Fails with an error that no caller expects: the methods in ``failing`` always, or so many times.
-    ``after``: only once the method has taken effect."""
+    """Fails with an error that no caller expects: the methods in ``failing`` always, or so many
+    times. ``after``: only once the method has taken effect."""
 
     def __init__(self, logs: LogStore, node: FakeNode, max_jobs: int | None = None) -> None:
         super().__init__(logs, node, max_jobs=max_jobs)
@@ -71,18 +72,22 @@ class FailingRuntime(FakeRuntime):
         await self._run("destroy", lambda: super(FailingRuntime, self).destroy(handle))
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
-        return await self._run("log_tail", lambda: super(FailingRuntime, self).log_tail(handle, max_bytes))  # type: ignore[no-any-return]
+        return await self._run(
+            "log_tail", lambda: super(FailingRuntime, self).log_tail(handle, max_bytes)
+        )  # type: ignore[no-any-return]
 
 
 ALWAYS = 1_000_000
 
 
 class Node:
-    """A kernel manager over a fake node, and the orders it gets. ``before``: the agent whose kernels and
-    state directory it takes over. ``max_jobs``: its runtime is a site. ``windows``: of the changes so far,
-    in seconds."""
+    """A kernel manager over a fake node, and the orders it gets. ``before``: the agent whose
+    kernels and state directory it takes over. ``max_jobs``: its runtime is a site. ``windows``: of
+    the changes so far, in seconds."""
 
-    def __init__(self, state: Path, before: Node | None = None, max_jobs: int | None = None) -> None:
+    def __init__(
+        self, state: Path, before: Node | None = None, max_jobs: int | None = None
+    ) -> None:
         logs = LogStore(state / "logs")
         self.node = before.node if before is not None else FakeNode()
         self.runtime = FailingRuntime(logs, self.node, max_jobs)

@@ -84,7 +84,16 @@ def test_a_copy_takes_the_name_of_its_target(work: Path, tmp_path: Path) -> None
     assert (work / "d" / "a").read_text() == "1"
 
 
-OUTSIDE = ["/etc/passwd", "..", "../spec.json", "a/../../spec.json", "../../outside", "a\0b", "./..", "x/.."]
+OUTSIDE = [
+    "/etc/passwd",
+    "..",
+    "../spec.json",
+    "a/../../spec.json",
+    "../../outside",
+    "a\0b",
+    "./..",
+    "x/..",
+]
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
@@ -105,17 +114,21 @@ def test_names_outside_are_refused(work: Path, tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("target", ["../../outside", "../..", "/", "../../outside/mine", "."])
-@pytest.mark.parametrize("path", ["link", "link/", "link/mine", "link/outside/mine", "sub/link/mine"])
+@pytest.mark.parametrize(
+    "path", ["link", "link/", "link/mine", "link/outside/mine", "sub/link/mine"]
+)
 def test_no_link_of_the_job_is_followed(work: Path, tmp_path: Path, target: str, path: str) -> None:
     (work / "sub").mkdir()
     for link in (work / "link", work / "sub" / "link"):
         link.symlink_to(target)
+
     source = tmp_path / "new"
     source.write_text("new")
     outside = tree(tmp_path / "outside")
     sink = io.BytesIO()
     with pytest.raises(MoorageError):
         pack(work, path, sink)
+
     assert b"secret" not in sink.getvalue()
     try:
         received(work, path, source)
@@ -123,6 +136,7 @@ def test_no_link_of_the_job_is_followed(work: Path, tmp_path: Path, target: str,
         pass
     else:
         assert (work / "link").read_text() == "new", "the link itself was replaced"
+
     assert tree(tmp_path / "outside") == outside
     assert not (tmp_path / "new").is_symlink()
     assert set(os.listdir(tmp_path)) == {"kernel", "new", "outside", "spec.json"}
@@ -135,10 +149,12 @@ def test_links_are_copied_as_links(work: Path, tmp_path: Path) -> None:
     os.mkfifo(work / "data" / "pipe")
     sink = io.BytesIO()
     pack(work, "data", sink)
+
     with tarfile.open(fileobj=io.BytesIO(sink.getvalue())) as tar:
         assert {entry.name: entry.type for entry in tar} == {
             "./data": tarfile.DIRTYPE, "./data/all": tarfile.SYMTYPE, "./data/secret": tarfile.SYMTYPE,
         }  # fmt: skip
+
     sink.seek(0)
     assert len(archive.unpack(sink, tmp_path / "it", "", lambda _: None, Limits(9999)).skipped) == 2
 
@@ -159,7 +175,8 @@ def entries(*found: tuple[str, bytes, str]) -> io.BytesIO:
     with tarfile.open(fileobj=sink, mode="w") as tar:
         for name, kind, link in found:
             info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, link
+            info.type = kind
+            info.linkname = link
             tar.addfile(info)
     return io.BytesIO(sink.getvalue())
 
@@ -235,22 +252,28 @@ async def test_a_copy_in_is_complete_or_not_there(work: Path, tmp_path: Path) ->
     source = tmp_path / "big"
     source.write_bytes(os.urandom(3_000_000))
     data = packed(source).getvalue()
-    copy = CopyIn(lambda file, is_complete: receive(work, Copy(True, ".", "big"), file, is_complete))
+    copy = CopyIn(
+        lambda file, is_complete: receive(work, Copy(True, ".", "big"), file, is_complete)
+    )
     await sent(copy, data, CopyIn.end_input)
     assert await copy.read() is None
     copy.disconnect()
     assert (work / "big").read_bytes() == source.read_bytes()
+
     # The user leaves after the last byte of the last file, and before the end.
     cut = CopyIn(lambda file, is_complete: receive(work, Copy(True, ".", "cut"), file, is_complete))
     await sent(cut, data, CopyIn.disconnect)
     with pytest.raises(ExecFailed, match="cut off"):
         await cut.read()
+
     assert os.listdir(work) == ["big"]
     assert os.listdir(work.parent) == ["work"]
 
 
 async def test_a_refused_copy_in_takes_no_more(work: Path, tmp_path: Path) -> None:
-    copy = CopyIn(lambda file, is_complete: receive(work, Copy(True, "../x", "x"), file, is_complete))
+    copy = CopyIn(
+        lambda file, is_complete: receive(work, Copy(True, "../x", "x"), file, is_complete)
+    )
     async with asyncio.timeout(30):
         for _ in range(100):
             await copy.write(bytes(32768))

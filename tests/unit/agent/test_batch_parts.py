@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.agent.runtimes.base import CreateFailed, Launch
-from moorage.agent.runtimes.batch import Candidate, JobName, Verdict, agent_part, kernel_part, resolve
+from moorage.agent.runtimes.batch import (
+    Candidate,
+    JobName,
+    Verdict,
+    agent_part,
+    kernel_part,
+    resolve,
+)
 from moorage.agent.runtimes.slurm.job_options import JobDefaults, sbatch_options
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import HpcJob
@@ -33,14 +40,17 @@ def test_foreign_names_are_not_ours(foreign: str) -> None:
     assert JobName.parse(foreign) is None
 
 
-WAITS, RUNS, OVER = Candidate("5", True, False), Candidate("6", True, True), Candidate("4", False, False)
+WAITS = Candidate("5", True, False)
+RUNS = Candidate("6", True, True)
+OVER = Candidate("4", False, False)
 
 
 @pytest.mark.parametrize(
     ("known", "found", "doubt_s", "verdict"),
     [
         ("5", [WAITS], None, Verdict("5")),
-        ("5", [WAITS, RUNS], None, Verdict("5", ("6",))),  # the site doubled it: what we know is followed
+        # the site doubled it: what we know is followed
+        ("5", [WAITS, RUNS], None, Verdict("5", ("6",))),
         ("5", [], None, Verdict("5")),
         ("", [WAITS], 3.0, Verdict("5")),  # the lost answer
         ("", [WAITS, RUNS], 3.0, Verdict("6", ("5",))),
@@ -50,7 +60,9 @@ WAITS, RUNS, OVER = Candidate("5", True, False), Candidate("6", True, True), Can
         ("", [], None, Verdict("")),  # the site does not answer: nothing follows
     ],
 )
-def test_job_of_a_kernel(known: str, found: list[Candidate], doubt_s: float | None, verdict: Verdict) -> None:
+def test_job_of_a_kernel(
+    known: str, found: list[Candidate], doubt_s: float | None, verdict: Verdict
+) -> None:
     assert resolve(known, found, doubt_s=doubt_s) == verdict
 
 
@@ -78,7 +90,13 @@ def options(launch: Launch, defaults: JobDefaults | None = None) -> list[str]:
 
 def test_resources_become_options() -> None:
     found = options(LAUNCH)
-    assert {"--cpus-per-task=2", "--mem=3M", "--gres=gpu:2", "--job-name=mg-x", "--no-requeue"} <= set(found)
+    assert {
+        "--cpus-per-task=2",
+        "--mem=3M",
+        "--gres=gpu:2",
+        "--job-name=mg-x",
+        "--no-requeue",
+    } <= set(found)
     assert "--export=NIL" in found  # the environment of the agent may hold secrets
     assert not any(word.startswith("--time") for word in found)
 
@@ -86,10 +104,19 @@ def test_resources_become_options() -> None:
 def test_group_overrides_agent() -> None:
     defaults = JobDefaults("cpu", "OLD", "normal", 3600, ("--reservation=r",))
     job = HpcJob(
-        partition="gpu", account="NEW", walltime_s=61, options={"constraint": "a100", "exclusive": ""}
+        partition="gpu",
+        account="NEW",
+        walltime_s=61,
+        options={"constraint": "a100", "exclusive": ""},
     )
     found = options(replace(LAUNCH, hpc=job), defaults)
-    assert {"--partition=gpu", "--account=NEW", "--qos=normal", "--time=2", "--reservation=r"} <= set(found)
+    assert {
+        "--partition=gpu",
+        "--account=NEW",
+        "--qos=normal",
+        "--time=2",
+        "--reservation=r",
+    } <= set(found)
     assert found[-2:] == ["--constraint=a100", "--exclusive"]
     assert {"--partition=cpu", "--account=OLD", "--time=60"} <= set(options(LAUNCH, defaults))
 

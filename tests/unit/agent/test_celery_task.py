@@ -16,7 +16,10 @@ from moorage.common.model.errors import InvalidInput
             ["tasks.train", "--args", '[1, "two"]', "--kwargs", '{"epochs": 3}', "--queue", "gpu"],
             CeleryTask("tasks.train", [1, "two"], {"epochs": 3}, "gpu"),
         ),
-        (["train", "--args=[]", "--queue=low.priority"], CeleryTask("train", [], {}, "low.priority")),
+        (
+            ["train", "--args=[]", "--queue=low.priority"],
+            CeleryTask("train", [], {}, "low.priority"),
+        ),
         (["a-b:c", '--kwargs={"a=b": "c=d"}'], CeleryTask("a-b:c", [], {"a=b": "c=d"}, "celery")),
     ],
 )

@@ -16,13 +16,27 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelReload, KernelSpec, Reloaded
+from moorage.common.model.kernel import (
+    DeviceGrant,
+    HpcJob,
+    KernelInput,
+    KernelReload,
+    KernelSpec,
+    Reloaded,
+)
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
 
 MEMBERSHIP = ClusterMembership(
-    "main1", "main", 1, "single-node", KernelId("k4"), (ClusterMember("main1", "here"),), "private", "public"
+    "main1",
+    "main",
+    1,
+    "single-node",
+    KernelId("k4"),
+    (ClusterMember("main1", "here"),),
+    "private",
+    "public",
 )
 
 
@@ -47,11 +61,18 @@ def spec(kernel_id: str) -> KernelSpec:
 
 RECORDS = [
     KernelRecord(spec("k1"), created_at=12.5),
-    KernelRecord(spec("k2"), 1.0, port=21000, handle=Handle("process", {"shim_pid": 7}), ready=True),
     KernelRecord(
-        replace(spec("k4"), ports=(ServicePort("lab", 8888, "http", True, True), ServicePort("db"))),
+        spec("k2"), 1.0, port=21000, handle=Handle("process", {"shim_pid": 7}), ready=True
+    ),
+    KernelRecord(
+        replace(
+            spec("k4"), ports=(ServicePort("lab", 8888, "http", True, True), ServicePort("db"))
+        ),
         1.0,
-        apps=(AppPort("lab", 21001, "http", True, 8888, True), AppPort("db", 21002, "tcp", inner=21002)),
+        apps=(
+            AppPort("lab", 21001, "http", True, 8888, True),
+            AppPort("db", 21002, "tcp", inner=21002),
+        ),
         handle=Handle("docker", {}, apps=(AppPort("lab", 21001),)),
     ),
     KernelRecord(
@@ -86,19 +107,22 @@ def test_round_trip(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
+
     checkpoint.write_generation(41)
     reopened = Checkpoint(tmp_path)
     assert reopened.load() == {record.kernel_id: record for record in RECORDS}
     assert reopened.generation() == 41
     for path in (tmp_path / "checkpoint").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
     reopened.remove(KernelId("k1"))
     reopened.remove(KernelId("k1"))
     assert set(reopened.load()) == {"k2", "k3", "k4"}
 
 
 def test_starts_are_numbered_upwards_whatever_the_clock_says(tmp_path: Path) -> None:
-    """A manager takes the stream of a start with a smaller number for an older one, and refuses it."""
+    """A manager takes the stream of a start with a smaller number for an older one, and refuses
+    it."""
     clock = ManualClock()
     first = Checkpoint(tmp_path).record_start(clock)
     assert first.start == clock.now().timestamp() * 1000
@@ -108,6 +132,7 @@ def test_starts_are_numbered_upwards_whatever_the_clock_says(tmp_path: Path) -> 
         again = Checkpoint(tmp_path).record_start(clock)
         assert again.identity == first.identity
         numbers.append(again.start)
+
     assert numbers == [first.start + n for n in range(5)]
     clock.advance(10 * 86_400.0)
     assert Checkpoint(tmp_path).record_start(clock).start == clock.now().timestamp() * 1000
@@ -118,11 +143,24 @@ def test_field_names_on_disk(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
-    saved = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "checkpoint").glob("*.json")}
+
+    saved = {
+        path.stem: json.loads(path.read_text()) for path in (tmp_path / "checkpoint").glob("*.json")
+    }
     assert saved["k3"]["termination"] == {"reason": "start-timeout", "detail": "late"}
     assert saved["k3"]["spec"]["cluster"]["members"] == [{"hostname": "main1", "address": "here"}]
     assert set(saved["k1"]) == {
-        *("version", "spec", "created_at", "port", "apps", "handle", "ready", "termination", "outcome"),
+        *(
+            "version",
+            "spec",
+            "created_at",
+            "port",
+            "apps",
+            "handle",
+            "ready",
+            "termination",
+            "outcome",
+        ),
         *("log_tail", "reload"),
     }
 
@@ -145,12 +183,24 @@ def test_new_checkpoint_is_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["", "{", "[]", "null", '{"version": 99}', '{"version": 1}', "\x00\x00", '{"version": 1, "spec": {}}'],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"version": 99}',
+        '{"version": 1}',
+        "\x00\x00",
+        '{"version": 1, "spec": {}}',
+    ],
 )
-def test_damaged_file_is_renamed(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_file_is_renamed(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkpoint = Checkpoint(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
+
     (tmp_path / "checkpoint" / "k2.json").write_text(damage)
     (tmp_path / "agent.json").write_text(damage)
     assert set(checkpoint.load()) == {"k1", "k3", "k4"}

@@ -1,4 +1,5 @@
-"""Checkpoint signal: what a program gets before it is stopped, and how long it may take to save its state."""
+"""Checkpoint signal: what a program gets before it is stopped, and how long it may take to save its
+state."""
 
 from __future__ import annotations
 
@@ -28,9 +29,12 @@ class Told:
     """What the runtime was asked to do with kernels, and when, in seconds since the stop."""
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began, self.asked = 0.0, list[tuple[str, float]]()
+        self.began = 0.0
+        self.asked = list[tuple[str, float]]()
         for method in ("signal", "stop"):
-            monkeypatch.setattr(node.runtime, method, self._noting(method, getattr(node.runtime, method)))
+            monkeypatch.setattr(
+                node.runtime, method, self._noting(method, getattr(node.runtime, method))
+            )
 
     def _noting(self, method: str, original: Any) -> Any:
         async def noting(handle: Any, *args: Any) -> None:
@@ -73,10 +77,12 @@ def saving(handles: str = "USR1", **fields: Any) -> KernelSpec:
 async def test_it_comes_first_and_sigterm_after_its_grace(
     node: Node, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    told, spec = Told(node, monkeypatch), saving()
+    told = Told(node, monkeypatch)
+    spec = saving()
     node.order(spec)
     await node.until(spec, S.RUNNING)
     told.begin()
+
     if why == "withdrawn":
         node.order()
         await node.until(spec, None)
@@ -85,6 +91,7 @@ async def test_it_comes_first_and_sigterm_after_its_grace(
         found = await node.until(spec, S.EXITED)
         assert found is not None
         assert found.reason is Reason.AGENT_SHUTDOWN
+
     assert told.order == ["signal", "stop"]
     assert told.at("signal") < GRACE_S <= told.at("stop")
 
@@ -92,7 +99,8 @@ async def test_it_comes_first_and_sigterm_after_its_grace(
 async def test_a_program_that_ends_is_waited_for_no_longer(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, spec = Told(node, monkeypatch), replace(saving(), checkpoint_grace_s=60.0)
+    told = Told(node, monkeypatch)
+    spec = replace(saving(), checkpoint_grace_s=60.0)
     node.order(spec)
     await node.until(spec, S.RUNNING)
     told.begin()
@@ -107,7 +115,8 @@ async def test_a_program_that_ends_is_waited_for_no_longer(
 async def test_a_program_without_a_handler_is_stopped_at_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, handles: str
 ) -> None:
-    told, spec = Told(node, monkeypatch), saving(handles)
+    told = Told(node, monkeypatch)
+    spec = saving(handles)
     node.order(spec)
     await node.until(spec, S.RUNNING)
     told.begin()
@@ -120,7 +129,8 @@ async def test_a_program_without_a_handler_is_stopped_at_once(
 async def test_a_kernel_of_a_cluster_stays_while_others_save(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, spec = Told(node, monkeypatch), saving("HUP", cluster=MEMBER)
+    told = Told(node, monkeypatch)
+    spec = saving("HUP", cluster=MEMBER)
     node.order(spec)
     await node.until(spec, S.RUNNING)
     told.begin()
@@ -129,8 +139,11 @@ async def test_a_kernel_of_a_cluster_stays_while_others_save(
     assert told.at("stop") >= GRACE_S
 
 
-async def test_a_kernel_that_has_not_begun_gets_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, spec = Told(node, monkeypatch), saving(probe_path="/health")
+async def test_a_kernel_that_has_not_begun_gets_none(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(node, monkeypatch)
+    spec = saving(probe_path="/health")
     node.order(spec)
     await node.until(spec, S.CREATING)
     node.order()
@@ -140,7 +153,8 @@ async def test_a_kernel_that_has_not_begun_gets_none(node: Node, monkeypatch: py
 
 async def test_without_one_there_is_no_wait(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a manager of the release before, and of one that names none."""
-    told, spec = Told(node, monkeypatch), kernel()
+    told = Told(node, monkeypatch)
+    spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)
     told.begin()

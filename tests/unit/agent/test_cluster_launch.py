@@ -28,7 +28,14 @@ MEMBERS = (
     ClusterMember("sub2", "192.0.2.3"),
 )
 SUB2 = ClusterMembership(
-    "sub2", "sub", 2, "single-node", KernelId("k0"), MEMBERS, "PRIVATE KEY", "ssh-ed25519 AAAA comment"
+    "sub2",
+    "sub",
+    2,
+    "single-node",
+    KernelId("k0"),
+    MEMBERS,
+    "PRIVATE KEY",
+    "ssh-ed25519 AAAA comment",
 )
 
 
@@ -70,7 +77,9 @@ def test_single_kernel_has_no_cluster_environment() -> None:
         ("multi-node", False, "", "192.0.2.1", "192.0.2.1,192.0.2.2,192.0.2.3"),
     ],
 )
-def test_cluster_environment(mode: str, contained: bool, network: str, master: str, addresses: str) -> None:
+def test_cluster_environment(
+    mode: str, contained: bool, network: str, master: str, addresses: str
+) -> None:
     cluster = replace(SUB2, mode=mode)  # type: ignore[arg-type]
     launched = launch(cluster, contained)
     env = launched.env
@@ -99,19 +108,28 @@ def test_sandboxed_processes_of_several_nodes_have_a_network_of_their_own() -> N
     launched = launch(replace(SUB2, mode="multi-node"), contained=False, sandboxed=True)
     assert launched.hosts == {"main1": "100.127.0.1", "sub1": "100.127.0.2", "sub2": "100.127.0.3"}
     assert launched.overlay is not None
-    assert (launched.env["MASTER_ADDR"], launched.env["MASTER_PORT"]) == ("main1", str(PRIVATE_MASTER_PORT))
+    assert (launched.env["MASTER_ADDR"], launched.env["MASTER_PORT"]) == (
+        "main1",
+        str(PRIVATE_MASTER_PORT),
+    )
     assert launched.env["NCCL_SOCKET_IFNAME"] == "moorage0"
 
 
 def test_ports_are_fixed_on_private_networks_and_derived_on_shared_ones() -> None:
     private = Network.PRIVATE
-    assert (master_port(SUB2, private), ssh_port(SUB2, private, 2)) == (PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT)
-    named, nodes = Network.NAMED, Network.NODES
+    assert (master_port(SUB2, private), ssh_port(SUB2, private, 2)) == (
+        PRIVATE_MASTER_PORT,
+        PRIVATE_SSH_PORT,
+    )
+    named = Network.NAMED
+    nodes = Network.NODES
     ports = {master_port(SUB2, named), *(ssh_port(SUB2, named, rank) for rank in range(128))}
     assert len(ports) == 129
     assert min(ports) >= 25_000
     assert max(ports) < 32_768
-    assert master_port(SUB2, named) == master_port(replace(SUB2, hostname="main1", role="main"), nodes)
+    assert master_port(SUB2, named) == master_port(
+        replace(SUB2, hostname="main1", role="main"), nodes
+    )
     others = {master_port(replace(SUB2, group=KernelId(f"k{n}")), named) for n in range(100)}
     assert len(others) > 80
 
@@ -121,7 +139,9 @@ def test_user_overrides_torch_variables() -> None:
     assert (env["MASTER_PORT"], env["WORLD_SIZE"], env["NODE_RANK"]) == ("1234", "24", "2")
 
 
-@pytest.mark.parametrize(("contained", "folder"), [(True, "/etc/moorage/ssh"), (False, "/work/.ssh")])
+@pytest.mark.parametrize(
+    ("contained", "folder"), [(True, "/etc/moorage/ssh"), (False, "/work/.ssh")]
+)
 def test_ssh_files(contained: bool, folder: str) -> None:
     launched = launch(SUB2, contained)
     files = {file.path: (file.mode, file.text) for file in launched.files}
@@ -132,6 +152,7 @@ def test_ssh_files(contained: bool, folder: str) -> None:
     assert mode == 0o600
     for member in MEMBERS:
         assert f"Host {member.hostname}\n" in config
+
     assert f"IdentityFile {folder}/id_ed25519" in config
     assert "PRIVATE" not in repr(launched), "logs must not show it"
     assert "PRIVATE" not in repr(SUB2)
@@ -172,6 +193,7 @@ def test_all_kernels_of_a_cluster_derive_the_same_keys() -> None:
     for interface in interfaces:
         for peer in interface.peers:
             keys.setdefault(peer.hostname, set()).add(peer.public_key)
+
     assert {name: len(found) for name, found in keys.items()} == {"main1": 1, "sub1": 1, "sub2": 1}
     assert len({interface.private_key for interface in interfaces}) == 3
 

@@ -1,4 +1,5 @@
-"""Disconnect of a user, which the agent detects in several ways at once: the command is disconnected once."""
+"""Disconnect of a user, which the agent detects in several ways at once: the command is
+disconnected once."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Call:
     """The ``Exec`` call as the agent sees it; ``leave`` simulates the user's disconnect."""
 
     def __init__(self) -> None:
-        self._left, self._done = asyncio.Event(), list[Callable[[Any], None]]()
+        self._left = asyncio.Event()
+        self._done = list[Callable[[Any], None]]()
         self.cancelled = False
 
     def add_done_callback(self, done: Callable[[Any], None]) -> None:
@@ -47,7 +49,8 @@ class Call:
 class SilentCommand:
     """A command without output that does not end, and reads its input or not."""
 
-    disconnects, writing = 0, False
+    disconnects = 0
+    writing = False
 
     def __init__(self, reads_input: bool) -> None:
         self._reads_input = reads_input
@@ -90,8 +93,10 @@ async def test_command_is_disconnected_once_despite_a_second_cancellation(
     call.leave()
     if not reads_input:
         call.end()  # a pending write notices it
+
     for _ in range(turns):
         await asyncio.sleep(0)
+
     call.end() if last == "the end of the call" else serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     await asyncio.sleep(0.01)

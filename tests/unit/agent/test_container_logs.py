@@ -1,4 +1,5 @@
-"""Copies of containers' logs: nothing is missing, doubled or in another order, whatever the engine does."""
+"""Copies of containers' logs: nothing is missing, doubled or in another order, whatever the engine
+does."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from moorage.agent.runtimes.docker.container_logs import ContainerLogs, NewMessages, Position, time_ms
+from moorage.agent.runtimes.docker.container_logs import (
+    ContainerLogs,
+    NewMessages,
+    Position,
+    time_ms,
+)
 from moorage.agent.runtimes.docker.engine import Message
 from moorage.agent.runtimes.docker.errors import EngineUnavailable
 from moorage.agent.state.log_times import LogRange
@@ -26,12 +32,16 @@ K = KernelId("k")
 
 
 class ScriptedEngine:
-    """Keeps the last ``kept`` messages of one container. Its readings are whole, its streams are not: each
-    ends after ``stream`` messages. It breaks after as many pieces as ``breaks`` has next."""
+    """Keeps the last ``kept`` messages of one container. Its readings are whole, its streams are
+    not: each ends after ``stream`` messages. It breaks after as many pieces as ``breaks`` has
+    next."""
 
     def __init__(self, kept: int = 1_000_000, stream: int = 3, breaks: Iterable[int] = ()) -> None:
-        self.written, self.kept, self.ended = list[Message](), kept, False
-        self._stream, self._breaks = stream, list(breaks)
+        self.written = list[Message]()
+        self.kept = kept
+        self.ended = False
+        self._stream = stream
+        self._breaks = list(breaks)
         self.pieces = 0
 
     def write(self, text: bytes, channel: int = 1, time: int | None = None) -> None:
@@ -69,25 +79,32 @@ async def read(logs: ContainerLogs, wanted: LogRange | None = None) -> bytes:
         return b"".join([data async for data in data_of(pieces)])
 
 
-MESSAGES = st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(0, 1), st.binary(min_size=1, max_size=9)))
+MESSAGES = st.lists(
+    st.tuples(st.sampled_from([1, 2]), st.integers(0, 1), st.binary(min_size=1, max_size=9))
+)
 
 
 @examples(40)
 @given(data=st.data())
 def test_a_copy_is_what_was_written(data: st.DataObject) -> None:
-    """Over agents that are killed at any place, engines that break, and lines whose pieces share a time."""
+    """Over agents that are killed at any place, engines that break, and lines whose pieces share a
+    time."""
     with TemporaryDirectory() as folder:
         asyncio.run(_check_copy(Path(folder), data))
 
 
 async def _check_copy(root: Path, data: st.DataObject) -> None:
-    engine, time = ScriptedEngine(breaks=data.draw(st.lists(st.integers(0, 3), max_size=5))), 0
+    engine = ScriptedEngine(breaks=data.draw(st.lists(st.integers(0, 3), max_size=5)))
+    time = 0
     logs = logs_of(engine, root)
     for messages in data.draw(st.lists(MESSAGES, max_size=5)):
         for channel, later, text in messages:
             time += later
             engine.write(text, channel, time)
-        match data.draw(st.sampled_from(["read", "killed before it noted its place", "killed", ""])):
+
+        match data.draw(
+            st.sampled_from(["read", "killed before it noted its place", "killed", ""])
+        ):
             case "read":
                 await read(logs)
             case "killed before it noted its place":
@@ -99,16 +116,19 @@ async def _check_copy(root: Path, data: st.DataObject) -> None:
                 logs = logs_of(engine, root)
                 await read(logs)
                 await logs.close()
+
                 if before is not None:
                     noted.write_bytes(before)
                 elif noted.exists():
                     noted.unlink()
                     for path in (root / K).iterdir():
                         path.unlink()
+
                 logs = logs_of(engine, root)
             case "killed":
                 await logs.close()
                 logs = logs_of(engine, root)
+
     engine.ended = True
     await _until_saved(logs)
     await logs.close()
@@ -129,7 +149,8 @@ async def _until_saved(logs: ContainerLogs) -> None:
 
 async def test_a_reader_follows_over_streams_that_end_and_says_less(tmp_path: Path) -> None:
     engine = ScriptedEngine()
-    logs, received = logs_of(engine, tmp_path), b""
+    logs = logs_of(engine, tmp_path)
+    received = b""
 
     async def write() -> None:
         for number in range(200):
@@ -141,6 +162,7 @@ async def test_a_reader_follows_over_streams_that_end_and_says_less(tmp_path: Pa
     async with asyncio.timeout(20):
         async for data in data_of(logs.read(K, "container", LogRange(follow=True))):
             received += data
+
     await writing
     await logs.close()
     assert received == b"".join(b"%04d\n" % number for number in range(200))
@@ -152,13 +174,16 @@ async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
     logs = logs_of(engine, tmp_path)
     for number in range(5):
         engine.write(b"%04d\n" % number)
+
     assert await read(logs) == b"0000\n0001\n0002\n0003\n0004\n"
     await logs.close()
     for number in range(5, 50):
         engine.write(b"%04d\n" % number)
+
     engine.ended = True
     logs = logs_of(engine, tmp_path)
-    received, following = b"", data_of(logs.read(K, "container", LogRange(follow=True, offset=0)))
+    received = b""
+    following = data_of(logs.read(K, "container", LogRange(follow=True, offset=0)))
 
     async def follow() -> None:
         nonlocal received
@@ -167,6 +192,7 @@ async def test_what_the_engine_has_rotated_away_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(OutputLost):
         await follow()
+
     assert received == b"0000\n0001\n0002\n0003\n0004\n"
     kept = b"".join(b"%04d\n" % number for number in range(40, 50))
     assert await read(logs) == received + kept
@@ -179,6 +205,7 @@ async def test_output_costs_by_what_is_new(tmp_path: Path) -> None:
     logs = logs_of(engine, tmp_path)
     for number in range(4000):
         engine.write(b"%04d\n" % number)
+
     await read(logs)
     engine.pieces = 0
     engine.write(b"new\n")
@@ -198,12 +225,15 @@ async def test_a_log_that_an_older_release_has_saved_is_not_copied_again(tmp_pat
 
 
 def test_the_place_is_behind_all_pieces_of_a_line() -> None:
-    """Pieces of a long line share a time. A reading that begins within the line does not show how many there
-    are."""
-    piece, other, after = Message(1, "t", b"x"), Message(2, "u", b"y"), Message(1, "v", b"z")
+    """Pieces of a long line share a time. A reading that begins within the line does not show how
+    many there are."""
+    piece = Message(1, "t", b"x")
+    other = Message(2, "u", b"y")
+    after = Message(1, "v", b"z")
     position = Position()
     for message in (piece, piece, other, piece):
         position = position.behind(message)
+
     whole = NewMessages(position, is_whole=True)
     assert whole.feed([piece, piece, other, piece, piece, after]) == [piece, after]
     cut = NewMessages(position, is_whole=False)
@@ -217,7 +247,10 @@ def test_the_place_is_behind_all_pieces_of_a_line() -> None:
     [
         (b"2026-11-26T00:29:46.958538123Z line\n", (1_795_652_986_958, b"line\n")),
         (b"2026-11-26T00:29:46.958538123Z \n", (1_795_652_986_958, b"\n")),
-        (b"2026-11-26T01:29:46.958+01:00 of another zone\n", (1_795_652_986_958, b"of another zone\n")),
+        (
+            b"2026-11-26T01:29:46.958+01:00 of another zone\n",
+            (1_795_652_986_958, b"of another zone\n"),
+        ),
         (b"2026-11-26T00:29:46.958538123Z two words\n", (1_795_652_986_958, b"two words\n")),
         (b"no time\n", (0, b"no time\n")),
         (b"2026-11-26T00:29:46 without a zone\n", (0, b"2026-11-26T00:29:46 without a zone\n")),

@@ -13,12 +13,15 @@ from moorage.common.model.ids import DeviceId
 GIB = 1024**3
 
 
-def gpu(number: int, model: str = "NVIDIA H100 80GB HBM3", gib: int = 80, **fields: Any) -> SlotOffer:
+def gpu(
+    number: int, model: str = "NVIDIA H100 80GB HBM3", gib: int = 80, **fields: Any
+) -> SlotOffer:
     return SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{number}"), model, gib * GIB, **fields)
 
 
 def part(number: int, gpu: int, profile: str) -> SlotOffer:
-    model, parent = f"NVIDIA H100 80GB HBM3 MIG {profile}", DeviceId(f"GPU-{gpu}")
+    model = f"NVIDIA H100 80GB HBM3 MIG {profile}"
+    parent = DeviceId(f"GPU-{gpu}")
     slot = f"cuda-{profile.replace('.', '')}.device"
     return SlotOffer(slot, 1000, DeviceId(f"MIG-{number}"), model, 10 * GIB, parent=parent)
 
@@ -44,11 +47,15 @@ L40S = gpu(2, "NVIDIA L40S", 48)
         ([gpu(0, nvlink_domain="0"), L40S], {"gpu.count": "2", "links": "nvlink-some"} | OF_DRIVER),
         (
             [part(0, 0, "1g.10gb"), part(1, 0, "1g.10gb")],
-            H100 | {"gpu.memory": "10240", "gpu.count": "1", "links": "none", "mig": "1g.10gb"} | OF_DRIVER,
+            H100
+            | {"gpu.memory": "10240", "gpu.count": "1", "links": "none", "mig": "1g.10gb"}
+            | OF_DRIVER,
         ),
         (
             [part(0, 0, "1g.10gb"), part(1, 0, "3g.40gb")],
-            H100 | {"gpu.memory": "10240", "gpu.count": "1", "links": "none", "mig": "mixed"} | OF_DRIVER,
+            H100
+            | {"gpu.memory": "10240", "gpu.count": "1", "links": "none", "mig": "mixed"}
+            | OF_DRIVER,
         ),
         (
             [gpu(1), part(0, 0, "1g.10gb")],
@@ -61,7 +68,9 @@ L40S = gpu(2, "NVIDIA L40S", 48)
         *("slices", "slices of several kinds", "a slice and a GPU"),
     ],
 )
-def test_labels_hold_for_every_gpu_of_the_node(offers: list[SlotOffer], labels: dict[str, str]) -> None:
+def test_labels_hold_for_every_gpu_of_the_node(
+    offers: list[SlotOffer], labels: dict[str, str]
+) -> None:
     assert device_labels(offers, FACTS) == labels
 
 

@@ -32,7 +32,8 @@ from moorage.common.model.ids import DeviceId, KernelId
 from moorage.common.model.reasons import Reason
 
 GIB = 1024**3
-D0, D1 = DeviceId("GPU-0"), DeviceId("GPU-1")
+D0 = DeviceId("GPU-0")
+D1 = DeviceId("GPU-1")
 K = KernelId("k")
 
 
@@ -47,10 +48,21 @@ K = KernelId("k")
         ({D0: Fence("XID 79", 5)}, {D0: "lost"}, 40, {D0: Fence("lost", 40)}),
         ({D0: Fence("a", 5), D1: Fence("b", 9)}, {}, 16, {D1: Fence("b", 9)}),
     ],
-    ids=["healthy", "unhealthy", "on probation", "returns", "again, earlier", "again, later", "independent"],
+    ids=[
+        "healthy",
+        "unhealthy",
+        "on probation",
+        "returns",
+        "again, earlier",
+        "again, later",
+        "independent",
+    ],
 )
 def test_fences_after_a_check(
-    before: dict[DeviceId, Fence], unhealthy: dict[DeviceId, str], now: float, after: dict[DeviceId, Fence]
+    before: dict[DeviceId, Fence],
+    unhealthy: dict[DeviceId, str],
+    now: float,
+    after: dict[DeviceId, Fence],
 ) -> None:
     assert update_fences(before, unhealthy, now, 10) == after
 
@@ -59,7 +71,9 @@ def test_fences_after_a_check(
 def test_device_is_fenced_until_healthy_for_the_probation_period(
     steps: list[tuple[float, bool]],
 ) -> None:
-    now, last_unhealthy_at, fences = 0.0, None, dict[DeviceId, Fence]()
+    now = 0.0
+    last_unhealthy_at = None
+    fences = dict[DeviceId, Fence]()
     for pause, unhealthy in steps:
         now += pause
         fences = update_fences(fences, {D0: "x"} if unhealthy else {}, now, 30)
@@ -68,7 +82,8 @@ def test_device_is_fenced_until_healthy_for_the_probation_period(
 
 
 @pytest.mark.parametrize(
-    ("xid", "fenced"), [(13, False), (31, False), (43, False), (48, True), (74, True), (79, True), (95, True)]
+    ("xid", "fenced"),
+    [(13, False), (31, False), (43, False), (48, True), (74, True), (79, True), (95, True)],
 )
 def test_xids_that_fence_a_device(xid: int, fenced: bool) -> None:
     assert is_device_fault(xid) is fenced
@@ -111,9 +126,9 @@ def test_unreleased_memory(
 
 
 def test_unreleased_memory_is_described() -> None:
-    assert describe_unreleased(D0, UnreleasedMemory(3 * GIB, {7: 2 * GIB, 9: None}), {7: "python"}) == (
-        "3GiB of GPU-0 still in use by pid 7 python (2GiB), pid 9"
-    )
+    assert describe_unreleased(
+        D0, UnreleasedMemory(3 * GIB, {7: 2 * GIB, 9: None}), {7: "python"}
+    ) == ("3GiB of GPU-0 still in use by pid 7 python (2GiB), pid 9")
     assert (
         describe_unreleased(D0, UnreleasedMemory(GIB, {}), {})
         == "1GiB of GPU-0 still in use, and the driver lists no process"
@@ -127,7 +142,8 @@ class Node:
     """A node with a device meter that returns the given measurements in turn."""
 
     def __init__(self, *measurements: dict[DeviceId, DeviceMeasurement]) -> None:
-        self.measurements, self.kernels = list(measurements), list[KernelProcesses]()
+        self.measurements = list(measurements)
+        self.kernels = list[KernelProcesses]()
         self.fences = DeviceFences(SystemClock(), probation_s=60)
         self.progress: list[str] = []
 
@@ -148,10 +164,14 @@ class Node:
 
 
 async def test_check_passes_when_the_memory_is_free() -> None:
-    busy, free = measured(9 * GIB, {7: 8 * GIB}), measured(GIB, {})
+    busy = measured(9 * GIB, {7: 8 * GIB})
+    free = measured(GIB, {})
     node = Node({D0: busy}, {D0: busy}, {D0: free})
     assert await node.wait(D0) is None
-    assert node.progress == ["waiting for GPU memory: 9GiB of GPU-0 still in use by pid 7 python (8GiB)"] * 2
+    assert (
+        node.progress
+        == ["waiting for GPU memory: 9GiB of GPU-0 still in use by pid 7 python (8GiB)"] * 2
+    )
     assert node.fences.reasons() == {}
 
 
@@ -189,10 +209,13 @@ async def test_check_can_be_cancelled() -> None:
 
 
 def test_fenced_device_is_offered_as_unhealthy_with_the_reason() -> None:
-    clock, changes = ManualClock(), list[int]()
+    clock = ManualClock()
+    changes = list[int]()
     fences = DeviceFences(clock, probation_s=60)
     fences.changed = lambda: changes.append(1)
-    inner = SimpleNamespace(offers=lambda: (SlotOffer("cpu", 1), SlotOffer("cuda.device", 1000, D0)))
+    inner = SimpleNamespace(
+        offers=lambda: (SlotOffer("cpu", 1), SlotOffer("cuda.device", 1000, D0))
+    )
     inventory = FencedInventory(inner, fences)
     assert all(offer.healthy for offer in inventory.offers())
     fences.update({D0: "XID 79"})
@@ -210,9 +233,12 @@ def test_fenced_device_is_offered_as_unhealthy_with_the_reason() -> None:
 
 
 class Driver:
-    """Fake NVML. ``events``: (device, type, XID); ``errors``: uncorrectable ECC errors by device."""
+    """Fake NVML. ``events``: (device, type, XID); ``errors``: uncorrectable ECC errors by
+    device."""
 
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 1, 0, 8
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+    nvmlEventTypeXidCriticalError = 8
 
     class NVMLError(Exception):
         pass
@@ -276,21 +302,25 @@ def test_health_checks() -> None:
     devices = {D0: DeviceId(""), D1: DeviceId(""), slice_of: DeviceId("GPU-9")}
     assert health.check(opened, devices) == {}
     driver.events = [("GPU-0", 8, 31), ("GPU-9", 8, 48), ("GPU-7", 8, 79), ("GPU-0", 2, 79)]
+
     # A slice is unhealthy with its GPU; application XIDs and other types of events do not count.
     assert health.check(opened, devices) == {slice_of: "XID 48 (see `dmesg` on its node)"}
     assert health.check(opened, devices) == {}
     assert sorted(driver.registered) == ["GPU-0", "GPU-1", "GPU-9"]
+
     # Only errors since the last check count.
     driver.errors = {"GPU-0": 3}
     assert health.check(opened, devices) == {}
     driver.errors = {"GPU-0": 5}
     assert health.check(opened, devices) == {D0: "2 uncorrectable memory errors (ECC)"}
     assert health.check(opened, devices) == {}
-    driver.lost, driver.broken = {"GPU-9"}, {"GPU-1"}
+    driver.lost = {"GPU-9"}
+    driver.broken = {"GPU-1"}
     unhealthy = health.check(opened, devices)
     assert unhealthy[slice_of] == "the driver cannot reach it: GPU is lost"
     assert "replace the GPU" in unhealthy[D1]
-    driver.lost, driver.broken = set(), set()
+    driver.lost = set()
+    driver.broken = set()
     assert health.check(opened, devices) == {}
     assert driver.registered.count("GPU-9") == 2
     assert NvidiaHealth().check(opened, {}) == {}
@@ -298,8 +328,11 @@ def test_health_checks() -> None:
 
 def test_lost_gpu_is_detected_without_events() -> None:
     driver = Driver()
-    driver.no_events, driver.lost = True, {"GPU-0"}
-    assert set(NvidiaHealth().check(NvidiaDriver(driver), {D0: DeviceId(""), D1: DeviceId("")})) == {D0}
+    driver.no_events = True
+    driver.lost = {"GPU-0"}
+    assert set(
+        NvidiaHealth().check(NvidiaDriver(driver), {D0: DeviceId(""), D1: DeviceId("")})
+    ) == {D0}
 
 
 def test_pynvml_is_not_imported_without_a_driver() -> None:
@@ -312,7 +345,9 @@ def test_pynvml_is_not_imported_without_a_driver() -> None:
         "assert devices.measure({'x': ''}) == devices.unhealthy({'x': ''}) == {}\n"
         "print('pynvml' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

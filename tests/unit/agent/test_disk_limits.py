@@ -1,4 +1,5 @@
-"""Limits of the disks of kernels: the setting, the quota that Linux gets, and whether there are quotas."""
+"""Limits of the disks of kernels: the setting, the quota that Linux gets, and whether there are
+quotas."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def test_a_disk_that_is_too_small_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "size"), [(None, 50 << 30), ("64MiB", 64 << 20), ("0", 0)])
-def test_processes_have_a_limit_unless_it_is_given_up(tmp_path: Path, value: str | None, size: int) -> None:
+def test_processes_have_a_limit_unless_it_is_given_up(
+    tmp_path: Path, value: str | None, size: int
+) -> None:
     settings = AgentSettings() if value is None else AgentSettings(process_disk=value)
     assert rules_of(settings, tmp_path).disk == size
 

@@ -1,4 +1,5 @@
-"""Container options, image and mount rules, states, signed labels, and explanations of engine errors."""
+"""Container options, image and mount rules, states, signed labels, and explanations of engine
+errors."""
 
 from __future__ import annotations
 
@@ -66,9 +67,18 @@ def test_paths_outside_of_mounts(path: str, mounts: tuple[str, ...], outside: bo
         ({"Status": "running"}, RuntimeObservation(S.RUNNING)),
         ({"Status": "paused"}, RuntimeObservation(S.RUNNING)),
         ({"Status": "exited", "ExitCode": 0, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 0)),
-        ({"Status": "exited", "ExitCode": 255, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 255)),
-        ({"Status": "exited", "ExitCode": 128, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 128)),
-        ({"Status": "exited", "ExitCode": 143, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, -15)),
+        (
+            {"Status": "exited", "ExitCode": 255, "StartedAt": "2026"},
+            RuntimeObservation(S.EXITED, 255),
+        ),
+        (
+            {"Status": "exited", "ExitCode": 128, "StartedAt": "2026"},
+            RuntimeObservation(S.EXITED, 128),
+        ),
+        (
+            {"Status": "exited", "ExitCode": 143, "StartedAt": "2026"},
+            RuntimeObservation(S.EXITED, -15),
+        ),
         (
             {"Status": "exited", "ExitCode": 137, "OOMKilled": True, "StartedAt": "2026"},
             RuntimeObservation(S.EXITED, -9, oom=True),
@@ -80,7 +90,9 @@ def test_paths_outside_of_mounts(path: str, mounts: tuple[str, ...], outside: bo
         ),
     ],
 )
-def test_observation_from_container_state(state: dict[str, Any], observed: RuntimeObservation) -> None:
+def test_observation_from_container_state(
+    state: dict[str, Any], observed: RuntimeObservation
+) -> None:
     assert config.parse_state(state) == observed
 
 
@@ -91,11 +103,15 @@ def test_unknown_status_is_never_exited(status: str) -> None:
 
 
 def launch(**fields: Any) -> Launch:
-    return Launch(**{"kernel_id": ID, "argv": ("run", "it"), "env": {"A": "b"}, "image": "img"} | fields)
+    return Launch(
+        **{"kernel_id": ID, "argv": ("run", "it"), "env": {"A": "b"}, "image": "img"} | fields
+    )
 
 
 def test_container_has_limits_and_no_privileges() -> None:
-    rules = ContainerRules(mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1)
+    rules = ContainerRules(
+        mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1
+    )
     host = config.host_config(
         launch(port=4711, slots={"cpu": 1500, "mem": 64 << 20}), rules, "127.0.0.1", "some-net"
     )
@@ -105,7 +121,9 @@ def test_container_has_limits_and_no_privileges() -> None:
     assert (host["privileged"], host["cap_drop"], host["cap_add"]) == (False, ["ALL"], [])
     assert host["security_opt"] == ["no-new-privileges"]
     assert host["port_bindings"] == {"4711/tcp": ("127.0.0.1", 4711)}
-    assert host["mounts"] == [{"Type": "bind", "Source": "/models", "Target": "/models", "ReadOnly": True}]
+    assert host["mounts"] == [
+        {"Type": "bind", "Source": "/models", "Target": "/models", "ReadOnly": True}
+    ]
     assert host["log_config"]["config"] == {"max-size": "5000", "max-file": "2"}
     assert "device_requests" not in host
 
@@ -143,14 +161,17 @@ def test_host_network_has_extra_hosts_and_no_published_ports() -> None:
         ("nobody-here", True, (0, 0)),
     ],
 )
-def test_owner_of_files_in_a_container(user: str, passwd_needed: bool, owner: tuple[int, int]) -> None:
+def test_owner_of_files_in_a_container(
+    user: str, passwd_needed: bool, owner: tuple[int, int]
+) -> None:
     passwd = "root:x:0:0::/:/bin/sh\nann:x:1001:1002::/home/ann:/bin/sh\nnonsense\n"
     assert needs_passwd(user) is passwd_needed
     assert owner_of(user, passwd) == owner
 
 
 def test_network_signature_covers_name_and_agent() -> None:
-    signer, other = LabelSigner("a"), LabelSigner("b")
+    signer = LabelSigner("a")
+    other = LabelSigner("b")
     labels = signer.network_labels("net-1")
     assert signer.owns_network("net-1", labels)
     assert not signer.owns_network("net-2", labels)
@@ -172,7 +193,9 @@ def test_gpus_are_requested_by_id() -> None:
 def test_container_without_gpus_sees_none() -> None:
     order = launch(env={"NVIDIA_VISIBLE_DEVICES": "all"})
     assert (
-        config.container_config(order, ContainerRules(), {}, "n")["environment"]["NVIDIA_VISIBLE_DEVICES"]
+        config.container_config(order, ContainerRules(), {}, "n")["environment"][
+            "NVIDIA_VISIBLE_DEVICES"
+        ]
         == "void"
     )
 
@@ -180,17 +203,27 @@ def test_container_without_gpus_sees_none() -> None:
 def test_command_replaces_the_entry_point() -> None:
     options = config.container_config(launch(), ContainerRules(user="1000:100"), {"x": "y"}, "n")
     assert (options["entrypoint"], options["command"]) == (["run", "it"], [])
-    assert (options["user"], options["labels"], options["name"]) == ("1000:100", {"x": "y"}, f"moorage-{ID}")
+    assert (options["user"], options["labels"], options["name"]) == (
+        "1000:100",
+        {"x": "y"},
+        f"moorage-{ID}",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('could not select device driver "nvidia" with capabilities: [[gpu]]', Reason.NO_NVIDIA_RUNTIME),
+        (
+            'could not select device driver "nvidia" with capabilities: [[gpu]]',
+            Reason.NO_NVIDIA_RUNTIME,
+        ),
         ("Unknown runtime specified nvidia", Reason.NO_NVIDIA_RUNTIME),
         ("Bind for 127.0.0.1:80 failed: port is already allocated", Reason.PORT_TAKEN),
         ("listen tcp4 127.0.0.1:80: bind: address already in use", Reason.PORT_TAKEN),
-        ("Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", Reason.LIMIT_REFUSED),
+        (
+            "Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available",
+            Reason.LIMIT_REFUSED,
+        ),
         ("No such image: nothing:latest", Reason.IMAGE_MISSING),
         ("write /x: no space left on device", Reason.DISK_FULL),
         (
@@ -209,7 +242,9 @@ def test_explanations_of_engine_errors(text: str, reason: Reason) -> None:
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
 def test_output_stream_is_split_at_any_position(payloads: list[bytes], step: int) -> None:
-    stream = b"".join(b"\x01\0\0\0" + len(payload).to_bytes(4, "big") + payload for payload in payloads)
+    stream = b"".join(
+        b"\x01\0\0\0" + len(payload).to_bytes(4, "big") + payload for payload in payloads
+    )
     demultiplexer = StreamDemultiplexer()
     pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
     frames = [frame for piece in pieces for frame in demultiplexer.feed(piece)]
@@ -218,7 +253,8 @@ def test_output_stream_is_split_at_any_position(payloads: list[bytes], step: int
 
 def test_signature_covers_agent_name_and_port() -> None:
     signer = LabelSigner("key")
-    labels, name = signer.labels(ID, 4711), f"moorage-{ID}"
+    labels = signer.labels(ID, 4711)
+    name = f"moorage-{ID}"
     identity = signer.read(name, labels)
     assert identity is not None
     assert (identity.kernel_id, identity.port) == (ID, 4711)
@@ -228,12 +264,15 @@ def test_signature_covers_agent_name_and_port() -> None:
     for label in labels:
         if label != OWNER:  # not signed: it only narrows the search
             assert signer.read(name, labels | {label: "1"}) is None
+
     assert signer.read(name, labels | {SIGNATURE: "é"}) is None
 
 
 def test_key_is_created_once_and_private(tmp_path: Path) -> None:
     path = tmp_path / "docker.key"
-    assert load_label_signer(path, SystemClock()).owner == load_label_signer(path, SystemClock()).owner
+    assert (
+        load_label_signer(path, SystemClock()).owner == load_label_signer(path, SystemClock()).owner
+    )
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["docker.key"]
 
@@ -249,7 +288,11 @@ def test_service_ports_are_published_at_the_address() -> None:
         "21002/tcp": ("127.0.0.1", 21002),
         "21000/tcp": ("127.0.0.1", 21000),
     }
-    assert config.container_config(order, ContainerRules(), {}, "bridge")["ports"] == [8888, 21000, 21002]
+    assert config.container_config(order, ContainerRules(), {}, "bridge")["ports"] == [
+        8888,
+        21000,
+        21002,
+    ]
     assert "port_bindings" not in config.host_config(order, ContainerRules(), "127.0.0.1", "host")
 
 
@@ -261,5 +304,7 @@ def test_signature_covers_service_ports() -> None:
     assert (identity.port, identity.apps) == (21000, APPS)
     forged = labels | {"moorage.apps": labels["moorage.apps"].replace("21001", "22")}
     assert signer.read("moorage-k", forged) is None
-    assert signer.read("moorage-k", {k: v for k, v in labels.items() if k != "moorage.apps"}) is None
+    assert (
+        signer.read("moorage-k", {k: v for k, v in labels.items() if k != "moorage.apps"}) is None
+    )
     assert "moorage.apps" not in signer.labels(KernelId("k"), 21000)

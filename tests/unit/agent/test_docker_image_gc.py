@@ -19,7 +19,9 @@ from moorage.agent.runtimes.docker.image_gc import (
 )
 
 NOW = 1_000_000.0
-OLD, OLDER, NEW = NOW - MIN_AGE_S, NOW - 9000, NOW - MIN_AGE_S + 1
+OLD = NOW - MIN_AGE_S
+OLDER = NOW - 9000
+NEW = NOW - MIN_AGE_S + 1
 IMAGES = [
     Image("old", size=10, used_at=OLD, pulled=True),
     Image("older", size=10, used_at=OLDER, pulled=True),
@@ -53,7 +55,8 @@ def test_least_recently_used_images_first(rules: ImageGcRules, expected: list[st
     ],
 )
 def test_watermarks(used: int, mode: str, above_high: bool, below_low: bool) -> None:
-    rules, disk = replace(ImageGcRules(), mode=mode), Disk(total=100, free=100 - used)  # type: ignore[arg-type]
+    rules = replace(ImageGcRules(), mode=mode)
+    disk = Disk(total=100, free=100 - used)  # type: ignore[arg-type]
     assert (is_above_high_watermark(disk, rules), is_below_low_watermark(disk, rules)) == (
         above_high,
         below_low,
@@ -64,8 +67,14 @@ IDS = st.sampled_from("abcdefgh")
 ANY = st.builds(Image, IDS, size=st.integers(0, 9), used_at=st.floats(0, NOW), pulled=st.booleans())
 
 
-@given(st.lists(ANY, unique_by=lambda image: image.id), st.sets(IDS), st.sampled_from(["pulled", "any"]))
-def test_images_in_use_young_or_foreign_are_kept(images: list[Image], in_use: set[str], owners: str) -> None:
+@given(
+    st.lists(ANY, unique_by=lambda image: image.id),
+    st.sets(IDS),
+    st.sampled_from(["pulled", "any"]),
+)
+def test_images_in_use_young_or_foreign_are_kept(
+    images: list[Image], in_use: set[str], owners: str
+) -> None:
     candidates = gc_candidates(images, in_use, ImageGcRules(owners=owners), NOW)  # type: ignore[arg-type]
     assert not {image.id for image in candidates} & in_use
     assert owners == "any" or all(image.pulled for image in candidates)

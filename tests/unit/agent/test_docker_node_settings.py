@@ -42,15 +42,21 @@ def test_a_container_has_its_own_model_only_and_cannot_change_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "node", "user"), [("", "", None), ("", "1:2", "1:2"), ("3", "1:2", "3"), ("3:4", "", "3:4")]
+    ("group", "node", "user"),
+    [("", "", None), ("", "1:2", "1:2"), ("3", "1:2", "3"), ("3:4", "", "3:4")],
 )
 def test_user_of_a_container(group: str, node: str, user: str | None) -> None:
-    assert container_config(order(user=group), ContainerRules(user=node), {}, "bridge")["user"] == user
+    assert (
+        container_config(order(user=group), ContainerRules(user=node), {}, "bridge")["user"] == user
+    )
 
 
 GPU0 = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
 BY_UUID = {"name": "GPU-a", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
-ALL = {"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]}}
+ALL = {
+    "name": "all",
+    "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,13 @@ ALL = {"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"
     [
         (None, {"0": {"/dev/nvidia0"}, "all": {"/dev/nvidia0", "/dev/nvidia1"}}),
         ([], {}),
-        ([{"Source": "cdi", "ID": "vendor.com/net=1"}, {"Source": "x", "ID": "nvidia.com/gpu=2"}], {}),
+        (
+            [
+                {"Source": "cdi", "ID": "vendor.com/net=1"},
+                {"Source": "x", "ID": "nvidia.com/gpu=2"},
+            ],
+            {},
+        ),
         (
             [{"Source": "cdi", "ID": f"nvidia.com/gpu={n}"} for n in ("0", "GPU-a")],
             {"0": {"/dev/nvidia0"}, "GPU-a": None},
@@ -69,7 +81,9 @@ ALL = {"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"
 def test_gpus_that_an_engine_knows_by_cdi(
     tmp_path: Path, listed: list[Any] | None, known: dict[str, Any]
 ) -> None:
-    (tmp_path / "nvidia.yaml").write_text(yaml.safe_dump({"kind": "nvidia.com/gpu", "devices": [GPU0, ALL]}))
+    (tmp_path / "nvidia.yaml").write_text(
+        yaml.safe_dump({"kind": "nvidia.com/gpu", "devices": [GPU0, ALL]})
+    )
     (tmp_path / "net.json").write_text(json.dumps({"kind": "vendor.com/net", "devices": [BY_UUID]}))
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "nvidia.yaml~").write_text("kind: nvidia.com/gpu\ndevices: [{name: old}]")
@@ -77,14 +91,19 @@ def test_gpus_that_an_engine_knows_by_cdi(
     assert known_devices(info) == known
 
 
-A, SLICE = DevicePlace("/dev/nvidia0", "0"), DevicePlace("/dev/nvidia0", "0:1")
+A = DevicePlace("/dev/nvidia0", "0")
+SLICE = DevicePlace("/dev/nvidia0", "0:1")
 
 
 @pytest.mark.parametrize(
     ("place", "known", "name"),
     [
         (A, {"0": {"/dev/nvidia0"}, "GPU-a": {"/dev/nvidia0"}}, "GPU-a"),
-        (A, {"0": {"/dev/nvidia0"}, "1": {"/dev/nvidia1"}, "all": {"/dev/nvidia0", "/dev/nvidia1"}}, "0"),
+        (
+            A,
+            {"0": {"/dev/nvidia0"}, "1": {"/dev/nvidia1"}, "all": {"/dev/nvidia0", "/dev/nvidia1"}},
+            "0",
+        ),
         (A, {"0": None}, "0"),
         (A, {"0": {"/dev/nvidia3"}, "2": {"/dev/nvidia0"}}, "2"),
         (A, {"0": {"/dev/nvidia3"}}, "GPU-a"),
@@ -103,7 +122,14 @@ A, SLICE = DevicePlace("/dev/nvidia0", "0"), DevicePlace("/dev/nvidia0", "0:1")
             "of another index since",
             "of no device any more",
         ),
-        *("all is not one", "unknown node", "unknown place", "none known", "slice", "slice of another GPU"),
+        *(
+            "all is not one",
+            "unknown node",
+            "unknown place",
+            "none known",
+            "slice",
+            "slice of another GPU",
+        ),
     ],
 )
 def test_name_of_a_gpu(place: DevicePlace | None, known: dict[str, Any], name: str) -> None:
@@ -120,9 +146,12 @@ def test_name_of_a_gpu(place: DevicePlace | None, known: dict[str, Any], name: s
 def test_gpu_request_by_cdi_or_nvidia_driver(
     setting: Literal["auto", "nvidia", "cdi"], known: CdiDevices | None, cdi: bool
 ) -> None:
-    rules, gpus = ContainerRules(gpus=setting), order(devices=("GPU-a", "GPU-b"))
+    rules = ContainerRules(gpus=setting)
+    gpus = order(devices=("GPU-a", "GPU-b"))
     [request] = host_config(gpus, rules, "127.0.0.1", "bridge", known)["device_requests"]
-    visible = container_config(gpus, rules, {}, "bridge", known)["environment"]["NVIDIA_VISIBLE_DEVICES"]
+    visible = container_config(gpus, rules, {}, "bridge", known)["environment"][
+        "NVIDIA_VISIBLE_DEVICES"
+    ]
     if cdi:
         names = ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"]
         assert (request, visible) == ({"Driver": "cdi", "DeviceIDs": names}, "void")

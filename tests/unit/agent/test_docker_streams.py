@@ -1,4 +1,5 @@
-"""Streamed responses of an engine: complete, refused and interrupted. The engine is a fake Unix socket."""
+"""Streamed responses of an engine: complete, refused and interrupted. The engine is a fake Unix
+socket."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ async def read(folder: Path, *response: bytes) -> tuple[list[bytes], bytes]:
         writer.close()
 
     async with await asyncio.start_unix_server(engine, folder / "docker.sock"):
-        return [piece async for piece in stream(folder / "docker.sock", "/logs", {"tail": "a b"})], request
+        return [
+            piece async for piece in stream(folder / "docker.sock", "/logs", {"tail": "a b"})
+        ], request
 
 
 async def test_body_comes_in_pieces_after_an_empty_one(tmp_path: Path) -> None:
@@ -65,7 +68,9 @@ async def test_refusal_has_the_message_of_the_engine(
     ],
     ids=["no response", "partial header", "partial chunk", "no last chunk", "not HTTP"],
 )
-async def test_interrupted_response_is_an_error(tmp_path: Path, response: tuple[bytes, ...]) -> None:
+async def test_interrupted_response_is_an_error(
+    tmp_path: Path, response: tuple[bytes, ...]
+) -> None:
     with pytest.raises(EngineUnavailable):
         await read(tmp_path, *response)
 
@@ -83,7 +88,10 @@ async def test_silent_engine_is_an_error_where_a_limit_is_given(tmp_path: Path) 
         await reader.read()  # until the client has disconnected
         writer.close()
 
-    async with await asyncio.start_unix_server(engine, tmp_path / "docker.sock"), asyncio.timeout(20):
+    async with (
+        await asyncio.start_unix_server(engine, tmp_path / "docker.sock"),
+        asyncio.timeout(20),
+    ):
         # A busy machine does not answer within 50 ms either.
         pieces = stream(tmp_path / "docker.sock", "/logs", {}, idle_s=0.5)
         assert [await anext(pieces), await anext(pieces)] == [b"", b"one"]

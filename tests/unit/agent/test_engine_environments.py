@@ -40,7 +40,9 @@ def folders(cache: Path) -> list[Path]:
 
 
 @pytest.mark.install
-def test_one_that_was_killed_is_made_anew_and_then_kept(index: PackageIndex, tmp_path: Path) -> None:
+def test_one_that_was_killed_is_made_anew_and_then_kept(
+    index: PackageIndex, tmp_path: Path
+) -> None:
     program = prepared_program({"XDG_CACHE_HOME": str(tmp_path)}, "vllm")
     index.released.clear()
     killed = start(tmp_path, index.env)
@@ -71,7 +73,9 @@ def test_an_index_that_does_not_answer_leaves_nothing(tmp_path: Path) -> None:
     failed = start(tmp_path, pip_env(f"http://127.0.0.1:{free_port()}/simple"))
     _, err = failed.communicate(timeout=100)
     assert failed.returncode == 1
-    assert re.fullmatch(r"moorage: pip failed: .*vllm.*; check the network and pip's index .*\n", err), err
+    assert re.fullmatch(
+        r"moorage: pip failed: .*vllm.*; check the network and pip's index .*\n", err
+    ), err
     assert folders(tmp_path) == []
 
 
@@ -87,7 +91,8 @@ def folders_of(root: Path) -> list[Path]:
 
 
 def test_recipes_pin_the_build_for_processors() -> None:
-    cpu, cuda = vllm_recipe("cpu", "3.11.7"), vllm_recipe("cuda", "3.11.7")
+    cpu = vllm_recipe("cpu", "3.11.7")
+    cuda = vllm_recipe("cuda", "3.11.7")
     assert cpu.packages > 100
     assert "--require-hashes" in cpu.steps[0].arguments
     assert Path(cpu.steps[0].arguments[-1]).is_file()
@@ -109,6 +114,7 @@ def test_the_agent_uses_it_where_no_other_is_named(
     if prepared:
         program.write_text("")
         program.chmod(0o755)
+
     node = preflight.describe_node(command, "image")
     assert ("vllm" in preflight.installed_engines(node)) is found
     assert (preflight.with_prepared(node).vllm_command == str(program)) is found

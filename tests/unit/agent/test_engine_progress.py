@@ -19,20 +19,29 @@ VLLM = [
     ("model-00001-of-00004.safetensors:  43%|####3     | 2.1G/4.9G", "downloading: 43% of a file"),
     ("Fetching 12 files:  25%|##5       | 3/12", "downloading: 25% of the files"),
     (f"{SHARDS}:   0% Completed | 0/4\r{SHARDS}:  50% Completed | 2/4", "loading weights: 50%"),
-    (f"{SHARDS}: 100% Completed | 4/4\n\nINFO Loading weights took 0.60 seconds", "loading weights: 100%"),
+    (
+        f"{SHARDS}: 100% Completed | 4/4\n\nINFO Loading weights took 0.60 seconds",
+        "loading weights: 100%",
+    ),
     ("INFO Using cache directory: /c for vLLM's torch.compile", "warming up: compiling"),
     (
         "INFO Dynamo bytecode transform time: 3.2 s\n"
         "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  60%|######    | 40/67",
         "warming up: capturing CUDA graphs, 60%",
     ),
-    ("INFO Graph capturing finished in 20 secs\nINFO init engine (profile) took 23 seconds", "warming up"),
+    (
+        "INFO Graph capturing finished in 20 secs\nINFO init engine (profile) took 23 seconds",
+        "warming up",
+    ),
     ("INFO:     Application startup complete.", "warming up"),
     ("the user's <secret> 99%| is not shown", ""),
 ]
 LLAMACPP = [
     ("0.00.015.090 I srv    load_model: loading model '/tmp/mt.gguf'", "loading weights"),
-    ("load_tensors: loading model tensors\n.................................", "loading weights: 33%"),
+    (
+        "load_tensors: loading model tensors\n.................................",
+        "loading weights: 33%",
+    ),
     ("0.00.075 I srv    load_model: initializing, n_slots = 4", "warming up"),
     ("something else", ""),
 ]
@@ -40,7 +49,11 @@ LLAMACPP = [
 
 @pytest.mark.parametrize(
     ("engine", "log", "progress"),
-    [*(("vllm", *case) for case in VLLM), *(("llamacpp", *case) for case in LLAMACPP), ("custom", "50%", "")],
+    [
+        *(("vllm", *case) for case in VLLM),
+        *(("llamacpp", *case) for case in LLAMACPP),
+        ("custom", "50%", ""),
+    ],
 )
 def test_newest_stage_counts(engine: str, log: str, progress: str) -> None:
     assert ENGINES[engine].progress(log) == progress
@@ -65,4 +78,5 @@ async def test_stage_of_the_log_is_told_while_nothing_listens() -> None:
             await seen.wait()
     finally:
         waiting.cancel()
+
     assert (told[0], told[-1]) == ("loading: it does not listen yet", "loading weights: 50%")

@@ -39,7 +39,17 @@ def invoke(spec: KernelSpec, port: int = 21000):  # type: ignore[no-untyped-def]
 def test_vllm_invocation_stops_before_the_grace_period_ends() -> None:
     invocation = invoke(replace(BASE, args=("--max-model-len", "512", "--port", "1")))
     assert invocation.argv == (
-        *("/opt/py", "-m", "vllm.main", "serve", "org/weights", "--max-model-len", "512", "--port", "1"),
+        *(
+            "/opt/py",
+            "-m",
+            "vllm.main",
+            "serve",
+            "org/weights",
+            "--max-model-len",
+            "512",
+            "--port",
+            "1",
+        ),
         *("--shutdown-timeout", "7", "--served-model-name", "my-model", "--host", "127.0.0.1"),
         *("--port", "21000"),
     )
@@ -77,8 +87,16 @@ def gpus(*amounts: int) -> tuple[DeviceGrant, ...]:
         (gpus(500, 250), (), ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.225")),
         (gpus(250) + gpus(250), (), ("--gpu-memory-utilization", "0.450")),  # two shares of one GPU
         ((DeviceGrant("cuda-1g10gb.device", DeviceId("MIG-1"), 1000),), (), ()),
-        (tuple(DeviceGrant("cuda-1g10gb.device", DeviceId(f"MIG-{n}"), 1000) for n in range(2)), (), ()),
-        ((DeviceGrant("rocm.shares", DeviceId("r"), 500), DeviceGrant("cpu", DeviceId(""), 500)), (), ()),
+        (
+            tuple(DeviceGrant("cuda-1g10gb.device", DeviceId(f"MIG-{n}"), 1000) for n in range(2)),
+            (),
+            (),
+        ),
+        (
+            (DeviceGrant("rocm.shares", DeviceId("r"), 500), DeviceGrant("cpu", DeviceId(""), 500)),
+            (),
+            (),
+        ),
         # Options that the user sets are not added.
         (gpus(500), ("--gpu_memory_utilization=0.3",), ()),
         (gpus(500), ("--kv-cache-memory-bytes", "1000000000"), ()),
@@ -106,13 +124,16 @@ def test_vllm_uses_all_granted_gpus_and_its_memory_share(
         ("llamacpp", ("--embedding",), ["/v1/embeddings"]),
     ],
 )
-def test_readiness_needs_generated_output(engine: str, args: tuple[str, ...], paths: list[str]) -> None:
+def test_readiness_needs_generated_output(
+    engine: str, args: tuple[str, ...], paths: list[str]
+) -> None:
     probes = invoke(replace(BASE, engine=engine, args=args, model="/m.gguf")).probes
     assert [probe.path for probe in probes] == paths
     for probe in probes:
         body = json.loads(probe.body or b"")
         assert (probe.method, body["model"]) == ("POST", "my-model")
         assert probe.headers["Authorization"] == "Bearer hush"
+
     assert [ENGINES[engine].ready(status, b"") for status in (200, 401, 404, 503)] == [
         True,
         False,
@@ -131,7 +152,9 @@ def test_readiness_needs_generated_output(engine: str, args: tuple[str, ...], pa
         ({"cpu": 2000}, ("--threads=6",), None),
     ],
 )
-def test_llamacpp_threads(slots: dict[str, int], args: tuple[str, ...], threads: str | None) -> None:
+def test_llamacpp_threads(
+    slots: dict[str, int], args: tuple[str, ...], threads: str | None
+) -> None:
     argv = invoke(replace(BASE, engine="llamacpp", model="/m.gguf", slots=slots, args=args)).argv
     assert argv[:3] == ("/py", "-P", server.__file__)
     assert argv[-8:] == (
@@ -152,7 +175,9 @@ def test_custom_engine_replaces_its_placeholders_only() -> None:
     assert invocation.argv == ("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}")
     assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "MOORAGE_SECRET": "hush"}
     assert [(probe.method, probe.path) for probe in invocation.probes] == [("GET", "/up")]
-    assert invoke(replace(spec, command=())).argv == ("sleep", "infinity"), "an interactive session idles"
+    assert invoke(replace(spec, command=())).argv == ("sleep", "infinity"), (
+        "an interactive session idles"
+    )
     assert invoke(replace(spec, probe_path=""), port=0).probes == ()
     assert "PORT" not in invoke(spec, port=0).env
     assert [ENGINES["custom"].ready(status, b"") for status in (200, 204, 301, 503)] == [
@@ -249,7 +274,9 @@ def test_is_path(model: str, path: bool) -> None:
     assert is_path(model) is path
 
 
-@pytest.mark.parametrize("wrong", [("--parallel", "0"), ("--ctx-size", "x"), ("--thread", "1"), ("stray",)])
+@pytest.mark.parametrize(
+    "wrong", [("--parallel", "0"), ("--ctx-size", "x"), ("--thread", "1"), ("stray",)]
+)
 def test_llamacpp_server_rejects_invalid_arguments(
     wrong: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,13 +307,16 @@ def test_llamacpp_server_passes_every_option_on(option: server.Option) -> None:
             given = [name]
         else:
             given = [name, samples[option.type] if option.type else word[option.names.split()[0]]]
+
         params = server.parameters(xllamacpp, server.parse((*given, *NEEDED), 4), "", 4)
         found = params
         for part in option.parameter.split("."):
             found = getattr(found, part)
+
         default = xllamacpp.CommonParams()
         for part in option.parameter.split("."):
             default = getattr(default, part)
+
         if option.value is None:
             assert found != default, name
         elif isinstance(option.value, bool):
@@ -302,7 +332,9 @@ def test_llamacpp_server_names_an_unknown_word() -> None:
 
 
 def test_llamacpp_server_keeps_its_address() -> None:
-    options = server.parse(("--embeddings", "-c", "512", "-np", "2", "-ngl", "0", "--lora", "x", *NEEDED), 4)
+    options = server.parse(
+        ("--embeddings", "-c", "512", "-np", "2", "-ngl", "0", "--lora", "x", *NEEDED), 4
+    )
     params = server.parameters(xllamacpp, options, "key", 4)
     assert (params.port, params.n_ctx, params.n_parallel, params.n_gpu_layers) == (1, 512, 2, 0)
     assert (params.embedding, [one.path for one in params.lora_adapters]) == (True, ["x"])
@@ -312,5 +344,10 @@ def test_llamacpp_server_keeps_its_address() -> None:
 
 def test_llamacpp_server_defaults() -> None:
     options = server.parse(("--model", "m", "--alias", "a", "--port", "1"), 8)
-    assert (options.threads, options.parallel, options.ctx_size, options.embedding) == (4, 4, 0, False)
+    assert (options.threads, options.parallel, options.ctx_size, options.embedding) == (
+        4,
+        4,
+        0,
+        False,
+    )
     assert server.parse(("--model", "m", "--alias", "a", "--port", "1"), 1).threads == 1

@@ -16,12 +16,25 @@ class Disk:
     """Stands in for the one that ``statvfs`` looks at."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free_mib, self.files, self.free_files = 1000, 10_000, 5_000
+        self.free_mib = 1000
+        self.files = 10_000
+        self.free_files = 5_000
         monkeypatch.setattr(os, "statvfs", self._look)
 
     def _look(self, path: Path) -> os.statvfs_result:
         blocks = self.free_mib * MIB // 4096
-        free = (4096, 4096, 1 << 20, blocks, blocks, self.files, self.free_files, self.free_files, 0, 255)
+        free = (
+            4096,
+            4096,
+            1 << 20,
+            blocks,
+            blocks,
+            self.files,
+            self.free_files,
+            self.free_files,
+            0,
+            255,
+        )
         return os.statvfs_result(free)
 
 
@@ -33,10 +46,18 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 async def test_it_is_full_below_a_limit_and_not_before_there_is_more_again(disk: Disk) -> None:
     changes: list[str] = []
     space = FreeSpace(Path("/state"), lambda: changes.append(space.problem))
-    for free_mib, is_full in ((16, False), (15, True), (31, True), (15, True), (32, False), (16, False)):
+    for free_mib, is_full in (
+        (16, False),
+        (15, True),
+        (31, True),
+        (15, True),
+        (32, False),
+        (16, False),
+    ):
         disk.free_mib = free_mib
         await space.check()
         assert bool(space.problem) is is_full, free_mib
+
     assert changes == ["the disk of its state (/state) is full: 15 MiB left", ""]
 
 
@@ -46,7 +67,10 @@ async def test_a_disk_without_files_is_full_too(disk: Disk) -> None:
         disk.free_files = free_files
         await space.check()
         assert bool(space.problem) is is_full, free_files
-    disk.files = disk.free_files = 0  # as btrfs says
+
+    # as btrfs says
+    disk.files = 0
+    disk.free_files = 0
     await space.check()
     assert space.problem == ""
 

@@ -41,7 +41,10 @@ llamacpp:requests_deferred 2
         (LLAMACPP, EngineMetrics(1, 2, None, 27)),
         ("python_info 1\n", None),
         ("", None),
-        ("vllm:num_requests_running NaN\nvllm:num_requests_waiting -1\n", EngineMetrics(0, 0, None, 0)),
+        (
+            "vllm:num_requests_running NaN\nvllm:num_requests_waiting -1\n",
+            EngineMetrics(0, 0, None, 0),
+        ),
         ("vllm:num_requests_running x\nvllm:num_requests_waiting 1\n", None),
         ("vllm:num_requests_running\n{}\n\x00", None),
     ],
@@ -79,7 +82,8 @@ class Check:
     def __init__(self) -> None:
         self.answers: list[bool | None] = []
         self.metrics: EngineMetrics | None = EngineMetrics(0, 0, None, 0)
-        self.probes = self.reads = 0
+        self.probes = 0
+        self.reads = 0
         self.contexts: list[int | None] = [None, 512]
         self.last_result = "no answer"
         self.pause = asyncio.Event()
@@ -100,7 +104,8 @@ class Check:
 
 class World:
     def __init__(self) -> None:
-        self.check, self.clock = Check(), ManualClock()
+        self.check = Check()
+        self.clock = ManualClock()
         self.changes: list[str] = []
         self.is_unreachable = False
         self.serving = {KernelId("k"): lambda: cast(Any, self.check)}

@@ -134,7 +134,11 @@ def test_body_of_an_engine() -> None:
 
 
 @examples(200)
-@given(st.integers(100, 599), st.sampled_from(["", "text/plain", "text/html", _JSON]), st.binary(max_size=80))
+@given(
+    st.integers(100, 599),
+    st.sampled_from(["", "text/plain", "text/html", _JSON]),
+    st.binary(max_size=80),
+)
 def test_any_answer_has_a_meaning(status: int, media_type: str, body: bytes) -> None:
     found = classify(status, media_type, body)
     assert isinstance(found, HeappeFailed)
@@ -153,21 +157,30 @@ def test_a_circuit_opens_lets_one_through_and_closes() -> None:
     for _ in range(FAILURES):
         circuit.check(0)
         circuit.failed(0, "502 Slurm Problem")
+
     assert "Slurm" in circuit.problem(1)
     with pytest.raises(HeappeFailed) as refused:
         circuit.check(1)
+
     assert not refused.value.in_doubt
     circuit.check(FIRST_PAUSE_S)  # one attempt
     with pytest.raises(HeappeFailed):
         circuit.check(FIRST_PAUSE_S)
+
     circuit.succeeded()
     assert circuit.problem(FIRST_PAUSE_S) == ""
 
 
 def test_the_pauses_of_a_circuit_double_up_to_a_limit() -> None:
-    circuit, pauses = Circuit("gpu"), []
+    circuit = Circuit("gpu")
+    pauses = []
     for _ in range(20):
         circuit.failed(0, "down")
         pauses.append(circuit.opens_again_at)
-    assert pauses[FAILURES - 1 : FAILURES + 2] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+
+    assert pauses[FAILURES - 1 : FAILURES + 2] == [
+        FIRST_PAUSE_S,
+        2 * FIRST_PAUSE_S,
+        4 * FIRST_PAUSE_S,
+    ]
     assert max(pauses) == LONGEST_PAUSE_S

@@ -39,7 +39,9 @@ def test_what_a_copy_out_has(path: str, expected: set[str]) -> None:
     assert all(name in LISTED for name in found.values())
 
 
-@pytest.mark.parametrize("path", ["launch.json", "progress.txt", "absent", "other", "mod", "etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["launch.json", "progress.txt", "absent", "other", "mod", "etc/passwd"]
+)
 def test_what_no_copy_out_has(path: str) -> None:
     with pytest.raises(NotFound):
         selected(LISTED, path)

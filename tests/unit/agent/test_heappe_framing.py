@@ -1,4 +1,5 @@
-"""Framing of the relay's answers: whatever the pieces, the same body, and nothing cut off counts as whole."""
+"""Framing of the relay's answers: whatever the pieces, the same body, and nothing cut off counts as
+whole."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from moorage.agent.runtimes.heappe.framing import Answer, Head, NotFramed, PlainBody, failure_in, is_relay
+from moorage.agent.runtimes.heappe.framing import (
+    Answer,
+    Head,
+    NotFramed,
+    PlainBody,
+    failure_in,
+    is_relay,
+)
 
 _BODY = b'data: {"x": "\xc3\xa4"}\n\ndata: Error: said the model\n\ndata: [DONE]\n\n'
 
@@ -27,7 +35,10 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @examples(100)
-@given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.lists(st.integers(0, 400), max_size=8))
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=6),
+    st.lists(st.integers(0, 400), max_size=8),
+)
 def test_any_split_gives_the_same_body(pieces: list[bytes], cuts: list[int]) -> None:
     answer = Answer()
     body = b"".join(answer.feed(piece) for piece in split(encoded(*pieces), cuts))
@@ -46,7 +57,14 @@ def test_a_body_that_was_cut_off_is_not_complete(at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"data: Error: ResponseNotOk\n\n", b"data: Err", b"Validation failed: x", b"<html>", b"MG1 []\n"]
+    "text",
+    [
+        b"data: Error: ResponseNotOk\n\n",
+        b"data: Err",
+        b"Validation failed: x",
+        b"<html>",
+        b"MG1 []\n",
+    ],
 )
 def test_what_is_no_answer_of_the_relay(text: bytes) -> None:
     with pytest.raises(NotFramed):
@@ -71,7 +89,8 @@ _ERROR = b"data: Error: NoActiveConnectionForUser\n\n"
 
 @examples(100)
 @given(
-    st.sampled_from([b"", b"data: 1\n\n", b"data: 1\n\ndata: 2"]), st.lists(st.integers(0, 80), max_size=8)
+    st.sampled_from([b"", b"data: 1\n\n", b"data: 1\n\ndata: 2"]),
+    st.lists(st.integers(0, 80), max_size=8),
 )
 def test_errors_are_found_in_a_plain_body(before: bytes, cuts: list[int]) -> None:
     body = PlainBody()

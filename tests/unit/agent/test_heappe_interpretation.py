@@ -1,4 +1,5 @@
-"""Interpretation of what is known about a HEAppE job: a table of cases, and what must never happen."""
+"""Interpretation of what is known about a HEAppE job: a table of cases, and what must never
+happen."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from moorage.agent.runtimes.heappe.interpretation import (
 from moorage.agent.runtimes.heappe.wire import JobState as J
 from moorage.common.model.status import ObservedState as S
 
-NOW, WALLTIME = 1_800_000_000.0, 7200.0
+NOW = 1_800_000_000.0
+WALLTIME = 7200.0
 _BASE = Facts(now=NOW, walltime_s=WALLTIME, seen_at=NOW - 5, created_at=NOW - 3000)
 _MODEL = replace(_BASE, serves=True)
 _RAN = replace(_BASE, running_at=NOW - 1000)
@@ -88,7 +90,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("facts", "state", "billing"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("facts", "state", "billing"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_cases(facts: Facts, state: S, billing: bool) -> None:
     found = interpret(facts)
     assert (found.observation.state, bool(found.doubt)) == (state, billing)
@@ -189,7 +193,9 @@ def test_silence_never_ends_a_job(facts: Facts) -> None:
 @examples(150)
 @given(_FACTS)
 def test_a_job_that_answers_has_not_ended_by_failing(facts: Facts) -> None:
-    answers = replace(facts, answered_at=NOW - PROBE_S / 2, silent_at=None, exit_code=None, deleted=False)
+    answers = replace(
+        facts, answered_at=NOW - PROBE_S / 2, silent_at=None, exit_code=None, deleted=False
+    )
     found = interpret(answers)
     if answers.state in (J.FAILED, J.CANCELED, J.RUNNING, J.UNKNOWN, J.CONFIGURING):
         assert found.observation.state in (S.UNKNOWN, S.RUNNING)

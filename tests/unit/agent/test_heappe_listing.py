@@ -18,7 +18,9 @@ class Server:
     """Answers a listing when ``answers`` has one more."""
 
     def __init__(self) -> None:
-        self.calls, self.answers, self.found = 0, asyncio.Semaphore(0), list[Any]()
+        self.calls = 0
+        self.answers = asyncio.Semaphore(0)
+        self.found = list[Any]()
 
     async def jobs(self, _states: Sequence[int]) -> list[Any]:
         self.calls += 1
@@ -32,7 +34,8 @@ async def turns() -> None:
 
 
 async def test_listing_in_flight_is_not_new_enough() -> None:
-    """What it returns may be older than what the second caller has just done, such as removing a job."""
+    """What it returns may be older than what the second caller has just done, such as removing a
+    job."""
     server = Server()
     listing = JobListing(cast(HeappeClient, server), AGENT, ManualClock())
     async with asyncio.TaskGroup() as tasks:
@@ -40,11 +43,13 @@ async def test_listing_in_flight_is_not_new_enough() -> None:
         await turns()
         for _ in range(2):
             tasks.create_task(listing.refresh())
+
         await turns()
         server.answers.release()
         await turns()
         assert server.calls == 2
         server.answers.release()
+
     assert server.calls == 2, "the third caller shares the answer of the second"
 
 
@@ -56,6 +61,7 @@ async def test_removed_job_does_not_come_back() -> None:
     for removed, names in ((False, 1), (True, 0)):
         if removed:
             listing.remove(7)
+
         server.answers.release()
         await listing.refresh()
         assert len(listing.all()) == names

@@ -1,4 +1,5 @@
-"""Reach of an engine: when its way counts as gone, when it is opened again, and when the job is given up."""
+"""Reach of an engine: when its way counts as gone, when it is opened again, and when the job is
+given up."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from moorage.agent.runtimes.heappe.wire import JobState as J
 from moorage.common.model.status import ObservedState as S
 
 _KEPT_S = 1800.0
-NOW, WALLTIME = 1_800_000_000.0, 7200.0
+NOW = 1_800_000_000.0
+WALLTIME = 7200.0
 _RUNS = Facts(now=NOW, walltime_s=WALLTIME, state=J.RUNNING, seen_at=NOW - 5, running_at=NOW - 1000)
 
 
@@ -46,11 +48,15 @@ def reached(at: float = 0.0) -> Reach:
         ([(10, Problem.INVALID), (14, Problem.TOO_LARGE)], 14, None),  # the client's fault
     ],
 )
-def test_a_way_is_gone(misses: list[tuple[float, Problem]], now: float, since: float | None) -> None:
-    reach, loading = reached(), Reach()
+def test_a_way_is_gone(
+    misses: list[tuple[float, Problem]], now: float, since: float | None
+) -> None:
+    reach = reached()
+    loading = Reach()
     for at, problem in misses:
         for one in (reach, loading):
             one.missed(at, HeappeFailed(problem, "x"))
+
     assert reach.gone_since(now) == since
     assert loading.gone_since(now) is None  # it was never there
     reach.answered(now)
@@ -67,13 +73,17 @@ def test_what_shows_that_the_engine_is_not_reached(problem: Problem) -> None:
 @pytest.mark.parametrize(("gone_s", "most"), [(25, 4), (60, 8), (600, 40)])
 @pytest.mark.parametrize("ask_s", [0.05, 0.33, 4])
 def test_renewals_are_paced_however_many_ask(gone_s: float, most: int, ask_s: float) -> None:
-    reach, now, renewed = reached(), 10.0, 0
+    reach = reached()
+    now = 10.0
+    renewed = 0
     while now < 10 + gone_s:
         reach.missed(now, HeappeFailed(Problem.NO_TUNNEL, "x"))
         if reach.may_renew(now):
             reach.renewing(now, 1.0)
             renewed += 1
+
         now += ask_s
+
     assert 2 < renewed <= most
     reach.answered(now)
     assert reach.may_renew(now)  # what was mended and breaks again is opened at once
@@ -82,7 +92,8 @@ def test_renewals_are_paced_however_many_ask(gone_s: float, most: int, ask_s: fl
 @examples(150)
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=50))
 def test_the_pauses_are_bounded(gaps: list[int]) -> None:
-    reach, now = reached(), 0.0
+    reach = reached()
+    now = 0.0
     for gap in gaps:
         now += gap
         reach.missed(now, HeappeFailed(Problem.TUNNEL, "x"))
@@ -97,10 +108,13 @@ def test_a_job_is_given_up_only_after_its_time(timeout_s: float) -> None:
         assert not reach.is_given_up(1000, timeout_s)
         reach.missed(1000 + attempt, HeappeFailed(Problem.TUNNEL, "x"))
         reach.renewing(1000 + attempt, 1.0)
+
     assert not reach.is_given_up(999 + timeout_s, timeout_s)
     assert reach.is_given_up(1000 + timeout_s, timeout_s)
     reach.missed(1001 + timeout_s, HeappeFailed(Problem.UNREACHABLE, "x"))
-    assert not reach.is_given_up(1001 + timeout_s, timeout_s)  # the site itself is away: it cannot tell
+
+    # the site itself is away: it cannot tell
+    assert not reach.is_given_up(1001 + timeout_s, timeout_s)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from moorage.common.model.ids import KernelId
 
 
 def test_writers_at_the_same_time_leave_a_whole_record(tmp_path: Path) -> None:
-    records, kernel = JobRecords(tmp_path), KernelId("one")
+    records = JobRecords(tmp_path)
+    kernel = KernelId("one")
     assert records.reserve(JobRecord(kernel, "one"))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: records.save(JobRecord(kernel, "one", job_id=n)), range(1, 100)))

@@ -23,7 +23,9 @@ NO_DEVICES = DeviceManager(())
 
 
 def node(root: Path, files: dict[str, str]) -> dict[str, int]:
-    for name, text in ({"proc/meminfo": "MemTotal:       8388608 kB\nMemFree: 1 kB\n"} | files).items():
+    for name, text in (
+        {"proc/meminfo": "MemTotal:       8388608 kB\nMemFree: 1 kB\n"} | files
+    ).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return {offer.slot: offer.capacity for offer in HostInventory(GIB, root).offers()}
@@ -67,7 +69,9 @@ def node(root: Path, files: dict[str, str]) -> dict[str, int]:
     ],
     ids=["no limits", "cgroup 2", "cgroup 1", "cgroup 1 without limits"],
 )
-def test_cpu_and_memory_within_limits(tmp_path: Path, files: dict[str, str], cpu: int, mem: int) -> None:
+def test_cpu_and_memory_within_limits(
+    tmp_path: Path, files: dict[str, str], cpu: int, mem: int
+) -> None:
     assert node(tmp_path, files) == {"cpu": cpu, "mem": mem}
 
 
@@ -87,7 +91,8 @@ class Driver:
 
     def __init__(self) -> None:
         self.broken: set[int] = set()
-        self.not_loaded = self.silent = False
+        self.not_loaded = False
+        self.silent = False
         self.initialised = 0
 
     def nvmlInit(self) -> None:
@@ -146,14 +151,17 @@ def test_failing_gpus_are_unhealthy_not_absent() -> None:
     assert health(gpus) == {"GPU-0": True, "GPU-1": False}
     driver.silent = True
     assert health(gpus) == {"GPU-0": False, "GPU-1": False}
-    driver.broken, driver.silent = set(), False
+    driver.broken = set()
+    driver.silent = False
     assert health(gpus) == {"GPU-0": True, "GPU-1": True}
     assert driver.initialised == 2  # again, after it stopped answering
     driver.broken = {0}
     assert health(NvidiaInventory(NvidiaDriver(driver))) == {"unreadable-0": False, "GPU-1": True}
 
 
-def test_missing_driver_is_logged_once_and_offers_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_driver_is_logged_once_and_offers_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     driver = Driver()
     driver.not_loaded = True
     gpus = NvidiaVendor(nvml=driver)
@@ -164,13 +172,18 @@ def test_missing_driver_is_logged_once_and_offers_nothing(capsys: pytest.Capture
 def test_fake_inventory() -> None:
     offers = load_inventory("fake:8xH100", NO_DEVICES, owner="a").offers()
     gpus = [offer for offer in offers if offer.slot == "cuda.device"]
-    others = {offer.device_id for offer in load_inventory("fake:8xH100", NO_DEVICES, owner="b").offers()} - {
-        ""
-    }
+    others = {
+        offer.device_id for offer in load_inventory("fake:8xH100", NO_DEVICES, owner="b").offers()
+    } - {""}
     assert len({gpu.device_id for gpu in gpus}) == 8
     assert not others & {gpu.device_id for gpu in gpus}
-    assert {(gpu.capacity, gpu.memory_bytes, gpu.healthy) for gpu in gpus} == {(1000, 80 * GIB, True)}
-    assert {offer.slot for offer in load_inventory("fake:0xT4", NO_DEVICES).offers()} == {"cpu", "mem"}
+    assert {(gpu.capacity, gpu.memory_bytes, gpu.healthy) for gpu in gpus} == {
+        (1000, 80 * GIB, True)
+    }
+    assert {offer.slot for offer in load_inventory("fake:0xT4", NO_DEVICES).offers()} == {
+        "cpu",
+        "mem",
+    }
 
 
 def test_cpu_is_overcommitted_on_a_node_without_a_gpu() -> None:
@@ -181,21 +194,30 @@ def test_cpu_is_overcommitted_on_a_node_without_a_gpu() -> None:
     assert cpu("auto+cpu-overcommit:4", NO_DEVICES) == 4 * once
     assert cpu("auto+cpu-slots:2+cpu-overcommit:4", NO_DEVICES) == 4 * once, "slots are no GPUs"
     assert cpu("auto+cpu-overcommit:4", NvidiaInventory(NvidiaDriver(Driver()))) == once
-    memory = [o for o in load_inventory("auto+cpu-overcommit:4", NO_DEVICES).offers() if o.slot == "mem"]
+    memory = [
+        o for o in load_inventory("auto+cpu-overcommit:4", NO_DEVICES).offers() if o.slot == "mem"
+    ]
     assert memory == [o for o in load_inventory("auto", NO_DEVICES).offers() if o.slot == "mem"]
 
 
 def test_node_without_gpu_offers_slots_of_its_cpus() -> None:
     driver = Driver()
     with_gpus = load_inventory("auto+cpu-slots:3", NvidiaInventory(NvidiaDriver(driver)))
-    assert [o.device_id for o in with_gpus.offers() if o.slot == "cuda.device"] == ["GPU-0", "GPU-1"]
+    assert [o.device_id for o in with_gpus.offers() if o.slot == "cuda.device"] == [
+        "GPU-0",
+        "GPU-1",
+    ]
     driver.silent = True
-    assert not [o for o in with_gpus.offers() if o.model == "CPU"], "a GPU that fails is still a GPU"
+    assert not [o for o in with_gpus.offers() if o.model == "CPU"], (
+        "a GPU that fails is still a GPU"
+    )
     without = load_inventory("auto+cpu-slots:3", NO_DEVICES).offers()
     slots = [(o.slot, o.capacity, o.device_id, o.model) for o in without if o.device_id]
     assert slots == [("cuda.device", 1000, f"cpu-slot-{number}", "CPU") for number in range(3)]
     assert {o.slot for o in without} == {"cpu", "mem", "cuda.device"}
-    assert not [o for o in load_inventory("auto", NO_DEVICES).offers() if o.device_id], "off by default"
+    assert not [o for o in load_inventory("auto", NO_DEVICES).offers() if o.device_id], (
+        "off by default"
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ GIB = 1024**3
 
 
 class Driver:
-    """Fake NVML. ``links``: per GPU the remote end of each link: a GPU, or "switch"; None: the link is down.
-    ``slices``: per GPU in MIG mode the profiles of its slices; None: an empty slot."""
+    """Fake NVML. ``links``: per GPU the remote end of each link: a GPU, or "switch"; None: the link
+    is down. ``slices``: per GPU in MIG mode the profiles of its slices; None: an empty slot."""
 
-    NVML_NVLINK_DEVICE_TYPE_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH = 0, 2
+    NVML_NVLINK_DEVICE_TYPE_GPU = 0
+    NVML_NVLINK_DEVICE_TYPE_SWITCH = 2
 
     class NVMLError(Exception):
         def __init__(self, text: str, value: int) -> None:
@@ -35,7 +36,9 @@ class Driver:
         links: dict[int, list[int | str | None]] | None = None,
         slices: dict[int, list[str | None]] | None = None,
     ) -> None:
-        self.count, self.links, self.slices = count, links or {}, slices or {}
+        self.count = count
+        self.links = links or {}
+        self.slices = slices or {}
         self.lost: set[int] = set()
 
     def nvmlInit(self) -> None:
@@ -111,10 +114,17 @@ def test_nvlink_domains(links: dict[int, list[int | str | None]], domains: list[
 
 
 def test_numa_nodes(tmp_path: Path) -> None:
-    for address, text in (("0000:3a:00.0", "0\n"), ("0000:3b:00.0", "1\n"), ("0000:3c:00.0", "-1\n")):
+    for address, text in (
+        ("0000:3a:00.0", "0\n"),
+        ("0000:3b:00.0", "1\n"),
+        ("0000:3c:00.0", "-1\n"),
+    ):
         (tmp_path / "sys/bus/pci/devices" / address).mkdir(parents=True)
         (tmp_path / "sys/bus/pci/devices" / address / "numa_node").write_text(text)
-    assert [offer.numa for offer in NvidiaInventory(NvidiaDriver(Driver(4), tmp_path)).offers()] == [
+
+    assert [
+        offer.numa for offer in NvidiaInventory(NvidiaDriver(Driver(4), tmp_path)).offers()
+    ] == [
         0,
         1,
         None,
@@ -131,8 +141,16 @@ def test_gpu_in_mig_mode_is_offered_as_its_slices() -> None:
         "",
         "0",
     )
-    assert (small.slot, small.device_id, small.parent) == ("cuda-1g10gb.device", "MIG-1-0/1g.10gb", "GPU-1")
-    assert (large.slot, large.capacity, large.memory_bytes) == ("cuda-3g40gb.device", 1000, 10 * GIB)
+    assert (small.slot, small.device_id, small.parent) == (
+        "cuda-1g10gb.device",
+        "MIG-1-0/1g.10gb",
+        "GPU-1",
+    )
+    assert (large.slot, large.capacity, large.memory_bytes) == (
+        "cuda-3g40gb.device",
+        1000,
+        10 * GIB,
+    )
     assert (unsliced.device_id, unsliced.healthy, "no slices" in unsliced.unhealthy_reason) == (
         "GPU-2",
         False,
@@ -149,7 +167,9 @@ def test_slices_of_a_failing_gpu_are_unhealthy() -> None:
     gpus = NvidiaInventory(NvidiaDriver(driver))
     assert [offer.healthy for offer in gpus.offers()] == [True, True]
     driver.lost = {0}
-    assert [(offer.slot, offer.healthy) for offer in gpus.offers()] == [("cuda-1g10gb.device", False)] * 2
+    assert [(offer.slot, offer.healthy) for offer in gpus.offers()] == [
+        ("cuda-1g10gb.device", False)
+    ] * 2
 
 
 def ids(offers: tuple[SlotOffer, ...]) -> list[str]:

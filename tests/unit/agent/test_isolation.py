@@ -22,7 +22,9 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 
-ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+ALLOW = 0x7FFF0000
+EPERM = 0x00050000 | errno.EPERM
+ENOSYS = 0x00050000 | errno.ENOSYS
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
@@ -39,7 +41,10 @@ def verdict(machine: str, number: int, first: int = 0, arch: int | None = None) 
         if code == 0x20:
             register = struct.unpack_from("=I", data, value)[0]
             continue
-        holds = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}[code]
+
+        holds = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}[
+            code
+        ]
         at += if_true if holds else if_false
 
 
@@ -55,7 +60,9 @@ def test_hosts_of_a_cluster_come_before_those_of_the_node() -> None:
 
 
 @pytest.mark.parametrize(("hosts", "fields"), [("", 8), ("/var/lib/moorage/kernels/k/hosts", 9)])
-def test_agent_of_the_previous_release_reads_a_sandbox_without_hosts(hosts: str, fields: int) -> None:
+def test_agent_of_the_previous_release_reads_a_sandbox_without_hosts(
+    hosts: str, fields: int
+) -> None:
     sandbox = Sandbox("one", 1, ("g",), "m", ("/tmp",), ("/usr",), ("/w", "/w"), b"filter", hosts)
     encoded = sandbox.encode()
     assert vars(Sandbox.decode(encoded)) == vars(sandbox)
@@ -109,7 +116,10 @@ V1 = """30 25 0:26 / /cg/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct
 
 def test_hierarchies() -> None:
     found = parse_mounts(V1, "cpuset cpu io memory pids")
-    assert found == (Hierarchy(Path("/cg/unified"), frozenset({"memory", "pids", "cpu"}), unified=True),)
+    assert found == (
+        Hierarchy(Path("/cg/unified"), frozenset({"memory", "pids", "cpu"}), unified=True),
+    )
+
     # A v2 tree without the controllers beside v1.
     found = parse_mounts(V1, "hugetlb")
     assert [(str(h.root), sorted(h.controllers)) for h in found] == [
@@ -149,6 +159,7 @@ def test_uid_belongs_to_one_session_until_its_kernels_are_gone(tmp_path: Path) -
     uids.release(KernelId("k1"))
     with pytest.raises(CreateFailed, match="all 2 uids"):
         uids.acquire(KernelId("k4"), "three")
+
     uids.release(KernelId("k2"))
     assert uids.acquire(KernelId("k4"), "three") == first
     restarted = KernelUids(range(5000, 5002), tmp_path / "kept")
@@ -166,7 +177,9 @@ def test_uid_of_a_kept_workspace_stays_with_its_session(tmp_path: Path) -> None:
 
 async def test_member_is_refused_where_kernels_cannot_be_isolated(tmp_path: Path) -> None:
     # Never probed, so nothing is known to work.
-    runtime = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=10_000, log_keep_files=1)
+    runtime = ProcessRuntime(
+        tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=10_000, log_keep_files=1
+    )
     launch = Launch(KernelId(SystemClock().new_id()), ("true",), {}, isolated=True)
     with pytest.raises(CreateFailed) as caught:
         await runtime.create(launch)

@@ -31,7 +31,8 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it started", "after it started"])
 async def test_failed_creation_is_undone_and_not_repeated(node: Node, after: bool) -> None:
-    node.runtime.failing, node.runtime.after = {"create": 1}, after
+    node.runtime.failing = {"create": 1}
+    node.runtime.after = after
     spec = kernel()
     node.order(spec)
     ended = await node.until(spec, S.EXITED)
@@ -49,6 +50,7 @@ async def test_kernel_runs_on_while_its_task_fails(node: Node, method: str) -> N
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)
+
     async with asyncio.timeout(30):
         while node.runtime.failing[method]:
             node.order(spec)
@@ -56,13 +58,16 @@ async def test_kernel_runs_on_while_its_task_fails(node: Node, method: str) -> N
             for running in list(node.node.kernels.values()):
                 running.changed.set()
                 running.changed = asyncio.Event()
+
     assert spec.kernel_id in node.node.kernels
     node.order()
     await node.until(spec, None)
     assert node.node.kernels == {}
 
 
-async def test_agent_ends_although_a_start_does_not(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_ends_although_a_start_does_not(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A site that takes no connection may hold a creation for minutes."""
     monkeypatch.setattr(create, "CREATE_GRACE_S", 0.05)
     begun = asyncio.Event()
@@ -94,7 +99,9 @@ async def test_job_of_a_silent_site_ends_with_its_walltime(node: Node, since_s: 
     assert ended is not None
     if since_s > WALLTIME_GRACE_S:
         assert (ended.reason, "walltime is over" in ended.detail) == (Reason.WALLTIME, True)
-    node.runtime.failing, node.runtime.silent = {}, None
+
+    node.runtime.failing = {}
+    node.runtime.silent = None
     node.order()
     await node.until(spec, None)
 
@@ -123,17 +130,20 @@ async def test_kernel_ends_without_its_log(node: Node) -> None:
 
 
 async def test_kernel_is_kept_until_it_is_destroyed(node: Node) -> None:
-    """As long as ``destroy`` fails the kernel may exist: it is reported, and its devices stay its own."""
+    """As long as ``destroy`` fails the kernel may exist: it is reported, and its devices stay its
+    own."""
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)
     node.runtime.failing = {"stop": ALWAYS, "destroy": 2}
     node.order()
+
     while node.runtime.failing["destroy"]:
         found = node.find(spec)
         assert found is not None
         assert spec.kernel_id in node.node.kernels
         await asyncio.sleep(0.001)
+
     await node.until(spec, None)
     assert node.node.kernels == {}
 
@@ -145,9 +155,11 @@ async def test_orphan_is_reported_until_it_is_destroyed(node: Node) -> None:
     await node.runtime.create(launch)
     node.runtime.failing = {"destroy": 2}
     node.order()
+
     async with asyncio.timeout(30):
         while orphan.kernel_id in node.node.kernels:
             await node.kernels.scan()
             await asyncio.sleep(0.01)
             assert (orphan.kernel_id not in node.node.kernels) or node.find(orphan) is not None
+
     assert node.runtime.failing["destroy"] == 0

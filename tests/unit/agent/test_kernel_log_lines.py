@@ -17,7 +17,9 @@ from moorage.common.model.status import ObservedState as S
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-async def test_lines_have_the_ids_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_have_the_ids_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = Node(tmp_path)
     await node.kernels.recover()
     create = node.runtime.create
@@ -36,7 +38,9 @@ async def test_lines_have_the_ids_of_the_kernel(tmp_path: Path, monkeypatch: pyt
             await node.until(spec, S.EXITED)
         finally:
             await node.kernels.close()
+
         logging.getLogger("docker").warning("outside")
+
     slow, outside = lines.of("docker")
     (ended,) = lines.of("moorage.agent.kernel.task")
     (failed,) = lines.of("moorage.supervisor")
@@ -44,4 +48,5 @@ async def test_lines_have_the_ids_of_the_kernel(tmp_path: Path, monkeypatch: pyt
         assert (line["trace_id"], line["session_id"]) == (TRACE, spec.session_id)
         assert (line["kernel_id"], line["endpoint"]) == (spec.kernel_id, "chat")
         assert line["component"] == "agent"
+
     assert not outside.keys() & {"trace_id", "session_id", "kernel_id", "endpoint"}

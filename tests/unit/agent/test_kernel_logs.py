@@ -39,8 +39,11 @@ async def test_rotation_keeps_the_newest_files(tmp_path: Path) -> None:
     logs, log = rotating_log(tmp_path)
     for number in range(40):
         log.write(b"line %02d\n" % number)
+
     files = sorted((tmp_path / K).glob("output.*"))
-    assert [int(path.suffix[1:]) for path in files] == [192, 240, 288], "the numbers of their first bytes"
+    assert [int(path.suffix[1:]) for path in files] == [192, 240, 288], (
+        "the numbers of their first bytes"
+    )
     assert all(path.stat().st_size <= 50 for path in files)
     kept = await read_all(logs)
     assert kept.endswith(b"line 38\nline 39\n")
@@ -52,7 +55,9 @@ async def test_last_lines_span_rotated_files(tmp_path: Path, lines: int) -> None
     logs, log = rotating_log(tmp_path)
     for number in range(15):
         log.write(b"line %02d\n" % number)
-    assert await read_all(logs, lines) == b"".join(b"line %02d\n" % n for n in range(max(0, 15 - lines), 15))
+    assert await read_all(logs, lines) == b"".join(
+        b"line %02d\n" % n for n in range(max(0, 15 - lines), 15)
+    )
 
 
 async def test_incomplete_last_line_counts(tmp_path: Path) -> None:
@@ -63,7 +68,8 @@ async def test_incomplete_last_line_counts(tmp_path: Path) -> None:
 
 async def test_follow_loses_nothing_over_rotation(tmp_path: Path) -> None:
     logs, log = rotating_log(tmp_path, 200, 5)
-    is_running, received = True, bytearray()
+    is_running = True
+    received = bytearray()
 
     async def follow() -> None:
         async for part in data_of(logs.read_range(K, LogRange(follow=True), lambda: is_running)):
@@ -75,13 +81,16 @@ async def test_follow_loses_nothing_over_rotation(tmp_path: Path) -> None:
         line = b"line %03d\n" % number
         log.write(line)
         expected += line
+
         if number % 20 == 19:
             async with asyncio.timeout(5):
                 while bytes(received) != expected:
                     await asyncio.sleep(0.01)
+
     is_running = False
     async with asyncio.timeout(5):
         await following
+
     assert bytes(received) == expected
 
 
@@ -97,7 +106,9 @@ async def test_follow_loses_nothing_over_rotation(tmp_path: Path) -> None:
         (b"\xff\xfe\xfd\xfc", 4, "\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_tail_is_text_of_bounded_size(tmp_path: Path, written: bytes, max_bytes: int, tail: str) -> None:
+def test_tail_is_text_of_bounded_size(
+    tmp_path: Path, written: bytes, max_bytes: int, tail: str
+) -> None:
     logs, log = rotating_log(tmp_path, 1000)
     log.write(written)
     found = logs.tail(K, max_bytes)
@@ -125,7 +136,9 @@ class RenamingLog:
     """The log of a supervisor that an older release has started."""
 
     def __init__(self, folder: Path, max_bytes: int, keep: int) -> None:
-        self.path, self.max_bytes, self.keep = folder / "kernel.log", max_bytes, keep
+        self.path = folder / "kernel.log"
+        self.max_bytes = max_bytes
+        self.keep = keep
         folder.mkdir()
         self.path.touch()
 
@@ -148,10 +161,14 @@ def writer_at(folder: Path, max_bytes: int, keep: int, *, renames: bool) -> Rena
 async def test_a_reader_that_keeps_up_misses_nothing_of_fast_rotations(
     tmp_path: Path, renames: bool, seed: int
 ) -> None:
-    """The writer gets its turn whenever the reader looks at the disk: between a listing and the opening of a
-    file that it shows there is a rotation."""
-    logs, log = LogStore(tmp_path), writer_at(tmp_path / K, 30, 20, renames=renames)
-    random, taken, number, total = Random(seed), 0, 0, 300
+    """The writer gets its turn whenever the reader looks at the disk: between a listing and the
+    opening of a file that it shows there is a rotation."""
+    logs = LogStore(tmp_path)
+    log = writer_at(tmp_path / K, 30, 20, renames=renames)
+    random = Random(seed)
+    taken = 0
+    number = 0
+    total = 300
 
     def write() -> None:
         nonlocal number
@@ -162,9 +179,12 @@ async def test_a_reader_that_keeps_up_misses_nothing_of_fast_rotations(
     received = bytearray()
     with between_accesses(write):
         async with asyncio.timeout(30):
-            async for part in data_of(logs.read_range(K, LogRange(follow=True), lambda: number < total)):
+            async for part in data_of(
+                logs.read_range(K, LogRange(follow=True), lambda: number < total)
+            ):
                 received += part
                 taken = int(received[-9:])
+
     assert bytes(received) == b"".join(b"%08d\n" % one for one in range(total))
 
 
@@ -174,7 +194,8 @@ _turn: Callable[[], None] | None = None
 def _audit(event: str, arguments: tuple[object, ...]) -> None:
     global _turn
     if _turn is not None and event in ("open", "os.listdir", "os.scandir"):
-        turn, _turn = _turn, None
+        turn = _turn
+        _turn = None
         turn()
         _turn = turn
 
@@ -186,6 +207,7 @@ def between_accesses(turn: Callable[[], None]) -> Iterator[None]:
     if not _hooked:
         sys.addaudithook(_audit)  # there is no way to remove one
         _hooked.append(True)
+
     _turn = turn
     try:
         yield
@@ -205,9 +227,14 @@ def test_bytes_are_in_their_order_once_or_told_as_lost(data: st.DataObject) -> N
 
 
 async def _check_order(root: Path, data: st.DataObject) -> None:
-    max_bytes, keep = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 3))
-    logs, log, is_running = LogStore(root), Log(str(root / K), max_bytes, keep), True
-    written, lost, number = bytearray(), set[int](), 0
+    max_bytes = data.draw(st.integers(1, 40))
+    keep = data.draw(st.integers(0, 3))
+    logs = LogStore(root)
+    log = Log(str(root / K), max_bytes, keep)
+    is_running = True
+    written = bytearray()
+    lost = set[int]()
+    number = 0
 
     def write(size: int) -> None:
         nonlocal number
@@ -255,6 +282,7 @@ async def _check_order(root: Path, data: st.DataObject) -> None:
                 refused.update(range(number, number + 5))
                 number += 5
                 log.skip_to(number)
+
     is_running = False
     await read()
     assert len(written) + len(lost) == number
@@ -264,21 +292,28 @@ async def _check_order(root: Path, data: st.DataObject) -> None:
 
 
 async def test_what_a_full_disk_refuses_is_missing_and_told(tmp_path: Path) -> None:
-    logs, log = LogStore(tmp_path), Log(str(tmp_path / K), 1000, 2)
+    logs = LogStore(tmp_path)
+    log = Log(str(tmp_path / K), 1000, 2)
     log.write(b"before ")
+
     with pytest.MonkeyPatch.context() as full:
         full.setattr(os, "write", _refuse)
         log.write(b"refused")
         log.write(b"refused")
+
     log.write(b"after")
     assert await read_all(logs) == b"before after", "to a reader that knows no gaps"
     following = data_of(logs.read_range(K, LogRange(follow=True), lambda: False))
-    assert b"".join([data async for data in following]) == b"before after", "which it would meet for ever"
+    assert b"".join([data async for data in following]) == b"before after", (
+        "which it would meet for ever"
+    )
+
     for wanted in (LogRange(offset=0), LogRange(offset=0, timestamps=True)):
         reading = data_of(logs.read_range(K, wanted, lambda: False))
         assert (await anext(reading)).endswith(b"before ")
         with pytest.raises(OutputLost):
             await anext(reading)
+
     rest = [piece async for piece in logs.read_range(K, LogRange(offset=7), lambda: False)]
     assert rest == [LogPiece(b"", 21), LogPiece(b"after", 21)]
 
@@ -292,6 +327,7 @@ async def test_what_is_rotated_away_before_a_log_is_first_found_is_told(tmp_path
     log = Log(str(tmp_path / K), 10, 1)
     for _ in range(5):
         log.write(b"x" * 10)
+
     with pytest.raises(OutputLost):
         await first
 

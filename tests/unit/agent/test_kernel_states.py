@@ -1,4 +1,5 @@
-"""States that an agent reports of a kernel: what it knows, from the first report on and after a restart."""
+"""States that an agent reports of a kernel: what it knows, from the first report on and after a
+restart."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 def hold(monkeypatch: pytest.MonkeyPatch, node: Node, method: str) -> asyncio.Event:
     """The runtime answers this question once the event is set."""
-    go, original = asyncio.Event(), getattr(node.runtime, method)
+    go = asyncio.Event()
+    original = getattr(node.runtime, method)
 
     async def held(*args: object) -> object:
         await go.wait()
@@ -72,7 +74,8 @@ def shown(node: Node, spec: KernelSpec) -> S | None:
 async def test_report_that_leaves_before_the_first_step_claims_nothing(
     make: MakeNode, max_jobs: int | None
 ) -> None:
-    node, spec = make(max_jobs=max_jobs), kernel()
+    node = make(max_jobs=max_jobs)
+    spec = kernel()
     await node.kernels.recover()
     node.order(spec)
     assert shown(node, spec) is S.UNKNOWN
@@ -83,7 +86,8 @@ async def test_report_that_leaves_before_the_first_step_claims_nothing(
 async def test_report_that_leaves_before_the_first_observation_after_a_restart_claims_nothing(
     make: MakeNode, monkeypatch: pytest.MonkeyPatch, env: dict[str, str]
 ) -> None:
-    before, spec = make(max_jobs=5), kernel(env=env)
+    before = make(max_jobs=5)
+    spec = kernel(env=env)
     await before.kernels.recover()
     before.order(spec)
     state = S.QUEUED if "FAKE_QUEUE_S" in env else S.CREATING if env else S.RUNNING
@@ -95,6 +99,7 @@ async def test_report_that_leaves_before_the_first_observation_after_a_restart_c
     for _ in range(5):
         assert shown(after, spec) is S.UNKNOWN
         await asyncio.sleep(0)
+
     observes.set()
     await after.until(spec, S.QUEUED, S.CREATING, S.RUNNING)
     assert shown(after, spec) is state
@@ -104,7 +109,8 @@ async def test_submission_is_neither_a_queue_nor_a_start(
     make: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A site may take a minute for it."""
-    node, spec = make(max_jobs=5), kernel(env={"FAKE_QUEUE_S": "600"})
+    node = make(max_jobs=5)
+    spec = kernel(env={"FAKE_QUEUE_S": "600"})
     await node.kernels.recover()
     creates = hold(monkeypatch, node, "create")
     node.order(spec)
@@ -156,7 +162,8 @@ async def test_start_timeout_does_not_count_while_the_site_is_silent(make: MakeN
 async def test_start_timeout_counts_from_the_first_observation_after_a_restart(
     make: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, spec = make(), kernel(start_timeout_s=0.6, env={"FAKE_START_S": "1.2"})
+    before = make()
+    spec = kernel(start_timeout_s=0.6, env={"FAKE_START_S": "1.2"})
     await before.kernels.recover()
     before.order(spec)
     await before.until(spec, S.CREATING)
@@ -178,7 +185,8 @@ async def test_job_that_waits_again_is_probed_anew() -> None:
         async def wait(self, *_: object) -> None:
             self.probed += 1
 
-    check, passed = Check(), asyncio.Event()
+    check = Check()
+    passed = asyncio.Event()
     probing = Probing(KernelId("k"), CLOCK, passed, lambda _: None)
     probing.check = check  # type: ignore[assignment]
     for times in (1, 2):
@@ -194,7 +202,9 @@ async def test_kernel_whose_first_step_takes_long_can_be_stopped(
     make: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is reported of it yet; its order is withdrawn all the same."""
-    node, spec, go = make(), kernel(), asyncio.Event()
+    node = make()
+    spec = kernel()
+    go = asyncio.Event()
     await node.kernels.recover()
 
     async def hang(*_: object) -> None:
@@ -210,9 +220,10 @@ async def test_kernel_whose_first_step_takes_long_can_be_stopped(
 
 
 async def test_fast_start_costs_no_report_of_its_own_but_that_it_is_ready(make: MakeNode) -> None:
-    """Its changes may wait for the report that says that the orders were applied; only that it is ready does
-    not."""
-    node, spec = make(), kernel()
+    """Its changes may wait for the report that says that the orders were applied; only that it is
+    ready does not."""
+    node = make()
+    spec = kernel()
     await node.kernels.recover()
     node.order(spec)
     await node.until(spec, S.RUNNING)
@@ -220,25 +231,30 @@ async def test_fast_start_costs_no_report_of_its_own_but_that_it_is_ready(make: 
 
 
 def written_records(state: Path) -> list[dict[str, Any]]:
-    """The records of a running agent's checkpoint: to load it would remove what is being written."""
+    """The records of a running agent's checkpoint: to load it would remove what is being
+    written."""
     return [json.loads(path.read_text()) for path in (state / "checkpoint").glob("*.json")]
 
 
 async def test_recovered_kernels_are_reported_together(make: MakeNode, tmp_path: Path) -> None:
-    before, specs = make(), [kernel() for _ in range(3)]
+    before = make()
+    specs = [kernel() for _ in range(3)]
     await before.kernels.recover()
     before.order(*specs)
     for spec in specs:
         await before.until(spec, S.RUNNING)
+
     async with asyncio.timeout(30):
         while not all(record["ready"] for record in written_records(tmp_path)):
             await asyncio.sleep(0.01)
+
     await before.kernels.close()
     after = make(before)
     await after.kernels.recover()
     after.order(*specs)
     for spec in specs:
         await after.until(spec, S.RUNNING)
+
     assert [w for w in after.windows if w < HOUSEKEEPING] == []
 
 

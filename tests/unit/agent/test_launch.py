@@ -68,7 +68,8 @@ def test_engine_of_a_sandboxed_process_listens_in_its_own_network() -> None:
 
 
 async def test_step_runs_until_the_kernel_is_unwanted() -> None:
-    wakeup, condition = asyncio.Event(), [True]
+    wakeup = asyncio.Event()
+    condition = [True]
 
     async def step(blocked_on: asyncio.Event | None = None) -> str:
         if blocked_on is not None:
@@ -85,6 +86,7 @@ async def test_step_runs_until_the_kernel_is_unwanted() -> None:
     wakeup.set()
     async with asyncio.timeout(2):
         assert await waiting is None
+
     assert await run_while("t", step(never), wakeup, lambda: False) is None
 
 

@@ -15,7 +15,14 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
 SPEC = KernelSpec(
-    KernelId("k"), SessionId("s"), "job", SessionType.BATCH, "process", "custom", "job", lease_s=100.0
+    KernelId("k"),
+    SessionId("s"),
+    "job",
+    SessionType.BATCH,
+    "process",
+    "custom",
+    "job",
+    lease_s=100.0,
 )
 
 
@@ -41,7 +48,8 @@ def contact(tmp_path: Path) -> float:
 def test_contact_counts_from_when_the_report_was_sent(
     tmp_path: Path, clock: ManualClock, leases: KernelLeases
 ) -> None:
-    """The manager counts from when it stored the report: from the answer on, both could run the program."""
+    """The manager counts from when it stored the report: from the answer on, both could run the
+    program."""
     sent_at = leases.request()
     assert sent_at == 1_000_000
     clock.advance(60)
@@ -79,6 +87,7 @@ def test_the_shortest_lease_counts_while_its_kernel_exists(leases: KernelLeases)
     leases.renew(leases.request())
     for name in ("short", "as short"):
         leases.hold(replace(SPEC, kernel_id=KernelId(name), lease_s=40.0))
+
     leases.hold(replace(SPEC, kernel_id=KernelId("none"), lease_s=0.0))
     assert leases.due_in() == 10
     leases.release(KernelId("short"))
@@ -105,7 +114,12 @@ async def test_a_kernel_starts_once_half_of_its_lease_is_left(
     clock.advance(50)
     held = await leases.acquire(100.0)
     assert held is not None
-    assert (held.seconds, held.contact, held.file, asked) == (100.0, 1000.0, str(tmp_path / "lease"), 0)
+    assert (held.seconds, held.contact, held.file, asked) == (
+        100.0,
+        1000.0,
+        str(tmp_path / "lease"),
+        0,
+    )
     clock.advance(0.5)
     waiting = asyncio.ensure_future(leases.acquire(100.0))
     await asyncio.sleep(0)

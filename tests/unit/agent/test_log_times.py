@@ -59,6 +59,7 @@ async def test_lines_begin_with_their_times_over_rotation(tmp_path: Path, now: N
     for number in range(12):
         now.now = START + number
         log.write(b"line %02d\n" % number)
+
     kept = range(12 - len(await read(tmp_path, LogRange())) // 8, 12)
     expected = [at(number) + b"line %02d\n" % number for number in kept]
     assert len(kept) > 5, "more than one file"
@@ -101,15 +102,18 @@ async def test_lines_since_a_time_have_their_numbers(
 
 
 def test_the_index_is_bounded(tmp_path: Path, now: Now) -> None:
-    log, times = new_log(tmp_path), tmp_path / K / "times.0000000000000000"
+    log = new_log(tmp_path)
+    times = tmp_path / K / "times.0000000000000000"
     for _ in range(100):
         now.now += 0.001
         log.write(b"many lines\n" * 100)
+
     assert times.stat().st_size <= 3 * 16, "the header and one pair in 100 ms"
     small = new_log(tmp_path / "small")
     for _ in range(1000):
         now.now += 1
         small.write(b".")
+
     size = (tmp_path / "small" / K / "times.0000000000000000").stat().st_size
     assert size <= 1000 + 4096 + 32
 

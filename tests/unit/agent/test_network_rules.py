@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.agent.runtimes.process.network_rules import GATEWAY, inner_rules, node_rules, resolver_of
+from moorage.agent.runtimes.process.network_rules import (
+    GATEWAY,
+    inner_rules,
+    node_rules,
+    resolver_of,
+)
 
 _STUB = "# systemd-resolved\nnameserver 127.0.0.53\noptions edns0\n"
 
@@ -27,12 +32,16 @@ def test_resolver(resolver: str, upstream: str, expected: str) -> None:
 
 
 def test_published_ports_survive_a_new_agent() -> None:
-    text = node_rules("t", "mk0", (53,), (), [(21_001, "100.80.0.2", 8888), (21_000, "100.80.0.1", 21_000)])
+    text = node_rules(
+        "t", "mk0", (53,), (), [(21_001, "100.80.0.2", 8888), (21_000, "100.80.0.1", 21_000)]
+    )
     assert "elements = { 21000 : 100.80.0.1 . 21000, 21001 : 100.80.0.2 . 8888 }" in text
 
 
 def test_uplinks_may_be_bridges() -> None:
-    [rule] = [line for line in node_rules("t", "mk0", (), ("br0",), ()).splitlines() if "bridge" in line]
+    [rule] = [
+        line for line in node_rules("t", "mk0", (), ("br0",), ()).splitlines() if "bridge" in line
+    ]
     assert rule.strip() == 'meta oifkind "bridge" oifname != { "br0" } reject'
 
 

@@ -22,13 +22,17 @@ from moorage.common.model.kernel import SiteNodes
         ("", "gpu", ()),
     ],
 )
-def test_nodes_are_read_from_sinfo(output: str, partition: str, nodes: tuple[SiteNodes, ...]) -> None:
+def test_nodes_are_read_from_sinfo(
+    output: str, partition: str, nodes: tuple[SiteNodes, ...]
+) -> None:
     assert parse_nodes(output, partition) == nodes
 
 
 class Site:
     def __init__(self) -> None:
-        self.used, self.calls, self.is_down = 1, 0, False
+        self.used = 1
+        self.calls = 0
+        self.is_down = False
 
     async def ask(self) -> tuple[SiteNodes, ...]:
         self.calls += 1
@@ -38,11 +42,13 @@ class Site:
 
 
 async def test_site_is_asked_now_and_then_and_its_silence_is_forgotten() -> None:
-    site, clock = Site(), ManualClock()
+    site = Site()
+    clock = ManualClock()
     usage = NodeUsage(site.ask, clock)
     assert usage.current() == ()
     for _ in range(10):
         await usage.refresh()
+
     assert (site.calls, usage.current()) == (1, (SiteNodes("gpu", 1, 4),))
     site.used = 4
     clock.advance(ASK_EVERY_S)
@@ -55,4 +61,5 @@ async def test_site_is_asked_now_and_then_and_its_silence_is_forgotten() -> None
     for _ in range(5):
         clock.advance(ASK_EVERY_S)
         await usage.refresh()
+
     assert (site.calls, usage.current()) == (8, ())

@@ -25,6 +25,7 @@ def port_range() -> Iterator[tuple[int, int]]:
                     probe.bind((HOST, port))
         except OSError:
             continue
+
         yield low, low + 3
         return
 
@@ -91,8 +92,12 @@ def test_service_ports_are_allocated_all_or_none(port_range: tuple[int, int]) ->
     lab, db = ports.allocate_service_ports(declared, contained=False)
     assert lab == AppPort("lab", lab.port, "http", True, lab.port, True)
     assert (db.protocol, db.inner) == ("tcp", db.port)
+
     with pytest.raises(NoFreePort):
-        ports.allocate_service_ports((ServicePort("a"), ServicePort("b"), ServicePort("c")), contained=False)
+        ports.allocate_service_ports(
+            (ServicePort("a"), ServicePort("b"), ServicePort("c")), contained=False
+        )
+
     rest = {ports.allocate(), ports.allocate()}
     assert rest | {lab.port, db.port} == set(range(port_range[0], port_range[1] + 1)), (
         "a refused request must hold none"
@@ -108,6 +113,7 @@ def test_ports_inside_a_container_are_not_used_twice(port_range: tuple[int, int]
     )
     assert (lab.inner, free.inner) == (port_range[0], free.port)
     assert {lab.port, free.port} == {port_range[0] + 2, port_range[0] + 3}
+
     with pytest.raises(NoFreePort, match="declare another"):
         ports.allocate_service_ports(
             (ServicePort("again", port_range[0]),), contained=True, used_inside=[port_range[0]]

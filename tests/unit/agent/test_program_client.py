@@ -1,4 +1,5 @@
-"""HTTP client for the programs of tenants: what they answer is bounded, and leads the agent nowhere else."""
+"""HTTP client for the programs of tenants: what they answer is bounded, and leads the agent nowhere
+else."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NO_HEADERS: dict[str, str] = {}
 
 @dataclass
 class Program:
-    """Answers each request with ``response``. It closes the connection, or sends ``piece`` without end."""
+    """Answers each request with ``response``. It closes the connection, or sends ``piece`` without
+    end."""
 
     response: bytes
     piece: bytes = b""
@@ -39,6 +41,7 @@ class Program:
                 await asyncio.sleep(0.001)
         except ConnectionError:
             pass
+
         writer.close()
 
 
@@ -59,7 +62,12 @@ async def ask(
 ) -> Answer:
     async with ProgramClient() as client:
         return await client.ask(
-            "GET", program.url, headers=NO_HEADERS, most_bytes=most_bytes, timeout_s=timeout_s, whole=whole
+            "GET",
+            program.url,
+            headers=NO_HEADERS,
+            most_bytes=most_bytes,
+            timeout_s=timeout_s,
+            whole=whole,
         )
 
 

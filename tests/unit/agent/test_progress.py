@@ -1,4 +1,5 @@
-"""Progress of programs: which lines count, and what is done with files that programs make to hurt."""
+"""Progress of programs: which lines count, and what is done with files that programs make to
+hurt."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def lines(*values: object) -> bytes:
     ("tail", "expected"),
     [
         (b"", None),
-        (lines({"fraction": 0.4, "step": 120, "of": 300, "message": "epoch 2"}), (0.4, 120, 300, "epoch 2")),
+        (
+            lines({"fraction": 0.4, "step": 120, "of": 300, "message": "epoch 2"}),
+            (0.4, 120, 300, "epoch 2"),
+        ),
         (lines({"fraction": 0.1}, {"fraction": 0.2}), (0.2, None, None, "")),
         (lines({"step": 1, "of": 4}), (0.25, 1, 4, "")),
         (lines({"step": 7}), (None, 7, None, "")),
@@ -51,19 +55,30 @@ def test_newest_line_is_the_progress(tail: bytes, expected: tuple[object, ...] |
         (b'{"fraction": Infinity}\n', "fraction inf was ignored: it is not a number from 0 to 1"),
         (lines({"fraction": True}), "fraction True was ignored: it is not a number from 0 to 1"),
         (lines({"fraction": "half"}), "fraction half was ignored: it is not a number from 0 to 1"),
-        (lines({"step": 1.5}), f"step 1.5 was ignored: it is not an integer from 0 to {(1 << 53) - 1}"),
-        (lines({"of": -1, "step": 1}), f"of -1 was ignored: it is not an integer from 0 to {(1 << 53) - 1}"),
+        (
+            lines({"step": 1.5}),
+            f"step 1.5 was ignored: it is not an integer from 0 to {(1 << 53) - 1}",
+        ),
+        (
+            lines({"of": -1, "step": 1}),
+            f"of -1 was ignored: it is not an integer from 0 to {(1 << 53) - 1}",
+        ),
         (lines({"message": 7}), "message 7 was ignored: it is not a text"),
         (lines([1]), "'[1]' was ignored: it is not a JSON object"),
         (b"40%\n", "'40%' was ignored: it is not a JSON object"),
         (b"[" * 4000 + b"\n", f"'{60 * '['}' was ignored: it is not a JSON object"),
-        (lines({"message": "x" * 8000}), "a line of 8015 bytes was ignored: at most 4096 are allowed"),
+        (
+            lines({"message": "x" * 8000}),
+            "a line of 8015 bytes was ignored: at most 4096 are allowed",
+        ),
         (lines({}), "a line without fraction, step and message was ignored"),
     ],
 )
 def test_bad_lines_are_told_beside_the_last_good_one(line: bytes, problem: str) -> None:
     assert parse_lines(K, line) == KernelProgress(K, problem=problem)
-    assert parse_lines(K, lines({"fraction": 0.5}) + line) == KernelProgress(K, 0.5, problem=problem)
+    assert parse_lines(K, lines({"fraction": 0.5}) + line) == KernelProgress(
+        K, 0.5, problem=problem
+    )
     assert parse_lines(K, line + lines({"fraction": 0.5})) == KernelProgress(K, 0.5)
 
 
@@ -74,10 +89,12 @@ def test_bars_of_tqdm_are_read_from_a_log() -> None:
     )
     log = f"loading\n{bars}\nTraceback: 100% wrong\n".encode()
     assert parse_lines(K, log, log=True) == KernelProgress(K, 0.4, 120, 300, "train")
-    assert parse_lines(K, b"\r  3%|\xe2\x96\x8e         | 3/100 [00:01<00:33]", log=True) == KernelProgress(
-        K, 0.03, 3, 100
+    assert parse_lines(
+        K, b"\r  3%|\xe2\x96\x8e         | 3/100 [00:01<00:33]", log=True
+    ) == KernelProgress(K, 0.03, 3, 100)
+    assert parse_lines(K, b"loss 0.4\n" + lines({"fraction": 0.7}), log=True) == KernelProgress(
+        K, 0.7
     )
-    assert parse_lines(K, b"loss 0.4\n" + lines({"fraction": 0.7}), log=True) == KernelProgress(K, 0.7)
     assert parse_lines(K, b"loss 0.4\n", log=True) is None
     assert parse_lines(K, b"0%|  | 5/0 [00:00]\n", log=True) == KernelProgress(K, None, 5, 0)
 
@@ -96,7 +113,8 @@ def test_bars_of_tqdm_are_read_from_a_log() -> None:
     ],
 )
 def test_what_a_hostile_program_prints_is_parsed_in_linear_time(line: bytes, log: bool) -> None:
-    """On the event loop of the agent, of each of its kernels every few seconds. Counted, not timed."""
+    """On the event loop of the agent, of each of its kernels every few seconds. Counted, not
+    timed."""
     steps = 0
 
     def count(frame: object, event: str, _: object) -> None:
@@ -111,6 +129,7 @@ def test_what_a_hostile_program_prints_is_parsed_in_linear_time(line: bytes, log
         took = time.process_time() - began
     finally:
         sys.setprofile(None)
+
     assert steps < 70_000, "looks at a bounded number of lines"
     assert took < 0.15, "a pattern that backtracks takes half a second"
 

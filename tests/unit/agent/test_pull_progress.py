@@ -38,7 +38,10 @@ CASES: dict[str, tuple[list[dict[str, Any]], str]] = {
         [message("a", "Downloading", 1_250_000, 4_000_000)],
         "pulling team/tool:1: 1.2 of 4.0 MB, 0 of 1 layers",
     ),
-    "unpacking": ([*DOWNLOADED, message("b", "Extracting", 5, 900)], "unpacking team/tool:1: 1 of 3 layers"),
+    "unpacking": (
+        [*DOWNLOADED, message("b", "Extracting", 5, 900)],
+        "unpacking team/tool:1: 1 of 3 layers",
+    ),
     "done": (
         [*DOWNLOADED, message("b", "Pull complete"), message("c", "Pull complete")],
         "pulling team/tool:1: 3 of 3 layers",

@@ -40,9 +40,12 @@ def spec(name: str) -> KernelSpec:
     )
 
 
-A, B = spec("a"), spec("b")
-A5, A6 = replace(A, reload_generation=5), replace(A, reload_generation=6)
-ORDERED, WITHDRAWN = Orders(1, (A,)), Orders(2, ())
+A = spec("a")
+B = spec("b")
+A5 = replace(A, reload_generation=5)
+A6 = replace(A, reload_generation=6)
+ORDERED = Orders(1, (A,))
+WITHDRAWN = Orders(2, ())
 KNOWN = {A.kernel_id: A}
 
 
@@ -50,12 +53,26 @@ def mapping(orders: Orders) -> dict[KernelId, KernelSpec]:
     return {one.kernel_id: one for one in orders.kernels}
 
 
-CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId, S], list[Action]]] = [
-    ("not connected: nothing is touched", None, KNOWN, {A.kernel_id: S.RUNNING, B.kernel_id: S.UNKNOWN}, []),
+CASES: list[
+    tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId, S], list[Action]]
+] = [
+    (
+        "not connected: nothing is touched",
+        None,
+        KNOWN,
+        {A.kernel_id: S.RUNNING, B.kernel_id: S.UNKNOWN},
+        [],
+    ),
     ("not connected: an ended kernel is kept", None, KNOWN, {A.kernel_id: S.EXITED}, []),
     ("new", ORDERED, {}, {}, [Create(A)]),
     ("ordered twice in one order", Orders(1, (A, A)), {}, {}, [Create(A)]),
-    ("lost by the checkpoint, found by a runtime", ORDERED, {}, {A.kernel_id: S.UNKNOWN}, [Adopt(A)]),
+    (
+        "lost by the checkpoint, found by a runtime",
+        ORDERED,
+        {},
+        {A.kernel_id: S.UNKNOWN},
+        [Adopt(A)],
+    ),
     ("found and not ordered", WITHDRAWN, {}, {A.kernel_id: S.UNKNOWN}, [Destroy(A.kernel_id)]),
     *((f"ordered and {state}: kept", ORDERED, KNOWN, {A.kernel_id: state}, []) for state in S),
     *(
@@ -72,14 +89,26 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
     ),
     ("withdrawn and not observed: unknown, wait", WITHDRAWN, KNOWN, {}, []),
     *(
-        (f"to reload while {state}", Orders(1, (A6,)), {A.kernel_id: A5}, {A.kernel_id: state}, actions)
+        (
+            f"to reload while {state}",
+            Orders(1, (A6,)),
+            {A.kernel_id: A5},
+            {A.kernel_id: state},
+            actions,
+        )
         for state in S
         for actions in ([Reload(A.kernel_id, 6)] if state is S.RUNNING else [],)
     ),
     ("has reloaded", Orders(1, (A6,)), {A.kernel_id: A6}, {A.kernel_id: S.RUNNING}, []),
     ("orders of before", Orders(1, (A5,)), {A.kernel_id: A6}, {A.kernel_id: S.RUNNING}, []),
     ("new: it begins with the newest settings", Orders(1, (A6,)), {}, {}, [Create(A6)]),
-    ("found: whether it has reloaded was lost", Orders(1, (A6,)), {}, {A.kernel_id: S.RUNNING}, [Adopt(A)]),
+    (
+        "found: whether it has reloaded was lost",
+        Orders(1, (A6,)),
+        {},
+        {A.kernel_id: S.RUNNING},
+        [Adopt(A)],
+    ),
     (
         "terminations come first",
         Orders(3, (B,)),
@@ -114,7 +143,11 @@ def test_cases(
 
 
 def test_only_older_orders_are_refused() -> None:
-    assert [accepts(5, 5, Orders(generation, ())) for generation in (4, 5, 6)] == [False, True, True]
+    assert [accepts(5, 5, Orders(generation, ())) for generation in (4, 5, 6)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_delta_to_other_orders_is_refused() -> None:
@@ -127,7 +160,9 @@ Event = tuple[str, object]
 events = st.one_of(
     st.tuples(st.just("order"), st.frozensets(st.sampled_from(NAMES))),
     st.tuples(st.just("replay"), st.integers(0, 20)),
-    st.tuples(st.sampled_from(["exit", "lose", "orphan", "hang", "recover"]), st.sampled_from(NAMES)),
+    st.tuples(
+        st.sampled_from(["exit", "lose", "orphan", "hang", "recover"]), st.sampled_from(NAMES)
+    ),
     st.tuples(st.just("restart"), st.none()),
     st.tuples(st.just("step"), st.none()),
 )
@@ -151,7 +186,8 @@ class World:
 
     def apply(self, orders: Orders) -> None:
         if accepts(self.newest, 0, orders):
-            self.orders, self.newest = orders, orders.generation
+            self.orders = orders
+            self.newest = orders.generation
 
     def step(self) -> list[Action]:
         ordered = None if self.orders is None else mapping(self.orders)
@@ -172,6 +208,7 @@ class World:
                 case Remove(kernel_id):
                     self.alive.pop(kernel_id, None)
                     del self.checkpoint[kernel_id]
+
         return actions
 
     def order(self, names: frozenset[str], ids: dict[str, int]) -> None:
@@ -214,20 +251,25 @@ class World:
 @examples(300)
 @given(st.lists(events, max_size=30))
 def test_reconcile_converges_and_never_creates_twice(history: list[Event]) -> None:
-    world, ids = World(), dict[str, int]()
+    world = World()
+    ids = dict[str, int]()
     for event, value in history:
         world.apply_event(event, value, ids)
         if world.orders is not None:
             assert world.orders.generation == max(o.generation for o in world.sent)
+
     # At the end the runtimes respond, and the manager sends its orders again.
     world.unresponsive.clear()
     orders = world.sent[-1] if world.sent else Orders(1, ())
     world.apply(orders)
     for _ in range(4):
         world.step()
+
     assert world.step() == [], "it does not converge"
     assert set(world.checkpoint) == {k.kernel_id for k in orders.kernels}
     assert set(world.alive) <= set(world.checkpoint)
-    lost = {KernelId(f"{name}{ids[name]}") for event, name in history if event == "lose" and name in ids}  # type: ignore[index]
+    lost = {
+        KernelId(f"{name}{ids[name]}") for event, name in history if event == "lose" and name in ids
+    }  # type: ignore[index]
     for kernel_id in set(world.created) - lost:
         assert world.created.count(kernel_id) == 1

@@ -1,4 +1,5 @@
-"""Reload of programs by the agent: signals to real processes, requests, acknowledgements, and their order."""
+"""Reload of programs by the agent: signals to real processes, requests, acknowledgements, and their
+order."""
 
 from __future__ import annotations
 
@@ -34,18 +35,22 @@ from moorage.common.model.kernel import KernelReload, KernelSpec, Reloaded
 from moorage.common.model.service_ports import AppPort
 from moorage.common.model.status import ObservedState, SessionType
 
-KERNEL, SESSION = KernelId("11111111-2222-3333-4444-555555555555"), SessionId("s")
+KERNEL = KernelId("11111111-2222-3333-4444-555555555555")
+SESSION = SessionId("s")
 
 
 class Signals(FakeRuntime):
-    """Takes signals while ``open`` is set. ``writes``: what the program appends to its progress then."""
+    """Takes signals while ``open`` is set. ``writes``: what the program appends to its progress
+    then."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(LogStore(root / "logs"))
         self.sent: list[str] = []
-        self.open, self.began = asyncio.Event(), asyncio.Event()
+        self.open = asyncio.Event()
+        self.began = asyncio.Event()
         self.open.set()
-        self.progress, self.writes = root / progress_file(KERNEL), ""
+        self.progress = root / progress_file(KERNEL)
+        self.writes = ""
         self.capabilities = replace(self.capabilities, node_processes=True)
         self.failure: Exception | None = None
 
@@ -126,7 +131,9 @@ async def test_failure_of_the_runtime_is_an_outcome(tmp_path: Path, failure: Exc
 async def test_detail_of_a_failure_is_bounded(tmp_path: Path) -> None:
     runtime = Signals(tmp_path)
     runtime.failure = RuntimeFailed("x" * 1000)
-    assert len((await reload(context_of(tmp_path, runtime), record_of(HUP), seen(), 1)).detail) == 300
+    assert (
+        len((await reload(context_of(tmp_path, runtime), record_of(HUP), seen(), 1)).detail) == 300
+    )
 
 
 async def test_runtime_without_signals_is_named(tmp_path: Path) -> None:
@@ -142,7 +149,9 @@ async def served() -> AsyncIterator[tuple[int, list[tuple[str, str]]]]:
     requests: list[tuple[str, str]] = []
 
     async def answer(request: web.Request) -> web.Response:
-        requests.append((f"{request.method} {request.path}", request.headers.get("Authorization", "")))
+        requests.append(
+            (f"{request.method} {request.path}", request.headers.get("Authorization", ""))
+        )
         status = int(request.path[-3:])
         headers = {"Location": "/r/200"} if status == 302 else {}
         return web.Response(status=status, text="line 3:\n  no such thing", headers=headers)
@@ -153,6 +162,7 @@ async def served() -> AsyncIterator[tuple[int, list[tuple[str, str]]]]:
     await runner.setup()
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
+
     try:
         yield port, requests
     finally:
@@ -178,7 +188,10 @@ async def test_requests_go_to_the_named_port(tmp_path: Path) -> None:
         )
         redirected = await reload(context, record_of(KernelReload(path="/r/302")), where, 4)
         assert redirected.outcome == "failed"
-        assert requests[-1][0] == "POST /apps/s/web/r/302", "the program does not choose what the agent asks"
+        assert requests[-1][0] == "POST /apps/s/web/r/302", (
+            "the program does not choose what the agent asks"
+        )
+
     gone = await reload(context, only, where, 5)
     assert (gone.outcome, gone.detail.startswith("POST /r/500: ")) == ("failed", True)
     missing = await reload(context, only, seen(), 6)
@@ -189,7 +202,8 @@ async def test_requests_that_come_meanwhile_make_one_more_reload(tmp_path: Path)
     runtime = Signals(tmp_path)
     runtime.open.clear()
     wakeup = asyncio.Event()
-    reloading, record = Reloading(context_of(tmp_path, runtime), wakeup), record_of(HUP)
+    reloading = Reloading(context_of(tmp_path, runtime), wakeup)
+    record = record_of(HUP)
 
     async def ended() -> KernelRecord:
         async with asyncio.timeout(10):
@@ -200,11 +214,13 @@ async def test_requests_that_come_meanwhile_make_one_more_reload(tmp_path: Path)
 
     for generation in (3, 4, 5):
         reloading.want(generation)
+
     assert reloading.advance(record, seen()) is record
     await runtime.began.wait()
     for generation in (6, 9, 8):
         reloading.want(generation)
         assert reloading.advance(record, seen()) is record
+
     runtime.open.set()
     record = await ended()
     assert (record.reload, record.spec.reload_generation) == (Reloaded(5, "reloaded"), 5)
@@ -219,7 +235,8 @@ async def test_stop_cancels_the_reload_that_runs(tmp_path: Path) -> None:
     runtime = Signals(tmp_path)
     runtime.writes = "written"
     runtime.open.clear()
-    reloading, record = Reloading(context_of(tmp_path, runtime), asyncio.Event()), record_of(HUP)
+    reloading = Reloading(context_of(tmp_path, runtime), asyncio.Event())
+    record = record_of(HUP)
     reloading.want(1)
     reloading.advance(record, seen())
     await runtime.began.wait()
@@ -238,13 +255,16 @@ PROGRAMS = {
 
 
 @asynccontextmanager
-async def program(setup: str, then: str = "while True: time.sleep(60)") -> AsyncIterator[tuple[int, int]]:
+async def program(
+    setup: str, then: str = "while True: time.sleep(60)"
+) -> AsyncIterator[tuple[int, int]]:
     """A real process after ``setup``: its pid and start time."""
     source = f"import signal, time\n{setup}\nprint('ready', flush=True)\n{then}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", source, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
+
     try:
         assert await process.stdout.readline() == b"ready\n"
         stat = procfs.stat(process.pid)

@@ -29,27 +29,32 @@ def availability_of(site: Site, clock: ManualClock) -> RuntimeAvailability:
 REFUSED = HeappeFailed(Problem.CREDENTIALS, "wrong", call="ListJobs", status=401)
 SILENT = HeappeFailed(Problem.UNREACHABLE, "no route to host", call="ListJobs")
 WHY = (
-    "HEAppE ListJobs failed with 401 (credentials): wrong; check agent.heappe_user, and its password or token"
+    "HEAppE ListJobs failed with 401 (credentials): wrong; check agent.heappe_user, and its password or "
+    "token"
 )
 
 
 async def test_refused_credentials_withdraw_it_at_once_until_they_are_taken() -> None:
-    clock, site = ManualClock(), Site()
+    clock = ManualClock()
+    site = Site()
     availability = availability_of(site, clock)
     await availability.check()
     assert (availability.offered, availability.problem) == (True, "")
     site.error = REFUSED
+
     for _ in range(3):
         await availability.check()
         assert (availability.offered, availability.problem) == (False, WHY), "the cause, once"
         clock.advance(30)
+
     site.error = None
     await availability.check()
     assert (availability.offered, availability.problem) == (True, "")
 
 
 async def test_silence_withdraws_it_after_a_while_with_its_first_words() -> None:
-    clock, site = ManualClock(), Site()
+    clock = ManualClock()
+    site = Site()
     availability = availability_of(site, clock)
     await availability.check()
     site.error = SILENT

@@ -1,4 +1,5 @@
-"""Runtimes of other packages: what is wrong with one is said with its name, its package and the next step."""
+"""Runtimes of other packages: what is wrong with one is said with its name, its package and the
+next step."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         about = site / f"{package}-{version}.dist-info"
         about.mkdir(parents=True)
         (site / "acme_runtimes.py").write_text(CODE)
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+        )
         (about / "entry_points.txt").write_text("\n".join(["[moorage.runtimes]", *lines]))
         monkeypatch.syspath_prepend(str(site))
         monkeypatch.delitem(sys.modules, "acme_runtimes", raising=False)
@@ -96,13 +99,23 @@ def test_two_packages_with_one_runtime_are_both_named(install: Install) -> None:
 def test_settings_of_a_plug_in(install: Install) -> None:
     install("good = acme_runtimes:good")
     plugin = plugins.load("custom:good")
-    assert plugins.settings_of("custom:good", plugin, {"good": {"level": 3}}).model_dump() == {"level": 3}
-    for given, said in (({"level": "much"}, "agent.plugins.good.level = 'much'"), ({"lvel": 1}, "lvel")):
+    assert plugins.settings_of("custom:good", plugin, {"good": {"level": 3}}).model_dump() == {
+        "level": 3
+    }
+
+    for given, said in (
+        ({"level": "much"}, "agent.plugins.good.level = 'much'"),
+        ({"lvel": 1}, "lvel"),
+    ):
         with pytest.raises(ConfigError, match=said) as error:
             plugins.settings_of("custom:good", plugin, {"good": given})
         assert "level" in error.value.next_step
-    with pytest.raises(ConfigError, match=r"agent\.plugins\.fake: the runtime fake has no settings"):
+
+    with pytest.raises(
+        ConfigError, match=r"agent\.plugins\.fake: the runtime fake has no settings"
+    ):
         plugins.settings_of("fake", plugins.load("fake"), {"fake": {"level": 1}})
+
     plugins.check_sections(["good"], ["process", "custom:good"])
     with pytest.raises(ConfigError, match=r"agent\.plugins\.good"):
         plugins.check_sections(["good"], ["process", "custom:other"])

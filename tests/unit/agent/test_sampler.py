@@ -17,15 +17,17 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.usage import UsageReport
 
-K, D0 = KernelId("k"), DeviceId("GPU-0")
+K = KernelId("k")
+D0 = DeviceId("GPU-0")
 
 
 class Node:
-    """``accepts``: whether the manager accepts reports; None: it never answers. ``may_send``: when a report
-    can be sent."""
+    """``accepts``: whether the manager accepts reports; None: it never answers. ``may_send``: when
+    a report can be sent."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.runtime = ManualClock(), FakeRuntime(LogStore(folder))
+        self.clock = ManualClock()
+        self.runtime = FakeRuntime(LogStore(folder))
         self.running: dict[KernelId, RunningKernel] = {}
         self.sent: list[UsageReport] = []
         self.accepts: bool | None = True
@@ -51,7 +53,9 @@ class Node:
     async def start_kernel(self, runtime: str, **devices: int) -> None:
         env = {"FAKE_MEMORY": "4096", "FAKE_RUN_S": "600"}
         handle = await self.runtime.create(Launch(K, ("x",), env))
-        self.running[K] = RunningKernel(runtime, handle, {DeviceId(d): n for d, n in devices.items()})
+        self.running[K] = RunningKernel(
+            runtime, handle, {DeviceId(d): n for d, n in devices.items()}
+        )
 
     async def tick(self, after_s: float = 5) -> None:
         self.clock.advance(after_s)
@@ -89,9 +93,12 @@ async def test_report_has_kernels_devices_and_node(node: Node) -> None:
     await node.start_kernel("fake")
     node.running[K] = RunningKernel("fake", node.running[K].handle, {D0: 1000})
     await node.tick()
+
     # A rate needs two readings of the counters.
     assert node.sent[-1].kernels == ()
-    assert [(d.memory, d.gpu, d.temperature, d.power) for d in node.sent[-1].devices] == [(9, 420, 50, None)]
+    assert [(d.memory, d.gpu, d.temperature, d.power) for d in node.sent[-1].devices] == [
+        (9, 420, 50, None)
+    ]
     await node.tick()
     (kernel,) = node.sent[-1].kernels
     assert (kernel.use.memory, kernel.use.gpu, kernel.use.gpu_memory) == (4096, 420, 9)
@@ -120,8 +127,10 @@ async def test_report_that_waits_is_of_the_newest_measurement(node: Node) -> Non
     node.may_send.set()
     while not node.sent:
         await asyncio.sleep(0)
+
     (report,) = node.sent
     assert [d.gpu for d in report.devices] == [990]
+
     # The kernel was measured for the first time when the report already waited.
     assert [(kernel.kernel_id, kernel.use.gpu) for kernel in report.kernels] == [(K, 990)]
 
@@ -131,6 +140,7 @@ async def test_completed_minutes_are_buffered_until_the_manager_accepts_them(nod
     node.accepts = False
     for _ in range(30):
         await node.tick()
+
     completed = node.sent[-1].minutes
     assert [m.at for m in completed] == sorted({m.at for m in completed})
     assert len(completed) == 2
@@ -142,6 +152,7 @@ async def test_completed_minutes_are_buffered_until_the_manager_accepts_them(nod
     node.accepts = False
     for _ in range(700):
         await node.tick(60)
+
     assert len(node.sent[-1].minutes) == 600
 
 
@@ -155,11 +166,14 @@ async def test_unavailable_runtime_affects_only_its_own_kernels(node: Node) -> N
 
 async def test_many_kernels_take_turns(node: Node) -> None:
     await node.start_kernel("fake")
-    one, count = node.running[K], 2 * AT_ONCE + 10
+    one = node.running[K]
+    count = 2 * AT_ONCE + 10
     node.running = {KernelId(f"{n}"): one for n in range(count)}
-    node.runtime.usage = measured = Measured()  # type: ignore[method-assign]
+    measured = Measured()
+    node.runtime.usage = measured  # type: ignore[method-assign]
     for _ in range(6):
         await node.tick()
+
     assert [len(turn) for turn in measured.turns] == [AT_ONCE, AT_ONCE, 10] * 2
     assert {kernel for turn in measured.turns[:3] for kernel in turn} == node.running.keys()
     assert [len(report.kernels) for report in node.sent[3:]] == [AT_ONCE, AT_ONCE, 10]

@@ -11,8 +11,11 @@ import pytest
 from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_programs, program
 
 
-def test_programs_appear_after_their_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_one, seen = py_compile.compile, dict[str, set[str]]()
+def test_programs_appear_after_their_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_one = py_compile.compile
+    seen = dict[str, set[str]]()
 
     def compile_and_look(*args: Any, **kwargs: Any) -> None:
         compile_one(*args, **kwargs)

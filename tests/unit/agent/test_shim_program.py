@@ -34,7 +34,11 @@ def folders(tmp_path: Path) -> list[Path]:
 
 def exec_output(path: str, *argv: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", EXEC, path, *argv], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", EXEC, path, *argv],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     )
     return done.stdout
 
@@ -66,7 +70,10 @@ def test_a_small_file_is_written_into_the_space_that_was_reserved_for_it(tmp_pat
     path = tmp_path / "exit"
     shim_system.reserve(str(path))
     reserved = tmp_path / "exit.reserved"
-    assert (reserved.stat().st_size, reserved.stat().st_blocks > 0) == (shim_system.RESERVED_BYTES, True)
+    assert (reserved.stat().st_size, reserved.stat().st_blocks > 0) == (
+        shim_system.RESERVED_BYTES,
+        True,
+    )
     inode = reserved.stat().st_ino
     shim_system.replace(str(path), '{"code": 0}')
     assert (path.read_text(), path.stat().st_ino) == ('{"code": 0}', inode)

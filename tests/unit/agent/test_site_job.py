@@ -31,8 +31,11 @@ def test_times_of_the_site_are_reported_once_they_differ() -> None:
 
 
 def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
-    job, runs = SiteJob(), replace(SEEN, state=S.RUNNING)
-    gone = RuntimeObservation(S.RUNNING, unreachable="its engine cannot be reached: 1", kept_until=2000)
+    job = SiteJob()
+    runs = replace(SEEN, state=S.RUNNING)
+    gone = RuntimeObservation(
+        S.RUNNING, unreachable="its engine cannot be reached: 1", kept_until=2000
+    )
     assert job.note(gone)
     assert not job.note(replace(gone, unreachable="its engine cannot be reached: 2"))
     told = job.reported(runs)
@@ -57,7 +60,8 @@ def test_a_job_out_of_reach_is_told_once_until_it_is_reached_again() -> None:
 def test_a_silent_job_ends_a_while_after_its_walltime(
     state: S, ends_at: float | None, now: float, ends: bool
 ) -> None:
-    job, seen = SiteJob(), RuntimeObservation(state, ends_at=ends_at)
+    job = SiteJob()
+    seen = RuntimeObservation(state, ends_at=ends_at)
     job.note(seen)
     ended = job.outlived(seen, now)
     assert (ended is not None) is ends
@@ -86,7 +90,9 @@ def test_service_ports_are_reported_once_the_job_has_picked_them() -> None:
     job = SiteJob(finds_address=True)
     declared = replace(SEEN, apps=(AppPort("web", 0), AppPort("db", 0, "tcp")))
     assert job.reported(declared).apps == ()
-    found = RuntimeObservation(S.RUNNING, address=("node-7", 0), app_ports={"web": 7003, "db": 7004})
+    found = RuntimeObservation(
+        S.RUNNING, address=("node-7", 0), app_ports={"web": 7003, "db": 7004}
+    )
     assert job.note(found)
     assert not job.awaits_address
     seen = job.reported(declared)

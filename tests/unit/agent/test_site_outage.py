@@ -24,8 +24,8 @@ PATIENCE_S = 1800.0
 
 
 class Site:
-    """Its agent's ``node``. ``failure``: what a submission meets; None: it is accepted. ``intended``: of each
-    try, whether the checkpoint of the agent had the kernel."""
+    """Its agent's ``node``. ``failure``: what a submission meets; None: it is accepted.
+    ``intended``: of each try, whether the checkpoint of the agent had the kernel."""
 
     def __init__(self, node: Node, state: Path, outage_s: float) -> None:
         self.node = node
@@ -62,7 +62,9 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     made: list[Site] = []
 
     def site(outage_s: float = PATIENCE_S) -> Site:
-        made.append(Site(Node(tmp_path, made[-1].node if made else None, max_jobs=4), tmp_path, outage_s))
+        made.append(
+            Site(Node(tmp_path, made[-1].node if made else None, max_jobs=4), tmp_path, outage_s)
+        )
         return made[-1]
 
     yield site
@@ -70,9 +72,12 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await one.node.kernels.close()
 
 
-async def test_a_job_waits_until_its_site_answers(make: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_waits_until_its_site_answers(
+    make: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No time counts as its start, and it starts once."""
-    site, spec = make(), kernel(start_timeout_s=900.0)
+    site = make()
+    spec = kernel(start_timeout_s=900.0)
     await site.node.kernels.recover()
     site.node.order(spec)
     waits = await site.node.until(spec, S.QUEUED)
@@ -104,8 +109,11 @@ async def test_a_job_waits_until_its_site_answers(make: MakeSite, monkeypatch: p
         (CreateFailed("in doubt", reason=Reason.RUNTIME_UNAVAILABLE), PATIENCE_S),
     ],
 )
-async def test_what_is_no_outage_ends_at_once(make: MakeSite, failure: CreateFailed, outage_s: float) -> None:
-    site, spec = make(outage_s), kernel(session_type=SessionType.BATCH)
+async def test_what_is_no_outage_ends_at_once(
+    make: MakeSite, failure: CreateFailed, outage_s: float
+) -> None:
+    site = make(outage_s)
+    spec = kernel(session_type=SessionType.BATCH)
     site.failure = failure
     await site.node.kernels.recover()
     site.node.order(spec)
@@ -126,12 +134,14 @@ async def test_what_is_no_outage_ends_at_once(make: MakeSite, failure: CreateFai
 async def test_patience(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch, kind: SessionType, passed_s: float, waits: bool
 ) -> None:
-    site, spec = make(), kernel(session_type=kind)
+    site = make()
+    spec = kernel(session_type=kind)
     await site.node.kernels.recover()
     site.node.order(spec)
     await site.node.until(spec, S.QUEUED)
     now = CLOCK.monotonic
     monkeypatch.setattr(CLOCK, "monotonic", lambda: now() + passed_s)
+
     if waits:
         await site.tried(site.tries + 3)
         assert _state(site, spec.kernel_id) is S.QUEUED
@@ -142,7 +152,9 @@ async def test_patience(
 
 
 def _state(site: Site, kernel_id: str) -> S | None:
-    found: list[Observation] = [o for o in site.node.kernels.observations() if o.kernel_id == kernel_id]
+    found: list[Observation] = [
+        o for o in site.node.kernels.observations() if o.kernel_id == kernel_id
+    ]
     return found[0].state if found else None
 
 
@@ -150,7 +162,8 @@ async def test_a_job_that_is_stopped_meanwhile_is_never_submitted(
     make: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task, "SITE_PAUSES_S", (600.0,))
-    site, spec = make(), kernel()
+    site = make()
+    spec = kernel()
     await site.node.kernels.recover()
     site.node.order(spec)
     await site.node.until(spec, S.QUEUED)
@@ -164,7 +177,8 @@ async def test_an_agent_that_is_restarted_meanwhile_begins_anew(
 ) -> None:
     """It had no intent to start that would count as a start."""
     monkeypatch.setattr(task, "SITE_PAUSES_S", (600.0,))
-    before, spec = make(), kernel()
+    before = make()
+    spec = kernel()
     await before.node.kernels.recover()
     before.node.order(spec)
     await before.node.until(spec, S.QUEUED)

@@ -1,4 +1,5 @@
-"""Ends of Slurm jobs that the queue has forgotten, by the site's accounting; the commands are scripts."""
+"""Ends of Slurm jobs that the queue has forgotten, by the site's accounting; the commands are
+scripts."""
 
 from __future__ import annotations
 
@@ -34,15 +35,20 @@ def program(folder: Path, name: str, script: str) -> None:
 
 async def forgotten(tmp_path: Path, sacct: str) -> tuple[SlurmRuntime, Handle]:
     """A job that ran, and that squeue does not list any more."""
-    commands, folders = tmp_path / "bin", JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
+    commands = tmp_path / "bin"
+    folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
     commands.mkdir()
     program(commands, "squeue", "exit 0")
     if sacct:
         program(commands, "sacct", f"echo $* >> {tmp_path}/asked; {sacct}")
+
     folders.prepare()
     folders.create(JobRecord(KERNEL, "mg-1", "77"), {}, "true")
     (folders.path(KERNEL) / "started.json").write_text('{"host": "cn1", "port": 7001}')
-    runtime = SlurmRuntime(Slurm(str(commands)), folders, SlurmRules(1, "python3"), SystemClock(), "me")
+    runtime = SlurmRuntime(
+        Slurm(str(commands)), folders, SlurmRules(1, "python3"), SystemClock(), "me"
+    )
+
     return runtime, Handle("slurm", {"kernel_id": KERNEL, "name": "mg-1"})
 
 
@@ -66,7 +72,12 @@ async def test_accounting_tells_how_a_forgotten_job_ended(
 ) -> None:
     runtime, handle = await forgotten(tmp_path, f"echo '{row}'")
     seen = await runtime.observe(handle)
-    assert (seen.state, seen.exit_code, seen.walltime_over, seen.oom) == (state, code, walltime, oom)
+    assert (seen.state, seen.exit_code, seen.walltime_over, seen.oom) == (
+        state,
+        code,
+        walltime,
+        oom,
+    )
 
 
 @pytest.mark.parametrize("sacct", [DISABLED, "exit 1", ""], ids=["disabled", "failing", "missing"])
@@ -75,26 +86,37 @@ async def test_without_accounting_a_forgotten_job_is_gone(tmp_path: Path, sacct:
     for _ in range(2):
         assert (await runtime.observe(handle)).state is S.GONE
     asked = (tmp_path / "asked").read_text().splitlines() if sacct else []
-    assert len(asked) == {DISABLED: 1, "exit 1": 2, "": 0}[sacct], "a site without accounting is asked once"
+    assert len(asked) == {DISABLED: 1, "exit 1": 2, "": 0}[sacct], (
+        "a site without accounting is asked once"
+    )
 
 
 def test_rows_that_cannot_be_read_are_left_out() -> None:
     assert parse_accounted("77|COMPLETED", "77") is None
     assert parse_accounted("77||0:0|1|2", "77") is None
-    assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == Job("77", "", "FAILED", "", 100.0, None, 0)
+    assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == Job(
+        "77", "", "FAILED", "", 100.0, None, 0
+    )
 
 
 async def test_cancelled_command_is_killed_and_waited_for(tmp_path: Path) -> None:
-    program(tmp_path, "sinfo", f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 60")
+    program(
+        tmp_path,
+        "sinfo",
+        f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 60",
+    )
     asking = asyncio.create_task(Slurm(str(tmp_path)).version())
     async with asyncio.timeout(30):
         while not (tmp_path / "pid").exists():
             await asyncio.sleep(0.01)
+
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
+
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
     gc.collect()  # a transport that is left open warns here
 
 
@@ -135,7 +157,8 @@ def test_marks_that_a_program_has_forged_are_none(tmp_path: Path, wrong: dict[st
     """They would go into the report of the agent, and so silence it for all of its kernels."""
     right = {"started": STARTED, "exit": EXIT}
     marks = marks_of(tmp_path, right | wrong)
-    address, end = ("cn1", 7001), Exit(3, "terminated", False, 1e9)
+    address = ("cn1", 7001)
+    end = Exit(3, "terminated", False, 1e9)
     assert (marks.address, marks.exit) == (
         None if "started" in wrong else address,
         None if "exit" in wrong else end,
@@ -144,10 +167,8 @@ def test_marks_that_a_program_has_forged_are_none(tmp_path: Path, wrong: dict[st
 
 
 def marks_of(tmp_path: Path, files: dict[str, object]) -> Marks:
-    folders, record = (
-        JobFolders(tmp_path / "work", LogStore(tmp_path / "logs")),
-        JobRecord(KERNEL, "mg-1", "77"),
-    )
+    folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
+    record = JobRecord(KERNEL, "mg-1", "77")
     folders.prepare()
     folders.create(record, {}, "true")
     for name, mark in files.items():
@@ -155,7 +176,9 @@ def marks_of(tmp_path: Path, files: dict[str, object]) -> Marks:
     return folders.marks(record)
 
 
-def test_a_full_disk_keeps_no_job_from_being_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_no_job_from_being_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders = JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
     folders.prepare()
     record = JobRecord(KERNEL, "mg-1", "77")
@@ -170,5 +193,9 @@ def test_a_full_disk_keeps_no_job_from_being_ended(tmp_path: Path, monkeypatch: 
 
 
 def test_service_ports_that_a_program_has_forged_are_none(tmp_path: Path) -> None:
-    for ports, expected in (({"lab": 7002}, {"lab": 7002}), ({"lab": 10**12}, {}), ({"lab": "22"}, {})):
+    for ports, expected in (
+        ({"lab": 7002}, {"lab": 7002}),
+        ({"lab": 10**12}, {}),
+        ({"lab": "22"}, {}),
+    ):
         assert marks_of(tmp_path, {"started": STARTED | {"ports": ports}}).app_ports == expected

@@ -44,7 +44,10 @@ def test_waiting_jobs_are_queued_with_a_reason_even_after_an_earlier_run(state: 
     [
         ("None", "has not looked at it yet"),
         ("Priority", "Priority: jobs of a higher priority"),
-        ("ReqNodeNotAvail, UnavailableNodes:cn[1-4]", "UnavailableNodes:cn[1-4]: nodes that it needs"),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:cn[1-4]",
+            "UnavailableNodes:cn[1-4]: nodes that it needs",
+        ),
         ("PartitionTimeLimit", "more walltime than the partition allows"),
         ("SomethingNew", "SomethingNew"),
     ],
@@ -160,7 +163,9 @@ def test_job_that_the_site_does_not_list() -> None:
 
 
 STATES = st.sampled_from(sorted(WAITING | HOLDING | ENDED | {"A_NEW_STATE"}))
-EXITS = st.builds(Exit, st.none() | st.integers(-15, 255), st.just(""), st.booleans(), st.floats(0, 2000))
+EXITS = st.builds(
+    Exit, st.none() | st.integers(-15, 255), st.just(""), st.booleans(), st.floats(0, 2000)
+)
 MARKS = st.builds(
     Marks, st.none() | st.just(UP), st.none() | EXITS, st.none() | st.just(1000.0), st.booleans()
 )
@@ -185,7 +190,9 @@ def test_rows_of_squeue() -> None:
         "nonsense\n"
     )
     first, other = parse_jobs(rows)
-    assert first == Job("12", "mg-12345678-123456789abc-1", "RUNNING", "None", 100.0, 700.0, 0, "0190-a")
+    assert first == Job(
+        "12", "mg-12345678-123456789abc-1", "RUNNING", "None", 100.0, 700.0, 0, "0190-a"
+    )
     assert (other.name, other.start, other.kernel_id) == ("somebody | else", None, "")
 
 

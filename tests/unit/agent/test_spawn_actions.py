@@ -31,6 +31,7 @@ def test_program_reads_what_it_was_given() -> None:
         os.close(writing)
         os.dup2(reading, number, inheritable=False)
         os.close(reading)
+
     answer_r, answer_w = os.pipe2(os.O_CLOEXEC)
     program = "import os; os.write(8, b' '.join(os.read(3 + at, 10) for at in range(5)))"
     try:

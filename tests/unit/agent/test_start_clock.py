@@ -1,5 +1,5 @@
-"""Clock of the start timeout: for any sequence of observations and restarts, it runs only while the kernel is
-known to start."""
+"""Clock of the start timeout: for any sequence of observations and restarts, it runs only while the
+kernel is known to start."""
 
 from __future__ import annotations
 
@@ -45,17 +45,23 @@ def test_a_restarted_agent_counts_from_its_first_observation() -> None:
 
 @given(steps=STEPS)
 def test_it_counts_what_was_said_since_the_last_queue(steps: list[tuple[float, S | None]]) -> None:
-    now, starts, clock = 0.0, False, StartClock()
+    now = 0.0
+    starts = False
+    clock = StartClock()
     counted_s = 0.0  # the truth, by intervals: each belongs to what was observed at its begin
     for after_s, seen in steps:
         now += after_s
         counted_s += after_s if starts else 0.0
         if seen is None:
-            clock, starts, counted_s = StartClock(), False, 0.0
+            clock = StartClock()
+            starts = False
+            counted_s = 0.0
             continue
+
         clock.note(seen, now)
         starts = seen in (S.CREATING, S.RUNNING)
         counted_s = 0.0 if seen is S.QUEUED else counted_s
         assert abs(LIMIT_S - clock.remaining_s(LIMIT_S, now) - counted_s) < 1e-6
+
     later = clock.remaining_s(LIMIT_S, now) - clock.remaining_s(LIMIT_S, now + 7)
     assert abs(later - (7 if starts else 0)) < 1e-6

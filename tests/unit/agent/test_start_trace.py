@@ -1,4 +1,5 @@
-"""Trace of a kernel's start: its steps, where it ends, and that nothing is recorded while traces are off."""
+"""Trace of a kernel's start: its steps, where it ends, and that nothing is recorded while traces
+are off."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def shown(kept: Kept) -> list[str]:
 
 
 async def test_steps_until_it_is_ready() -> None:
-    kept, clock, made = Kept(), Steps(), record()
+    kept = Kept()
+    clock = Steps()
+    made = record()
     trace = start_trace(kept, made, clock)
     await trace.step("model", run(clock, 3))
     await trace.step("inputs", run(clock, 0))
@@ -82,10 +85,13 @@ async def test_steps_until_it_is_ready() -> None:
 
 
 async def test_a_step_that_fails() -> None:
-    kept, clock, made = Kept(), Steps(), record()
+    kept = Kept()
+    clock = Steps()
+    made = record()
     trace = start_trace(kept, made, clock)
     with pytest.raises(OSError, match="disk"):
         await trace.step("image", run(clock, 2, OSError("disk")))
+
     outcome = Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, "no image")
     trace.note(ObservedState.EXITED, replace(made, outcome=outcome))
     assert shown(kept) == [

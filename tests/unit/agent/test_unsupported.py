@@ -17,7 +17,9 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.service_ports import AppPort, ServicePort, port_token
 from moorage.common.model.status import SessionType
 
-SPEC = KernelSpec(KernelId("k"), SessionId("s"), "name", SessionType.BATCH, "somewhere", "custom", "")
+SPEC = KernelSpec(
+    KernelId("k"), SessionId("s"), "name", SessionType.BATCH, "somewhere", "custom", ""
+)
 CLUSTER = ClusterMembership("main1", "main", 1, "multi-node", KernelId("k"), (), "", "")
 POOR = Capabilities(max_jobs=1, clusters=False, service_ports=False, workspaces=False)
 
@@ -58,7 +60,9 @@ def test_service_ports_that_are_picked_on_the_other_node_have_tokens() -> None:
     spec = replace(SPEC, command=("serve", "{port:web}", "{port:side-door}"))
     apps = (AppPort("web", 0), AppPort("side-door", 0, "tcp"))
     context = LaunchContext(False, "login", NodeInfo(), "/work", {}, own_address=True)
-    launch = build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context, apps), 0, context, apps)
+    launch = build_launch(
+        spec, build_invocation(ENGINES["custom"], spec, 0, context, apps), 0, context, apps
+    )
     assert launch.argv == ("serve", port_token("web"), port_token("side-door"))
     assert launch.env["MOORAGE_PORT_SIDE_DOOR"] == port_token("side-door") != PORT_TOKEN
 

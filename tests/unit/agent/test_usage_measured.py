@@ -20,7 +20,8 @@ from moorage.agent.runtimes.docker import usage as containers
 from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.common.model.ids import DeviceId, KernelId
 
-K, OTHER = KernelId("k"), KernelId("other")
+K = KernelId("k")
+OTHER = KernelId("other")
 _TREE = """
 import mmap, os, sys, time
 held = mmap.mmap(-1, int(sys.argv[1]))
@@ -37,7 +38,9 @@ time.sleep(3600)
 
 
 def start_tree(held: int) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
-    process = subprocess.Popen([sys.executable, "-S", "-c", _TREE, str(held)], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", _TREE, str(held)], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     # Printed by both processes.
     assert [process.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
@@ -47,7 +50,8 @@ def start_tree(held: int) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
 
 
 def test_process_tree_is_measured_completely_and_separately() -> None:
-    meter, size = ProcessMeter(), 64 << 20
+    meter = ProcessMeter()
+    size = 64 << 20
     first, root = start_tree(size)
     second, other = start_tree(4096)
     try:
@@ -55,10 +59,12 @@ def test_process_tree_is_measured_completely_and_separately() -> None:
         assert found[K].cpu_us > 200_000
         assert len(found[K].pids) == 2
         assert not set(found[K].pids) & set(found[OTHER].pids)
+
         # Shared pages count once.
         assert size < found[K].memory < 2 * size
         assert found[OTHER].memory < size
         assert found[K].rx is None
+
         # A reused pid does not belong to the kernel.
         assert meter.measure({K: (root[0], root[1] + 1)}) == {}
         again = meter.measure({K: root})
@@ -69,6 +75,7 @@ def test_process_tree_is_measured_completely_and_separately() -> None:
             for pid in pids:
                 os.kill(pid, 9)
             process.wait()
+
     assert meter.measure({K: root}) == {}
 
 
@@ -119,6 +126,7 @@ def test_cgroup_v2(tmp_path: Path, hidden: str) -> None:
     found = containers.find_cgroups(42, tmp_path)
     assert found is not None
     assert containers.read_cgroups(found, tmp_path) == Counters(1500, 700, 100, 50, (42, 43))
+
     # The first process ended and its pid may be reused: the network counters are unknown.
     write(tmp_path, {f"{group}/cgroup.procs": "43\n"})
     assert containers.read_cgroups(found, tmp_path) == Counters(1500, 700, None, None, (43,))
@@ -155,7 +163,10 @@ def test_counters_from_engine_stats() -> None:
     stats = {
         "cpu_stats": {"cpu_usage": {"total_usage": 1_500_000}},
         "memory_stats": {"usage": 1000, "stats": {"inactive_file": 300}},
-        "networks": {"eth0": {"rx_bytes": 100, "tx_bytes": 50}, "eth1": {"rx_bytes": 1, "tx_bytes": 2}},
+        "networks": {
+            "eth0": {"rx_bytes": 100, "tx_bytes": 50},
+            "eth1": {"rx_bytes": 1, "tx_bytes": 2},
+        },
     }
     assert containers.from_engine_stats(stats) == Counters(1500, 700, 101, 52)
     with pytest.raises(KeyError):
@@ -177,8 +188,8 @@ def test_node_counters(tmp_path: Path) -> None:
 
 
 class Driver:
-    """Fake NVML: a whole GPU that reports everything, and a slice that reports only its memory. ``samples``:
-    pid, time and utilization."""
+    """Fake NVML: a whole GPU that reports everything, and a slice that reports only its memory.
+    ``samples``: pid, time and utilization."""
 
     NVML_TEMPERATURE_GPU = 0
 
@@ -217,13 +228,18 @@ class Driver:
         return 0x25
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
-        return [SimpleNamespace(pid=7, usedGpuMemory=6), SimpleNamespace(pid=8, usedGpuMemory=(1 << 64) - 1)]
+        return [
+            SimpleNamespace(pid=7, usedGpuMemory=6),
+            SimpleNamespace(pid=8, usedGpuMemory=(1 << 64) - 1),
+        ]
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:
         raise self.NVMLError("Not Supported")
 
     def nvmlDeviceGetProcessUtilization(self, handle: str, since: int) -> list[Any]:
-        newer = [SimpleNamespace(pid=p, timeStamp=t, smUtil=u) for p, t, u in self.samples if t > since]
+        newer = [
+            SimpleNamespace(pid=p, timeStamp=t, smUtil=u) for p, t, u in self.samples if t > since
+        ]
         if not newer:
             raise self.NotFound
         return newer
@@ -238,8 +254,15 @@ def test_measurement_of_gpus() -> None:
     }
     found = meter.measure(Driver(), devices)
     assert set(found) == {"whole", "slice"}
-    whole, part = found[DeviceId("whole")], found[DeviceId("slice")]
-    assert (whole.memory_used, whole.memory_total, whole.utilization, whole.temperature, whole.power) == (
+    whole = found[DeviceId("whole")]
+    part = found[DeviceId("slice")]
+    assert (
+        whole.memory_used,
+        whole.memory_total,
+        whole.utilization,
+        whole.temperature,
+        whole.power,
+    ) == (
         10,
         80,
         420,
@@ -262,11 +285,14 @@ def test_utilization_of_processes() -> None:
     meter = NvidiaMeter()
 
     def measure() -> Mapping[int, int] | None:
-        return meter.measure(driver, {DeviceId("whole"): DeviceId("")})[DeviceId("whole")].utilization_by_pid
+        return meter.measure(driver, {DeviceId("whole"): DeviceId("")})[
+            DeviceId("whole")
+        ].utilization_by_pid
 
     assert measure() == {7: 90, 8: 10}
     # Without a sample since the last measurement, no process was active.
     assert measure() == {}
+
     # As an H200 reports a process while it computes, and entries that a driver has not filled in.
     driver.samples = [(3162, 1795741174331629, 99), (0, 1 << 63, 0), (4711, 1 << 62, 3214356784)]
     assert measure() == {3162: 990}

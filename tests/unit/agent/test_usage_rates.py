@@ -11,12 +11,16 @@ from moorage.common.model.ids import DeviceId, KernelId
 from moorage.common.model.usage import KernelMinute, Use
 
 GIB = 1024**3
-D0, D1 = DeviceId("GPU-0"), DeviceId("GPU-1")
+D0 = DeviceId("GPU-0")
+D1 = DeviceId("GPU-1")
 K = KernelId("k")
 
 
 def measured(
-    memory: int, busy: int | None, by_pid: dict[int, int | None], busy_by: dict[int, int] | None = None
+    memory: int,
+    busy: int | None,
+    by_pid: dict[int, int | None],
+    busy_by: dict[int, int] | None = None,
 ):  # type: ignore[no-untyped-def]
     return DeviceMeasurement(D0, memory * GIB, 80 * GIB, busy, by_pid, busy_by)
 
@@ -38,7 +42,13 @@ def measured(
         (500, [7], measured(10, 900, {}), (None, None)),
     ],
     ids=[
-        *("exclusive", "two processes", "unknown memory", "pids of another namespace", "not started yet"),
+        *(
+            "exclusive",
+            "two processes",
+            "unknown memory",
+            "pids of another namespace",
+            "not started yet",
+        ),
         *("slice", "shared", "shared, idle", "shared, no utilization", "shared, not on it"),
         *("shared, unknown memory", "shared, no process listed"),
     ],
@@ -51,16 +61,22 @@ def test_device_usage_is_attributed_to_the_kernel(
 
 def test_usage_of_several_devices_is_summed_without_unmeasured_ones() -> None:
     gpus = {D0: measured(10, 900, {7: GIB}), D1: measured(20, 500, {7: 2 * GIB})}
-    assert kernel_device_usage({D0: 1000, D1: 1000, DeviceId("lost"): 1000}, [7], gpus) == (1400, 3 * GIB)
+    assert kernel_device_usage({D0: 1000, D1: 1000, DeviceId("lost"): 1000}, [7], gpus) == (
+        1400,
+        3 * GIB,
+    )
     assert kernel_device_usage({DeviceId("lost"): 1000}, [7], gpus) == (None, None)
     assert kernel_device_usage({}, [7], gpus) == (None, None)
 
 
 def test_rates_between_two_counter_readings() -> None:
-    before, now = Counters(1_000_000, 5, rx=100, tx=None), Counters(4_000_000, 7, rx=1100, tx=9)
+    before = Counters(1_000_000, 5, rx=100, tx=None)
+    now = Counters(4_000_000, 7, rx=1100, tx=9)
     assert usage_between(before, now, 2.0, (None, None)) == Use(cpu=1500, memory=7, rx=500)
     # The counters were reset.
-    assert usage_between(now, before, 2.0, (300, 4)) == Use(cpu=0, memory=5, rx=0, gpu=300, gpu_memory=4)
+    assert usage_between(now, before, 2.0, (300, 4)) == Use(
+        cpu=0, memory=5, rx=0, gpu=300, gpu_memory=4
+    )
     fake = Counters(0, 0, gpu=500, gpu_memory=8)
     assert usage_between(fake, fake, 1.0, (None, None)) == Use(0, 0, gpu=500, gpu_memory=8)
 

@@ -28,9 +28,10 @@ esac
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A node with WireGuard in its kernel, and without wireguard-go. ``ip link add`` waits for a line in
-    ``links.pipe``."""
-    programs, links = tmp_path / "bin", tmp_path / "links"
+    """A node with WireGuard in its kernel, and without wireguard-go. ``ip link add`` waits for a
+    line in ``links.pipe``."""
+    programs = tmp_path / "bin"
+    links = tmp_path / "links"
     programs.mkdir()
     links.mkdir()
     os.mkfifo(tmp_path / "links.pipe")
@@ -39,6 +40,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).chmod(stat.S_IRWXU)
     for name in ("mkdir", "rmdir"):
         (programs / name).symlink_to(f"/bin/{name}")
+
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("LINKS", str(links))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -50,17 +52,24 @@ def test_several_containers_may_be_checked_at_once(node: Path) -> None:
     with ThreadPoolExecutor() as pool:
         checks = [pool.submit(wireguard.missing_requirement) for _ in range(3)]
         pipe = os.open(node / "links.pipe", os.O_RDWR)
+
         # The probes of all exist before one is deleted, unless one has failed.
-        while len(list((node / "links").iterdir())) < len(checks) and not any(c.done() for c in checks):
+        while len(list((node / "links").iterdir())) < len(checks) and not any(
+            c.done() for c in checks
+        ):
             time.sleep(0.01)
+
         os.write(pipe, b"go\n" * len(checks))
         assert [one.result() for one in checks] == [""] * len(checks)
         os.close(pipe)
+
     assert list((node / "links").iterdir()) == []
 
 
 def launch(port: int) -> Launch:
-    return Launch(KernelId("k"), ("x",), {}, 0, 1.0, overlay=Overlay("key", "100.127.0.1", port, ()))
+    return Launch(
+        KernelId("k"), ("x",), {}, 0, 1.0, overlay=Overlay("key", "100.127.0.1", port, ())
+    )
 
 
 async def test_node_without_ipv6_is_usable(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,11 +87,14 @@ async def test_node_without_ipv6_is_usable(node: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_port_that_is_taken_is_told(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wireguard, "missing_requirement", lambda: "")
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as taken:
+    with socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
+    ) as taken:
         try:
             taken.bind((host, 0))
         except OSError as error:
             pytest.skip(f"NOT TESTED: {host}: {error}")
+
         port = taken.getsockname()[1]
         with pytest.raises(CreateFailed, match=f"UDP port {port} of this node"):
             await wireguard.check(launch(port))

@@ -42,7 +42,8 @@ def test_kept_workspace_is_shared_by_the_kernels_of_a_session(tmp_path: Path) ->
 
 
 def test_container_of_any_user_may_write_and_other_users_have_no_access(tmp_path: Path) -> None:
-    workspaces, umask = Workspaces(tmp_path), os.umask(0o077)
+    workspaces = Workspaces(tmp_path)
+    umask = os.umask(0o077)
     try:
         for workspace in ("keep", "drop"):
             spec = replace(SPEC, workspace=workspace)
@@ -53,6 +54,7 @@ def test_container_of_any_user_may_write_and_other_users_have_no_access(tmp_path
             assert path.parent.stat().st_mode & 0o077 == 0
     finally:
         os.umask(umask)
+
     assert not (tmp_path / "unused").exists()
     workspaces.remove_temporary(SPEC)
     assert [kept.session_id for kept in workspaces.list_kept()] == ["s1"]
@@ -61,7 +63,10 @@ def test_container_of_any_user_may_write_and_other_users_have_no_access(tmp_path
 
 def test_no_workspace_by_default_and_none_for_a_process_that_drops_it(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
-    for spec, contained in ((replace(SPEC, workspace=""), True), (replace(SPEC, workspace="drop"), False)):
+    for spec, contained in (
+        (replace(SPEC, workspace=""), True),
+        (replace(SPEC, workspace="drop"), False),
+    ):
         assert workspaces.path(spec, contained) is None
         workspaces.create(spec, contained, tmp_path / "work")
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +88,8 @@ def test_remove_kept_touches_kept_workspaces_only(tmp_path: Path, name: str) -> 
 
 
 async def test_workspace_in_use_is_not_removed(tmp_path: Path) -> None:
-    workspaces, in_use = Workspaces(tmp_path), {SessionId("s1")}
+    workspaces = Workspaces(tmp_path)
+    in_use = {SessionId("s1")}
     workspaces.create(SPEC, False, tmp_path / "work")
     handler = WorkspaceRequestHandler(workspaces, lambda: in_use)
     refused = await handler.handle(WorkspaceRequest("r", "s1"))

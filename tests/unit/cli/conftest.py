@@ -1,4 +1,5 @@
-"""Fixtures for tests of the command line: a fake manager with the real API, and calls of ``moorage``."""
+"""Fixtures for tests of the command line: a fake manager with the real API, and calls of
+``moorage``."""
 
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ def manager() -> Iterator[FakeManager]:
 
 @pytest.fixture
 def moorage(manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line: ``moorage("ps", "-o", "json")``. The environment configures the connection."""
+    """Run a command line: ``moorage("ps", "-o", "json")``. The environment configures the
+    connection."""
     env = {
         "MOORAGE_HOME": str(tmp_path / "home"),
         "MOORAGE_URL": manager.url,
@@ -44,7 +46,9 @@ def moorage(manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("typer.testing._get_command", _command)
 
     def call(*args: str, stdin: str = "", **variables: str | None) -> Result:
-        result = CliRunner().invoke(app, list(args), env=env | variables, input=stdin, catch_exceptions=False)
+        result = CliRunner().invoke(
+            app, list(args), env=env | variables, input=stdin, catch_exceptions=False
+        )
         assert "Traceback" not in result.stderr
         return result
 

@@ -1,4 +1,5 @@
-"""``moorage apply`` and ``plan -f``: all is checked first, what is right stays, and what is shown applies."""
+"""``moorage apply`` and ``plan -f``: all is checked first, what is right stays, and what is shown
+applies."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_an_invalid_pipeline_is_named_with_the_other_documents(moorage: Run, file: Path) -> None:
-    file.write_text(CLUSTER + "---\nkind: pipeline\nname: p\nsteps: [{name: a}]\n---\nkind: quota\nname: x\n")
+    file.write_text(
+        CLUSTER + "---\nkind: pipeline\nname: p\nsteps: [{name: a}]\n---\nkind: quota\nname: x\n"
+    )
     for verb in ("plan", "apply"):
         refused = moorage(verb, "-f", str(file))
         assert refused.exit_code == 2
@@ -44,10 +47,15 @@ def test_an_invalid_pipeline_is_named_with_the_other_documents(moorage: Run, fil
         assert "document 4: name 'x'" in refused.stderr
 
 
-def test_plan_writes_nothing_and_apply_is_idempotent(manager: FakeManager, moorage: Run, file: Path) -> None:
+def test_plan_writes_nothing_and_apply_is_idempotent(
+    manager: FakeManager, moorage: Run, file: Path
+) -> None:
     planned = moorage("plan", "-f", str(file))
     assert planned.exit_code == 0, planned.output
-    assert planned.stdout == "resource-group/training would be created\nquota/user/ann would be created\n"
+    assert (
+        planned.stdout
+        == "resource-group/training would be created\nquota/user/ann would be created\n"
+    )
     assert "training" not in manager.store.groups.options
     assert (
         moorage("apply", "-f", str(file)).stdout
@@ -79,7 +87,9 @@ def test_what_is_shown_as_yaml_applies_without_a_change(
     ]
 
 
-def test_conflict_is_reported_and_ends_nothing(manager: FakeManager, moorage: Run, file: Path) -> None:
+def test_conflict_is_reported_and_ends_nothing(
+    manager: FakeManager, moorage: Run, file: Path
+) -> None:
     moorage("apply", "-f", str(file))
     file.write_text(CLUSTER.replace("drf", "fifo").replace("sessions: 10", "sessions: 11"))
     manager.store.groups.changed_by_others = True
@@ -132,7 +142,9 @@ GROUPS = st.builds(
 )
 QUOTAS = st.builds(
     QuotaLimits,
-    slots=st.dictionaries(st.sampled_from(["cpu", "mem", "cuda.device"]), st.integers(0, 64), max_size=3),
+    slots=st.dictionaries(
+        st.sampled_from(["cpu", "mem", "cuda.device"]), st.integers(0, 64), max_size=3
+    ),
     sessions=st.none() | st.integers(0, 99),
     node_hours=st.none() | st.sampled_from([0, 0.5, 100]),
 )

@@ -26,15 +26,22 @@ from moorage.common.archive import (
 )
 
 
-def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644):
+def entry(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644
+):
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.mode = kind, link, mode
+    info.type = kind
+    info.linkname = link
+    info.mode = mode
     info.size = len(data) if kind == tarfile.REGTYPE else 0
     return info, data if kind == tarfile.REGTYPE else None
 
 
 LIMITS = Limits(size=1_000_000)
-DIR, LINK, HARD, FIFO = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
+DIR = tarfile.DIRTYPE
+LINK = tarfile.SYMTYPE
+HARD = tarfile.LNKTYPE
+FIFO = tarfile.FIFOTYPE
 
 
 def tar_of(*entries: tuple[tarfile.TarInfo, bytes | None]) -> io.BytesIO:
@@ -52,16 +59,32 @@ def ignore_progress(_: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "/etc/x", "top/../../x", "other", "other/x", "", ".", "top/../x", "./../top", "..", "topp/x"],
+    [
+        "../x",
+        "/etc/x",
+        "top/../../x",
+        "other",
+        "other/x",
+        "",
+        ".",
+        "top/../x",
+        "./../top",
+        "..",
+        "topp/x",
+    ],
 )
 def test_unpack_refuses_entries_outside_the_copy(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive):
-        unpack(tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", ignore_progress, LIMITS)
+        unpack(
+            tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", ignore_progress, LIMITS
+        )
     assert sorted(path.name for path in tmp_path.rglob("*")) in (["it"], [])
     assert not (tmp_path.parent / "x").exists()
 
 
-@given(st.lists(st.sampled_from(["a", "..", ".", "", "top", "b c", "..."]), max_size=6).map("/".join))
+@given(
+    st.lists(st.sampled_from(["a", "..", ".", "", "top", "b c", "..."]), max_size=6).map("/".join)
+)
 def test_entry_names_stay_below_the_copy_or_are_refused(name: str) -> None:
     try:
         parts = parts_of(name, "top")
@@ -162,7 +185,12 @@ def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
     sizes: list[int] = []
     stream = io.BytesIO()
     copied = pack(source, stream, sizes.append)
-    assert (copied.files, copied.size, sum(sizes), size_of(source)) == (3, 3000, 3000, 3000 + len("sub/run"))
+    assert (copied.files, copied.size, sum(sizes), size_of(source)) == (
+        3,
+        3000,
+        3000,
+        3000 + len("sub/run"),
+    )
     assert copied.skipped == ["pipe is not a file, directory or link"]
     stream.seek(0)
     unpack(stream, tmp_path / "it", ROOT, ignore_progress, LIMITS)
@@ -184,8 +212,11 @@ def test_install_merges_directories_and_replaces_files(tmp_path: Path) -> None:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+
     install(tmp_path / "source", tmp_path / "target")
-    found = {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()}
+    found = {
+        str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()
+    }
     assert found == {"target/a": "new", "target/d/b": "new", "target/d/c": "old"}
     (tmp_path / "source").write_text("file")
     with pytest.raises(OSError, match="irectory"):

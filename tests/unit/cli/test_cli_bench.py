@@ -33,15 +33,23 @@ def test_json_has_the_names_of_vllm(manager: FakeManager, moorage: Run, tmp_path
     dataset = tmp_path / "prompts.jsonl"
     dataset.write_text('{"prompt": "Where?", "max_tokens": 3}\n')
     rate = ("--request-rate", "200", "--ignore-eos", "--num-warmups", "0")
-    result = moorage("bench", "tiny", "--num-prompts", "3", "--dataset", str(dataset), *rate, "-o", "json")
+    result = moorage(
+        "bench", "tiny", "--num-prompts", "3", "--dataset", str(dataset), *rate, "-o", "json"
+    )
     shown = json.loads(result.stdout)
-    assert (shown["completed"], shown["load"]["request_rate"], shown["load"]["max_concurrency"]) == (
+    assert (
+        shown["completed"],
+        shown["load"]["request_rate"],
+        shown["load"]["max_concurrency"],
+    ) == (
         3,
         200,
         None,
     )
     names = {
-        f"{kind}_{name}_ms" for kind in ("mean", "p50", "p99") for name in ("ttft", "tpot", "itl", "e2el")
+        f"{kind}_{name}_ms"
+        for kind in ("mean", "p50", "p99")
+        for name in ("ttft", "tpot", "itl", "e2el")
     }
     assert names <= shown.keys()
     assert {
@@ -56,7 +64,10 @@ def test_model_that_fails_is_reported_at_once(manager: FakeManager, moorage: Run
     assert (result.exit_code, len(manager.openai.requests)) == (2, 1)
     assert "failed: in mid-stream: server_error: engine died" in result.stderr
     result = moorage("bench", "tiny", "--num-warmups", "0", "--num-prompts", "2")
-    assert (result.exit_code, "2 × in mid-stream: server_error: engine died" in result.stdout) == (1, True)
+    assert (result.exit_code, "2 × in mid-stream: server_error: engine died" in result.stdout) == (
+        1,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ ANEW = "2026-01-01T00:00Z"
 
 def test_budgets_are_set_shown_and_deleted(manager: FakeManager, moorage: Run) -> None:
     assert "there is no budget" in moorage("budgets").stderr
-    made = moorage("budgets", "set", "project", "vision", "gpu", "--hard", "500", "--soft", "400.5h")
+    made = moorage(
+        "budgets", "set", "project", "vision", "gpu", "--hard", "500", "--soft", "400.5h"
+    )
     assert made.exit_code == 0
     view = manager.store.budgets.views["project", "vision", "gpu", "month"]
     assert (view.soft, view.hard, view.policy) == (1_441_800_000, 1_800_000_000, "continue")
@@ -84,7 +86,9 @@ def test_refused_arguments(moorage: Run, args: str, message: str) -> None:
 
 
 def test_session_over_budget_is_refused(manager: FakeManager, moorage: Run) -> None:
-    error = BudgetExhausted("the budget of user 'ann' is exhausted until then", next_step="wait until then")
+    error = BudgetExhausted(
+        "the budget of user 'ann' is exhausted until then", next_step="wait until then"
+    )
     manager.store.budgets.exhausted = error
     refused = moorage("start", "--name", "s", "--", "x")
     assert refused.exit_code != 0

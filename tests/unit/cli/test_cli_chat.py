@@ -41,7 +41,10 @@ def test_chat_needs_no_name_when_one_model_is_ready(manager: FakeManager, moorag
     assert "moorage serve" in result.stderr
     serve(manager, "tiny")
     assert moorage("chat", "two words").exit_code == 0
-    assert (manager.openai.requests[0]["model"], manager.openai.requests[0]["messages"][0]["content"]) == (
+    assert (
+        manager.openai.requests[0]["model"],
+        manager.openai.requests[0]["messages"][0]["content"],
+    ) == (
         "tiny",
         "two words",
     )
@@ -77,6 +80,7 @@ def test_chat_on_a_terminal_keeps_the_conversation(manager: FakeManager, tmp_pat
         talk.kill()
         os.close(ours)
         os.close(theirs)
+
     assert talk.returncode == 0, err
     assert out.count(" the sea and the moon.") == 2
     assert [m["content"] for m in manager.openai.requests[1]["messages"]] == [

@@ -22,7 +22,9 @@ def test_lines_are_whole_wherever_the_pieces_end(pieces: list[bytes]) -> None:
     found = [*map(lines.feed, pieces), lines.feed(b"", final=True)]
     assert all(piece.endswith(b"\n") for piece in found if piece)
     ended = whole if whole.endswith(b"\n") or not whole else whole + b"\n"
-    assert b"".join(found) == b"".join(b"sub1 | " + line + b"\n" for line in ended.split(b"\n")[:-1])
+    assert b"".join(found) == b"".join(
+        b"sub1 | " + line + b"\n" for line in ended.split(b"\n")[:-1]
+    )
 
 
 def clustered(moorage: Run, manager: FakeManager) -> None:
@@ -34,14 +36,19 @@ def clustered(moorage: Run, manager: FakeManager) -> None:
     [kernel] = view["kernels"]
     names = [("main", 1), ("sub", 2), ("sub", 1)]
     view["kernels"] = [
-        kernel | {"role": role, "index": index, "hostname": f"{role}{index}"} for role, index in names
+        kernel | {"role": role, "index": index, "hostname": f"{role}{index}"}
+        for role, index in names
     ]
     manager.can("GET", "/v1/sessions/job", 200, json.dumps(view))
 
 
-def test_lines_of_a_cluster_begin_with_the_names_of_its_kernels(manager: FakeManager, moorage: Run) -> None:
+def test_lines_of_a_cluster_begin_with_the_names_of_its_kernels(
+    manager: FakeManager, moorage: Run
+) -> None:
     clustered(moorage, manager)
-    expected = [f"{name} | {line}" for name in ("main1", "sub1 ", "sub2 ") for line in ("one", "two")]
+    expected = [
+        f"{name} | {line}" for name in ("main1", "sub1 ", "sub2 ") for line in ("one", "two")
+    ]
     assert moorage("logs", "job").stdout.splitlines() == expected
     assert sorted(moorage("logs", "-f", "job").stdout.splitlines()) == sorted(expected)
     assert moorage("logs", "job", "--kernel", "sub1").stdout == "one\ntwo"
@@ -54,5 +61,7 @@ def test_run_of_a_cluster_reads_the_rest_after_the_end(
     log = [b"line one\n", b"line two\n", b"line three\n"]
     manager.next_session(**(runs(0, Reason.EXIT_ZERO, *log) | {"log_breaks": 1}))
     result = moorage("run", "--cluster", "2", "--", "x")
-    assert result.stdout.splitlines() == [f"main1 | line {number}" for number in ("one", "two", "three")]
+    assert result.stdout.splitlines() == [
+        f"main1 | line {number}" for number in ("one", "two", "three")
+    ]
     assert "the log of main1 was cut off" in result.stderr

@@ -58,6 +58,8 @@ def test_describe_names_the_kernels(manager: FakeManager, moorage: Run) -> None:
     assert "3 kernels, single-node; ends when a sub kernel is lost" in shown
     assert "main1" in shown
     assert (
-        json.loads(moorage("describe", "work", "-o", "json").stdout)["session"]["kernels"][0]["role"]
+        json.loads(moorage("describe", "work", "-o", "json").stdout)["session"]["kernels"][0][
+            "role"
+        ]
         == "main"
     )

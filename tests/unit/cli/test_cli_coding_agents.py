@@ -87,7 +87,12 @@ def test_key_is_for_one_model_and_expires(
     assert not Path(programs["SEEN"] + ".env").exists()
     [name] = set(manager.store.keys.views) - {"ada", "root"}
     key = manager.store.keys.views[name]
-    assert (key.user, key.project, key.scopes, key.models) == ("ada", "lovelace", ["models:use"], ["coder"])
+    assert (key.user, key.project, key.scopes, key.models) == (
+        "ada",
+        "lovelace",
+        ["models:use"],
+        ["coder"],
+    )
     assert key.role == "member"
     assert key.expires_at is not None
     assert timedelta(minutes=59) < key.expires_at - begun < timedelta(minutes=61)
@@ -137,7 +142,12 @@ def test_new_key_is_used_once_the_proxy_knows_it(
     ("status", "model", "code", "message"),
     [
         (404, "{}", 3, "there is no model 'coder'"),
-        (200, ServedModel(id="coder", capabilities=["/v1/embeddings"]), 1, "does not have /v1/messages"),
+        (
+            200,
+            ServedModel(id="coder", capabilities=["/v1/embeddings"]),
+            1,
+            "does not have /v1/messages",
+        ),
     ],
 )
 def test_key_is_revoked_when_the_model_cannot_be_asked(
@@ -155,12 +165,16 @@ def test_key_is_revoked_when_the_model_cannot_be_asked(
     assert sorted(manager.store.keys.views) == ["ada", "root"]
 
 
-def test_small_context_is_warned_of(manager: FakeManager, moorage: Run, programs: dict[str, str]) -> None:
+def test_small_context_is_warned_of(
+    manager: FakeManager, moorage: Run, programs: dict[str, str]
+) -> None:
     serve(manager, ServedModel(id="coder", max_model_len=4096))
     assert "context of coder has 4096 tokens" in moorage("claude", "coder", **programs).stderr
 
 
-def test_missing_program_says_how_to_install_it(manager: FakeManager, moorage: Run, tmp_path: Path) -> None:
+def test_missing_program_says_how_to_install_it(
+    manager: FakeManager, moorage: Run, tmp_path: Path
+) -> None:
     missing = moorage("claude", "coder", PATH=str(tmp_path))
     assert missing.exit_code == 127
     assert "npm install -g @anthropic-ai/claude-code" in missing.stderr
@@ -184,11 +198,13 @@ def test_sigterm_reaches_the_program_and_the_key_is_revoked(
         deadline = time.monotonic() + 30
         while not Path(programs["SEEN"]).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
+
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
     finally:
         process.kill()
         process.wait()
+
     assert sorted(manager.store.keys.views) == ["ada", "root"]
 
 

@@ -63,7 +63,11 @@ def test_errors_are_printed_without_control_characters(manager: FakeManager, moo
 def test_precedence_of_connection_sources(tmp_path: Path) -> None:
     env = {"MOORAGE_HOME": str(tmp_path)}
     at = find_connection(env)
-    assert (at.url, at.openai_url, at.key) == ("http://127.0.0.1:8700", "http://127.0.0.1:8800/v1", "")
+    assert (at.url, at.openai_url, at.key) == (
+        "http://127.0.0.1:8700",
+        "http://127.0.0.1:8800/v1",
+        "",
+    )
     (tmp_path / "connection.json").write_text(
         json.dumps({"url": "http://file", "openai_url": "http://file/v1"})
     )
@@ -75,7 +79,11 @@ def test_precedence_of_connection_sources(tmp_path: Path) -> None:
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://env", "http://file/v1", "env-key")
     (tmp_path / "flag-key").write_text("flag-key\n")
-    flags = {"url": "http://flag", "key_file": str(tmp_path / "flag-key"), "openai_url": "http://flag/v1"}
+    flags = {
+        "url": "http://flag",
+        "key_file": str(tmp_path / "flag-key"),
+        "openai_url": "http://flag/v1",
+    }
     at = find_connection(env, **flags)
     assert (at.url, at.openai_url, at.key) == ("http://flag", "http://flag/v1", "flag-key")
     del env["MOORAGE_API_KEY"]
@@ -91,7 +99,12 @@ def test_invalid_connection_file_is_named(tmp_path: Path, content: str) -> None:
 
 def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"))
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
+    }
 
     def run(*args: str, **variables: str) -> str:
         done = run_forked(args, env | variables, timeout=30)
@@ -107,32 +120,50 @@ def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
 
 def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
+    }
     env |= {"TERM": "xterm", "MOORAGE_OPENAI_URL": manager.openai_url}
+
     try:
         done = run_forked(["serve", "org/big", "-o", "json"], env, timeout=30, stderr=theirs)
         output = os.read(ours, 1 << 20).decode()
     finally:
         os.close(theirs)
         os.close(ours)
+
     assert json.loads(done.stdout)["endpoint"]["ready"] == 1
-    assert [output.count(f"s  big: {stage}") for stage in ("queued", "loading", "ready")] == [1, 1, 1]
+    assert [output.count(f"s  big: {stage}") for stage in ("queued", "loading", "ready")] == [
+        1,
+        1,
+        1,
+    ]
     assert "\x1b[?25l" in output  # the cursor is hidden
     assert "\x1b[?25h" in output  # and shown again
 
 
 def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_path: Path) -> None:
     manager.next_session(script=[])
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
+    }
     env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
     waits = ForkedCommand(["serve", "org/big"], env, stderr=subprocess.PIPE)
     assert waits.stderr is not None
+
     try:
         assert any("queued" in line for line in waits.stderr)
         waits.send_signal(signal.SIGINT)
         _, errors = waits.communicate(timeout=30)
     finally:
         waits.kill()
+
     assert waits.returncode == 130
     assert "big keeps starting" in errors
     assert "moorage stop big" in errors
@@ -143,31 +174,68 @@ def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_pat
 def test_closed_stdout_prints_no_traceback(manager: FakeManager, tmp_path: Path) -> None:
     for number in range(300):
         manager.add_session(batch(f"job-{number}"))
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
+    }
     read, write = os.pipe()
     os.close(read)
+
     try:
         done = subprocess.run(
-            [*CLI, "ps", "-o", "json"], env=env, stdout=write, stderr=subprocess.PIPE, text=True, timeout=30
+            [*CLI, "ps", "-o", "json"],
+            env=env,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
         )
     finally:
         os.close(write)
+
     assert done.stderr == ""
     assert done.returncode == 1
 
 
 def test_help_of_every_command_has_an_example(moorage: Run) -> None:
     listed = moorage().stdout
-    for name in ("serve", "run", "ps", "describe", "logs", "chat", "stop", "scale", "agents", "groups"):
+    for name in (
+        "serve",
+        "run",
+        "ps",
+        "describe",
+        "logs",
+        "chat",
+        "stop",
+        "scale",
+        "agents",
+        "groups",
+    ):
         assert name in listed
-    for args in (("serve",), ("run",), ("ps",), ("describe",), ("logs",), ("chat",), ("stop",), ("scale",)):
+
+    for args in (
+        ("serve",),
+        ("run",),
+        ("ps",),
+        ("describe",),
+        ("logs",),
+        ("chat",),
+        ("stop",),
+        ("scale",),
+    ):
         shown = moorage(*args, "--help").stdout
         assert f"\n    moorage {args[0]}" in shown
         assert "--output" in shown
 
 
 def test_version(moorage: Run) -> None:
-    assert json.loads(moorage("version", "-o", "json").stdout)["version"] == moorage("version").stdout.strip()
+    assert (
+        json.loads(moorage("version", "-o", "json").stdout)["version"]
+        == moorage("version").stdout.strip()
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ DAEMONS = {
     "agent", "config", "db", "demo", "doctor", "manager", "proxy", "simulate", "up", "upgrade",
 }  # fmt: skip
 # Arguments and options without completion, and why.
-NEW, VALUE = "the name of what is created", "no name"
+NEW = "the name of what is created"
+VALUE = "no name"
 UNCOMPLETED = {
     ("audit", "name"): "of any kind of object",
     ("budgets delete", "scope"): VALUE,
@@ -57,7 +58,10 @@ UNCOMPLETED = {
     ("serve", "name"): NEW,
     ("users create", "name"): NEW,
     **{(verb, "name"): NEW for verb in ("plan", "run", "start")},
-    **{(verb, "secret"): "shells split at the = before it" for verb in ("plan", "run", "serve", "start")},
+    **{
+        (verb, "secret"): "shells split at the = before it"
+        for verb in ("plan", "run", "serve", "start")
+    },
     **{(verb, "command"): "a program" for verb in ("exec", "plan", "run", "serve", "ssh", "start")},
     **{(verb, "arguments"): "of a program" for verb in ("claude", "codex")},
 }
@@ -75,14 +79,18 @@ def complete(moorage: Run, words: str, **variables: str | None) -> list[str]:
 
 
 def test_commands_are_completed(moorage: Run) -> None:
-    assert {"peers", "pipelines", "plan", "port-forward", "projects", "ps"} <= set(complete(moorage, "p"))
+    assert {"peers", "pipelines", "plan", "port-forward", "projects", "ps"} <= set(
+        complete(moorage, "p")
+    )
     assert "rotate" in complete(moorage, "keys ")
 
 
 def test_names_of_live_objects_are_completed(manager: FakeManager, moorage: Run) -> None:
     manager.add_session(batch("train-1"))
     manager.add_session(batch("train-2"))
-    manager.add_endpoint(EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe()))
+    manager.add_endpoint(
+        EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe())
+    )
     assert complete(moorage, "describe t") == ["tiny", "train-1", "train-2"]
     assert complete(moorage, "scale ") == ["tiny"]
     assert complete(moorage, "exec train-") == ["train-1", "train-2"]
@@ -101,7 +109,12 @@ def test_version_is_also_an_option(moorage: Run) -> None:
 
 
 def test_names_of_what_is_stored_are_completed(manager: FakeManager, moorage: Run) -> None:
-    for words in ("pipelines stop ", "projects members list ", "secrets delete ", "templates describe "):
+    for words in (
+        "pipelines stop ",
+        "projects members list ",
+        "secrets delete ",
+        "templates describe ",
+    ):
         complete(moorage, words)
         assert manager.requests[-1] == f"GET /v1/{words.split()[0]}?limit=500"
 

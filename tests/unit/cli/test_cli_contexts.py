@@ -18,7 +18,9 @@ SITE = Context("https://site.example", "https://models.site.example/v1", "/keys/
 NOWHERE = {"MOORAGE_URL": None, "MOORAGE_API_KEY": None, "MOORAGE_OPENAI_URL": None}
 
 
-def test_command_talks_to_the_context_in_use(manager: FakeManager, moorage: Run, tmp_path: Path) -> None:
+def test_command_talks_to_the_context_in_use(
+    manager: FakeManager, moorage: Run, tmp_path: Path
+) -> None:
     added = moorage("contexts", "add", "site", "--url", manager.url, stdin=f"{KEY}\n", **NOWHERE)
     assert (added.exit_code, added.stdout) == (0, "site\n"), added.stderr
     assert moorage("ps", **NOWHERE).exit_code == 1, "it is not in use yet"
@@ -42,7 +44,8 @@ def test_key_file_of_the_user_is_named_and_kept(moorage: Run, tmp_path: Path) ->
     args = ("contexts", "add", "lab", "--url", "http://192.0.2.5:8700", "--key-file", str(mine))
     assert moorage(*args).exit_code == 0
     assert (
-        find_connection({"MOORAGE_HOME": str(tmp_path / "home"), "MOORAGE_CONTEXT": "lab"}).key == "mg-mine"
+        find_connection({"MOORAGE_HOME": str(tmp_path / "home"), "MOORAGE_CONTEXT": "lab"}).key
+        == "mg-mine"
     )
     assert moorage("contexts", "remove", "lab").exit_code == 0
     assert mine.exists()
@@ -87,7 +90,9 @@ def test_options_and_environment_are_stronger_than_the_context(
 
 def test_missing_key_file_of_a_context_names_it(tmp_path: Path) -> None:
     write_contexts(tmp_path, Contexts("site", {"site": SITE}))
-    with pytest.raises(ConfigError, match="context site: the file with the API key, /keys/site, does not"):
+    with pytest.raises(
+        ConfigError, match="context site: the file with the API key, /keys/site, does not"
+    ):
         find_connection({"MOORAGE_HOME": str(tmp_path)})
 
 

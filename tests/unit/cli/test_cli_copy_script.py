@@ -1,4 +1,5 @@
-"""The script that receives a copy in a session removes a partial copy, whatever ends it and when."""
+"""The script that receives a copy in a session removes a partial copy, whatever ends it and
+when."""
 
 import os
 import signal
@@ -20,7 +21,8 @@ exec /bin/rm "$@"
 def test_a_partial_copy_is_removed_by_a_script_that_is_signalled(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    programs, into = tmp_path / "programs", tmp_path / "into"
+    programs = tmp_path / "programs"
+    into = tmp_path / "into"
     programs.mkdir()
     into.mkdir()
     rm = programs / "rm"

@@ -23,13 +23,16 @@ from moorage.cli.output import PlainLog, print_table, printable, to_json
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 
-TEXT = st.text(st.characters() | st.sampled_from("\x1b\x9b\x07\r\n\x85\u202e\u2066\u2028\u061c\ufeff[]0;m"))
+TEXT = st.text(
+    st.characters() | st.sampled_from("\x1b\x9b\x07\r\n\x85\u202e\u2066\u2028\u061c\ufeff[]0;m")
+)
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def is_safe(text: str) -> bool:
     return not any(
-        (unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") and letter not in "\n\t") or letter in BIDI
+        (unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") and letter not in "\n\t")
+        or letter in BIDI
         for letter in text
     )
 
@@ -47,15 +50,19 @@ def test_no_control_character_is_left(text: str) -> None:
 @examples(200)
 @given(
     st.lists(
-        st.binary(max_size=12) | st.sampled_from([b"\x1b", b"[", b"31m", b"\r", b"\n", b"\xe2", b"\x80\xae"])
+        st.binary(max_size=12)
+        | st.sampled_from([b"\x1b", b"[", b"31m", b"\r", b"\n", b"\xe2", b"\x80\xae"])
     )
 )
 @example([b"\x1b", b"[31m"])
 @example([b"\r", b"\n"])
 def test_a_log_does_not_depend_on_its_pieces(pieces: list[bytes]) -> None:
-    whole, parts = PlainLog(), PlainLog()
+    whole = PlainLog()
+    parts = PlainLog()
     expected = whole.feed(b"".join(pieces), final=True)
-    assert "".join([parts.feed(piece) for piece in pieces] + [parts.feed(b"", final=True)]) == expected
+    assert (
+        "".join([parts.feed(piece) for piece in pieces] + [parts.feed(b"", final=True)]) == expected
+    )
     assert is_safe(expected)
 
 
@@ -93,10 +100,18 @@ def test_json_of_hostile_names_is_safe_and_complete(manager: FakeManager, moorag
     assert json.loads(shown)["sessions"][0]["detail"] == nasty
 
 
-def test_a_log_reaches_files_as_it_is_and_terminals_escaped(manager: FakeManager, tmp_path: Path) -> None:
+def test_a_log_reaches_files_as_it_is_and_terminals_escaped(
+    manager: FakeManager, tmp_path: Path
+) -> None:
     manager.add_session(batch("job"), log=[b"\x1b[2J", b"log\n"])
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
+    }
     assert run_forked(["logs", "job"], env).stdout == "\x1b[2Jlog\n"
+
     for options, expected in (((), b"\\x1b[2Jlog"), (("--raw",), b"\x1b[2Jlog")):
         ours, theirs = pty.openpty()
         try:

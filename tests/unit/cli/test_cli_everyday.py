@@ -1,4 +1,5 @@
-"""Everyday use: several names, detached runs, files of variables, interrupts, exit codes and hints."""
+"""Everyday use: several names, detached runs, files of variables, interrupts, exit codes and
+hints."""
 
 from __future__ import annotations
 
@@ -92,7 +93,10 @@ def test_bad_line_in_a_file_of_variables_is_named(moorage: Run, tmp_path: Path) 
     file = tmp_path / "vars"
     file.write_text("SEED=1\nexport X=2\n")
     result = moorage("run", "--env-file", str(file), "--", "x")
-    assert (result.exit_code, "line 2: 'export X=2' is not NAME=VALUE" in result.stderr) == (2, True)
+    assert (result.exit_code, "line 2: 'export X=2' is not NAME=VALUE" in result.stderr) == (
+        2,
+        True,
+    )
     assert "cannot be read" in moorage("run", "--env-file", "/nowhere", "--", "x").stderr
 
 
@@ -126,7 +130,10 @@ def test_one_exit_code_for_one_cause(
     ("reason", "detail"),
     [
         (Reason.CREATE_FAILED, "no room"),
-        (Reason.CREATE_FAILED, "cannot create its directories on this node: No such file or directory"),
+        (
+            Reason.CREATE_FAILED,
+            "cannot create its directories on this node: No such file or directory",
+        ),
         (Reason.EXIT_NONZERO, ""),
     ],
 )
@@ -164,17 +171,24 @@ def test_interrupted_run_says_what_remains(
     manager: FakeManager, tmp_path: Path, sent: signal.Signals, code: int, stops: bool
 ) -> None:
     manager.next_session(script=[])
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
+    }
     env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
     args = ["run", "--name", "job", *(["--stop-on-interrupt"] if stops else []), "--", "x"]
     waits = ForkedCommand(args, env, stderr=subprocess.PIPE)
     assert waits.stderr is not None
+
     try:
         assert "queued" in waits.stderr.readline()
         waits.send_signal(sent)
         _, errors = waits.communicate(timeout=30)
     finally:
         waits.kill()
+
     assert waits.returncode == code
     assert ("is being stopped" if stops else "`moorage stop job` ends it") in errors
     assert any(request.endswith("/stop") for request in manager.requests) is stops
@@ -182,7 +196,9 @@ def test_interrupted_run_says_what_remains(
 
 
 def test_plan_that_does_not_fit_fails(manager: FakeManager, moorage: Run) -> None:
-    view = PlanView(fits=False, resource_group="default", text="no room", conditions=[], basis="unknown")
+    view = PlanView(
+        fits=False, resource_group="default", text="no room", conditions=[], basis="unknown"
+    )
     manager.can("POST", "/v1/sessions", 200, view)
     assert moorage("plan", "--gpus", "4").exit_code == 1
     manager.can("POST", "/v1/sessions", 200, view.model_copy(update={"fits": True}))
@@ -205,7 +221,9 @@ def test_why_of_an_endpoint_that_is_scaled_to_zero_is_that_it_sleeps(
 
 def test_why_of_an_endpoint_is_about_its_replica(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(custom("tiny"))
-    replica = json.loads(moorage("describe", "tiny", "-o", "json").stdout)["endpoint"]["sessions"][0]
+    replica = json.loads(moorage("describe", "tiny", "-o", "json").stdout)["endpoint"]["sessions"][
+        0
+    ]
     view = WhyView.model_validate(
         {
             "session_id": replica["session_id"],
@@ -239,7 +257,11 @@ def test_long_names_of_facts_do_not_touch_their_values(moorage: Run) -> None:
     [
         (("ps",), {"MOORAGE_URL": "ftp://x"}, "MOORAGE_URL: 'ftp://x'"),
         (("ps", "--url", "ftp://x"), {}, "--url: 'ftp://x'"),
-        (("ps",), {"MOORAGE_API_KEY": "", "MOORAGE_API_KEY_FILE": "/nope"}, "MOORAGE_API_KEY_FILE: "),
+        (
+            ("ps",),
+            {"MOORAGE_API_KEY": "", "MOORAGE_API_KEY_FILE": "/nope"},
+            "MOORAGE_API_KEY_FILE: ",
+        ),
         (("ps", "--key-file", "/nope"), {}, "--key-file: "),
     ],
 )

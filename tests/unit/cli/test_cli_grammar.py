@@ -30,7 +30,16 @@ DAEMONS = {"manager": set[str](), "agent": {"join", "doctor", "install-engine"},
 # Subjects of one installation, of which there is only one.
 SINGULAR = {
     "config": {"show", "set", "unset", "history", "rollback"},
-    "db": {"upgrade", "downgrade", "check", "backup", "restore", "verify", "recover", "rotate-secrets-key"},
+    "db": {
+        "upgrade",
+        "downgrade",
+        "check",
+        "backup",
+        "restore",
+        "verify",
+        "recover",
+        "rotate-secrets-key",
+    },
     "scheduler": {"simulate", "log", "replay"},
     "upgrade": {"plan"},
     "rollout": {"status", "history", "undo", "promote", "canary"},
@@ -109,7 +118,9 @@ def test_options_that_take_a_span_of_time_take_durations() -> None:
     for path, command in commands(ROOT):
         for parameter in command.params:
             names = set(parameter.opts)
-            assert not any(name.startswith("--") and name.endswith(("-s", "-ms")) for name in names), (
+            assert not any(
+                name.startswith("--") and name.endswith(("-s", "-ms")) for name in names
+            ), (
                 path,
                 names,
             )
@@ -117,6 +128,7 @@ def test_options_that_take_a_span_of_time_take_durations() -> None:
                 assert parameter.metavar == "DURATION", (path, names)
                 seen |= names & DURATIONS
                 assert names <= DURATIONS, (path, names)
+
     assert seen == DURATIONS
 
 
@@ -144,7 +156,8 @@ def test_every_command_that_prints_json_prints_yaml() -> None:
 
 def test_noun_without_a_verb_lists(moorage: Run) -> None:
     for noun in ("agents", "groups", "keys", "quotas", "secrets", "sessions", "endpoints"):
-        alone, listed = moorage(noun, "-o", "json"), moorage(noun, "ls", "-o", "json")
+        alone = moorage(noun, "-o", "json")
+        listed = moorage(noun, "ls", "-o", "json")
         assert (alone.exit_code, alone.stdout) == (0, listed.stdout)
 
 
@@ -154,30 +167,39 @@ QUOTED = re.compile(r"`+moorage ([^`]+?)`+|^ {4,}(?:\$ )?moorage ([^#\n]+)", re.
 
 
 def quoted() -> Iterator[tuple[str, list[str]]]:
-    """Commands that messages, docstrings and documents quote: the file, and the words after ``moorage``."""
+    """Commands that messages, docstrings and documents quote: the file, and the words after
+    ``moorage``."""
     for folder, pattern in (("src", "*.py"), ("docs", "*.md"), (".", "*.md")):
         for file in (ROOT_FOLDER / folder).glob(pattern if folder == "." else f"**/{pattern}"):
             text = re.sub(r'"\s*\n\s*f?"', "", file.read_text())  # adjacent literals
             if file.name == "CHANGELOG.md":
                 continue  # it quotes commands of earlier releases
+
             for match in QUOTED.finditer(text):
-                yield str(file.relative_to(ROOT_FOLDER)), (match[1] or match[2]).partition(" -- ")[0].split()
+                yield (
+                    str(file.relative_to(ROOT_FOLDER)),
+                    (match[1] or match[2]).partition(" -- ")[0].split(),
+                )
 
 
 def unknown_part(words: list[str]) -> str:
-    """The first subcommand or long option that the command line does not know; empty if it knows all."""
+    """The first subcommand or long option that the command line does not know; empty if it knows
+    all."""
     command = ROOT
     for position, word in enumerate(words):
         subcommands = getattr(command, "commands", {})
         if not subcommands or not re.fullmatch("[a-z-]+", word) or word.startswith("-"):
             options = [option for option in words[position:] if option.startswith("--")]
-            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {
-                "--help"
-            }
+            known = {
+                name for option in command.params for name in (*option.opts, *option.secondary_opts)
+            } | {"--help"}
             return next((option for option in options if option.partition("=")[0] not in known), "")
+
         if word not in {*subcommands, "ls", "rm"}:
             return word
+
         command = subcommands.get(word, command)
+
     return ""
 
 

@@ -20,7 +20,10 @@ from tests.examples import examples
 from moorage.agent.runtimes.docker.files import first_file_text, owner_of
 from moorage.common.archive import Limits, UnsafeArchive, install, stays_inside, unpack
 
-DIR, FILE, LINK, HARD = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+DIR = tarfile.DIRTYPE
+FILE = tarfile.REGTYPE
+LINK = tarfile.SYMTYPE
+HARD = tarfile.LNKTYPE
 LIMITS = Limits(size=100_000, entries=50)
 MIB = 1024 * 1024
 
@@ -28,7 +31,10 @@ MIB = 1024 * 1024
 def header(name: str, kind: bytes = FILE, *, link: str = "", size: int = 0) -> bytes:
     """The header of an entry, with any size; the data does not follow."""
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size, info.mode = kind, link, size, 0o755
+    info.type = kind
+    info.linkname = link
+    info.size = size
+    info.mode = 0o755
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
@@ -55,7 +61,8 @@ class Stream(io.RawIOBase):
     """A stream that is never in memory whole, as from a session."""
 
     def __init__(self, *pieces: bytes, then: Iterable[bytes] = ()) -> None:
-        self._rest, self._then = b"".join(pieces), iter(then)
+        self._rest = b"".join(pieces)
+        self._then = iter(then)
 
     def readable(self) -> bool:
         return True
@@ -65,7 +72,8 @@ class Stream(io.RawIOBase):
         if not self._rest:
             self._rest = next(self._then, b"")
         size = min(len(view), len(self._rest))
-        view[:size], self._rest = self._rest[:size], self._rest[size:]
+        view[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
         return size
 
 
@@ -115,16 +123,19 @@ HOSTILE: dict[str, Callable[[], Stream]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused_and_touches_nothing(name: str, tmp_path: Path) -> None:
-    home, staging = tmp_path / "home", tmp_path / "home" / "staging"
+    home = tmp_path / "home"
+    staging = tmp_path / "home" / "staging"
     staging.mkdir(parents=True)
     (tmp_path / "secret").write_text("s")
     tracemalloc.start()
+
     try:
         with pytest.raises(UnsafeArchive):
             unpack(HOSTILE[name](), staging / "it", "top", lambda _: None, LIMITS)  # type: ignore[arg-type]
         assert tracemalloc.get_traced_memory()[1] < 32 * MIB
     finally:
         tracemalloc.stop()
+
     assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "secret"]
     assert (tmp_path / "secret").stat().st_nlink == 1
     assert list(home.iterdir()) == [staging]
@@ -143,8 +154,11 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
     def entries() -> Iterable[bytes]:
         yield from (header(f"top/{n}", tarfile.FIFOTYPE) for n in range(4000))
         gc.collect()
-        # Without pathlib: it interns all names, and the table of interned names grows in steps of megabytes.
-        traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, pathlib.__file__)])
+        # Without pathlib: it interns all names, and the table of interned names grows in steps of
+        # megabytes.
+        traces = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(False, pathlib.__file__)]
+        )
         held.append(sum(trace.size for trace in traces.traces))
 
     sent: object = Stream(TOP, then=entries())
@@ -153,6 +167,7 @@ def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
         unpack(sent, tmp_path / "it", "top", lambda _: None, Limits(0, entries=5000))  # type: ignore[arg-type]
     finally:
         tracemalloc.stop()
+
     assert held[0] < MIB
 
 
@@ -177,7 +192,9 @@ def test_time_stamps_and_modes_that_no_file_can_have(tmp_path: Path) -> None:
 
 # Several copies into one target: what the first leaves must not lead the next one out.
 NAMES = st.sampled_from(["a", "b", "a/b", "b/a", "a/a", "a/b/a"])
-TARGETS = st.lists(st.sampled_from(["..", ".", "a", "b", "outside"]), min_size=1, max_size=4).map("/".join)
+TARGETS = st.lists(st.sampled_from(["..", ".", "a", "b", "outside"]), min_size=1, max_size=4).map(
+    "/".join
+)
 ENTRIES = st.lists(
     st.one_of(
         st.tuples(NAMES, st.just(DIR), st.just("")),
@@ -191,12 +208,16 @@ ENTRIES = st.lists(
 
 @examples(150)
 @given(st.lists(ENTRIES, min_size=1, max_size=3))
-def test_no_sequence_of_copies_leaves_the_target(copies: list[list[tuple[str, bytes, str]]]) -> None:
+def test_no_sequence_of_copies_leaves_the_target(
+    copies: list[list[tuple[str, bytes, str]]],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        target, outside = root / "home" / "target", root / "home" / "outside"
+        target = root / "home" / "target"
+        outside = root / "home" / "outside"
         for place in (target, outside, root / "staging"):
             place.mkdir(parents=True)
+
         (outside / "a").mkdir()
         for number, entries in enumerate(copies):
             staged = root / "staging" / str(number)
@@ -208,6 +229,7 @@ def test_no_sequence_of_copies_leaves_the_target(copies: list[list[tuple[str, by
                 install(staged, target)
             except (UnsafeArchive, OSError):
                 pass  # a merge that stops half way must be safe, too
+
         assert [str(p.relative_to(outside)) for p in outside.rglob("*")] == ["a"]
         assert sorted(p.name for p in (root / "home").iterdir()) == ["outside", "target"]
         for path in target.rglob("*"):
@@ -225,12 +247,15 @@ def test_no_sequence_of_copies_leaves_the_target(copies: list[list[tuple[str, by
         (("l",), "a\0", False),
     ],
 )  # fmt: skip
-def test_links_may_climb_only_at_their_beginning(parts: tuple[str, ...], link: str, inside: bool) -> None:
+def test_links_may_climb_only_at_their_beginning(
+    parts: tuple[str, ...], link: str, inside: bool
+) -> None:
     assert stays_inside(parts, link) is inside
 
 
 def test_install_replaces_links_of_an_earlier_copy(tmp_path: Path) -> None:
-    outside, target = tmp_path / "outside", tmp_path / "target"
+    outside = tmp_path / "outside"
+    target = tmp_path / "target"
     outside.mkdir()
     target.mkdir()
     (target / "l").symlink_to(outside)
@@ -249,6 +274,7 @@ def test_install_replaces_links_of_an_earlier_copy(tmp_path: Path) -> None:
     (tmp_path / "again" / "planted").touch()
     with pytest.raises(OSError, match="named"):
         install(tmp_path / "again", tmp_path / "named" / "below")
+
     install(tmp_path / "again", tmp_path / "named")
     assert list(outside.iterdir()) == []
 
@@ -259,6 +285,7 @@ def test_the_password_file_of_an_image_is_read_within_limits() -> None:
     whole.size = len(text)
     sent = whole.tobuf() + text.ljust(512, b"\0") + b"\0" * 1024
     assert owner_of("app", first_file_text([sent[:700], sent[700:]])) == (1001, 1002)
+
     for pieces in (
         (header("passwd", size=1 << 40), *[ZEROS] * 32),
         (header("passwd", LINK, link="/etc/shadow"),),
@@ -267,6 +294,12 @@ def test_the_password_file_of_an_image_is_read_within_limits() -> None:
         (),
     ):
         assert first_file_text(pieces) == ""
+
     assert first_file_text(forever(ZEROS)) == ""
-    for user, passwd in (("²", ""), ("app", "app:x:²:-1"), ("app", "app:x:99999999999:x"), ("1:²", "")):
+    for user, passwd in (
+        ("²", ""),
+        ("app", "app:x:²:-1"),
+        ("app", "app:x:99999999999:x"),
+        ("1:²", ""),
+    ):
         assert all(0 <= number < 1 << 32 for number in owner_of(user, passwd))

@@ -52,14 +52,18 @@ def test_root_imports_no_command(args: tuple[str, ...]) -> None:
     assert not imports(*args) & (NEVER | MODELS | TRANSPORT | {"moorage.cli.commands.list", "rich"})
 
 
-@pytest.mark.parametrize("command", ["ps", "run", "start", "serve", "logs", "stop", "agents", "why"])
+@pytest.mark.parametrize(
+    "command", ["ps", "run", "start", "serve", "logs", "stop", "agents", "why"]
+)
 def test_help_of_a_command_imports_no_client(command: str) -> None:
     assert not imports(command, "--help") & (
         NEVER | MODELS | TRANSPORT | {"h11", "moorage.sdk.client", "moorage.sdk.transport", "rich"}
     )
 
 
-@pytest.mark.parametrize("args", [("ps",), ("ps", "-o", "wide"), ("sessions",), ("endpoints", "list")])
+@pytest.mark.parametrize(
+    "args", [("ps",), ("ps", "-o", "wide"), ("sessions",), ("endpoints", "list")]
+)
 def test_lists_import_no_models(args: tuple[str, ...], manager: FakeManager) -> None:
     manager.add_session(batch("job"))
     reached = {"MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY}
@@ -72,13 +76,14 @@ def test_ps_in_json_imports_only_the_client_of_lists(manager: FakeManager) -> No
 
 
 @pytest.mark.parametrize(
-    ("args", "bound"), [(("--help",), 200), (("version",), 200), (("run", "--help"), 230), (("ps",), 280)]
+    ("args", "bound"),
+    [(("--help",), 200), (("version",), 200), (("run", "--help"), 230), (("ps",), 280)],
 )
 def test_number_of_imported_modules_is_bounded(
     args: tuple[str, ...], bound: int, manager: FakeManager
 ) -> None:
-    """Nearly all CPU of a short command is imports. A failure names a command that began to import more:
-    ``python -X importtime -m moorage ...`` shows what."""
+    """Nearly all CPU of a short command is imports. A failure names a command that began to import
+    more: ``python -X importtime -m moorage ...`` shows what."""
     manager.add_session(batch("job"))
     assert len(modules(*args, env={"MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY})) <= bound
 

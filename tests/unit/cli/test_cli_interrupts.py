@@ -1,4 +1,5 @@
-"""Commands that wait and are interrupted: by Ctrl-C, or by SIGTERM as batch systems and CI send it."""
+"""Commands that wait and are interrupted: by Ctrl-C, or by SIGTERM as batch systems and CI send
+it."""
 
 from __future__ import annotations
 
@@ -28,21 +29,33 @@ WITHIN_S = 30.0
 
 
 def interrupt(
-    manager: FakeManager, home: Path, args: list[str], sent: signal.Signals, waits: Callable[[], bool]
+    manager: FakeManager,
+    home: Path,
+    args: list[str],
+    sent: signal.Signals,
+    waits: Callable[[], bool],
 ) -> tuple[int, str]:
-    """Send a signal to a command as soon as it waits. Returns its exit code and what it printed on stderr."""
-    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(home)}
+    """Send a signal to a command as soon as it waits. Returns its exit code and what it printed on
+    stderr."""
+    env = {
+        **os.environ,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(home),
+    }
     command = ForkedCommand(args, env, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + WITHIN_S
         while not waits():
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
         command.send_signal(sent)
         _, errors = command.communicate(timeout=WITHIN_S)
     finally:
         command.kill()
         command.wait()
+
     assert "Traceback" not in errors
     return command.returncode, errors
 
@@ -66,7 +79,9 @@ def test_start_goes_on(
 
 
 @SIGNALS
-def test_stop_goes_on(manager: FakeManager, tmp_path: Path, sent: signal.Signals, code: int) -> None:
+def test_stop_goes_on(
+    manager: FakeManager, tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
     session = manager.add_session(batch("job"), advances_to_stop=10_000)
     waits = asked(manager, "GET /v1/events")
     exits, errors = interrupt(manager, tmp_path, ["stop", session.spec.name or ""], sent, waits)
@@ -83,9 +98,13 @@ def test_reload_goes_on(
     view["kernels"][0]["reload"] = {"generation": 1, "state": "requested"} | by
     for method, path in (("POST", f"{view['id']}/reload"), ("GET", view["id"])):
         manager.can(method, f"/v1/sessions/{path}", 200, json.dumps(view))
+
     waits = asked(manager, "GET /v1/events")
     exits, errors = interrupt(manager, tmp_path, ["reload", "gateway"], sent, waits)
-    assert (exits, "they keep reloading; `moorage describe gateway` shows" in errors) == (code, True)
+    assert (exits, "they keep reloading; `moorage describe gateway` shows" in errors) == (
+        code,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +123,9 @@ def test_interrupt_before_the_answer_promises_nothing(
 
 
 @SIGNALS
-def test_code_is_interrupted(manager: FakeManager, tmp_path: Path, sent: signal.Signals, code: int) -> None:
+def test_code_is_interrupted(
+    manager: FakeManager, tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
     manager.add_session(batch("dev"))
     runs = "/v1/sessions/dev/executions"
     view = {"run_id": "run-1", "kernel": "python3", "status": "continued", "console": [], "next": 0}
@@ -112,16 +133,24 @@ def test_code_is_interrupted(manager: FakeManager, tmp_path: Path, sent: signal.
     manager.can("POST", f"{runs}/run-1/interrupt", 200, json.dumps(view))
     manager.can("GET", f"{runs}/run-1", 200, json.dumps(view))
     waits = asked(manager, f"GET {runs}/run-1")
-    exits, _ = interrupt(manager, tmp_path, ["exec", "dev", "--code", "while True: pass"], sent, waits)
+    exits, _ = interrupt(
+        manager, tmp_path, ["exec", "dev", "--code", "while True: pass"], sent, waits
+    )
     assert exits == code
     assert asked(manager, f"POST {runs}/run-1/interrupt")()
 
 
 @SIGNALS
 def test_open_connection_is_closed_quietly(
-    manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, code: int
+    manager: FakeManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: signal.Signals,
+    code: int,
 ) -> None:
-    manager.add_session(batch("lab").model_copy(update={"ports": [Port(name="db", protocol="tcp")]}))
+    manager.add_session(
+        batch("lab").model_copy(update={"ports": [Port(name="db", protocol="tcp")]})
+    )
     with ExitStack() as opened:
         silent = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
         monkeypatch.setenv("MOORAGE_OPENAI_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
@@ -135,7 +164,10 @@ def test_open_connection_is_closed_quietly(
             opened.enter_context(silent.accept()[0])
             return True
 
-        exits, errors = interrupt(manager, tmp_path, ["port-forward", "lab", "db", str(port)], sent, forwards)
+        exits, errors = interrupt(
+            manager, tmp_path, ["port-forward", "lab", "db", str(port)], sent, forwards
+        )
+
     assert (exits, errors) == (code, "moorage: forwarding to db of lab; Ctrl-C ends it\n")
     assert manager.requests[-1].startswith("DELETE ")  # its access token
 
@@ -147,12 +179,15 @@ def test_sigterm_in_a_finalizer_is_not_lost() -> None:
 
     async def wait() -> None:
         Finalized()
-        await asyncio.Event().wait()  # a signal that is lost, or noticed by another event only, never ends it
+        # a signal that is lost, or noticed by another event only, never ends it
+        await asyncio.Event().wait()
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
+    # tests in the background ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with terminated_like_ctrl_c() as interrupted, pytest.raises(KeyboardInterrupt):
             asyncio.run(wait())
     finally:
         signal.signal(signal.SIGINT, before)
+
     assert interrupted.exit_code == 143

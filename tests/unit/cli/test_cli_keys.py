@@ -14,20 +14,25 @@ from moorage.common.model.errors import InvalidInput
 
 
 def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_path: Path) -> None:
-    created = moorage("keys", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d")
+    created = moorage(
+        "keys", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d"
+    )
     assert created.exit_code == 0
     assert "only now" in created.stderr
     secret = created.stdout.removesuffix("\n")  # the secret alone, for scripts
     key_file = tmp_path / "key"
     key_file.write_text(f"{secret}\n")
     assert moorage("ps", "--key-file", str(key_file)).exit_code == 0
-    assert moorage("keys", "create", "root2", "--role", "admin", "-o", "name").stdout.startswith("mg-")
+    assert moorage("keys", "create", "root2", "--role", "admin", "-o", "name").stdout.startswith(
+        "mg-"
+    )
     key = manager.store.keys.views["ci"]
     assert (key.user, key.project, key.role) == ("ann", "vision", "member")
     assert key.expires_at is not None
     shown = moorage("keys", "list").stdout
     for part in ("ci", secret[:8], "ann", "vision", "admin", "never"):
         assert part in shown
+
     assert secret not in shown
     assert moorage("keys", "list", "-o", "name").stdout == "ada\nci\nroot\nroot2\n"
     listed = json.loads(moorage("keys", "list", "-o", "json").stdout)["keys"]
@@ -35,7 +40,9 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
     assert moorage("keys", "revoke", "ci").stdout == "ci\n"
     assert sorted(manager.store.keys.views) == ["ada", "root", "root2"]
     assert moorage("ps", "--key-file", str(key_file)).exit_code == 4
-    assert json.loads(moorage("keys", "create", "x", "-o", "json").stdout)["secret"].startswith("mg-")
+    assert json.loads(moorage("keys", "create", "x", "-o", "json").stdout)["secret"].startswith(
+        "mg-"
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,9 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
         ("revoke nobody", "no key named 'nobody'"),
     ],
 )
-def test_keys_refuses_invalid_requests(manager: FakeManager, moorage: Run, args: str, message: str) -> None:
+def test_keys_refuses_invalid_requests(
+    manager: FakeManager, moorage: Run, args: str, message: str
+) -> None:
     refused = moorage("keys", *args.split())
     assert refused.exit_code != 0
     assert message in refused.stderr
@@ -66,13 +75,18 @@ def test_limits_of_a_key(manager: FakeManager, moorage: Run) -> None:
         return key.requests_per_minute, key.tokens_per_minute, key.concurrent_requests
 
     assert stored() == (60, 9000, 0)
-    assert moorage("keys", "set", "ci", "--requests-per-minute", "none", "--concurrent", "4").exit_code == 0
+    assert (
+        moorage("keys", "set", "ci", "--requests-per-minute", "none", "--concurrent", "4").exit_code
+        == 0
+    )
     assert stored() == (None, 9000, 4), "what is not given stays"
 
 
 def test_list_marks_an_expired_key(manager: FakeManager, moorage: Run) -> None:
     root = manager.store.keys.views["root"]
-    manager.store.keys.views["old"] = root.model_copy(update={"name": "old", "expires_at": CREATED_AT})
+    manager.store.keys.views["old"] = root.model_copy(
+        update={"name": "old", "expires_at": CREATED_AT}
+    )
     assert "expired" in moorage("keys", "list").stdout
 
 

@@ -27,14 +27,18 @@ def tiny() -> EndpointSpec:
     )
 
 
-def test_ps_shows_live_sessions_and_with_all_also_ended_ones(manager: FakeManager, moorage: Run) -> None:
+def test_ps_shows_live_sessions_and_with_all_also_ended_ones(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.add_endpoint(tiny())
     manager.add_session(batch("going"))
     manager.add_session(batch("gone"), status=Status.TERMINATED, script=[])
     living = json.loads(moorage("ps", "-o", "json").stdout)
     assert [s["name"] for s in living["sessions"]] == ["going", "tiny-r1"]
     assert [e["name"] for e in living["endpoints"]] == ["tiny"]
-    assert [s["name"] for s in json.loads(moorage("ps", "-a", "-o", "json").stdout)["sessions"]] == [
+    assert [
+        s["name"] for s in json.loads(moorage("ps", "-a", "-o", "json").stdout)["sessions"]
+    ] == [
         "gone",
         "going",
         "tiny-r1",
@@ -49,7 +53,10 @@ def test_success_and_failure_are_two_statuses_for_people(
     ended = manager.add_session(batch("job"), status=Status.TERMINATED, script=[], exit_code=code)
     assert moorage("ps", "-a").stdout.splitlines()[1].split()[2] == shown
     assert f"{shown} for " in moorage("describe", "job").stdout
-    assert json.loads(moorage("ps", "-a", "-o", "json").stdout)["sessions"][0]["status"] == "TERMINATED"
+    assert (
+        json.loads(moorage("ps", "-a", "-o", "json").stdout)["sessions"][0]["status"]
+        == "TERMINATED"
+    )
     without = ended.view().model_copy(update={"result": Result.UNDEFINED})
     assert shown_status(without) == "TERMINATED", "such as a stopped notebook"
 
@@ -57,6 +64,7 @@ def test_success_and_failure_are_two_statuses_for_people(
 def test_lists_can_be_of_what_succeeded_or_failed(manager: FakeManager, moorage: Run) -> None:
     for name, code in (("good", 0), ("bad", 3)):
         manager.add_session(batch(name), status=Status.TERMINATED, script=[], exit_code=code)
+
     manager.add_session(batch("waits"))
 
     def names(*arguments: str) -> list[str]:
@@ -64,7 +72,10 @@ def test_lists_can_be_of_what_succeeded_or_failed(manager: FakeManager, moorage:
 
     assert names("ps", "--status", "succeeded") == ["good"]
     assert names("ps", "--status", "FAILED,PENDING") == ["waits", "bad"]
-    assert names("sessions", "list", "--status", "SUCCEEDED", "--status", "FAILED") == ["bad", "good"]
+    assert names("sessions", "list", "--status", "SUCCEEDED", "--status", "FAILED") == [
+        "bad",
+        "good",
+    ]
     assert names("sessions", "list", "--status", "TERMINATED") == ["bad", "good"]
     refused = moorage("ps", "--status", "DONE")
     assert refused.exit_code == 2
@@ -96,13 +107,17 @@ def test_ps_prints_next_steps_when_nothing_runs(moorage: Run) -> None:
 
 def test_user_text_is_printed_without_markup_or_escapes(manager: FakeManager, moorage: Run) -> None:
     nasty = "[bold]x[/bold] :smile: \x1b[2J\x07 \u202eabc " + "long " * 60 + "end"
-    manager.next_session(**({"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}))
+    manager.next_session(
+        **({"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty})
+    )
     manager.add_session(batch("job"))
+
     for args in (("ps", "-a", "-o", "wide"), ("describe", "job")):
         shown = moorage(*args).stdout
         assert "[bold]x[/bold] :smile: \\x1b[2J\\x07 \\u202eabc" in shown
         assert "long end" in shown  # cells are not truncated in a pipe
         assert "\x1b" not in shown
+
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
 
 
@@ -127,6 +142,7 @@ def test_describe_shows_reason_log_and_history_of_a_failing_endpoint(
     manager.add_endpoint(tiny(), **fails_with(Reason.EXIT_NONZERO, "exit code 7", "no such file\n"))
     for session in manager.sessions:
         session.finish()
+
     result = moorage("describe", "tiny")
     for part in (
         "exit code 7",
@@ -137,6 +153,7 @@ def test_describe_shows_reason_log_and_history_of_a_failing_endpoint(
         "TOKEN",
     ):
         assert part in result.stdout
+
     assert "s3cret" not in result.stdout
     answer = json.loads(moorage("describe", "tiny", "-o", "json").stdout)
     assert [move["to_status"] for move in next(iter(answer["histories"].values()))][-1] == "ERROR"
@@ -144,7 +161,15 @@ def test_describe_shows_reason_log_and_history_of_a_failing_endpoint(
 
 def test_agents(manager: FakeManager, moorage: Run) -> None:
     offers = [
-        OfferView(slot="cpu", device_id="", model="", memory_bytes=0, healthy=True, capacity=4000, used=1500),
+        OfferView(
+            slot="cpu",
+            device_id="",
+            model="",
+            memory_bytes=0,
+            healthy=True,
+            capacity=4000,
+            used=1500,
+        ),
         *(
             OfferView(
                 slot="cuda.device",
@@ -164,6 +189,7 @@ def test_agents(manager: FakeManager, moorage: Run) -> None:
     one = moorage("agents", "describe", "node-1").stdout
     for part in ("room=[red]north[/red]", "GPU-1", "50%", "80GiB", "unhealthy"):
         assert part in one
+
     assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "node-1"
     assert moorage("agents", "describe", "nope").exit_code == 3
 
@@ -198,7 +224,9 @@ def test_agents_describe_shows_device_topology(manager: FakeManager, moorage: Ru
     )
     manager.set_agent(offers=[whole])
     assert "NVLINK" not in moorage("agents", "describe", "node-1").stdout
-    part = whole.model_copy(update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"})
+    part = whole.model_copy(
+        update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"}
+    )
     manager.set_agent(offers=[whole.model_copy(update={"numa": 1, "nvlink_domain": "0"}), part])
     shown = moorage("agents", "describe", "node-1").stdout
     assert "NVLINK" in shown
@@ -219,7 +247,9 @@ def test_agents_forget_refuses_a_live_agent(manager: FakeManager, moorage: Run) 
 def test_groups(manager: FakeManager, moorage: Run) -> None:
     assert "default" in moorage("groups").stdout
     changed = moorage("groups", "set", "default", "--hol", "strict", "-o", "json")
-    assert json.loads(changed.stdout)["options"] == GroupOptions(hol="strict").model_dump(mode="json")
+    assert json.loads(changed.stdout)["options"] == GroupOptions(hol="strict").model_dump(
+        mode="json"
+    )
     assert "strict" in moorage("groups", "describe", "default").stdout
     assert moorage("groups", "-o", "name").stdout == "default\n"
     assert moorage("groups", "list", "-o", "name").stdout == "default\n"
@@ -231,7 +261,8 @@ def test_groups(manager: FakeManager, moorage: Run) -> None:
 
 def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage: Run) -> None:
     args = (
-        "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
+        "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference "
+        "exclusive=cuda+rocm,tpu+npu"
     )
     assert moorage("groups", "set", "default", *args.split(), "preemption=on").exit_code == 0
     options = manager.store.groups.options["default"]
@@ -239,7 +270,9 @@ def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage
     assert options.session_types == ["batch", "inference"]
     assert options.exclusive == [["cuda", "rocm"], ["tpu", "npu"]]
     assert options.preemption == PreemptionOptions()
-    more = "preemption.how=end max_bypasses=none weights.ann=none replicas=none num_retries_to_skip=4"
+    more = (
+        "preemption.how=end max_bypasses=none weights.ann=none replicas=none num_retries_to_skip=4"
+    )
     assert moorage("groups", "set", "default", *more.split()).exit_code == 0
     options = manager.store.groups.options["default"]
     assert options.preemption == PreemptionOptions(how="end")
@@ -253,7 +286,9 @@ def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage
 
 
 def test_groups_set_reaches_into_options_of_options(manager: FakeManager, moorage: Run) -> None:
-    args = "hpc.runtime=slurm hpc.walltime_s=3600 hpc.options.constraint=a100 hpc.options.exclusive="
+    args = (
+        "hpc.runtime=slurm hpc.walltime_s=3600 hpc.options.constraint=a100 hpc.options.exclusive="
+    )
     assert moorage("groups", "set", "default", *args.split()).exit_code == 0
     hpc = manager.store.groups.options["default"].hpc
     assert hpc is not None
@@ -296,7 +331,9 @@ def test_groups_set_names_the_allowed_options(
 
 def test_quotas(manager: FakeManager, moorage: Run) -> None:
     quotas = manager.store.quotas
-    quotas.used, quotas.running, quotas.waiting = {"cpu": 1500}, 2, 3
+    quotas.used = {"cpu": 1500}
+    quotas.running = 2
+    quotas.waiting = 3
     assert "there is no quota" in moorage("quotas", "list").stderr
     args = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
     assert moorage("quotas", "set", "user", "ann", *args.split()).exit_code == 0
@@ -305,7 +342,11 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
     assert (quota.sessions, quota.pending) == (10, 0)
     assert moorage("quotas", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
     quota = manager.store.quotas.views["user", "ann"]
-    assert (quota.slots, quota.sessions, quota.pending) == ({"mem": 1536 << 20, "cuda.device": 0}, None, 0)
+    assert (quota.slots, quota.sessions, quota.pending) == (
+        {"mem": 1536 << 20, "cuda.device": 0},
+        None,
+        0,
+    )
     assert moorage("quotas", "set", "user", "ann", "node_hours=12.5").exit_code == 0
     assert manager.store.quotas.views["user", "ann"].node_hours == 12.5
     quotas.node_hours_used = 2.25
@@ -316,6 +357,7 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
     shown = moorage("quotas", "list").stdout
     for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4", "2.25/12.5"):
         assert part in shown
+
     assert moorage("quotas", "list", "-o", "name").stdout == "group/default\nuser/ann\n"
     assert json.loads(moorage("quotas", "list", "-o", "json").stdout)["quotas"][1]["name"] == "ann"
     assert moorage("quotas", "delete", "user", "ann").stdout == "user/ann\n"
@@ -344,9 +386,22 @@ def test_quotas_set_refuses_invalid_limits(
 
 
 def test_endpoint_that_loads_shows_how_far_it_is() -> None:
-    replica = {"session_id": "s", "name": "tiny-1", "status": "CREATING", "state": "loading", "reason": ""}
+    replica = {
+        "session_id": "s",
+        "name": "tiny-1",
+        "status": "CREATING",
+        "state": "loading",
+        "reason": "",
+    }
     replica |= {"detail": "loading weights: 50%", "agent_id": None, "status_since": NOW}
-    fields = {"id": "e", "name": "tiny", "status": "loading", "replicas": 1, "ready": 0, "created_at": NOW}
+    fields = {
+        "id": "e",
+        "name": "tiny",
+        "status": "loading",
+        "replicas": 1,
+        "ready": 0,
+        "created_at": NOW,
+    }
     view = EndpointView.model_validate(fields | {"sessions": [replica]})
     assert endpoint_row(view, NOW, wide=False)[-1] == "loading weights: 50%"
     serving = view.model_copy(update={"sessions": []})
@@ -354,13 +409,21 @@ def test_endpoint_that_loads_shows_how_far_it_is() -> None:
 
 
 def test_labels_select_and_change(manager: FakeManager, moorage: Run) -> None:
-    assert moorage("run", "--name", "a", "--label", "team=vision", "--no-wait", "--", "true").exit_code == 0
+    assert (
+        moorage("run", "--name", "a", "--label", "team=vision", "--no-wait", "--", "true").exit_code
+        == 0
+    )
     assert moorage("run", "--name", "b", "--no-wait", "--", "true").exit_code == 0
     assert moorage("ps", "-l", "team=vision", "-o", "name").output.split() == ["a"]
     assert moorage("ps", "-l", "!team", "-o", "name").output.split() == ["b"]
-    assert moorage("label", "b", "team=speech", "stage=dev").output.strip() == "b stage=dev,team=speech"
+    assert (
+        moorage("label", "b", "team=speech", "stage=dev").output.strip()
+        == "b stage=dev,team=speech"
+    )
     assert moorage("label", "b", "stage-").output.strip() == "b team=speech"
-    assert moorage("sessions", "list", "-l", "team in (speech,vision)", "-o", "name").output.split() == [
+    assert moorage(
+        "sessions", "list", "-l", "team in (speech,vision)", "-o", "name"
+    ).output.split() == [
         "b",
         "a",
     ]

@@ -25,7 +25,9 @@ def batch(**fields: Any) -> dict[str, Any]:
 
 
 def test_every_write_is_in_the_document() -> None:
-    described = {one["operationId"] for methods in DOCUMENT["paths"].values() for one in methods.values()}
+    described = {
+        one["operationId"] for methods in DOCUMENT["paths"].values() for one in methods.values()
+    }
     assert described >= WRITES
     assert sum(one.writes for one in OPERATIONS.values()) == len(WRITES)
 
@@ -33,7 +35,8 @@ def test_every_write_is_in_the_document() -> None:
 def test_nothing_about_keys_secrets_and_people_is_a_tool() -> None:
     for one in OPERATIONS.values():
         assert not any(
-            part in one.path for part in ("/keys", "secret", "users", "join", "/ca", "audit", "token")
+            part in one.path
+            for part in ("/keys", "secret", "users", "join", "/ca", "audit", "token")
         ), one.path
         assert one.writes == (one.method != "get")
 
@@ -43,7 +46,11 @@ def test_arguments_have_a_complete_schema(name: str) -> None:
     schema = OPERATIONS[name].input_schema()
     Draft202012Validator.check_schema(schema)
     # Unresolved references raise here.
-    list(Draft202012Validator(schema).iter_errors({"body": {"steps": [{}], "resources": {}}, "ref": "a"}))
+    list(
+        Draft202012Validator(schema).iter_errors(
+            {"body": {"steps": [{}], "resources": {}}, "ref": "a"}
+        )
+    )
     assert not {"follow", "dry_run", "If-Match"} & schema["properties"].keys()
 
 
@@ -57,7 +64,10 @@ def test_examples_of_bodies_fit() -> None:
 
 def test_parameters_go_into_path_and_query() -> None:
     logs = OPERATIONS["get_logs"]
-    assert logs.target({"ref": "a/b?c", "tail": 5}) == ("/v1/sessions/a%2Fb%3Fc/logs", {"tail": "5"})
+    assert logs.target({"ref": "a/b?c", "tail": 5}) == (
+        "/v1/sessions/a%2Fb%3Fc/logs",
+        {"tail": "5"},
+    )
     with pytest.raises(KeyError, match="ref"):
         logs.target({})
 
@@ -81,7 +91,10 @@ def test_a_write_shows_what_it_changes() -> None:
         ({"timeout_s": 3600, "max_lifetime_s": 1800}, 1),
         ({"timeout_s": 3600, "retries": 2}, 6),
         ({"timeout_s": 3600, "cluster": {"size": 3}}, 6),
-        ({"timeout_s": 3600, "cluster": {"size": 3, "sub": {"resources": {"cuda.shares": 0.5}}}}, 3),
+        (
+            {"timeout_s": 3600, "cluster": {"size": 3, "sub": {"resources": {"cuda.shares": 0.5}}}},
+            3,
+        ),
         ({"resources": {"cpu": 1}}, 0),
         ({"type": "interactive", "max_lifetime_s": 7200}, 4),
     ],
@@ -101,7 +114,14 @@ def test_what_has_no_end_has_no_place_in_a_budget() -> None:
 
 
 def test_every_write_that_starts_work_is_counted_or_refused() -> None:
-    harmless = {"stop_session", "stop_pipeline", "delete_endpoint", "execute", "interrupt", "put_template"}
+    harmless = {
+        "stop_session",
+        "stop_pipeline",
+        "delete_endpoint",
+        "execute",
+        "interrupt",
+        "put_template",
+    }
     for one in OPERATIONS.values():
         if one.writes and one.name not in harmless:
             with pytest.raises((BudgetExhausted, InvalidInput)):
@@ -111,7 +131,12 @@ def test_every_write_that_starts_work_is_counted_or_refused() -> None:
 def plan(book: PlanBook, plan_id: str, hours: float, now: float) -> Plan:
     arguments = batch(timeout_s=1800 * hours)
     made = Plan(
-        plan_id, "create_session", arguments, now + EXPIRES_S, None, book.check("create_session", arguments)
+        plan_id,
+        "create_session",
+        arguments,
+        now + EXPIRES_S,
+        None,
+        book.check("create_session", arguments),
     )
     book.add(made, now)
     return made
@@ -137,9 +162,15 @@ def test_plans_are_bounded() -> None:
 
 
 @examples(100)
-@given(st.lists(st.tuples(st.sampled_from(["plan", "apply", "refuse"]), st.integers(1, 4)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["plan", "apply", "refuse"]), st.integers(1, 4)), max_size=30
+    )
+)
 def test_the_budget_is_never_exceeded(steps: list[tuple[str, int]]) -> None:
-    book, made, applied = PlanBook(budget=10), [], 0.0
+    book = PlanBook(budget=10)
+    made = []
+    applied = 0.0
     for number, (step, hours) in enumerate(steps):
         try:
             if step == "plan":
@@ -152,5 +183,6 @@ def test_the_budget_is_never_exceeded(steps: list[tuple[str, int]]) -> None:
                     applied += taken.gpu_hours
         except BudgetExhausted:
             pass
+
         assert book.used == pytest.approx(applied)
         assert book.used <= 10

@@ -21,10 +21,14 @@ def test_usage_is_shown_by_what_it_is_split_by(manager: FakeManager, moorage: Ru
     amounts = {"requests": 3, "tokens_in": 40, "tokens_out": 500, "tokens_cached": 7}
     amounts |= {"gpu_ms": 5_400_000, "memory_mib_s": 2 * 1024 * 3600}
     manager.store.usage_records.items = [
-        ModelUsage.model_validate({"model": "tiny", "key_id": "id-1", "key": "ci", "at": DAY, **amounts}),
+        ModelUsage.model_validate(
+            {"model": "tiny", "key_id": "id-1", "key": "ci", "at": DAY, **amounts}
+        ),
         ModelUsage.model_validate({"model": "tiny", "key_id": "id-2", "at": DAY, **amounts}),
     ]
-    result = moorage("usage", "--by", "key,model", "--bucket", "day", "--from", "7d", "--project", "vision")
+    result = moorage(
+        "usage", "--by", "key,model", "--bucket", "day", "--from", "7d", "--project", "vision"
+    )
     assert [line.split() for line in result.stdout.splitlines()] == [
         ["DAY", "KEY", "MODEL", "REQUESTS", "TOKENS", "IN", "CACHED", "TOKENS", "OUT", *HOURS],
         ["2026-05-04", "ci", "tiny", "3", "40", "7", "500", "1.50", "0.00", "2.00", "0.00"],
@@ -65,7 +69,9 @@ def test_refused_arguments(moorage: Run, args: str, message: str) -> None:
 
 def test_limits_are_set_and_shown_with_their_use(manager: FakeManager, moorage: Run) -> None:
     assert "nothing is limited" in moorage("limits").stderr
-    assert moorage("limits", "set", "key", "ada", "requests=60", "tokens=1000").stdout == "key/ada\n"
+    assert (
+        moorage("limits", "set", "key", "ada", "requests=60", "tokens=1000").stdout == "key/ada\n"
+    )
     assert moorage("limits", "set", "key", "ada", "tokens=none").exit_code == 0
     key = manager.store.keys.views["ada"]
     assert (key.requests_per_minute, key.tokens_per_minute) == (60, None)
@@ -75,10 +81,13 @@ def test_limits_are_set_and_shown_with_their_use(manager: FakeManager, moorage: 
     limits = manager.endpoints["tiny"].limits
     assert limits is not None
     assert (limits.concurrent_requests, limits.requests_per_minute) == (4, None)
-    view = LimitView(scope="key", name="ada", project="p", requests_per_minute=LimitUse(limit=60, used=12))
+    view = LimitView(
+        scope="key", name="ada", project="p", requests_per_minute=LimitUse(limit=60, used=12)
+    )
     manager.store.limit_shares.views = [view]
     assert moorage("limits").stdout.splitlines()[1].split() == ["key", "ada", "p", "12/60"]
     assert moorage("limits", "-o", "name").stdout == "key/ada\n"
     assert (
-        json.loads(moorage("limits", "ls", "-o", "json").stdout)["limits"][0]["concurrent_requests"] is None
+        json.loads(moorage("limits", "ls", "-o", "json").stdout)["limits"][0]["concurrent_requests"]
+        is None
     )

@@ -15,13 +15,23 @@ from moorage.common.catalog.memory import GIB
 from moorage.common.views.resources import AgentView, OfferView
 
 
-def offer(slot: str, capacity: int, device: str = "", model: str = "", memory: int = 0) -> OfferView:
+def offer(
+    slot: str, capacity: int, device: str = "", model: str = "", memory: int = 0
+) -> OfferView:
     return OfferView(
-        slot=slot, device_id=device, model=model, memory_bytes=memory, healthy=True, capacity=capacity, used=0
+        slot=slot,
+        device_id=device,
+        model=model,
+        memory_bytes=memory,
+        healthy=True,
+        capacity=capacity,
+        used=0,
     )
 
 
-def add_node(manager: FakeManager, name: str, gpus: int, model: str = "NVIDIA H100", gib: int = 80) -> None:
+def add_node(
+    manager: FakeManager, name: str, gpus: int, model: str = "NVIDIA H100", gib: int = 80
+) -> None:
     """An agent with vLLM."""
     [first, *others] = manager.store.agents.views
     node = first.model_copy(
@@ -31,7 +41,10 @@ def add_node(manager: FakeManager, name: str, gpus: int, model: str = "NVIDIA H1
             "offers": [
                 offer("cpu", 64_000),
                 offer("mem", 512 * GIB),
-                *(offer("cuda.device", 1000, f"{name}-{at}", model, gib * GIB) for at in range(gpus)),
+                *(
+                    offer("cuda.device", 1000, f"{name}-{at}", model, gib * GIB)
+                    for at in range(gpus)
+                ),
             ],
         }
     )
@@ -72,9 +85,22 @@ def test_show_names_the_nodes_that_take_a_model(manager: FakeManager, moorage: R
     assert rows["small"][-1] == "no"
     assert rows["fits"][1:6] == ["8", "x", "24", "GiB", "(L4)"]
     assert "secrets set" in shown
-    args = ("models", "show", "Qwen/Qwen3-8B", "--context", "16384", "--kv-dtype", "fp8", "-o", "json")
+    args = (
+        "models",
+        "show",
+        "Qwen/Qwen3-8B",
+        "--context",
+        "16384",
+        "--kv-dtype",
+        "fp8",
+        "-o",
+        "json",
+    )
     found = json.loads(moorage(*args).stdout)
-    assert [(node["node"], node["tensor_parallel"]) for node in found["nodes"]] == [("big", 1), ("small", 2)]
+    assert [(node["node"], node["tensor_parallel"]) for node in found["nodes"]] == [
+        ("big", 1),
+        ("small", 2),
+    ]
     assert found["nodes"][0]["kv_cache_bytes_per_gpu"] == 16384 * 72 * 1024
     assert json.loads(moorage(*args, "--group", "other").stdout)["nodes"] == []
 
@@ -116,7 +142,10 @@ def test_show_asks_the_hub(moorage: Run) -> None:
     ("environment", "message"),
     [
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
-        ({"HF_HUB_OFFLINE": None, "HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 does not answer"),
+        (
+            {"HF_HUB_OFFLINE": None, "HF_ENDPOINT": "http://127.0.0.1:9"},
+            "http://127.0.0.1:9 does not answer",
+        ),
     ],
 )
 def test_show_says_why_nothing_is_known(
@@ -139,12 +168,19 @@ def test_serve_takes_as_many_gpus_as_the_model_needs(manager: FakeManager, moora
     assert "2 GPUs with" in result.stderr
 
 
-def test_serve_passes_what_the_catalogue_and_the_gpus_ask_for(manager: FakeManager, moorage: Run) -> None:
+def test_serve_passes_what_the_catalogue_and_the_gpus_ask_for(
+    manager: FakeManager, moorage: Run
+) -> None:
     add_node(manager, "small", 2, "Tesla T4", 16)
     assert moorage("serve", "Qwen/Qwen3-4B").exit_code == 0
     spec = manager.endpoints["Qwen3-4B"]
     assert spec.args == ["--reasoning-parser=qwen3", "--max-model-len=39936", "--dtype=float16"]
-    args = ("--arg=--max_model_len", "--arg=4096", "--arg=--dtype=float32", "--arg=--reasoning-parser=x")
+    args = (
+        "--arg=--max_model_len",
+        "--arg=4096",
+        "--arg=--dtype=float32",
+        "--arg=--reasoning-parser=x",
+    )
     assert moorage("serve", "Qwen/Qwen3-4B", "--name", "own", *args).exit_code == 0
     own = manager.endpoints["own"]
     assert own.args == [word.removeprefix("--arg=") for word in args]
@@ -153,17 +189,30 @@ def test_serve_passes_what_the_catalogue_and_the_gpus_ask_for(manager: FakeManag
 
 def test_serve_leaves_given_resources_alone(manager: FakeManager, moorage: Run) -> None:
     add_node(manager, "small", 2, "Tesla T4", 16)
-    assert moorage("serve", "meta-llama/Llama-3.3-70B-Instruct", "--gpus", "1", "--name", "a").exit_code == 0
+    assert (
+        moorage(
+            "serve", "meta-llama/Llama-3.3-70B-Instruct", "--gpus", "1", "--name", "a"
+        ).exit_code
+        == 0
+    )
     assert manager.endpoints["a"].resources["cuda.device"] == "1"
     assert manager.endpoints["a"].args == []
 
 
-def test_serve_refuses_what_fits_nowhere_and_names_what_would(manager: FakeManager, moorage: Run) -> None:
+def test_serve_refuses_what_fits_nowhere_and_names_what_would(
+    manager: FakeManager, moorage: Run
+) -> None:
     add_node(manager, "small", 2, "Tesla T4", 16)
     result = moorage("serve", "meta-llama/Llama-3.3-70B-Instruct")
     assert result.exit_code == 1
-    assert "no node of resource group default has that: small has 2 x Tesla T4 (16GiB)" in result.stderr
-    assert "it would fit 8 x 24 GiB (L4) or 4 x 48 GiB (L40S) or 2 x 80 GiB (A100 or H100)" in result.stderr
+    assert (
+        "no node of resource group default has that: small has 2 x Tesla T4 (16GiB)"
+        in result.stderr
+    )
+    assert (
+        "it would fit 8 x 24 GiB (L4) or 4 x 48 GiB (L40S) or 2 x 80 GiB (A100 or H100)"
+        in result.stderr
+    )
     assert "serve meta-llama/Llama-3.1-8B-Instruct" in result.stderr
     assert manager.endpoints == {}
     long = moorage("serve", "meta-llama/Llama-3.1-8B-Instruct", "--arg=--max-model-len=131072")
@@ -181,12 +230,15 @@ def test_serve_on_a_node_without_gpus_asks_for_memory(
     assert spec.env == {"VLLM_CPU_KVCACHE_SPACE": "1"}
     assert spec.args == ["--max-model-len=2048"]
     result = moorage("serve", "Qwen/Qwen3-8B")
-    assert "of memory for 8192 tokens of context without a GPU; the largest node, plain, has 8GiB" in (
-        result.stderr
+    assert (
+        "of memory for 8192 tokens of context without a GPU; the largest node, plain, has 8GiB"
+        in (result.stderr)
     )
 
 
-def test_serve_of_gguf_by_id_takes_memory_for_its_context(manager: FakeManager, moorage: Run) -> None:
+def test_serve_of_gguf_by_id_takes_memory_for_its_context(
+    manager: FakeManager, moorage: Run
+) -> None:
     cpu_node(manager, "plain", 8)
     assert moorage("serve", "Qwen/Qwen3-0.6B-GGUF:q8_0").exit_code == 0
     spec = manager.endpoints["Qwen3-0.6B"]
@@ -201,7 +253,9 @@ def test_serve_of_gguf_by_id_takes_memory_for_its_context(manager: FakeManager, 
     assert manager.endpoints["tiny"].engine == "llamacpp"
 
 
-def test_serve_of_an_unknown_model_goes_on_without_an_estimate(manager: FakeManager, moorage: Run) -> None:
+def test_serve_of_an_unknown_model_goes_on_without_an_estimate(
+    manager: FakeManager, moorage: Run
+) -> None:
     add_node(manager, "big", 8)
     result = moorage("serve", "org/unknown")
     assert result.exit_code == 0

@@ -25,7 +25,9 @@ from moorage.common.views.resources import Problem
         (("keys", "create", "a", "--user", "b c"), "--user='b c': a name has"),
     ],
 )
-def test_error_names_the_option_and_the_value(moorage: Run, args: tuple[str, ...], message: str) -> None:
+def test_error_names_the_option_and_the_value(
+    moorage: Run, args: tuple[str, ...], message: str
+) -> None:
     refused = moorage(*args)
     assert refused.exit_code == 2
     assert refused.stderr.startswith(f"moorage: {message}"), refused.stderr
@@ -33,11 +35,15 @@ def test_error_names_the_option_and_the_value(moorage: Run, args: tuple[str, ...
 
 def test_error_of_the_manager_names_the_option(manager: FakeManager, moorage: Run) -> None:
     detail = "ports: 'web' sets port 8080, but the ports of the node are shared"
-    problem = Problem(title="x", status=422, detail=detail, code="invalid-input", next_step="leave it out")
+    problem = Problem(
+        title="x", status=422, detail=detail, code="invalid-input", next_step="leave it out"
+    )
     manager.can("POST", "/v1/sessions", 422, problem)
     refused = moorage("start", "--port", "web")
     assert refused.stderr == f"moorage: --port{detail.removeprefix('ports')}; leave it out\n"
-    assert moorage("start", "--port", "web:8080").stderr.startswith("moorage: --port: 'web' sets port 8080")
+    assert moorage("start", "--port", "web:8080").stderr.startswith(
+        "moorage: --port: 'web' sets port 8080"
+    )
 
 
 @given(

@@ -33,13 +33,20 @@ LISTS = (
 def fill(manager: FakeManager) -> None:
     """Sessions and endpoints that do not change while they are read."""
     place = StepRef(id="p-1", name="train", step="part", index=3, run=2)
-    hold = Hold(reason=Reason.NO_ELIGIBLE_AGENT, text="no agent has 9 GPUs", attempts=3, at=CREATED_AT)
+    hold = Hold(
+        reason=Reason.NO_ELIGIBLE_AGENT, text="no agent has 9 GPUs", attempts=3, at=CREATED_AT
+    )
     manager.add_session(batch("going"), status=Status.RUNNING, script=[])
     manager.add_session(batch("part-3"), pipeline=place, status=Status.RUNNING, script=[])
     manager.add_session(batch("waits"), hold=hold, status=Status.PENDING, script=[])
-    manager.add_session(batch("failed"), status=Status.ERROR, script=[], reason=Reason.OOM, detail="9 GiB")
+    manager.add_session(
+        batch("failed"), status=Status.ERROR, script=[], reason=Reason.OOM, detail="9 GiB"
+    )
+
     for name in ("tiny", "team"):
-        manager.add_endpoint(EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe()))
+        manager.add_endpoint(
+            EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
+        )
 
 
 @pytest.mark.parametrize("args", LISTS, ids=" ".join)
@@ -49,6 +56,7 @@ def test_output_is_that_of_the_client(
     fill(manager)
     for _ in range(5):  # reading drives the replicas of the endpoints to their last status
         moorage("ps", "-a", "-o", "json")
+
     manager.requests.clear()
     plain = moorage(*args)
     asked = [unquote(request) for request in manager.requests]
@@ -71,7 +79,8 @@ def test_pages_are_read_to_the_last(manager: FakeManager, moorage: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "answer"), [(200, "<html>hello</html>"), (200, "{}"), (200, '{"items": [{}], "next": null}')]
+    ("status", "answer"),
+    [(200, "<html>hello</html>"), (200, "{}"), (200, '{"items": [{}], "next": null}')],
 )
 def test_other_answers_are_reported_by_the_client(
     status: int, answer: str, manager: FakeManager, moorage: Run

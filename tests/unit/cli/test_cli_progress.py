@@ -9,7 +9,8 @@ from rich.console import Console
 from moorage.cli.progress import Progress
 from moorage.cli.summary import Stage
 
-QUEUED, STARTED = Stage("queued", 0.0), Stage("starting", 0.5)
+QUEUED = Stage("queued", 0.0)
+STARTED = Stage("starting", 0.5)
 FAILED = Stage("queued", 1.0, "exit code 1; retry 1 of 2")
 
 
@@ -20,7 +21,11 @@ def terminal() -> Console:
 
 def lines(console: Console) -> list[str]:
     assert isinstance(console.file, io.StringIO)
-    return [line.strip() for line in console.file.getvalue().splitlines() if " s  " in line or "wait" in line]
+    return [
+        line.strip()
+        for line in console.file.getvalue().splitlines()
+        if " s  " in line or "wait" in line
+    ]
 
 
 def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
@@ -34,10 +39,15 @@ def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
 def test_stages_are_told_once_although_progress_pauses_for_a_log() -> None:
     out = terminal()
     progress = Progress(out, "job")
-    for stages in ([QUEUED, STARTED], [QUEUED, STARTED, FAILED], [QUEUED, STARTED, FAILED, STARTED]):
+    for stages in (
+        [QUEUED, STARTED],
+        [QUEUED, STARTED, FAILED],
+        [QUEUED, STARTED, FAILED, STARTED],
+    ):
         with progress:
             progress.about("session-1")
             progress.show(stages)
+
     assert lines(out) == [
         "0.00 s  job: queued",
         "0.50 s  job: starting",

@@ -1,4 +1,5 @@
-"""Options and arguments that are taken as they are: as typer converts them, and refused as typer refuses."""
+"""Options and arguments that are taken as they are: as typer converts them, and refused as typer
+refuses."""
 
 from __future__ import annotations
 
@@ -50,6 +51,7 @@ def parsed(kind: type[TyperCommand], args: list[str]) -> Any:
         get_command(app).main(args, standalone_mode=False)
     except typer.TyperException as error:
         return type(error).__name__, error.format_message()
+
     got.pop("got")
     return got
 
@@ -77,7 +79,8 @@ def parsed(kind: type[TyperCommand], args: list[str]) -> Any:
     ids=" ".join,
 )
 def test_values_and_refusals_are_those_of_typer(args: list[str]) -> None:
-    quick, slow = parsed(QuickCommand, args), parsed(TyperCommand, args)
+    quick = parsed(QuickCommand, args)
+    slow = parsed(TyperCommand, args)
     assert quick == slow
     if isinstance(quick, dict):
         assert {name: type(value) for name, value in quick.items()} == {

@@ -28,13 +28,19 @@ NO_MANAGER = {"MOORAGE_URL": "http://127.0.0.1:9"}
             ("unknown --policy 'fair'", "strict, skip, greedy, backfill, lifo, drf"),
         ),
         (("replay", "--policy", ","), ("unknown --policy ','",)),
-        (("replay", "--policy", "hols=skip"), ("there is no option 'hols'", "max_bypasses", "strategy")),
+        (
+            ("replay", "--policy", "hols=skip"),
+            ("there is no option 'hols'", "max_bypasses", "strategy"),
+        ),
         (("replay", "--policy", "hol=sideways"), ("hol", "'strict', 'skip' or 'backfill'")),
         (("replay", "--policy", "max_bypasses=-1"), ("max_bypasses", "greater than or equal to 0")),
         (("replay", "--verify", "--policy", "strict"), ("--verify excludes --policy",)),
         (("replay", "--verify", "--add-agents", "2"), ("--verify excludes --policy",)),
         (("replay", "--like", "a"), ("--like needs --add-agents or --add-gpus",)),
-        (("replay", "--quota", "user ann"), ("is not SCOPE NAME LIMIT=AMOUNT", "user ann cuda.device=8")),
+        (
+            ("replay", "--quota", "user ann"),
+            ("is not SCOPE NAME LIMIT=AMOUNT", "user ann cuda.device=8"),
+        ),
         (("replay", "--quota", "team ann cpu=2"), ("scopes: user, project, group",)),
         (("replay", "--quota", "user ann cpu"), ("--quota 'cpu' is not NAME=VALUE",)),
         (("replay", "--quota", "user ann cpu=-1"), ("cpu = '-1' is not allowed",)),
@@ -61,7 +67,9 @@ def test_invalid_options_are_refused_without_a_manager(
 def test_times_on_the_command_line() -> None:
     assert times.past("90s", NOW, "--from") == NOW - timedelta(seconds=90)
     assert times.past(" 1.5h", NOW, "--from") == NOW - timedelta(minutes=90)
-    assert times.past("2026-05-04T10:00:01Z", NOW, "--from") == NOW.replace(hour=10, minute=0, second=1)
+    assert times.past("2026-05-04T10:00:01Z", NOW, "--from") == NOW.replace(
+        hour=10, minute=0, second=1
+    )
     assert times.past("2026-05-04T10:00+02:00", NOW, "--from") == NOW.replace(hour=8, minute=0)
     local = times.past("2026-05-04T10:00", NOW, "--from")
     assert local.replace(tzinfo=None) == datetime(2026, 5, 4, 10)
@@ -81,7 +89,9 @@ def test_policy_options_change_only_what_they_name() -> None:
     )
     policies = parse_policies(["strict, drf", "max_bypasses=7 weights.bob=2", "greedy"], recorded)
     assert list(policies) == ["strict", "drf", "max_bypasses=7 weights.bob=2", "greedy"]
-    assert policies["strict"] == Policy("strict", 4, strategy="lifo", weights={"ann": 3}, max_skip_age=None)
+    assert policies["strict"] == Policy(
+        "strict", 4, strategy="lifo", weights={"ann": 3}, max_skip_age=None
+    )
     assert policies["drf"].strategy == "drf"
     assert (policies["drf"].hol, policies["drf"].num_retries_to_skip) == ("skip", 4)
     changed = policies["max_bypasses=7 weights.bob=2"]

@@ -18,7 +18,9 @@ def served(moorage: Run) -> None:
 
 def test_change_history_and_undo(manager: FakeManager, moorage: Run) -> None:
     served(moorage)
-    result = moorage("endpoints", "set", "big", "model=org/big2", 'args=["--x","1"]', "env.A=none", "env.B=2")
+    result = moorage(
+        "endpoints", "set", "big", "model=org/big2", 'args=["--x","1"]', "env.A=none", "env.B=2"
+    )
     assert result.stdout.startswith("big has revision 2")
     spec = manager.endpoints["big"]
     assert (spec.model, spec.args, spec.env) == ("org/big2", ["--x", "1"], {"B": "2"})
@@ -26,7 +28,9 @@ def test_change_history_and_undo(manager: FakeManager, moorage: Run) -> None:
     assert [line.split()[:2] for line in lines[1:]] == [["2", "current"], ["1", "complete"]]
     assert "returns to revision 1" in moorage("rollout", "undo", "big").stdout
     assert manager.endpoints["big"].model == "org/big"
-    assert json.loads(moorage("rollout", "history", "big", "-o", "json").stdout)["revisions"][1]["current"]
+    assert json.loads(moorage("rollout", "history", "big", "-o", "json").stdout)["revisions"][1][
+        "current"
+    ]
 
 
 def test_canary(manager: FakeManager, moorage: Run) -> None:
@@ -68,12 +72,29 @@ def test_status_of_a_failed_rollout(manager: FakeManager, moorage: Run, wait: st
 
 
 def test_serve_with_autoscaling(manager: FakeManager, moorage: Run) -> None:
-    args = ("--min", "0", "--max", "4", "--scale-on", "waiting=2", "--idle-timeout", "5m", "--max-surge", "2")
+    args = (
+        "--min",
+        "0",
+        "--max",
+        "4",
+        "--scale-on",
+        "waiting=2",
+        "--idle-timeout",
+        "5m",
+        "--max-surge",
+        "2",
+    )
     assert moorage("serve", "org/big", *args).exit_code == 0
     spec = manager.endpoints["big"]
     assert spec.autoscale is not None
     scale = spec.autoscale
-    assert (spec.replicas, scale.min, scale.max, scale.waiting, scale.idle_timeout_s) == (1, 0, 4, 2, 300)
+    assert (spec.replicas, scale.min, scale.max, scale.waiting, scale.idle_timeout_s) == (
+        1,
+        0,
+        4,
+        2,
+        300,
+    )
     assert spec.rollout.max_surge == 2
     result = moorage("serve", "org/big", "--scale-on", "mood=2")
     assert (result.exit_code, "rules are waiting, running" in result.stderr) == (2, True)
@@ -87,7 +108,9 @@ def test_describe_shows_the_decisions_about_an_endpoint_that_sleeps(
         at=datetime(2026, 1, 1, tzinfo=UTC), from_replicas=1, to_replicas=0, rule="idle",
         detail="no request for 600 s", inputs={"idle_s": 600.0},
     )  # fmt: skip
-    manager.can("GET", "/v1/endpoints/big/decisions", 200, Page[ScalingDecision](items=[decided], next=None))
+    manager.can(
+        "GET", "/v1/endpoints/big/decisions", 200, Page[ScalingDecision](items=[decided], next=None)
+    )
     shown = moorage("describe", "big").stdout
     assert "no request for 600 s" in shown
     assert "idle_s=600" in shown

@@ -18,7 +18,9 @@ def custom(name: str) -> EndpointSpec:
 
 def test_run_prints_only_the_log_to_stdout(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**runs(0, Reason.EXIT_ZERO, b"\xffone\n", b"two\n"))
-    result = moorage("run", "--env", "A=b=c", "--timeout", "1m", "--", "python", "-o", "x", "--name", "y")
+    result = moorage(
+        "run", "--env", "A=b=c", "--timeout", "1m", "--", "python", "-o", "x", "--name", "y"
+    )
     assert result.exit_code == 0
     assert result.stdout_bytes == b"\xffone\ntwo\n"
     [session] = manager.sessions
@@ -42,7 +44,9 @@ def test_run_prints_only_the_log_to_stdout(manager: FakeManager, moorage: Run) -
 def test_run_exits_with_the_code_of_the_program(
     manager: FakeManager, moorage: Run, code: int | None, reason: Reason, exits: int
 ) -> None:
-    manager.next_session(**(runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "failed"}))
+    manager.next_session(
+        **(runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "failed"})
+    )
     result = moorage("run", "--", "false")
     assert result.exit_code == exits
     assert result.stdout == "boom\n"  # the log itself is gone: its stored tail is shown
@@ -60,7 +64,9 @@ def test_run_without_waiting_prints_its_name(manager: FakeManager, moorage: Run)
     assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
 
 
-def test_run_creates_one_session_if_the_response_is_lost(manager: FakeManager, moorage: Run) -> None:
+def test_run_creates_one_session_if_the_response_is_lost(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.lost_responses = 1
     assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
     assert len(manager.sessions) == 1
@@ -89,8 +95,12 @@ def test_run_survives_a_log_that_stays_away(
 STEPS = [b"step %05d: loss 0.5\n" % number for number in range(4)]
 
 
-def test_run_reads_a_log_that_was_rotated_on_and_tells_the_loss(manager: FakeManager, moorage: Run) -> None:
-    manager.next_session(**(runs(0, Reason.EXIT_ZERO, *STEPS) | {"log_breaks": 1, "log_rotates": 2}))
+def test_run_reads_a_log_that_was_rotated_on_and_tells_the_loss(
+    manager: FakeManager, moorage: Run
+) -> None:
+    manager.next_session(
+        **(runs(0, Reason.EXIT_ZERO, *STEPS) | {"log_breaks": 1, "log_rotates": 2})
+    )
     result = moorage("run", "--name", "job", "--", "x")
     assert (result.exit_code, result.stdout_bytes) == (0, STEPS[0] + STEPS[2] + STEPS[3])
     assert "output of job may be missing here" in result.stderr
@@ -115,7 +125,9 @@ def test_run_reads_the_rest_after_the_end(
     assert "not read" not in result.stderr
 
 
-def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: FakeManager, moorage: Run) -> None:
+def test_logs_of_a_session_and_of_an_endpoints_newest_replica(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.add_session(batch("job"), log=[b"one\n", b"two\n"])
     manager.add_endpoint(custom("org/tiny"), log=[b"\x1b[1mraw\x1b[0m\n"])
     assert moorage("logs", "job", "--tail", "1").stdout == "two\n"
@@ -179,7 +191,11 @@ def test_run_passes_dependencies_and_placement(manager: FakeManager, moorage: Ru
     assert spec.dependency_failed == "wait"
     assert spec.starts_at is not None
     assert spec.starts_at.isoformat() in ("2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00+00:00")
-    assert (spec.arch, spec.labels, spec.agents) == ("aarch64", {"room": "north"}, ["node-1", "node-2"])
+    assert (spec.arch, spec.labels, spec.agents) == (
+        "aarch64",
+        {"room": "north"},
+        ["node-1", "node-2"],
+    )
     assert spec.priority == 70
     assert spec.user_labels == {"team": "vision"}
 
@@ -205,7 +221,9 @@ def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
         ("--priority 101", "--priority"),
     ],
 )
-def test_run_refuses_invalid_options(manager: FakeManager, moorage: Run, args: str, message: str) -> None:
+def test_run_refuses_invalid_options(
+    manager: FakeManager, moorage: Run, args: str, message: str
+) -> None:
     refused = moorage("run", *args.split(), "--", "true")
     assert refused.exit_code == 2
     assert message in refused.stderr

@@ -30,13 +30,17 @@ def test_a_program_reads_what_is_copied_into_its_pipe(tmp_path: Path, data: byte
         feeder.stdin.close()
         assert program.communicate(timeout=30)[0] == data
         assert (feeder.wait(30), program.wait(30)) == (0, 0)
+
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_program_is_127_with_input_too(tmp_path: Path) -> None:
     env = os.environ | {"TMPDIR": str(tmp_path), "MOORAGE_KERNEL_ID": "k1"}
     with subprocess.Popen([*FEEDER], env=env, stdin=subprocess.DEVNULL) as feeder:
-        assert subprocess.run(reading_from_pipe(["no-such-program"]), env=env, timeout=30).returncode == 127
+        assert (
+            subprocess.run(reading_from_pipe(["no-such-program"]), env=env, timeout=30).returncode
+            == 127
+        )
         assert feeder.wait(30) == 0
 
 
@@ -60,10 +64,15 @@ def test_what_input_and_removal_cannot_go_with(
 
 def test_input_needs_a_program(moorage: Run) -> None:
     result = moorage("run", "-i", "--template", "train")
-    assert (result.exit_code, "--stdin needs a program on the command line" in result.stderr) == (2, True)
+    assert (result.exit_code, "--stdin needs a program on the command line" in result.stderr) == (
+        2,
+        True,
+    )
 
 
-def test_rm_removes_the_record_and_keeps_log_and_exit_code(manager: FakeManager, moorage: Run) -> None:
+def test_rm_removes_the_record_and_keeps_log_and_exit_code(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.next_session(**runs(3, Reason.EXIT_NONZERO, b"one\n"))
     result = moorage("run", "--rm", "--", "false")
     assert (result.exit_code, result.stdout, result.stderr) == (3, "one\n", "")
@@ -87,8 +96,15 @@ def test_rename(manager: FakeManager, moorage: Run) -> None:
     assert view.name == "b3"
 
 
-def test_a_name_in_other_letters_is_refused_with_one_that_works(manager: FakeManager, moorage: Run) -> None:
+def test_a_name_in_other_letters_is_refused_with_one_that_works(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.add_session(batch("train-7"))
-    for arguments in (("rename", "train-7", "Prüfung 1"), ("run", "--name", "Prüfung 1", "--", "x")):
+    for arguments in (
+        ("rename", "train-7", "Prüfung 1"),
+        ("run", "--name", "Prüfung 1", "--", "x"),
+    ):
         result = moorage(*arguments)
-        assert (result.exit_code, "for example 'Prufung-1'" in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, "for example 'Prufung-1'" in result.stderr) == (2, True), (
+            result.stderr
+        )

@@ -26,12 +26,23 @@ def trace(tmp_path: Path) -> str:
 
 
 def test_jobs_of_a_file_under_two_policies(moorage: Run, trace: str) -> None:
-    arguments = ("scheduler", "simulate", "--trace", trace, "--policy", "strict,backfill", "--agents", "1")
+    arguments = (
+        "scheduler",
+        "simulate",
+        "--trace",
+        trace,
+        "--policy",
+        "strict,backfill",
+        "--agents",
+        "1",
+    )
     result = moorage(*arguments, "--gpus", "2", "-o", "json")
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["jobs"] == 3
-    # The second job waits 99 s under both. Backfill starts the third before it; strict lets it wait 148 s.
+
+    # The second job waits 99 s under both. Backfill starts the third before it; strict lets it wait
+    # 148 s.
     assert {name: f["mean_wait"] for name, f in answer["policies"].items()} == {
         "strict": pytest.approx(247 / 3),
         "backfill": pytest.approx(33),
@@ -39,7 +50,9 @@ def test_jobs_of_a_file_under_two_policies(moorage: Run, trace: str) -> None:
 
 
 def test_table_has_a_line_for_each_policy(moorage: Run) -> None:
-    result = moorage("scheduler", "simulate", "--trace", "bursty", "--jobs", "40", "--policy", "skip, drf")
+    result = moorage(
+        "scheduler", "simulate", "--trace", "bursty", "--jobs", "40", "--policy", "skip, drf"
+    )
     assert result.exit_code == 0, result.stderr
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["POLICY", "skip", "drf"]
 
@@ -53,7 +66,10 @@ def test_unstarted_jobs_are_noted(moorage: Run, trace: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--policy", "fair"), ("unknown --policy 'fair'", "strict, skip, greedy, backfill, lifo, drf")),
+        (
+            ("--policy", "fair"),
+            ("unknown --policy 'fair'", "strict, skip, greedy, backfill, lifo, drf"),
+        ),
         (("--policy", ","), ("unknown --policy",)),
         (("--trace", "odd"), ("unknown trace 'odd'", "heavy-user")),
         (("--trace", "no/such.jsonl"), ("no/such.jsonl", "cannot read")),
@@ -69,7 +85,9 @@ def test_invalid_options_are_refused_with_alternatives(
     assert all(part in result.stderr for part in expected), result.stderr
 
 
-@pytest.mark.parametrize(("name", "signature"), [("waits.png", b"\x89PNG"), ("waits.svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("name", "signature"), [("waits.png", b"\x89PNG"), ("waits.svg", b"<?xml")]
+)
 def test_same_simulation_gives_the_same_plot(
     moorage: Run, tmp_path: Path, name: str, signature: bytes
 ) -> None:
@@ -78,9 +96,12 @@ def test_same_simulation_gives_the_same_plot(
     for folder in ("one", "two"):
         path = tmp_path / folder / name
         path.parent.mkdir()
-        result = moorage("scheduler", "simulate", "--jobs", "30", "--agents", "4", "--plot", str(path))
+        result = moorage(
+            "scheduler", "simulate", "--jobs", "30", "--agents", "4", "--plot", str(path)
+        )
         assert result.exit_code == 0, result.stderr
         plots.append(path.read_bytes())
+
     assert plots[0] == plots[1]
     assert plots[0].startswith(signature)
 

@@ -29,7 +29,15 @@ def test_serve_shows_progress_and_prints_a_sample_request(
     gguf = tmp_path / "tiny.gguf"
     gguf.touch()
     result = moorage(
-        "serve", str(gguf), "--resources", "cpu=2", "--arg=-c", "--arg=512", "--env", "A=b", **TERMINAL
+        "serve",
+        str(gguf),
+        "--resources",
+        "cpu=2",
+        "--arg=-c",
+        "--arg=512",
+        "--env",
+        "A=b",
+        **TERMINAL,
     )
     assert result.exit_code == 0, result.stderr
     spec = manager.endpoints["tiny"]
@@ -52,12 +60,17 @@ def test_serve_waits_for_all_replicas(manager: FakeManager, moorage: Run) -> Non
     assert (result.exit_code, json.loads(result.stdout)["endpoint"]["ready"]) == (0, 3)
 
 
-def test_serve_fails_when_there_is_room_for_some_replicas_only(manager: FakeManager, moorage: Run) -> None:
+def test_serve_fails_when_there_is_room_for_some_replicas_only(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.next_session(script=[], hold=NO_ROOM)
-    created = json.loads(moorage("serve", "org/big", "--replicas", "2", "--no-wait", "-o", "json").stdout)
+    created = json.loads(
+        moorage("serve", "org/big", "--replicas", "2", "--no-wait", "-o", "json").stdout
+    )
     manager.can("POST", "/v1/endpoints", 201, json.dumps(created["endpoint"]))
     first = manager.sessions[0]
-    first.hold, first.script = None, list(START)
+    first.script = list(START)
+    first.hold = None
     result = moorage("serve", "org/big", "--replicas", "2")
     assert result.exit_code == 1
     assert "1 of 2 replicas of big are ready" in result.stderr
@@ -84,7 +97,12 @@ def test_serve_with_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
 
 
 def test_serve_with_adapters(manager: FakeManager, moorage: Run) -> None:
-    assert moorage("serve", "org/big", "--adapter", "sql=/loras/sql", "--adapter", "chat=a/b").exit_code == 0
+    assert (
+        moorage(
+            "serve", "org/big", "--adapter", "sql=/loras/sql", "--adapter", "chat=a/b"
+        ).exit_code
+        == 0
+    )
     found = [(one.name, one.source) for one in manager.endpoints["big"].adapters]
     assert found == [("sql", "/loras/sql"), ("chat", "a/b")]
 
@@ -97,14 +115,22 @@ def test_serve_with_fallbacks(manager: FakeManager, moorage: Run) -> None:
     assert moorage(*args).exit_code == 0
     [small, provider] = manager.endpoints["big"].routing.fallbacks
     assert (small.model, small.url) == ("small", None)
-    assert (provider.model, provider.url, provider.secret) == ("gpt", "https://api.example.com/v1", "theirs")
+    assert (provider.model, provider.url, provider.secret) == (
+        "gpt",
+        "https://api.example.com/v1",
+        "theirs",
+    )
     result = moorage("serve", "org/other", "--fallback", "gpt,key=sk-1")
     assert result.exit_code == 2
     assert "unknown field 'key'" in result.stderr
 
 
-def test_serve_reports_a_failed_start_and_deletes_the_endpoint(manager: FakeManager, moorage: Run) -> None:
-    manager.next_session(**fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n"))
+def test_serve_reports_a_failed_start_and_deletes_the_endpoint(
+    manager: FakeManager, moorage: Run
+) -> None:
+    manager.next_session(
+        **fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n")
+    )
     result = moorage("serve", "org/big")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -126,7 +152,9 @@ def test_serve_keep_leaves_a_failed_endpoint(manager: FakeManager, moorage: Run)
     assert "big" in manager.endpoints
 
 
-def test_serve_timeout_names_what_the_endpoint_waits_for(manager: FakeManager, moorage: Run) -> None:
+def test_serve_timeout_names_what_the_endpoint_waits_for(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.next_session(script=[], hold=NO_ROOM)
     result = moorage("serve", "org/big", "--timeout", "0.3s")
     assert result.exit_code == 124
@@ -145,7 +173,9 @@ def test_serve_fails_when_the_endpoint_is_deleted(manager: FakeManager, moorage:
 
 
 def test_serve_tolerates_a_short_outage_of_the_manager(manager: FakeManager, moorage: Run) -> None:
-    away = Problem(title="x", status=503, detail="the database does not answer", code="store-unavailable")
+    away = Problem(
+        title="x", status=503, detail="the database does not answer", code="store-unavailable"
+    )
     manager.can("GET", "/v1/endpoints/big", 503, away, times=3)
     result = moorage("serve", "org/big")
     assert result.exit_code == 0, result.stderr
@@ -163,7 +193,9 @@ def test_serve_refuses_a_name_in_use(manager: FakeManager, moorage: Run) -> None
     result = moorage("serve", "other/big")
     assert result.exit_code == 1
     # The agent has no vLLM, which is told before.
-    assert result.stderr.endswith("\nmoorage: an endpoint named 'big' exists already; choose another name\n")
+    assert result.stderr.endswith(
+        "\nmoorage: an endpoint named 'big' exists already; choose another name\n"
+    )
     assert "big" in manager.endpoints
 
 

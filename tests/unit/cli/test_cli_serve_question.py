@@ -23,7 +23,8 @@ QUESTION = "No node has vLLM. Install it on "
 NOTE = "has vLLM; --yes installs it on "
 OTHER_NOTE = "; --runtime docker runs its container, on "
 REFUSED = "vLLM was not installed on "
-INSTALL, CREATE = "POST /v1/sessions", "POST /v1/endpoints"
+INSTALL = "POST /v1/sessions"
+CREATE = "POST /v1/endpoints"
 WITHIN_S = 30.0
 
 
@@ -34,30 +35,42 @@ def without_vllm(manager: FakeManager) -> FakeManager:
     return manager
 
 
-def on_terminal(manager: FakeManager, home: Path, args: Sequence[str], answer: bytes) -> tuple[int, str]:
-    """Exit code and output of a command whose input, output and errors are a terminal, which types ``answer``
-    after the question."""
+def on_terminal(
+    manager: FakeManager, home: Path, args: Sequence[str], answer: bytes
+) -> tuple[int, str]:
+    """Exit code and output of a command whose input, output and errors are a terminal, which types
+    ``answer`` after the question."""
     ours, theirs = pty.openpty()
-    env = os.environ | {"MOORAGE_API_KEY": KEY, "MOORAGE_URL": manager.url, "MOORAGE_HOME": str(home)}
+    env = os.environ | {
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_HOME": str(home),
+    }
     env |= {"NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)}
     asked = ForkedCommand(args, env, stdin=theirs, stdout=theirs, stderr=theirs, terminal=True)
     os.close(theirs)
-    shown, ends_at = b"", time.monotonic() + WITHIN_S
+    shown = b""
+    ends_at = time.monotonic() + WITHIN_S
     try:
         while time.monotonic() < ends_at:
             if not select.select([ours], [], [], 0.5)[0]:
                 continue
+
             try:
                 piece = os.read(ours, 4096)
             except OSError:  # nobody has the terminal open
                 break
+
             shown += piece
             if answer and any(end in shown for end in (b"[Y/n]: ", b"(install): ")):
-                # Python does not see a signal between its prompt and its read, as no person can send one.
+                # Python does not see a signal between its prompt and its read, as no person can
+                # send one.
                 while not _sleeps(asked.pid) and time.monotonic() < ends_at:
                     time.sleep(0.01)
+
                 os.write(ours, answer)
                 answer = b""
+
         return asked.wait(max(0.1, ends_at - time.monotonic())), " ".join(shown.decode().split())
     finally:
         asked.kill()
@@ -133,7 +146,9 @@ def test_yes_does_not_ask(without_vllm: FakeManager, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stdin", ["", "y\n"])
-def test_without_a_terminal_nothing_is_asked(stdin: str, without_vllm: FakeManager, moorage: Run) -> None:
+def test_without_a_terminal_nothing_is_asked(
+    stdin: str, without_vllm: FakeManager, moorage: Run
+) -> None:
     result = moorage(*SERVE, stdin=stdin)
     assert QUESTION not in result.output
     assert NOTE in " ".join(result.stderr.split())

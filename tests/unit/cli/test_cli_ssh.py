@@ -12,7 +12,11 @@ from moorage.common.ssh.requests import Terminal, command_of, connection_to, siz
 
 def test_command_is_passed_to_the_shell_as_one_argument() -> None:
     spec = command_of("rsync --server . 'a b'", None, None, {}, "sub1")
-    assert (spec.command, spec.stdin, spec.tty) == (["sh", "-c", "rsync --server . 'a b'"], True, False)
+    assert (spec.command, spec.stdin, spec.tty) == (
+        ["sh", "-c", "rsync --server . 'a b'"],
+        True,
+        False,
+    )
     assert spec.kernel == "sub1"
 
 
@@ -47,7 +51,11 @@ def test_any_size_of_a_window_is_valid_or_unknown(rows: int, cols: int) -> None:
 
 def test_address_is_no_part_of_the_script() -> None:
     spec = connection_to("$(reboot)", 80, "sub1")
-    assert (spec.command[0], spec.command[3:], spec.kernel) == ("sh", ["sh", "$(reboot)", "80"], "sub1")
+    assert (spec.command[0], spec.command[3:], spec.kernel) == (
+        "sh",
+        ["sh", "$(reboot)", "80"],
+        "sub1",
+    )
     assert "reboot" not in spec.command[2]
     assert spec.stdin
 

@@ -16,14 +16,20 @@ def started(manager: FakeManager) -> ScriptedSession:
     return one
 
 
-def test_start_waits_until_running_and_prints_next_steps(manager: FakeManager, moorage: Run) -> None:
+def test_start_waits_until_running_and_prints_next_steps(
+    manager: FakeManager, moorage: Run
+) -> None:
     result = moorage(
         "start", "--name", "dev", "--gpus", "1", "--lifetime", "60s", FORCE_COLOR="1", TERM="dumb"
     )
     assert (result.exit_code, result.stdout) == (0, "dev\n")
     one = started(manager)
     assert one.status is Status.RUNNING
-    assert (one.spec.type, one.spec.command, one.spec.max_lifetime_s) == (SessionType.INTERACTIVE, [], 60)
+    assert (one.spec.type, one.spec.command, one.spec.max_lifetime_s) == (
+        SessionType.INTERACTIVE,
+        [],
+        60,
+    )
     assert one.spec.resources["cuda.device"] == "1"
     assert "dev: running" in result.stderr
     assert "moorage logs -f dev" in result.stderr
@@ -57,7 +63,9 @@ def test_start_honours_its_timeout(manager: FakeManager, moorage: Run) -> None:
     assert "nothing was stopped" in result.stderr
 
 
-def test_describe_prints_next_steps_of_live_sessions_only(manager: FakeManager, moorage: Run) -> None:
+def test_describe_prints_next_steps_of_live_sessions_only(
+    manager: FakeManager, moorage: Run
+) -> None:
     job = manager.add_session(batch("job"))
     assert "moorage stop job" in moorage("describe", "job").stdout
     job.stop(Reason.USER_REQUESTED)
@@ -77,7 +85,11 @@ def test_describe_prints_next_steps_of_live_sessions_only(manager: FakeManager, 
         (("exec", "nobody", "--", "true"), 3, ""),
         (("exec", "dev", "--code", "1", "--env", "A=1"), 2, "--env belongs to a command"),
         (("exec", "-t", "dev", "--repl"), 2, "--tty belongs to a command"),
-        (("exec", "dev", "--language", "bash", "--", "x"), 2, "--language and --timeout belong to --code"),
+        (
+            ("exec", "dev", "--language", "bash", "--", "x"),
+            2,
+            "--language and --timeout belong to --code",
+        ),
     ],
 )
 def test_cp_and_exec_refuse_invalid_arguments(

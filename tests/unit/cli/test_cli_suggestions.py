@@ -65,7 +65,10 @@ def test_command_that_is_like_no_other_gets_none(moorage: Run, words: str) -> No
 
 
 def test_what_is_suggested_exists() -> None:
-    groups = [((), ROOT), *((path, one) for path, one in commands(ROOT) if hasattr(one, "commands"))]
+    groups = [
+        ((), ROOT),
+        *((path, one) for path, one in commands(ROOT) if hasattr(one, "commands")),
+    ]
     for path, group in groups:
         for word in ASKED:
             for line in suggestions.suggestions(word, " ".join(path), list(group.commands)):

@@ -38,7 +38,9 @@ def test_widths_fit_and_narrow_columns_stay(widths: list[int], available: int) -
     assert sum(fitted) <= max(available, sum(min(width, 8) for width in widths))
     cut = [kept for kept, width in zip(fitted, widths, strict=True) if kept < width]
     assert all(
-        kept == width for kept, width in zip(fitted, widths, strict=True) if width < min(cut, default=0)
+        kept == width
+        for kept, width in zip(fitted, widths, strict=True)
+        if width < min(cut, default=0)
     )
 
 

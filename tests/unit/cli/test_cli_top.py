@@ -31,6 +31,7 @@ LIMIT_S = 120
 def test_sessions(manager: FakeManager, moorage: Run) -> None:
     for name in ("one", "two"):
         manager.add_session(batch(name), status=Status.RUNNING, script=[])
+
     manager.add_session(batch("waits"))
     head, *lines = moorage("top").stdout.splitlines()
     assert head.split()[:4] == ["NAME", "CPU", "%", "MEM"]
@@ -56,7 +57,18 @@ def test_agents_and_devices(moorage: Run) -> None:
         ["node-2", "3.00", "75", "4GiB", "25"], ["node-1", "1.00", "25", "4GiB", "25"],
     ]  # fmt: skip
     _, first, _ = moorage("top", "--devices").stdout.splitlines()
-    assert first.split() == ["node-2", "GPU-node-2", "H100", "42%", "20GiB", "25", "55", "°C", "70", "W"]
+    assert first.split() == [
+        "node-2",
+        "GPU-node-2",
+        "H100",
+        "42%",
+        "20GiB",
+        "25",
+        "55",
+        "°C",
+        "70",
+        "W",
+    ]
     assert [a["id"] for a in json.loads(moorage("top", "-A", "-o", "json").stdout)["agents"]] == [
         "node-2",
         "node-1",
@@ -71,7 +83,8 @@ def agent(name: str, **used: int) -> AgentStats:
 
 
 @pytest.mark.parametrize(
-    ("sort", "names"), [(Sort.CPU, "bac"), (Sort.MEMORY, "abc"), (Sort.GPU, "abc"), (Sort.RX, "abc")]
+    ("sort", "names"),
+    [(Sort.CPU, "bac"), (Sort.MEMORY, "abc"), (Sort.GPU, "abc"), (Sort.RX, "abc")],
 )
 def test_agents_sort_by_usage(sort: Sort, names: str) -> None:
     found = [agent("c"), agent("a", cpu=1, memory=9), agent("b", cpu=2, memory=3)]
@@ -85,9 +98,13 @@ def test_describe_shows_current_usage(manager: FakeManager, moorage: Run) -> Non
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
     assert "uses          cpu 2.00, mem 4GiB" in moorage("agents", "describe", "node-1").stdout
-    manager.add_endpoint(EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe()))
+    manager.add_endpoint(
+        EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe())
+    )
     for one in manager.sessions:
-        one.status, one.script = Status.RUNNING, []
+        one.status = Status.RUNNING
+        one.script = []
+
     shown = moorage("describe", "tiny").stdout
     assert "USES" in shown
     assert "cpu 1.50, mem 2GiB, gpu 0.75" in shown
@@ -108,23 +125,27 @@ def test_top_refreshes_on_a_terminal_until_ctrl_c(manager: FakeManager, tmp_path
     command = [sys.executable, "-m", "moorage", "top", "--every", "500ms"]
     top = subprocess.Popen(command, env=env, stdin=its, stdout=its, stderr=subprocess.PIPE)
     os.close(its)
-    shown, deadline = b"", time.monotonic() + LIMIT_S
+    shown = b""
+    deadline = time.monotonic() + LIMIT_S
     try:
         # Drawn, and drawn again: on the other screen of the terminal, which is left as it was.
         while shown.count(b"40GiB") < 2:
             assert time.monotonic() < deadline, shown
             if select.select([own], [], [], 1)[0]:
                 shown += os.read(own, 65536)
+
         top.send_signal(signal.SIGINT)
         # Until its end, so that it never waits for somebody to read.
         with suppress(OSError):
             while select.select([own], [], [], LIMIT_S)[0] and (more := os.read(own, 65536)):
                 shown += more
+
         _, errors = top.communicate(timeout=LIMIT_S)
     finally:
         top.kill()
         top.wait()
         os.close(own)
+
     assert b"\x1b[?1049h" in shown
     assert b"\x1b[?1049l" in shown
     assert b"Traceback" not in errors

@@ -48,6 +48,7 @@ def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
     manager.can("GET", "/v1/sessions/train/why", 200, VIEW)
     result = moorage("why", "train")
     assert result.exit_code == 0, result.stderr
+
     for part in (
         "no room now",
         "quotas: user ann: 2 concurrent sessions of 2",
@@ -59,6 +60,7 @@ def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
         "of 120 such estimates, half were off by at most 40s, nine of ten by at most 10m",
     ):
         assert part in result.stdout
+
     (line,) = (line for line in result.stdout.splitlines() if "concurrent" in line)
     assert line.startswith("NOT MET")
 
@@ -79,7 +81,8 @@ PLAN = PlanView(
     text="there is room on gpu-03",
     places=[
         KernelPlaceView(
-            agent_id="gpu-03", devices=[DeviceView(slot="cuda.device", device_id="GPU-7", amount=1000)]
+            agent_id="gpu-03",
+            devices=[DeviceView(slot="cuda.device", device_id="GPU-7", amount=1000)],
         )
     ],
 )
@@ -98,7 +101,9 @@ def test_plan_prints_the_placement_and_creates_nothing(manager: FakeManager, moo
 
 def test_plan_takes_the_options_of_run(moorage: Run) -> None:
     def options(verb: str) -> set[str]:
-        found = re.findall(r"--[a-z][a-z-]*", moorage(verb, "--help").stdout.partition("Options:")[2])
+        found = re.findall(
+            r"--[a-z][a-z-]*", moorage(verb, "--help").stdout.partition("Options:")[2]
+        )
         return set(found)
 
     assert options("run") - options("plan") == {

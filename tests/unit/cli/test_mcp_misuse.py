@@ -1,4 +1,5 @@
-"""MCP server against an agent that misuses it: plans that are replayed, changed or late, and its budget."""
+"""MCP server against an agent that misuses it: plans that are replayed, changed or late, and its
+budget."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Agent:
 
 @pytest.fixture
 async def agent(manager: FakeManager) -> AsyncIterator[Agent]:
-    clock, book = LateClock(), PlanBook(budget=2)
+    clock = LateClock()
+    book = PlanBook(budget=2)
     async with Client(manager.url, KEY) as client:
         yield Agent(MoorageTools(client, DOCUMENT, book, clock, read_only=False), book, clock)
 
@@ -69,7 +71,9 @@ def created(manager: FakeManager) -> int:
     return sum(request == "POST /v1/sessions" for request in manager.requests)
 
 
-async def test_a_plan_is_not_replayed_also_at_the_same_moment(manager: FakeManager, agent: Agent) -> None:
+async def test_a_plan_is_not_replayed_also_at_the_same_moment(
+    manager: FakeManager, agent: Agent
+) -> None:
     plan_id = await agent.plan("plan_create_session", body=ONE_HOUR)
     results = await asyncio.gather(*(agent.call("apply_plan", plan_id=plan_id) for _ in range(8)))
     assert [one.is_error for one in results].count(False) == 1
@@ -95,7 +99,9 @@ async def test_arguments_do_not_change_after_the_plan(manager: FakeManager, agen
     assert not (await agent.call("apply_plan", plan_id=plan_id)).is_error
 
 
-async def test_a_plan_is_about_the_session_that_had_the_name(manager: FakeManager, agent: Agent) -> None:
+async def test_a_plan_is_about_the_session_that_had_the_name(
+    manager: FakeManager, agent: Agent
+) -> None:
     first = manager.add_session(SessionSpec(name="train", command=["true"]))
     plan_id = await agent.plan("plan_stop_session", ref="train")
     manager.sessions.remove(first)
@@ -105,7 +111,9 @@ async def test_a_plan_is_about_the_session_that_had_the_name(manager: FakeManage
     assert second.status not in ("TERMINATING", "CANCELLED", "TERMINATED")
 
 
-async def test_late_and_unknown_plans_and_writes_without_one(manager: FakeManager, agent: Agent) -> None:
+async def test_late_and_unknown_plans_and_writes_without_one(
+    manager: FakeManager, agent: Agent
+) -> None:
     plan_id = await agent.plan("plan_create_session", body=ONE_HOUR)
     agent.clock.late_s = EXPIRES_S + 1
     other = PlanBook()  # of another user's server
@@ -114,10 +122,18 @@ async def test_late_and_unknown_plans_and_writes_without_one(manager: FakeManage
             MoorageTools(client, DOCUMENT, other, agent.clock, read_only=False), other, agent.clock
         )
         foreign = await stranger.plan("plan_create_session", body=ONE_HOUR)
+
     for one in (plan_id, foreign, "", "x", None):
         assert "there is no plan" in await agent.refusal("apply_plan", plan_id=one)
-    for tool in ("create_session", "plan_plan_create_session", "delete_session", "plan_get_session"):
+
+    for tool in (
+        "create_session",
+        "plan_plan_create_session",
+        "delete_session",
+        "plan_get_session",
+    ):
         assert "there is no tool" in await agent.refusal(tool, body=ONE_HOUR, ref="x")
+
     assert created(manager) == 0
 
 
@@ -132,8 +148,14 @@ async def test_what_may_have_happened_counts(
 
 
 @pytest.mark.parametrize("value", ["", ".", ".."])
-async def test_no_parameter_leads_to_another_path(manager: FakeManager, agent: Agent, value: str) -> None:
-    for tool, name in (("get_session", "ref"), ("plan_stop_session", "ref"), ("get_endpoint", "name")):
+async def test_no_parameter_leads_to_another_path(
+    manager: FakeManager, agent: Agent, value: str
+) -> None:
+    for tool, name in (
+        ("get_session", "ref"),
+        ("plan_stop_session", "ref"),
+        ("get_endpoint", "name"),
+    ):
         assert "names nothing" in await agent.refusal(tool, **{name: value})
     assert manager.requests == []
 

@@ -1,4 +1,5 @@
-"""Signatures by ``ssh-keygen``, with which ``moorage keys add-ssh`` proves that the user holds the key."""
+"""Signatures by ``ssh-keygen``, with which ``moorage keys add-ssh`` proves that the user holds the
+key."""
 
 from __future__ import annotations
 
@@ -18,7 +19,18 @@ pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     """The file of a public key, with the private one beside it."""
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "laptop", "-f", str(tmp_path / "id")]
+    command = [
+        "ssh-keygen",
+        "-q",
+        "-t",
+        "ed25519",
+        "-N",
+        "",
+        "-C",
+        "laptop",
+        "-f",
+        str(tmp_path / "id"),
+    ]
     subprocess.run(command, check=True)
     return tmp_path / "id.pub"
 

@@ -14,12 +14,22 @@ SQL = {"name": "sql", "source": "/loras/a=b,c"}
 
 
 def spec(*adapters: dict[str, str], **more: Any) -> EndpointSpec:
-    fields = {"name": "m", "engine": "vllm", "model": "org/model", "adapters": list(adapters), **more}
+    fields = {
+        "name": "m",
+        "engine": "vllm",
+        "model": "org/model",
+        "adapters": list(adapters),
+        **more,
+    }
     return EndpointSpec.model_validate(fields)
 
 
 def test_a_replica_is_told_to_load_them() -> None:
-    args = spec(SQL, {"name": "chat", "source": "org/chat"}, args=["--max-loras", "2"]).session("m-1").args
+    args = (
+        spec(SQL, {"name": "chat", "source": "org/chat"}, args=["--max-loras", "2"])
+        .session("m-1")
+        .args
+    )
     assert args[:3] == ["--max-loras", "2", "--enable-lora"]
     assert args[4] == '{"name": "m:sql", "path": "/loras/a=b,c", "base_model_name": "m"}'
     assert adapters_in(args) == ("m:sql", "m:chat")
@@ -34,7 +44,12 @@ def test_without_adapters_nothing_changes() -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [["--lora-modules", "sql=/x"], ["--lora-modules", "{"], ["--lora-modules", "{}"], ["--lora-modules"]],
+    [
+        ["--lora-modules", "sql=/x"],
+        ["--lora-modules", "{"],
+        ["--lora-modules", "{}"],
+        ["--lora-modules"],
+    ],
 )
 def test_what_users_write_themselves_is_no_adapter(args: list[str]) -> None:
     assert adapters_in(args) == ()

@@ -14,6 +14,7 @@ def test_ids_are_uuid7_and_sort_by_age() -> None:
     for _ in range(20):
         ids.append(clock.new_id())
         clock.advance(0.001)
+
     assert ids == sorted(ids)
     assert len(set(ids)) == 20
     parsed = uuid.UUID(ids[0])
@@ -31,7 +32,8 @@ def test_system_clock_meets_the_protocol() -> None:
 
 
 def test_manual_clock_is_deterministic() -> None:
-    one, two = ManualClock(seed=3), ManualClock(seed=3)
+    one = ManualClock(seed=3)
+    two = ManualClock(seed=3)
     before = one.now(), one.monotonic()
     assert (one.now(), one.monotonic()) == before
     one.advance(2.5)

@@ -24,12 +24,14 @@ BODIES = st.one_of(
 
 def summed(items: list[dict[str, Any]], after: int, limit: int) -> RunPage:
     """The page by its definition."""
-    size, at = 0, after
+    size = 0
+    at = after
     while at < len(items):
         item = items[at]
         size += len(json.dumps(item))
         if at > after and size > limit:
             return RunPage(RunStatus.CONTINUED, items[after:at], at)
+
         at += 1
         if item["type"] == "stage" and item["stage"] != "exec":
             status = RunStatus(f"{item['stage']}-finished")
@@ -37,7 +39,10 @@ def summed(items: list[dict[str, Any]], after: int, limit: int) -> RunPage:
         if item["type"] == "end":
             status = RunStatus(item["status"])
             return RunPage(status, items[after:at], at, item["exit_code"], item["reason"])
-    turns = [item["type"] for item in items if item["type"] in ("input", "answered", "stage", "end")]
+
+    turns = [
+        item["type"] for item in items if item["type"] in ("input", "answered", "stage", "end")
+    ]
     is_open = bool(turns) and turns[-1] == "input"
     return RunPage(RunStatus.WAITING_INPUT if is_open else RunStatus.CONTINUED, items[after:at], at)
 
@@ -52,7 +57,8 @@ def test_a_page_is_as_its_definition_says(
     items: list[dict[str, Any]], ended: bool, after: int, limit: int
 ) -> None:
     items = [*items, dict(code_runs.end(0))] if ended else items
-    record, expected = RunItems(items), summed(items, after, limit)
+    record = RunItems(items)
+    expected = summed(items, after, limit)
     assert record.page(after, limit) == expected
     more = expected.status is not RunStatus.CONTINUED or expected.next < len(items)
     assert record.is_settled(after, limit) is more

@@ -103,7 +103,12 @@ def value(settings: Settings, name: str) -> Any:
     ],
 )
 def test_precedence_of_origins(
-    tmp_path: Path, env: dict[str, str], flags: dict[str, str], name: str, expected: Any, origin: str
+    tmp_path: Path,
+    env: dict[str, str],
+    flags: dict[str, str],
+    name: str,
+    expected: Any,
+    origin: str,
 ) -> None:
     file = written(tmp_path)
     loaded = load(file, env, flags)
@@ -115,7 +120,9 @@ def test_every_setting_has_an_origin(tmp_path: Path) -> None:
     loaded = load(None, {"MOORAGE_HOME": str(tmp_path)}, {})
     names = {f"{section}.{key}" for section, part in loaded.settings for key, _ in part}
     assert set(loaded.origins) == names
-    assert {origin for name, origin in loaded.origins.items() if name != "common.home"} == {"default"}
+    assert {origin for name, origin in loaded.origins.items() if name != "common.home"} == {
+        "default"
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,10 +143,14 @@ def test_search_order_of_the_file(tmp_path: Path, present: list[str], found: str
     for which in present:
         paths[which].parent.mkdir(exist_ok=True)
         paths[which].write_text("[proxy]\nid = 'here'\n")
+
     env = {"MOORAGE_HOME": str(tmp_path / "home")}
     if "named" in present:
         env["MOORAGE_CONFIG"] = str(paths["named"])
-    assert load(None, env, {}).origins["proxy.id"] == (f"file {paths[found]}" if found else "default")
+
+    assert load(None, env, {}).origins["proxy.id"] == (
+        f"file {paths[found]}" if found else "default"
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +162,12 @@ def test_search_order_of_the_file(tmp_path: Path, present: list[str], found: str
             {},
             r"unknown setting 'manager.lisen' from file .*given.toml \(did you mean manager.listen\?\)",
         ),
-        ("[agent]\ndsn = 'x'", {}, {}, r"unknown setting 'agent.dsn' .* \(did you mean manager.dsn\?\)"),
+        (
+            "[agent]\ndsn = 'x'",
+            {},
+            {},
+            r"unknown setting 'agent.dsn' .* \(did you mean manager.dsn\?\)",
+        ),
         ("[manger]\ndsn = 'x'", {}, {}, r"unknown setting 'manger' .* \(did you mean manager\?\)"),
         ("[xyzzy]", {}, {}, r"\(sections are common, manager, agent, proxy, etcd, telemetry\)"),
         ("[agent]\nqqq = 1", {}, {}, r"\[agent\] has id, manager, address"),
@@ -188,13 +204,28 @@ def test_search_order_of_the_file(tmp_path: Path, present: list[str], found: str
             {"common.log_format": "xml"},
             r"common.log_format = 'xml' from flag --set: .*'text' or 'json'",
         ),
-        ("", {"MOORAGE_AGENT__LABELS": "zone=a"}, {}, r"agent.labels = 'zone=a' from env .* is not JSON"),
-        ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": "/a"}, {}, r"docker_mounts = '/a' .* is not JSON.*\["),
+        (
+            "",
+            {"MOORAGE_AGENT__LABELS": "zone=a"},
+            {},
+            r"agent.labels = 'zone=a' from env .* is not JSON",
+        ),
+        (
+            "",
+            {"MOORAGE_AGENT__DOCKER_MOUNTS": "/a"},
+            {},
+            r"docker_mounts = '/a' .* is not JSON.*\[",
+        ),
         ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": '["a"]'}, {}, r"'a' is not an absolute path"),
         ("", {"MOORAGE_AGENT__DOCKER": "tcp://node:2375"}, {}, r"write auto, off, or unix:///path"),
         ("[agent]\ndocker_shm = 'big'", {}, {}, r"'big' is not a size"),
         ("[agent]\ndocker_user = 'root'", {}, {}, r"agent.docker_user = 'root' .*pattern"),
-        ("", {"MOORAGE_AGENT__LABELS": '{"a": [1]}'}, {}, r"agent.labels = {'a': \[1\]} .*valid string"),
+        (
+            "",
+            {"MOORAGE_AGENT__LABELS": '{"a": [1]}'},
+            {},
+            r"agent.labels = {'a': \[1\]} .*valid string",
+        ),
         (
             "",
             {"MOORAGE_MANAGER__DSN_FILE": "/no/such/file"},
@@ -223,7 +254,9 @@ def test_all_invalid_values_are_reported_together(tmp_path: Path) -> None:
 
 
 def test_explicit_file_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the configuration file .*nowhere.toml: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"cannot read the configuration file .*nowhere.toml: No such file"
+    ):
         load(tmp_path / "nowhere.toml", {}, {})
 
 
@@ -272,7 +305,9 @@ def test_link_token_is_generated_once_and_private(tmp_path: Path) -> None:
 
 
 def test_configured_link_token_is_not_stored(tmp_path: Path) -> None:
-    settings = load(None, {"MOORAGE_HOME": str(tmp_path), "MOORAGE_COMMON__LINK_TOKEN": "given"}, {}).settings
+    settings = load(
+        None, {"MOORAGE_HOME": str(tmp_path), "MOORAGE_COMMON__LINK_TOKEN": "given"}, {}
+    ).settings
     assert link_token(settings, tmp_path, ManualClock()) == "given"
     assert not (tmp_path / "link-token").exists()
 
@@ -285,7 +320,9 @@ def test_empty_link_token_file_is_refused(tmp_path: Path) -> None:
 
 def test_lists_in_file_and_environment(tmp_path: Path) -> None:
     text = '[agent]\ndocker_mounts = ["/models", "/data"]\ndocker_images = ["a/*"]'
-    settings = load(written(tmp_path, text), {"MOORAGE_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}).settings
+    settings = load(
+        written(tmp_path, text), {"MOORAGE_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}
+    ).settings
     assert settings.agent.docker_mounts == ("/models", "/data")
     assert settings.agent.docker_images == ("b", "c")
 
@@ -318,10 +355,17 @@ def test_shared_settings_that_are_not_valid_are_ignored(name: str, text: str, wh
     loaded = load(None, {}, {}, {name: text, "agent.stop_kernels_on_exit": "true"})
     assert loaded.settings.agent.stop_kernels_on_exit
     assert [why in reason for reason in loaded.ignored] == [True]
-    with pytest.raises(ConfigError, match=re.escape(why)) if why != "is not JSON" else nullcontext():
+    with (
+        pytest.raises(ConfigError, match=re.escape(why)) if why != "is not JSON" else nullcontext()
+    ):
         check_shared({name: text.strip('"') if text.startswith('"') else text})
 
 
 def test_a_wrong_setting_of_the_host_is_an_error_whatever_is_shared() -> None:
     with pytest.raises(ConfigError, match=r"proxy\.workers"):
-        load(None, {"MOORAGE_PROXY__WORKERS": "99"}, {}, {"proxy.plane": '"quick"', "proxy.workers": "1"})
+        load(
+            None,
+            {"MOORAGE_PROXY__WORKERS": "99"},
+            {},
+            {"proxy.plane": '"quick"', "proxy.workers": "1"},
+        )

@@ -45,17 +45,24 @@ def test_other_addresses_are_refused_alone_and_among_public_ones(address: str) -
 @examples(60)
 def test_no_notation_of_an_ipv4_address_in_ipv6_changes_the_decision(number: int) -> None:
     plain = IPv4Address(number)
-    for carrier in ((0xFFFF << 32) | number, (0x64FF9B << 96) | number, (0x2002 << 112) | (number << 80)):
+    for carrier in (
+        (0xFFFF << 32) | number,
+        (0x64FF9B << 96) | number,
+        (0x2002 << 112) | (number << 80),
+    ):
         assert is_public(IPv6Address(carrier)) == is_public(plain)
 
 
 def test_administrators_allow_networks_and_names() -> None:
-    policy = DestinationPolicy(allowed=("100.65.0.0/16", "fd00::/8", "registry.internal", ".svc.internal"))
+    policy = DestinationPolicy(
+        allowed=("100.65.0.0/16", "fd00::/8", "registry.internal", ".svc.internal")
+    )
     assert decide("a.example", ["100.65.9.9"], policy) == ("100.65.9.9",)
     assert decide("a.example", ["::ffff:100.65.9.9"], policy)
     assert decide("a.example", ["fd00::7"], policy)
     assert decide("Registry.Internal.", ["198.18.0.2"], policy)
     assert decide("x.svc.internal", ["127.0.0.1"], policy)
+
     for host, address in (
         ("a.example", "198.18.0.1"),
         ("svc.internal", "198.18.0.1"),
@@ -63,6 +70,7 @@ def test_administrators_allow_networks_and_names() -> None:
     ):
         with pytest.raises(InvalidInput):
             decide(host, [address], policy)
+
     with pytest.raises(InvalidInput):
         decide("nowhere.example", [], policy)
 
@@ -85,8 +93,11 @@ def test_forms_of_urls_that_are_allowed() -> None:
     assert parse("http://h.example/", DestinationPolicy(plain_http=True)).port == 80
 
 
-async def test_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name leads elsewhere after the check, as with DNS rebinding, and the environment to a proxy."""
+async def test_connection_goes_to_the_address_that_was_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name leads elsewhere after the check, as with DNS rebinding, and the environment to a
+    proxy."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     asked: list[str] = []
     answers = iter([["127.0.0.1"], ["192.0.2.1"]])
@@ -104,12 +115,15 @@ async def test_connection_goes_to_the_address_that_was_checked(monkeypatch: pyte
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        guard = DestinationGuard(DestinationPolicy(allowed=("127.0.0.1",), plain_http=True), resolve)
+        guard = DestinationGuard(
+            DestinationPolicy(allowed=("127.0.0.1",), plain_http=True), resolve
+        )
         destination = await guard.check(f"http://hook.example:{port}/")
         async with guard.session(destination) as http:
             for _ in range(2):
                 async with http.get(destination.url, allow_redirects=False) as answer:
                     assert await answer.text() == f"hook.example:{port}"
+
             for other in (
                 f"http://127.0.0.1:{port}/",
                 f"http://other.example:{port}/",
@@ -119,11 +133,20 @@ async def test_connection_goes_to_the_address_that_was_checked(monkeypatch: pyte
                     await http.get(other)
     finally:
         await runner.cleanup()
+
     assert asked == ["hook.example"]
 
 
 async def test_literal_addresses_are_decided_however_they_are_written() -> None:
     guard = DestinationGuard(DestinationPolicy(plain_http=True))
-    for host in ("127.0.0.1", "127.1", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]", "localhost"):
+    for host in (
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "localhost",
+    ):
         with pytest.raises(InvalidInput):
             await guard.check(f"http://{host}/")

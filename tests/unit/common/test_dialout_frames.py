@@ -34,12 +34,16 @@ def joined(found: list[frames.Frame]) -> list[frames.Frame]:
 
 @given(st.lists(SOME, max_size=12), st.lists(st.integers(1, 80), max_size=40))
 @examples(200)
-def test_frames_arrive_as_sent_however_they_are_cut(sent: list[frames.Frame], cuts: list[int]) -> None:
+def test_frames_arrive_as_sent_however_they_are_cut(
+    sent: list[frames.Frame], cuts: list[int]
+) -> None:
     wire = b"".join(frames.frame(*one) for one in sent)
-    decoder, found = FrameDecoder(), list[frames.Frame]()
+    decoder = FrameDecoder()
+    found = list[frames.Frame]()
     for cut in cuts:
         found += decoder.feed(wire[:cut])
         wire = wire[cut:]
+
     found += decoder.feed(wire)
     assert joined(found) == joined(sent)
 

@@ -21,7 +21,8 @@ def test_parse(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "90", "soon", "-5m", "5 m", "30m1h", "1h1h", "1w", "1e3s", ".5s", "nan", "inf", "ms"]
+    "text",
+    ["", " ", "90", "soon", "-5m", "5 m", "30m1h", "1h1h", "1w", "1e3s", ".5s", "nan", "inf", "ms"],
 )
 def test_other_text_is_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: write it like 90s, 10m, 1h30m or 7d"):
@@ -35,7 +36,14 @@ def test_durations_over_ten_years_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-1, "0.00s"), (0.314, "0.31s"), (42.9, "42s"), (192, "3m12s"), (18_120, "5h02m"), (277_200, "3d5h")],
+    [
+        (-1, "0.00s"),
+        (0.314, "0.31s"),
+        (42.9, "42s"),
+        (192, "3m12s"),
+        (18_120, "5h02m"),
+        (277_200, "3d5h"),
+    ],
 )
 def test_format(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

@@ -1,4 +1,5 @@
-"""Guard of request heads: versions, repeated and ambiguous names, and the Host of loopback listeners."""
+"""Guard of request heads: versions, repeated and ambiguous names, and the Host of loopback
+listeners."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def guard(listen: str = "127.0.0.1", *names: str) -> HeadGuard:
         ((1, 1), ["my_own_header"], None),
     ],
 )
-def test_ambiguous_heads_are_refused(version: tuple[int, int], names: list[str], status: int | None) -> None:
+def test_ambiguous_heads_are_refused(
+    version: tuple[int, int], names: list[str], status: int | None
+) -> None:
     refusal = guard().find_problem(version, [name.encode() for name in names], "localhost")
     assert (refusal.status if refusal else None) == status
 
@@ -64,10 +67,14 @@ def test_loopback_listener_answers_to_its_own_names(host: str, allowed: bool) ->
     for _ in range(2):  # the second time from memory
         refusal = checked.find_problem((1, 1), [b"Host"], host)
         assert (refusal is None) is allowed
+
     if refusal is not None:
         assert refusal.status == 421
         assert "x.allowed_hosts" in refusal.detail
-    assert guard("0.0.0.0").find_problem((1, 1), [b"Host"], host) is None, "others reach it by any name"
+
+    assert guard("0.0.0.0").find_problem((1, 1), [b"Host"], host) is None, (
+        "others reach it by any name"
+    )
 
 
 def test_memory_of_hosts_is_bounded() -> None:

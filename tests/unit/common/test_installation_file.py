@@ -23,11 +23,16 @@ def test_the_first_one_is_kept(file: InstallationFile) -> None:
     file.admit("a", "m:1")
     file.admit("a", "m:2")
     file.admit("", "m:0")
+
     for refuse in (file.admit, file.check):
-        with pytest.raises(ConfigError, match=r"m:3 .* of installation b, .* installation a") as found:
+        with pytest.raises(
+            ConfigError, match=r"m:3 .* of installation b, .* installation a"
+        ) as found:
             refuse("b", "m:3")
+
         assert str(file.path) in found.value.next_step
         assert "correct agent.manager" in found.value.next_step
+
     file.forget()
     file.forget()
     file.admit("b", "m:3")

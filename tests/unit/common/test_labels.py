@@ -18,9 +18,9 @@ REQUIREMENTS = st.one_of(
     KEYS,
     KEYS.map("!{}".format),
     st.tuples(KEYS, st.sampled_from(["=", "==", "!="]), VALUES).map("".join),
-    st.tuples(KEYS, st.sampled_from([" in ", " notin "]), st.lists(VALUES, min_size=1, max_size=3)).map(
-        lambda t: f"{t[0]}{t[1]}({', '.join(t[2])})"
-    ),
+    st.tuples(
+        KEYS, st.sampled_from([" in ", " notin "]), st.lists(VALUES, min_size=1, max_size=3)
+    ).map(lambda t: f"{t[0]}{t[1]}({', '.join(t[2])})"),
 )
 
 
@@ -98,7 +98,9 @@ def test_rendered_selector_means_the_same(parts: list[str], labels: dict[str, st
         ({f"k{n}": "" for n in range(33)}, "33 labels; 32 are allowed"),
     ],
 )
-def test_labels_that_break_a_limit_are_refused_briefly(labels: dict[str, str], problem: str) -> None:
+def test_labels_that_break_a_limit_are_refused_briefly(
+    labels: dict[str, str], problem: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         SessionSpec(command=["true"], user_labels=labels)
     message = caught.value.errors()[0]["msg"]

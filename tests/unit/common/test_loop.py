@@ -29,7 +29,8 @@ async def test_loop_ticks_at_start_and_after_each_nudge() -> None:
 
 
 async def test_nudges_during_a_tick_coalesce() -> None:
-    started, release = asyncio.Event(), asyncio.Event()
+    started = asyncio.Event()
+    release = asyncio.Event()
     ticks = 0
 
     async def tick() -> None:
@@ -43,8 +44,10 @@ async def test_nudges_during_a_tick_coalesce() -> None:
         await started.wait()
         for _ in range(10):
             loop.nudge()
+
         release.set()
         await loop.ticked()
+
     assert ticks == 2
 
 
@@ -74,13 +77,17 @@ async def test_failed_tick_is_logged_and_retried_by_the_next() -> None:
         async with loop, asyncio.timeout(5):
             while results:
                 await loop.ticked()
+
     assert loop.failures == 1
-    assert [(line["event"], line["task"]) for line in logs] == [("task failed and is restarted", "loop.test")]
+    assert [(line["event"], line["task"]) for line in logs] == [
+        ("task failed and is restarted", "loop.test")
+    ]
     assert "bad weather" in logs[0]["error"]
 
 
 async def test_exit_cancels_a_hanging_tick() -> None:
-    started, ended = asyncio.Event(), asyncio.Event()
+    started = asyncio.Event()
+    ended = asyncio.Event()
 
     async def tick() -> None:
         started.set()
@@ -91,6 +98,7 @@ async def test_exit_cancels_a_hanging_tick() -> None:
 
     async with Loop("test", tick, interval_s=FAR, clock=ManualClock()):
         await started.wait()
+
     assert ended.is_set()
 
 
@@ -102,7 +110,9 @@ async def test_task_is_named_and_its_failure_logged() -> None:
         task = spawn("failing", fails())
         with pytest.raises(ValueError, match="bad weather"):
             await task
+
         await asyncio.sleep(0)
+
     assert task.get_name() == "failing"
     assert [(line["event"], line["task"]) for line in logs] == [("task failed", "failing")]
 
@@ -117,7 +127,8 @@ async def test_cancel_and_wait_waits_for_the_end() -> None:
             await asyncio.sleep(0)
             ended.append(name)
 
-    one, two = spawn("one", slow("one")), spawn("two", slow("two"))
+    one = spawn("one", slow("one"))
+    two = spawn("two", slow("two"))
     await asyncio.sleep(0)
     await cancel_and_wait(one, None, two)
     assert sorted(ended) == ["one", "two"]

@@ -15,7 +15,11 @@ from moorage.common.model.spec import EndpointSpec, SessionSpec, Workload
 _ENV = {"HF_TOKEN": "hunter2", "SEED": "1"}
 _SPECS: dict[type[Workload], Workload] = {
     SessionSpec: SessionSpec.model_validate(
-        {"command": ["x"], "env": _ENV, "cluster": {"size": 2, "sub": {"env": {"API_KEY": "hunter3"}}}}
+        {
+            "command": ["x"],
+            "env": _ENV,
+            "cluster": {"size": 2, "sub": {"env": {"API_KEY": "hunter3"}}},
+        }
     ),
     EndpointSpec: EndpointSpec(name="m", command=["x"], probe={}, env=_ENV),  # type: ignore[arg-type]
 }
@@ -25,8 +29,13 @@ def _models() -> list[type[BaseModel]]:
     found = []
     for module in pkgutil.iter_modules(moorage.common.views.__path__, "moorage.common.views."):
         for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == module.name:
+            if (
+                isinstance(value, type)
+                and issubclass(value, BaseModel)
+                and value.__module__ == module.name
+            ):
                 found.append(value)
+
     return found
 
 
@@ -44,7 +53,9 @@ def _specs_in(annotation: Any) -> list[type[Workload]]:
     if isinstance(annotation, type) and issubclass(annotation, Workload):
         return [annotation]
     return (
-        [spec for part in get_args(annotation) for spec in _specs_in(part)] if get_origin(annotation) else []
+        [spec for part in get_args(annotation) for spec in _specs_in(part)]
+        if get_origin(annotation)
+        else []
     )
 
 
@@ -53,7 +64,8 @@ def test_specifications_are_found_in_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "field"), [pytest.param(*found, id=found[0].__name__) for found in _spec_fields()]
+    ("model", "name", "field"),
+    [pytest.param(*found, id=found[0].__name__) for found in _spec_fields()],
 )
 def test_no_answer_shows_a_secret(model: type[BaseModel], name: str, field: Any) -> None:
     spec = _SPECS[_specs_in(field.annotation)[0]]

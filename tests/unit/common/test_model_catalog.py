@@ -11,10 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.common import catalog
-from moorage.common.catalog import Choice, Node, Wanted, choose, find_model, kv_cache_bytes, load_models
+from moorage.common.catalog import (
+    Choice,
+    Node,
+    Wanted,
+    choose,
+    find_model,
+    kv_cache_bytes,
+    load_models,
+)
 from moorage.common.catalog.architecture import Architecture, UnknownArchitecture, read_config
 from moorage.common.catalog.fitting import Refused, sufficient
-from moorage.common.catalog.memory import GIB, Sizes, allowed_parallelism, free_for_cache, largest_context
+from moorage.common.catalog.memory import (
+    GIB,
+    Sizes,
+    allowed_parallelism,
+    free_for_cache,
+    largest_context,
+)
 
 DATA = Path(catalog.__file__).parent / "models.toml"
 ENTRIES: list[dict[str, Any]] = tomllib.loads(DATA.read_text())["model"]
@@ -23,11 +37,14 @@ LLAMA_8B = {
     "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072,
     "torch_dtype": "bfloat16",
 }  # fmt: skip
-H100, T4 = ("NVIDIA H100", 80 * GIB), ("Tesla T4", 16 * GIB)
+H100 = ("NVIDIA H100", 80 * GIB)
+T4 = ("Tesla T4", 16 * GIB)
 
 
 def architecture(**changes: Any) -> Architecture:
-    return read_config({name: value for name, value in (LLAMA_8B | changes).items() if value is not None})
+    return read_config(
+        {name: value for name, value in (LLAMA_8B | changes).items() if value is not None}
+    )
 
 
 def sizes(**changes: Any) -> Sizes:
@@ -40,7 +57,8 @@ def test_entries_have_as_many_parameters_as_their_publishers_state(entry: dict[s
     found = find_model(entry["id"])
     assert found is not None
     assert found.architecture.parameters == pytest.approx(entry["parameters"], rel=0.002)
-    # Files: what was counted, within what quantisation keeps besides and what safetensors store twice.
+    # Files: what was counted, within what quantisation keeps besides and what safetensors store
+    # twice.
     counted = found.architecture.weight_bytes
     low, high = (0.28, 0.6) if found.engine == "llamacpp" else (0.85, 1.3)  # 4.5 to 8.5 bits
     assert low < found.weights / counted < high or entry["id"] == "Qwen/Qwen3-0.6B"
@@ -81,8 +99,12 @@ def test_entries_are_unique_and_name_entries() -> None:
         ({"sliding_window": 4096}, 8192, 2, 1, 512 * 1024 * 1024),
     ],
 )  # fmt: skip
-def test_kv_cache(changes: dict[str, Any], tokens: int, element: int, parallel: int, expected: int) -> None:
-    found = kv_cache_bytes(architecture(**changes), tokens, element=element, tensor_parallel=parallel)
+def test_kv_cache(
+    changes: dict[str, Any], tokens: int, element: int, parallel: int, expected: int
+) -> None:
+    found = kv_cache_bytes(
+        architecture(**changes), tokens, element=element, tensor_parallel=parallel
+    )
     assert found == expected
 
 
@@ -103,7 +125,10 @@ def test_weights(changes: dict[str, Any], gigabytes: float) -> None:
 
 
 def test_the_language_model_of_a_multimodal_config_counts() -> None:
-    assert read_config({"text_config": LLAMA_8B, "vision_config": {"hidden_size": 1}}) == architecture()
+    assert (
+        read_config({"text_config": LLAMA_8B, "vision_config": {"hidden_size": 1}})
+        == architecture()
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,15 +215,21 @@ MEMORY = st.integers(1, 192).map(lambda gib: gib * GIB)
 
 
 @given(MODELS, st.integers(1, 2**20), st.integers(0, 2**20), st.sampled_from([1, 2, 4, 8]))
-def test_kv_cache_grows_with_the_context(model: Sizes, tokens: int, more: int, parallel: int) -> None:
+def test_kv_cache_grows_with_the_context(
+    model: Sizes, tokens: int, more: int, parallel: int
+) -> None:
     shorter = kv_cache_bytes(model.architecture, tokens, tensor_parallel=parallel)
     assert shorter <= kv_cache_bytes(model.architecture, tokens + more, tensor_parallel=parallel)
     assert shorter >= kv_cache_bytes(model.architecture, tokens, tensor_parallel=2 * parallel)
-    assert shorter == 2 * kv_cache_bytes(model.architecture, tokens, element=1, tensor_parallel=parallel)
+    assert shorter == 2 * kv_cache_bytes(
+        model.architecture, tokens, element=1, tensor_parallel=parallel
+    )
 
 
 @given(MODELS, MEMORY, st.sampled_from([1, 2, 4, 8]))
-def test_more_gpus_and_fewer_weights_leave_no_less_context(model: Sizes, memory: int, parallel: int) -> None:
+def test_more_gpus_and_fewer_weights_leave_no_less_context(
+    model: Sizes, memory: int, parallel: int
+) -> None:
     context = largest_context(model, memory, parallel)
     assert context <= largest_context(model, memory, 2 * parallel)
     lighter = Sizes(model.architecture, model.weights // 2)
@@ -208,30 +239,42 @@ def test_more_gpus_and_fewer_weights_leave_no_less_context(model: Sizes, memory:
 
 @given(MODELS, MEMORY, st.sampled_from([1, 2, 4, 8]))
 def test_largest_context_is_the_largest(model: Sizes, memory: int, parallel: int) -> None:
-    context, free = largest_context(model, memory, parallel), free_for_cache(model, memory, parallel)
+    context = largest_context(model, memory, parallel)
+    free = free_for_cache(model, memory, parallel)
     if context:
         assert kv_cache_bytes(model.architecture, context, tensor_parallel=parallel) <= free
     if 0 < context < model.architecture.context:
         assert kv_cache_bytes(model.architecture, context + 1, tensor_parallel=parallel) > free
 
 
-@given(MODELS, st.lists(st.tuples(st.integers(1, 8), MEMORY), min_size=1, max_size=4), st.integers(0, 65536))
+@given(
+    MODELS,
+    st.lists(st.tuples(st.integers(1, 8), MEMORY), min_size=1, max_size=4),
+    st.integers(0, 65536),
+)
 def test_a_choice_fits_and_fewer_gpus_do_not(
     model: Sizes, offered: list[tuple[int, int]], context: int
 ) -> None:
-    nodes = [Node(str(at), (("GPU", memory),) * count) for at, (count, memory) in enumerate(offered)]
-    found, wanted = choose(model, nodes, Wanted(context=context)), Wanted(context=context)
+    nodes = [
+        Node(str(at), (("GPU", memory),) * count) for at, (count, memory) in enumerate(offered)
+    ]
+    found = choose(model, nodes, Wanted(context=context))
+    wanted = Wanted(context=context)
     if isinstance(found, Refused):
         assert all(isinstance(choose(model, [node], wanted), Refused) for node in nodes)
         return
+
     assert allowed_parallelism(model.architecture, found.tensor_parallel)
     for node in nodes:
         taken = node.name in found.nodes
-        assert taken == isinstance(choose(model, [node], Wanted(context, found.tensor_parallel)), Choice)
+        assert taken == isinstance(
+            choose(model, [node], Wanted(context, found.tensor_parallel)), Choice
+        )
         if taken:
             used = found.weights + found.kv_cache
             assert used <= node.gpus[0][1] * 9 // 10
             assert len(node.gpus) >= found.tensor_parallel
+
     for fewer in (1, 2, 4):
         if fewer < found.tensor_parallel and allowed_parallelism(model.architecture, fewer):
             assert isinstance(choose(model, nodes, Wanted(context, fewer)), Refused)

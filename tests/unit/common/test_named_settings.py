@@ -17,14 +17,18 @@ def sentences(path: Path) -> list[str]:
     source = path.read_text()
     if not SETTING.search(source):
         return []
+
     tree = ast.parse(source)
     documentation = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
     }  # also of the fields of settings
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     texts = [
-        node.value for node in constants if isinstance(node.value, str) and id(node) not in documentation
+        node.value
+        for node in constants
+        if isinstance(node.value, str) and id(node) not in documentation
     ]
+
     return [text for text in texts if " " in text]
 
 

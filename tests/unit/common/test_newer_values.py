@@ -24,9 +24,17 @@ SESSION: dict[str, Any] = {
     "status_since": NOW, "slots": {},
 }  # fmt: skip
 ENDPOINT = {"id": "1", "name": "e", "status": "ready", "replicas": 1, "ready": 1, "created_at": NOW}
-TEMPLATE = {"name": "t", "version": 1, "project": "", "bases": [], "created_at": NOW, "created_by": "ann"}
+TEMPLATE = {
+    "name": "t",
+    "version": 1,
+    "project": "",
+    "bases": [],
+    "created_at": NOW,
+    "created_by": "ann",
+}
 GROUP = {"name": "g", "agents": 0, "pending": 0, "running": 0}
-# Each with the view, the fields beside it, its name in the view, and a place of a field that is not known.
+# Each with the view, the fields beside it, its name in the view, and a place of a field that is not
+# known.
 SHOWN: dict[str, tuple[type[BaseModel], dict[str, Any], str, BaseModel, tuple[str | int, ...]]] = {
     "spec of a session": (
         SessionView, SESSION, "spec",
@@ -53,7 +61,9 @@ def test_a_client_takes_what_it_knows_of_an_answer(kind: str) -> None:
         where = shown
         for part in inner:
             where = where[part]
+
         where["tomorrow"] = {"x": None}
+
     answer = json.dumps({"items": [{**beside, name: shown, "new": 1}], "next": None})
     page = Page[view].model_validate_json(answer, context=KNOWN_FIELDS)  # type: ignore[valid-type]
     assert getattr(page.items[0], name) == value
@@ -88,7 +98,9 @@ def test_a_client_refuses_an_answer_that_is_wrong() -> None:
         ({}, {"command": ["nothing"]}, None),
     ],
 )  # fmt: skip
-def test_the_known_part_of_a_spec(stored: dict[str, Any], known: dict[str, Any], why: str | None) -> None:
+def test_the_known_part_of_a_spec(
+    stored: dict[str, Any], known: dict[str, Any], why: str | None
+) -> None:
     part, found = known_part(SessionSpec, stored, {"command": ["nothing"]})
     assert part == SessionSpec.model_validate(known)
     assert found.startswith("needs a newer manager") if why is None else found == why

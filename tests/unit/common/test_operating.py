@@ -47,5 +47,7 @@ def test_agent_events_are_documented() -> None:
 def test_every_mentioned_setting_exists() -> None:
     sections = Settings.model_fields.keys()
     named = set(re.findall(rf"`(?:{'|'.join(sections)})\.(\w+)", PAGE))
-    known = {name for section in sections for name in type(getattr(Settings(), section)).model_fields}
+    known = {
+        name for section in sections for name in type(getattr(Settings(), section)).model_fields
+    }
     assert named - {"json"} <= known, "`agent.json` is a file"

@@ -25,7 +25,12 @@ async def test_reader_drains_a_closed_pipe() -> None:
     await pipe.put(1)
     await pipe.put(2)
     pipe.close()
-    assert [await reading, await pipe.get(), await pipe.get(), await pipe.get()] == [1, 2, None, None]
+    assert [await reading, await pipe.get(), await pipe.get(), await pipe.get()] == [
+        1,
+        2,
+        None,
+        None,
+    ]
     assert await pipe.put(3) is False
 
 

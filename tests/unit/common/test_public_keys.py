@@ -37,7 +37,9 @@ def test_keys_of_openssh_are_accepted_as_ssh_keygen_shows_them(text: str, tmp_pa
     assert (key.text, key.comment) == (text, "ann@laptop")
     file = tmp_path / "key.pub"
     file.write_text(text)
-    shown = subprocess.run(["ssh-keygen", "-lf", str(file)], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", str(file)], capture_output=True, text=True, check=True
+    )
     assert key.fingerprint in shown.stdout
 
 
@@ -52,7 +54,10 @@ def test_keys_of_openssh_are_accepted_as_ssh_keygen_shows_them(text: str, tmp_pa
         (ED25519.replace("ssh-ed25519 ", "ssh-rsa "), "not of the type ssh-rsa"),
         ("ssh-ed25519 !!!!", "not base64"),
         ("ssh-ed25519", "cut off"),
-        (f"ssh-ed25519 {base64.b64encode(base64.b64decode(ED25519.split()[1])[:-2]).decode()}", "cut off"),
+        (
+            f"ssh-ed25519 {base64.b64encode(base64.b64decode(ED25519.split()[1])[:-2]).decode()}",
+            "cut off",
+        ),
         (line(rsa.generate_private_key(65537, 1024)), "1024 bits; at least 2048"),
         ("ssh-dss AAAAB3NzaC1kc3M=", "key type 'ssh-dss' is not one of"),
         ("ssh-ed25519 " + "A" * 9000, "one line"),

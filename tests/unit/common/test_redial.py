@@ -13,7 +13,9 @@ from moorage.common.link.redial import LONGEST_BACKOFF_S, LONGEST_SPREAD_S, SPRE
 from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError
 
-A, B, C = "a:8701", "b:8701", "c:8701"
+A = "a:8701"
+B = "b:8701"
+C = "c:8701"
 
 
 def exact(spread: float) -> float:
@@ -29,7 +31,8 @@ def test_one_manager_is_dialed_with_a_doubling_backoff() -> None:
 
 def test_another_manager_is_dialed_at_once() -> None:
     redial = Redial([A, B, C], exact)
-    dialed, delays = [redial.current], []
+    dialed = [redial.current]
+    delays = []
     for _ in range(6):
         delays.append(redial.next_delay_s())
         dialed.append(redial.current)
@@ -50,7 +53,9 @@ def test_after_a_success_the_others_are_tried_at_once_again() -> None:
     [(0.0, SPREAD_S), (10.0, 2.0), (25.0, 5.0), (600.0, LONGEST_SPREAD_S)],
     ids=["a small fleet", "2,001 agents", "10,000 agents", "240,000 agents"],
 )
-def test_agents_of_a_large_fleet_do_not_come_all_at_once(interval_s: float, spread_s: float) -> None:
+def test_agents_of_a_large_fleet_do_not_come_all_at_once(
+    interval_s: float, spread_s: float
+) -> None:
     redial = Redial([A, B], lambda spread: 1 + spread)  # the longest
     redial.set_interval(interval_s)
     assert redial.next_delay_s() == pytest.approx(spread_s)
@@ -104,7 +109,9 @@ def test_addresses_are_separated_by_commas(text: str, addresses: tuple[str, ...]
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write host:port"):
         split_addresses(text)
-    with pytest.raises(ConfigError, match=r"agent\.manager = .* from flag --set: .* write host:port"):
+    with pytest.raises(
+        ConfigError, match=r"agent\.manager = .* from flag --set: .* write host:port"
+    ):
         load(None, {}, {"common.home": "/nonexistent", "agent.manager": text})
 
 

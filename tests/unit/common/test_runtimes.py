@@ -33,7 +33,9 @@ def choices(annotation: Any) -> frozenset[Any]:
     if get_origin(annotation) is Literal:
         return frozenset(get_args(annotation))
     if isinstance(annotation, UnionType) or get_origin(annotation) is not None:
-        return frozenset().union(*(choices(part) for part in get_args(annotation) if part is not type(None)))
+        return frozenset().union(
+            *(choices(part) for part in get_args(annotation) if part is not type(None))
+        )
     return frozenset()
 
 
@@ -63,7 +65,14 @@ def test_fields_of_jobs_are_known_to_a_runtime_for_sites() -> None:
 
 
 def test_what_agents_offer_is_named_by_the_table() -> None:
-    offered = ["slurm", "custom:b", "isolated-process", "from-the-future", "docker", "isolated-custom:a"]
+    offered = [
+        "slurm",
+        "custom:b",
+        "isolated-process",
+        "from-the-future",
+        "docker",
+        "isolated-custom:a",
+    ]
     assert offered_runtimes(offered) == ["process", "docker", "slurm", "custom:a", "custom:b"]
 
 
@@ -93,13 +102,17 @@ def test_traits_decide_what_is_valid(name: RuntimeName) -> None:
     for more, allowed in (
         ({"image": "python:3.12"}, traits.images),
         ({"ports": ports}, traits.own_network),
-        ({"command": ["x"], "cluster": {"size": 2, "sub": {"image": "python:3.12"}}}, traits.images),
+        (
+            {"command": ["x"], "cluster": {"size": 2, "sub": {"image": "python:3.12"}}},
+            traits.images,
+        ),
     ):
         if allowed:
             SessionSpec.model_validate(given | more)
         else:
             with pytest.raises(ValidationError, match=f"runtime .*{name}"):
                 SessionSpec.model_validate(given | more)
+
     if traits.site_jobs:
         HpcOptions(runtime=name, walltime_s=60)
     else:
@@ -121,7 +134,8 @@ def test_only_processes_of_the_node_are_isolated_on_demand(name: str) -> None:
 
 def test_patch_of_an_endpoint_takes_what_its_spec_takes() -> None:
     """Every choice of a field that both have."""
-    fields, patch = EndpointSpec.model_fields, EndpointPatch.model_fields
+    fields = EndpointSpec.model_fields
+    patch = EndpointPatch.model_fields
     taken = {name: choices(field.annotation) for name, field in patch.items() if name in fields}
     allowed = {name: choices(fields[name].annotation) for name in taken}
     assert {name for name, values in allowed.items() if values} >= {"engine", "overlap"}

@@ -19,7 +19,8 @@ def test_names_of_secrets(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["MAX_TOKENS", "TOKENIZERS_PARALLELISM", "KEY", "HOME", "KEYBOARD", "SECRETARY", "PUBLIC_KEY"]
+    "name",
+    ["MAX_TOKENS", "TOKENIZERS_PARALLELISM", "KEY", "HOME", "KEYBOARD", "SECRETARY", "PUBLIC_KEY"],
 )
 def test_names_of_other_variables(name: str) -> None:
     assert not is_secret_name(name)

@@ -105,17 +105,22 @@ def test_decoding_arbitrary_text_raises_only_value_error(text: str) -> None:
 
 
 def test_session_ports_are_unique() -> None:
-    spec = SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab", "base_path": True}]})
+    spec = SessionSpec.model_validate(
+        {"command": ["x"], "ports": [{"name": "lab", "base_path": True}]}
+    )
     assert spec.ports[0].declared() == ServicePort("lab", base_path=True)
     with pytest.raises(ValidationError, match="'lab' occurs twice"):
         SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab"}, {"name": "lab"}]})
     with pytest.raises(ValidationError, match="leave it out"):
         SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab", "port": 8888}]})
+
     for name in ("Lab", "a--b", "", "x" * 25):
         with pytest.raises(ValidationError):
             SessionSpec.model_validate({"command": ["x"], "ports": [{"name": name}]})
+
     contained = {"command": ["x"], "runtime": "docker", "image": "a"}
     two = [{"name": "a", "port": 80}, {"name": "b", "port": 80}]
     with pytest.raises(ValidationError, match="port 80 occurs twice"):
         SessionSpec.model_validate(contained | {"ports": two})
+
     SessionSpec.model_validate(contained | {"ports": two[:1]})

@@ -105,7 +105,9 @@ def test_more_power_never_forbids() -> None:
 
 def test_scopes_only_take_away() -> None:
     for role, relation, kind, action in EVERY:
-        assert ask(role, relation, kind, action, {NEEDS[action]}) is ask(role, relation, kind, action)
+        assert ask(role, relation, kind, action, {NEEDS[action]}) is ask(
+            role, relation, kind, action
+        )
         for scopes in ({"models:use"}, {"admin"}, set[str]()):
             assert ask(role, relation, kind, action, scopes) is Verdict.SCOPES
     reading = {action for action in Action if NEEDS[action] == "sessions:read"}
@@ -130,7 +132,8 @@ def test_refusals_are_not_found_only_for_what_must_not_be_known() -> None:
 
 
 def test_kinds_of_sessions() -> None:
-    """By runtime, those of plug-ins included: nothing is known of them, so they count as processes."""
+    """By runtime, those of plug-ins included: nothing is known of them, so they count as
+    processes."""
     as_agent = {
         runtime
         for runtime in (*offered_runtimes(RUNTIMES), "custom:mine")

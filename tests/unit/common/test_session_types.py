@@ -71,7 +71,9 @@ def test_the_document_has_a_row_for_every_feature() -> None:
 def test_a_system_session_holds_no_devices(resources: dict[str, Any]) -> None:
     system = BASE | {"type": "system"}
     device = next(slot for slot in resources if "." in slot)
-    with pytest.raises(ValidationError, match=f"system sessions hold no devices: leave '{device}' out"):
+    with pytest.raises(
+        ValidationError, match=f"system sessions hold no devices: leave '{device}' out"
+    ):
         SessionSpec.model_validate(system | {"resources": resources})
     cluster = {"size": 2, "sub": {"resources": resources}}
     with pytest.raises(ValidationError, match="hold no devices"):

@@ -1,4 +1,5 @@
-"""SFTP server of one directory: nothing leads out of it, whatever paths, links, names and packets it gets."""
+"""SFTP server of one directory: nothing leads out of it, whatever paths, links, names and packets
+it gets."""
 
 from __future__ import annotations
 
@@ -18,21 +19,27 @@ from moorage.common.sftp.server import Server
 from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
 
 SECRET = b"secret"
-READ, WRITE, CREATE, TRUNCATE = 1, 2, 8, 16
+READ = 1
+WRITE = 2
+CREATE = 8
+TRUNCATE = 16
 
 
 @pytest.fixture(params=[False, True], ids=["openat2", "walking"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside = tmp_path / "inside"
+    outside = tmp_path / "outside"
     (inside / "sub").mkdir(parents=True)
     outside.mkdir()
     (outside / "s").write_bytes(SECRET)
     (inside / "file").write_bytes(b"file")
+
     for name, target in {
         "abs": outside / "s", "rel": "../outside/s", "dir": "../outside", "slash": "/", "loop": "loop",
         "deep": "sub/../../outside/s", "hanging": "../outside/new", "proc": "/proc/self/root",
     }.items():  # fmt: skip
         (inside / name).symlink_to(target)
+
     os.mkfifo(inside / "fifo")
     return Root(str(inside), by_walking=request.param)
 
@@ -82,7 +89,8 @@ def test_no_path_reads_or_writes_outside(root: Root, path: bytes, tmp_path: Path
     client = Client(root)
     assert isinstance(client.read(path), Status)
     for flags in (WRITE, WRITE | CREATE, WRITE | CREATE | TRUNCATE):
-        if isinstance(handle := client.open(path, flags), bytes):
+        handle = client.open(path, flags)
+        if isinstance(handle, bytes):
             raise AssertionError(f"{path!r} was opened: {handle!r}")
     assert {one.name: one.read_bytes() for one in (tmp_path / "outside").iterdir()} == {"s": SECRET}
 
@@ -92,9 +100,13 @@ def test_links_to_nothing_are_not_written_through(root: Root, tmp_path: Path) ->
     assert not (tmp_path / "outside" / "new").exists()
 
 
-@pytest.mark.parametrize("name", [b"dir/new", b"../new", b"slash/tmp/new", b"..", b".", b"/", b"", b"sub/.."])
+@pytest.mark.parametrize(
+    "name", [b"dir/new", b"../new", b"slash/tmp/new", b"..", b".", b"/", b"", b"sub/.."]
+)
 def test_no_name_is_made_removed_or_moved_outside(root: Root, name: bytes, tmp_path: Path) -> None:
-    client, path, none = Client(root), wire.text(name), wire.attributes(Attributes())
+    client = Client(root)
+    path = wire.text(name)
+    none = wire.attributes(Attributes())
     victim = wire.text(name.replace(b"new", b"s"))
     before = sorted(tmp_path.rglob("*"))
     assert client.status(Kind.MKDIR, path, none) is not Status.OK
@@ -106,11 +118,13 @@ def test_no_name_is_made_removed_or_moved_outside(root: Root, name: bytes, tmp_p
     for extension in (b"posix-rename@openssh.com", b"hardlink@openssh.com"):
         parts = wire.text(extension), victim, wire.text(b"taken")
         assert client.status(Kind.EXTENDED, *parts) is not Status.OK
+
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_attributes_change_files_inside_only_and_give_no_rights(root: Root, tmp_path: Path) -> None:
-    client, mode = Client(root), wire.attributes(Attributes(mode=0o6777, times=(1, 2)))
+    client = Client(root)
+    mode = wire.attributes(Attributes(mode=0o6777, times=(1, 2)))
     for path in (b"abs", b"rel", b"dir/s", b"fifo"):
         assert client.status(Kind.SETSTAT, wire.text(path), mode) is not Status.OK
     assert (tmp_path / "outside" / "s").stat().st_mode & 0o777 == 0o644
@@ -120,7 +134,8 @@ def test_attributes_change_files_inside_only_and_give_no_rights(root: Root, tmp_
 
 
 def test_a_race_with_whoever_changes_the_tree_never_leads_out(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside = tmp_path / "inside"
+    outside = tmp_path / "outside"
     (inside / "real").mkdir(parents=True)
     (inside / "real" / "s").write_bytes(b"own")
     outside.mkdir()
@@ -143,6 +158,7 @@ def test_a_race_with_whoever_changes_the_tree_never_leads_out(tmp_path: Path) ->
     finally:
         stop.set()
         swapper.join()
+
     assert SECRET not in found
     assert found <= {b"own", Status.PERMISSION_DENIED, Status.NO_SUCH_FILE, Status.FAILURE}
 
@@ -178,6 +194,7 @@ def test_files_are_written_at_offsets_and_handles_are_bounded(tmp_path: Path) ->
     for offset, data in ((5, b"world"), (0, b"hello")):
         status = client.status(Kind.WRITE, wire.text(handle), offset.to_bytes(8), wire.text(data))
         assert status is Status.OK
+
     assert client.read(b"big") == b"helloworld"
     opened = [client.open(b"big") for _ in range(300)]
     assert [isinstance(one, bytes) for one in opened].count(True) == 255
@@ -202,7 +219,9 @@ def test_any_packet_is_answered_or_malformed(tmp_path: Path, packet: bytes) -> N
 def test_packets_are_found_however_the_stream_is_cut(bodies: list[bytes], step: int) -> None:
     stream = b"".join(len(body).to_bytes(4) + body for body in bodies)
     packets = Packets()
-    found = [one for at in range(0, len(stream), step) for one in packets.feed(stream[at : at + step])]
+    found = [
+        one for at in range(0, len(stream), step) for one in packets.feed(stream[at : at + step])
+    ]
     assert found == bodies
 
 

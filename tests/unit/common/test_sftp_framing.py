@@ -19,7 +19,8 @@ def test_packets_are_found_wherever_the_stream_is_cut(bodies: list[bytes], cuts:
     stream = b"".join(len(one).to_bytes(4) + one for one in bodies)
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     chunks = [stream[at:end] for at, end in pairwise(edges)]
-    pieces, packets = Pieces(), Packets()
+    pieces = Pieces()
+    packets = Packets()
     found = [packet for chunk in chunks for packet in pieces.feed(chunk)]
     assert [whole(packet)[4:] for packet in found] == bodies
     assert all(len(packet[0]) >= min(HEAD, len(whole(packet))) for packet in found)

@@ -1,5 +1,5 @@
-"""A hostile client of SFTP: each of its packets is answered or ends the channel, within bounds, and nothing
-outside of the tree is read or written."""
+"""A hostile client of SFTP: each of its packets is answered or ends the channel, within bounds, and
+nothing outside of the tree is read or written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_any_session_is_answered_within_bounds_and_stays_inside() -> None:
     @given(SESSIONS)
     def run(session: list[tuple[int, list[Part]]]) -> None:
         folder = tree()
-        server, handles = Server(Root(str(folder / "root"))), list[bytes]()
+        server = Server(Root(str(folder / "root")))
+        handles = list[bytes]()
         before = len(os.listdir("/proc/self/fd"))
         try:
             for number, (kind, parts) in enumerate(session):
@@ -46,11 +47,13 @@ def test_any_session_is_answered_within_bounds_and_stays_inside() -> None:
                     answer = bytes(server.answer(packet_of(number, kind, parts, handles)))
                 except Malformed:
                     continue
+
                 kinds.add(answer[4])
                 assert len(answer) <= MAX_PACKET
                 assert SECRET not in answer
                 if answer[4] == Kind.HANDLE:
                     handles.append(answer[13:])
+
             assert (folder / "outside").read_bytes() == SECRET
             assert sorted(os.listdir(folder)) == ["outside", "root"]
             server.close()

@@ -1,4 +1,5 @@
-"""Files that the daemons of a host share: writers at the same time, each the daemon of another component."""
+"""Files that the daemons of a host share: writers at the same time, each the daemon of another
+component."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ def test_daemons_that_start_together_keep_a_whole_copy(tmp_path: Path) -> None:
     for writer in writers:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
+
     for writer in writers:
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
+
     found = [writer.communicate(timeout=60)[1] for writer in writers]
     assert found == ["", "", ""]
     assert json.loads(path.read_text())["a"] in [mark * 1000 for mark in "xyz"]

@@ -1,5 +1,5 @@
-"""Settings in etcd: every setting is classified, and those that could raise privileges are taken from the
-host only."""
+"""Settings in etcd: every setting is classified, and those that could raise privileges are taken
+from the host only."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_a_local_setting_is_ignored_in_etcd(name: str) -> None:
     value = HOSTILE.get(name, DEFAULTS[name])
     loaded = load(None, {}, {}, {name: json.dumps(value)})
     assert loaded.origins[name] == "default"
-    assert to_jsonable_python(loaded.settings.model_dump()) == to_jsonable_python(Settings().model_dump())
+    assert to_jsonable_python(loaded.settings.model_dump()) == to_jsonable_python(
+        Settings().model_dump()
+    )
     (why,) = loaded.ignored
     assert why.startswith(f"{name} is not taken from etcd: it {LOCAL[name]}")
     assert "set it in the configuration file" in why
@@ -117,7 +119,10 @@ def test_what_is_not_classified_is_local() -> None:
 
 def test_a_host_may_set_what_etcd_may_not() -> None:
     loaded = load(
-        None, {"MOORAGE_AGENT__VLLM_COMMAND": "/opt/vllm"}, {}, {"agent.vllm_command": '"/tmp/mine"'}
+        None,
+        {"MOORAGE_AGENT__VLLM_COMMAND": "/opt/vllm"},
+        {},
+        {"agent.vllm_command": '"/tmp/mine"'},
     )
     assert loaded.settings.agent.vllm_command == "/opt/vllm"
     assert len(loaded.ignored) == 1
@@ -127,9 +132,14 @@ def test_a_running_daemon_says_what_no_daemon_takes(tmp_path: Path) -> None:
     watch = SettingsWatch(EtcdAccess(("http://127.0.0.1:2379",)), tmp_path, ManualClock())
     with capture_logs() as logged:
         watch.take({"proxy.max_hold_s": "60", "agent.vllm_command": '"/tmp/mine"'})
+
     changed, ignored = logged
-    assert (changed["settings"], ignored["settings"]) == (["proxy.max_hold_s"], ["agent.vllm_command"])
+    assert (changed["settings"], ignored["settings"]) == (
+        ["proxy.max_hold_s"],
+        ["agent.vllm_command"],
+    )
     assert "no daemon takes them" in ignored["event"]
     with capture_logs() as logged:
         watch.take({"proxy.max_hold_s": "60"})
+
     assert logged == []

@@ -74,7 +74,11 @@ def test_the_file_of_a_secret_is_that_of_the_secret(tmp_path: Path) -> None:
     found = loaded(tmp_path, common)
     assert found.settings.agent.heappe_secret_file == tmp_path / "lumi.secret"
     files = {name: site.heappe_secret_file for name, site in found.sites.items()}
-    assert files == {"karolina": None, "lumi": tmp_path / "lumi.secret", "near": tmp_path / "lumi.secret"}
+    assert files == {
+        "karolina": None,
+        "lumi": tmp_path / "lumi.secret",
+        "near": tmp_path / "lumi.secret",
+    }
     env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_AGENT__HEAPPE_SECRET": "other"}
     agent = load(tmp_path / "given.toml", env, {}).settings.agent
     assert (agent.heappe_secret, agent.heappe_secret_file) == ("other", None)
@@ -101,7 +105,10 @@ def test_sites_from_the_environment(tmp_path: Path) -> None:
             "[agent.sites.a]\nruntimes = ['docker']",
             r"agent\.sites\.a\.runtimes has docker; a site has slurm or heappe",
         ),
-        ("[agent.sites.a]\n", r"agent\.sites\.a\.runtimes has process, docker, fake; .*\[agent\.sites\.a\]"),
+        (
+            "[agent.sites.a]\n",
+            r"agent\.sites\.a\.runtimes has process, docker, fake; .*\[agent\.sites\.a\]",
+        ),
         (
             "[agent.sites.a]\nruntimes = ['heappe']\nheappe_user = 'u'",
             r"the runtime heappe needs agent\.sites\.a\.heappe_url, agent\.sites\.a\.heappe_secret",
@@ -116,7 +123,10 @@ def test_sites_from_the_environment(tmp_path: Path) -> None:
             "[agent.sites.a]\nruntimes = ['slurm']\nslurm_max_jobs = 0",
             r"agent\.sites\.a\.slurm_max_jobs = 0: .*greater than or equal to 1",
         ),
-        ("[agent.sites.a]\nruntimes = ['slurm']\nid = 'a/b'", r"agent\.sites\.a\.id = 'a/b' is not a valid"),
+        (
+            "[agent.sites.a]\nruntimes = ['slurm']\nid = 'a/b'",
+            r"agent\.sites\.a\.id = 'a/b' is not a valid",
+        ),
         ("[agent.sites.'a b']\nruntimes = ['slurm']", r"'a b' is not a name for a site"),
         (
             "[agent.sites.a]\nruntimes=['slurm']\nid='x'\n[agent.sites.b]\nruntimes=['slurm']\nid='x'",
@@ -135,11 +145,23 @@ def test_sites_from_the_environment(tmp_path: Path) -> None:
             TWO + SITE.replace("'u'", "'one'") + "heappe_url = 'https://HEAppE.example.org/'\n",
             r"use one HEAppE account",
         ),
-        (TWO + SITE + "heappe_shared_account = true\nheappe_user2 = 1\n", r"did you mean heappe_user\?"),
-        (TWO + SITE + "heappe_secret_file = 'lumi.secret'\n", r"agent\.sites\.second has both heappe_secret"),
-        (TWO.replace("lumi.secret", "absent"), r"cannot read agent\.sites\.lumi\.heappe_secret from "),
+        (
+            TWO + SITE + "heappe_shared_account = true\nheappe_user2 = 1\n",
+            r"did you mean heappe_user\?",
+        ),
+        (
+            TWO + SITE + "heappe_secret_file = 'lumi.secret'\n",
+            r"agent\.sites\.second has both heappe_secret",
+        ),
+        (
+            TWO.replace("lumi.secret", "absent"),
+            r"cannot read agent\.sites\.lumi\.heappe_secret from ",
+        ),
         ("[agent]\nsites = 5", r"agent\.sites = int from file .*valid dictionary"),
-        ("[agent]\nsites = {a = 'hidden-word'}", r"agent\.sites\.a = str from file .*valid dictionary"),
+        (
+            "[agent]\nsites = {a = 'hidden-word'}",
+            r"agent\.sites\.a = str from file .*valid dictionary",
+        ),
     ],
 )
 def test_problems_name_the_field(tmp_path: Path, text: str, message: str) -> None:

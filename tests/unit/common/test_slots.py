@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.slots import format_amount, format_slots, parse_amount, parse_size, parse_slots
+from moorage.common.model.slots import (
+    format_amount,
+    format_slots,
+    parse_amount,
+    parse_size,
+    parse_slots,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +35,9 @@ def test_sizes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", -1, "1 PiB", "1e3", "1..5g", "0x10", True, "∞", "9" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "x", "-1", -1, "1 PiB", "1e3", "1..5g", "0x10", True, "∞", "9" * 40]
+)
 def test_invalid_sizes_are_refused(text: str | int) -> None:
     with pytest.raises(InvalidInput, match="is not a size"):
         parse_size(text)
@@ -68,7 +76,9 @@ def test_amounts(slot: str, value: str | float, amount: int) -> None:
         ("mem", "much", "is not a size"),
     ],
 )
-def test_refused_amounts_name_the_allowed_values(slot: str, value: str | float, message: str) -> None:
+def test_refused_amounts_name_the_allowed_values(
+    slot: str, value: str | float, message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_amount(slot, value)
 

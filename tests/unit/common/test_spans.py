@@ -20,7 +20,8 @@ from moorage.common.telemetry.spans import (
     session_context,
 )
 
-TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
 ids = st.integers(1, 2**128 - 1)
 
 
@@ -66,13 +67,16 @@ def test_invalid_headers_are_none(value: str | None, valid: bool) -> None:
     ],
 )
 def test_samplers(sampler: Sampler, root: bool, below_sampled: bool, below_unsampled: bool) -> None:
-    yes, no = SpanContext(1, 1, True), SpanContext(1, 1, False)
+    yes = SpanContext(1, 1, True)
+    no = SpanContext(1, 1, False)
     found = [is_sampled(sampler, 0.5, 1, parent) for parent in (None, yes, no)]
     assert found == [root, below_sampled, below_unsampled]
 
 
 @given(ids, st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_ratio_records_all_that_a_smaller_one_does(trace_id: int, one: float, other: float) -> None:
+def test_a_larger_ratio_records_all_that_a_smaller_one_does(
+    trace_id: int, one: float, other: float
+) -> None:
     smaller, larger = sorted((one, other))
     assert sampled_by_ratio(trace_id, larger) or not sampled_by_ratio(trace_id, smaller)
     assert sampled_by_ratio(trace_id, 1)

@@ -19,7 +19,8 @@ def spec(**fields: Any) -> SessionSpec:
 
 
 def test_it_lengthens_the_time_to_stop() -> None:
-    plain, saving = spec(), spec(checkpoint={"grace_s": 45})
+    plain = spec()
+    saving = spec(checkpoint={"grace_s": 45})
     assert (plain.stop_s, saving.stop_s) == (5, 50)
     assert saving.checkpoint is not None
     assert saving.checkpoint.signal == "USR1"

@@ -44,6 +44,8 @@ def test_defaults() -> None:
         ({"size": 3, "mode": "multi-node"}, {"agents": ["a", "b"]}, "lists 2"),
     ],
 )
-def test_invalid_clusters_are_refused(cluster: dict[str, Any], fields: dict[str, Any], message: str) -> None:
+def test_invalid_clusters_are_refused(
+    cluster: dict[str, Any], fields: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
         spec(cluster, **fields)

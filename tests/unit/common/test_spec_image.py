@@ -14,7 +14,13 @@ DIGEST = "sha256:" + "0" * 64
 
 @pytest.mark.parametrize(
     "image",
-    ["python", "python:3.12-slim", "registry.example.com:5000/a/b_c:1", f"a/b@{DIGEST}", f"a:1@{DIGEST}"],
+    [
+        "python",
+        "python:3.12-slim",
+        "registry.example.com:5000/a/b_c:1",
+        f"a/b@{DIGEST}",
+        f"a:1@{DIGEST}",
+    ],
 )
 def test_image_references_are_accepted(image: str) -> None:
     spec = SessionSpec(runtime="docker", image=image, command=["true"])

@@ -12,7 +12,9 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.kernel import KernelReload
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 
-WEB, ADMIN, DB = {"name": "web"}, {"name": "admin"}, {"name": "db", "protocol": "tcp"}
+WEB = {"name": "web"}
+ADMIN = {"name": "admin"}
+DB = {"name": "db", "protocol": "tcp"}
 HTTP = {"http": "/-/reload"}
 
 
@@ -53,7 +55,11 @@ def test_allowed(reload: dict[str, Any], fields: dict[str, Any]) -> None:
         (HTTP, {"ports": [DB]}, "no service port for http"),
         (HTTP, {"ports": [WEB, ADMIN]}, "the service ports web, admin"),
         (HTTP | {"port": "db"}, {"ports": [WEB, DB]}, "'db' is no service port for http"),
-        (HTTP | {"acknowledge": "progress"}, {"runtime": "slurm", "ports": [WEB]}, "jobs of a site"),
+        (
+            HTTP | {"acknowledge": "progress"},
+            {"runtime": "slurm", "ports": [WEB]},
+            "jobs of a site",
+        ),
         (
             {"signal": "HUP", "acknowledge": "progress"},
             {"env": {"MOORAGE_PROGRESS_FROM": "log"}},
@@ -69,7 +75,8 @@ def test_refused(reload: dict[str, Any], fields: dict[str, Any], why: str) -> No
 
 
 def test_sub_kernels_have_no_port() -> None:
-    by_signal, by_request = session({"signal": "HUP"}).reload, session(HTTP, ports=[WEB]).reload
+    by_signal = session({"signal": "HUP"}).reload
+    by_request = session(HTTP, ports=[WEB]).reload
     assert by_signal is not None
     assert by_request is not None
     assert by_signal.declared(is_main=False) == KernelReload(signal="HUP")

@@ -1,4 +1,5 @@
-"""Supervised tasks: restarted after every failure, shown while they fail, and never ended in silence."""
+"""Supervised tasks: restarted after every failure, shown while they fail, and never ended in
+silence."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ class Broken(BaseException):
     """Not an ``Exception``, like the panics of some extension modules."""
 
 
-ERRORS = [ValueError, RuntimeError, OSError, MemoryError, StoreUnavailable, asyncio.CancelledError, Broken]
+ERRORS = [
+    ValueError,
+    RuntimeError,
+    OSError,
+    MemoryError,
+    StoreUnavailable,
+    asyncio.CancelledError,
+    Broken,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +41,12 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Work:
-    """Work with several awaits, one of them in another coroutine. ``rounds`` grows with each pass."""
+    """Work with several awaits, one of them in another coroutine. ``rounds`` grows with each
+    pass."""
 
     def __init__(self) -> None:
-        self.rounds, self.runs = 0, 0
+        self.rounds = 0
+        self.runs = 0
         self.advanced = asyncio.Event()
 
     async def run(self) -> None:
@@ -62,12 +73,19 @@ class Work:
 
 @given(numbers=st.lists(st.integers(0, 12), min_size=1, max_size=6), error=st.sampled_from(ERRORS))
 @examples(40)
-def test_failure_at_any_await_restarts_the_task(numbers: list[int], error: type[BaseException]) -> None:
+def test_failure_at_any_await_restarts_the_task(
+    numbers: list[int], error: type[BaseException]
+) -> None:
     async def scenario() -> None:
-        work, faults = Work(), list(numbers)
+        work = Work()
+        faults = list(numbers)
 
         async def faulty() -> None:
-            await (interrupt(work.run(), at(faults.pop(0), error("injected"))) if faults else work.run())
+            await (
+                interrupt(work.run(), at(faults.pop(0), error("injected")))
+                if faults
+                else work.run()
+            )
 
         task = SupervisedTask("test", faulty)
         # A pass has three awaits, so all failures come within the first 6 * 12 / 3 passes.
@@ -80,6 +98,7 @@ def test_failure_at_any_await_restarts_the_task(numbers: list[int], error: type[
     with pytest.MonkeyPatch.context() as patch, structlog.testing.capture_logs() as logs:
         patch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
         asyncio.run(scenario())
+
     assert logs, "a failure is never silent"
 
 
@@ -93,6 +112,7 @@ async def test_return_of_endless_work_is_a_failure() -> None:
     async with asyncio.timeout(10):
         for _ in range(3):
             await runs.get()
+
     assert "has returned" in task.last_error
     await task.close()
 
@@ -107,11 +127,13 @@ async def test_finite_work_is_restarted_until_it_returns() -> None:
     task = SupervisedTask("test", work, finite=True)
     async with asyncio.timeout(10):
         await task.wait()
+
     assert (task.failures, errors) == (2, [])
 
 
 async def test_problem_is_shown_until_the_task_recovers() -> None:
-    failing, counted = True, FAILURES["loop"]
+    failing = True
+    counted = FAILURES["loop"]
 
     async def work() -> None:
         while True:
@@ -125,10 +147,12 @@ async def test_problem_is_shown_until_the_task_recovers() -> None:
         while task.failures < FAILING_AFTER:
             assert supervisor.problems() == {}
             await asyncio.sleep(0)
+
         assert "bad weather" in supervisor.problems()["loop"]
         failing = False
         while supervisor.problems():
             await asyncio.sleep(0.001)
+
     assert FAILURES["loop"] - counted == task.failures
     await task.close()
 
@@ -145,6 +169,7 @@ async def test_outage_is_no_problem_of_the_task() -> None:
         async with asyncio.timeout(10):
             for _ in range(5):
                 await attempts.get()
+
     assert supervisor.problems() == {}
     assert [line["event"] for line in logs] == ["task waits for what it needs"], "once per outage"
     await task.close()
@@ -161,6 +186,7 @@ async def test_step_that_does_not_end_is_a_problem(monkeypatch: pytest.MonkeyPat
     async with asyncio.timeout(10):
         while not supervisor.problems():
             await asyncio.sleep(0.005)
+
     assert "has not ended" in supervisor.problems()["loop"]
     await task.close()
     assert supervisor.problems() == {}
@@ -175,7 +201,9 @@ async def test_repeated_failures_do_not_fill_the_log() -> None:
         async with asyncio.timeout(10):
             while task.failures < 20:
                 await asyncio.sleep(0.001)
+
         await task.close()
+
     assert len(logs) == FAILING_AFTER
     assert all(line["exc_info"] for line in logs)
 
@@ -194,6 +222,7 @@ async def test_close_ends_a_task_whose_cleanup_fails() -> None:
     await started.wait()
     async with asyncio.timeout(10):
         await task.close()
+
     assert task.done
 
 
@@ -214,8 +243,10 @@ async def test_cancelled_supervisor_is_not_restarted() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
+
     async with asyncio.timeout(10):
         await asyncio.gather(*others, return_exceptions=True)
+
     assert owning.cancelled()
 
 
@@ -238,6 +269,8 @@ asyncio.run(main())
 
 
 def test_process_exits_with_an_error_when_the_supervisor_fails() -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=20)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=20
+    )
     assert ended.returncode == supervisor.EXIT_CODE
     assert "the supervisor of task agent.link failed: OSError" in ended.stderr

@@ -32,7 +32,10 @@ NO_FILE = Path(os.devnull)
         ({ENDPOINT: URL, "OTEL_SDK_DISABLED": "false"}, f"{URL}/v1/traces"),
         ({ENDPOINT: URL, "OTEL_TRACES_EXPORTER": "none"}, None),
         ({ENDPOINT: URL, "OTEL_TRACES_SAMPLER": "always_off"}, None),
-        ({ENDPOINT: URL, "MOORAGE_TELEMETRY__ENDPOINT": "http://other:1"}, "http://other:1/v1/traces"),
+        (
+            {ENDPOINT: URL, "MOORAGE_TELEMETRY__ENDPOINT": "http://other:1"},
+            "http://other:1/v1/traces",
+        ),
     ],
 )
 def test_where_traces_go(env: dict[str, str], target: str | None) -> None:
@@ -83,6 +86,8 @@ except ConfigError as error:
 
 
 def test_missing_packages_are_named() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, env=os.environ
+    )
     assert "needs the package opentelemetry" in done.stdout, done.stderr
     assert "pip install 'moorage[otel]'" in done.stdout

@@ -1,4 +1,5 @@
-"""Tiny demo model: served by a real llama.cpp server, reproducible, and consistent with its tokenizer."""
+"""Tiny demo model: served by a real llama.cpp server, reproducible, and consistent with its
+tokenizer."""
 
 import json
 import subprocess
@@ -29,7 +30,9 @@ sys.stdin.read()
 @contextmanager
 def serving(gguf: Path, mode: str = "chat") -> Iterator[str]:
     command = [sys.executable, "-c", SERVER, str(gguf), mode]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             yield server.stdout.readline().strip()
@@ -52,13 +55,22 @@ async def test_llamacpp_answers_in_words_and_ends_by_itself(gguf: Path) -> None:
                 async with http.post("/v1/chat/completions", json=ask | {"seed": seed}) as answer:
                     body = await answer.json()
                     assert answer.status == 200, body
+
                 text = body["choices"][0]["message"]["content"]
                 assert body["choices"][0]["finish_reason"] == "stop"
                 assert text.strip()
                 assert set(text.replace(".", "").split()) <= set(WORDS)
-            plain = {"model": "tiny", "prompt": "", "max_tokens": 30, "temperature": 1.9, "ignore_eos": True}
+
+            plain = {
+                "model": "tiny",
+                "prompt": "",
+                "max_tokens": 30,
+                "temperature": 1.9,
+                "ignore_eos": True,
+            }
             async with http.post("/v1/completions", json=plain) as answer:
                 body = await answer.json()
+
             assert body["usage"]["completion_tokens"] == 30
             assert set(body["choices"][0]["text"].replace(".", "").split()) <= set(WORDS)
 
@@ -72,8 +84,12 @@ async def test_streaming(gguf: Path) -> None:
         "messages": [{"role": "user", "content": "Hello"}],
     }
     with serving(gguf) as url:
-        async with aiohttp.ClientSession(url) as http, http.post("/v1/chat/completions", json=ask) as answer:
+        async with (
+            aiohttp.ClientSession(url) as http,
+            http.post("/v1/chat/completions", json=ask) as answer,
+        ):
             lines = [line.decode().strip() async for line in answer.content]
+
     events = [line.removeprefix("data: ") for line in lines if line]
     assert events[-1] == "[DONE]"
     deltas = [json.loads(event)["choices"][0]["delta"].get("content") for event in events[:-1]]
@@ -101,7 +117,9 @@ def test_same_seed_gives_same_bytes_and_no_temporary_files(gguf: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.gguf", "other.gguf"]
 
 
-def test_missing_extra_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(StartupError, match=r"gguf.*moorage\[demo\]"):
         write_tiny_gguf(tmp_path / "tiny.gguf")
@@ -118,6 +136,7 @@ def test_hugging_face_directory_is_consistent(tmp_path: Path) -> None:
     assert all(vocab[text] == number for number, text in enumerate(SPECIALS))
     for merge in tokenizer["model"]["merges"]:
         assert merge.replace(" ", "") in vocab
+
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["chat_template"] == CHAT_TEMPLATE
     assert not list(tmp_path.glob("*.safetensors"))

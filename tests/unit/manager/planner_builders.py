@@ -6,17 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.manager.scheduling import AgentState, DeviceState, Hold, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Hold,
+    Pending,
+    Plan,
+    Policy,
+    Snapshot,
+    plan,
+)
 from moorage.manager.scheduling.core.model import KernelRequest
 
 NOW = 1_000_000
 
 
 def node(
-    name: str, cpu: int = 4, mem: int = 8192, gpus: int = 0, free_cpu: int | None = None, **fields: Any
+    name: str,
+    cpu: int = 4,
+    mem: int = 8192,
+    gpus: int = 0,
+    free_cpu: int | None = None,
+    **fields: Any,
 ) -> AgentState:
     """``free_cpu``: of ``cpu``; ``mem``: all of it free."""
-    free = {"cpu": (cpu if free_cpu is None else free_cpu) * 1000, "mem": fields.pop("free_mem", mem)}
+    free = {
+        "cpu": (cpu if free_cpu is None else free_cpu) * 1000,
+        "mem": fields.pop("free_mem", mem),
+    }
     devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", 1000) for n in range(gpus))
     return AgentState(
         AgentId(name),
@@ -37,7 +54,8 @@ def session(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **fields: A
 
 def cluster(name: str, *cpus: int, mode: str, **fields: Any) -> Pending:
     others = tuple(
-        KernelRequest(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000}) for n, cpu in enumerate(cpus[1:], 1)
+        KernelRequest(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000})
+        for n, cpu in enumerate(cpus[1:], 1)
     )
     return session(name, cpus[0], sub_kernels=others, mode=mode, **fields)
 
@@ -45,11 +63,15 @@ def cluster(name: str, *cpus: int, mode: str, **fields: Any) -> Pending:
 def make_plan(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
     given = {name: options.pop(name) for name in ("quotas", "cursors", "usage") if name in options}
     selectors = options.pop("selectors", None)
-    return plan(Snapshot("g", tuple(agents), tuple(pending), **given), Policy(**options), NOW, selectors)
+    return plan(
+        Snapshot("g", tuple(agents), tuple(pending), **given), Policy(**options), NOW, selectors
+    )
 
 
 def placements(result: Plan) -> dict[str, list[str]]:
-    return {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in result.places}
+    return {
+        place.session_id: [kernel.agent_id for kernel in place.kernels] for place in result.places
+    }
 
 
 def hold(result: Plan, name: str) -> Hold:

@@ -1,4 +1,5 @@
-"""Stream of an agent: which kernels it certainly does not have, given the orders on their way to it."""
+"""Stream of an agent: which kernels it certainly does not have, given the orders on their way to
+it."""
 
 from __future__ import annotations
 
@@ -17,23 +18,32 @@ from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store.orders import AgentOrders
 
 A, B = (KernelId(f"01980000-0000-7000-8000-00000000000{n}") for n in "ab")
-SPECS = {k: KernelSpec(k, SessionId("s"), "s", SessionType.BATCH, "fake", "custom", "s") for k in (A, B)}
-REPORT = Report(AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ()), "1", 0, ())
+SPECS = {
+    k: KernelSpec(k, SessionId("s"), "s", SessionType.BATCH, "fake", "custom", "s") for k in (A, B)
+}
+REPORT = Report(
+    AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ()), "1", 0, ()
+)
 
 
 class Link:
     """A stream, and the agent at its other end. ``has``: the agent's kernels."""
 
     def __init__(self, *has: KernelId) -> None:
-        self.has, self.sender = set(has), ReportSender(deltas=True)
+        self.has = set(has)
+        self.sender = ReportSender(deltas=True)
         self.stream = AgentStream(self.sender.next_message(self.report(0)), Caller())
         self.first = self.stream.update(self.stream.first, 0.0)
 
     def report(self, generation: int) -> Report:
-        kernels = tuple(Observation(k, SessionId("s"), ObservedState.RUNNING) for k in sorted(self.has))
+        kernels = tuple(
+            Observation(k, SessionId("s"), ObservedState.RUNNING) for k in sorted(self.has)
+        )
         return replace(REPORT, orders_generation=generation, kernels=kernels)
 
-    def orders(self, generation: int, *wanted: KernelId, unwanted: tuple[KernelId, ...] = ()) -> bool:
+    def orders(
+        self, generation: int, *wanted: KernelId, unwanted: tuple[KernelId, ...] = ()
+    ) -> bool:
         """Read and send orders. Returns whether there is a message for the agent."""
         self.stream.offer(AgentOrders(tuple(SPECS[k] for k in wanted), unwanted), generation)
         return self.stream.next_message(0.0) is not None
@@ -73,7 +83,8 @@ def test_ordered_kernel_that_the_agent_has_is_not_absent() -> None:
 
 
 def test_unwanted_kernel_that_was_never_ordered_here_is_absent() -> None:
-    """Stopped before its orders were sent. The agent is asked, so that it does not wait for a heartbeat."""
+    """Stopped before its orders were sent. The agent is asked, so that it does not wait for a
+    heartbeat."""
     link = Link()
     link.orders(5)
     assert link.orders(6, unwanted=(A,))

@@ -34,15 +34,21 @@ def test_an_ipv6_client_is_its_network() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.floats(0, 100), st.booleans())))
-def test_memory_is_bounded_and_no_address_exceeds_its_rate(acts: list[tuple[int, float, bool]]) -> None:
-    limit, now, taken = AttemptLimit(burst=2, refill_s=10.0, addresses=8), 0.0, 0
+def test_memory_is_bounded_and_no_address_exceeds_its_rate(
+    acts: list[tuple[int, float, bool]],
+) -> None:
+    limit = AttemptLimit(burst=2, refill_s=10.0, addresses=8)
+    now = 0.0
+    taken = 0
     for number, wait, is_one in acts:
         now += wait / 100
         if is_one:
             taken += limit.take("192.0.2.200", now) == 0
         else:
             limit.take(f"198.51.100.{number % 7}", now)
+
         assert len(limit) <= 8
+
     assert taken <= 2 + now / 10 + 1
 
 

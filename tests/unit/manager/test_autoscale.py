@@ -38,7 +38,8 @@ def load(age_s: float = 0, **fields: Any) -> LoadSample:
     return LoadSample(ago(age_s), **({"ready": 2, "idle_s": 0.0} | fields))
 
 
-BUSY, QUIET = {"waiting": 2}, {"waiting": 2, "down_delay_s": 300}
+BUSY = {"waiting": 2}
+QUIET = {"waiting": 2, "down_delay_s": 300}
 # Name, scaling, window, the wanted number, and the rule that decided.
 CASES: list[tuple[str, Scaling, list[LoadSample], int, str]] = [
     ("no load", scaling(2, **BUSY), [load()], 2, ""),
@@ -86,7 +87,9 @@ CASES: list[tuple[str, Scaling, list[LoadSample], int, str]] = [
 @pytest.mark.parametrize(
     ("given_scaling", "window", "wanted", "rule"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_autoscale(given_scaling: Scaling, window: list[LoadSample], wanted: int, rule: str) -> None:
+def test_autoscale(
+    given_scaling: Scaling, window: list[LoadSample], wanted: int, rule: str
+) -> None:
     decision = autoscale(given_scaling, window, NOW)
     assert (decision.replicas, decision.rule) == (wanted, rule)
     assert bool(decision.detail) == bool(rule), "every change says why"
@@ -114,7 +117,8 @@ def test_limits_hold_for_every_load(
 ) -> None:
     given_scaling = scaling(wanted, min=least, max=max(1, least + more), waiting=1, kv_cache=0.5)
     samples = [
-        load(age, waiting=waiting, running=running, kv_cache=kv, idle_s=idle_s) for age in (400, 10, 0)
+        load(age, waiting=waiting, running=running, kv_cache=kv, idle_s=idle_s)
+        for age in (400, 10, 0)
     ]
     decision: Decision = autoscale(given_scaling, samples, NOW)
     policy = given_scaling.policy
@@ -127,7 +131,9 @@ def test_limits_hold_for_every_load(
 @given(st.integers(1, 5), st.lists(st.integers(0, 60), min_size=1, max_size=40))
 def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
     """Once the load stays the same, the number changes in one direction only."""
-    numbers, current, at = [], wanted, ago(0)
+    numbers = []
+    current = wanted
+    at = ago(0)
     window: list[LoadSample] = []
     scaled_at = ago(10_000)
     for step in range(200):
@@ -136,18 +142,23 @@ def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
         made = Scaling(Autoscale(min=1, max=8, waiting=3), current, scaled_at, ago(0))
         decision = autoscale(made, window, at)
         if decision.replicas != current:
-            current, scaled_at = decision.replicas, at
+            current = decision.replicas
+            scaled_at = at
         if step > len(waits):
             numbers.append(current)
+
     changes = [b - a for a, b in pairwise(numbers) if a != b]
     assert all(c > 0 for c in changes) or all(c < 0 for c in changes)
 
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 60))
 def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> None:
-    """Of requests, which the replicas run as far as they have seats; the others wait. The number may fall too
-    far once, before it is known how many run when requests begin to wait."""
-    numbers, current, at, full_at = [], wanted, ago(0), None
+    """Of requests, which the replicas run as far as they have seats; the others wait. The number
+    may fall too far once, before it is known how many run when requests begin to wait."""
+    numbers = []
+    current = wanted
+    at = ago(0)
+    full_at = None
     window: list[LoadSample] = []
     scaled_at = ago(10_000)
     for _ in range(400):
@@ -159,8 +170,11 @@ def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> 
         if decision.replicas > current:
             full_at = running / current
         if decision.replicas != current:
-            current, scaled_at = decision.replicas, at
+            current = decision.replicas
+            scaled_at = at
+
         numbers.append(current)
+
     changes = [b - a for a, b in pairwise(numbers) if a != b]
     turns = sum(a * b < 0 for a, b in pairwise(changes))
     assert turns <= 2, numbers

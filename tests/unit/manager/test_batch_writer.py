@@ -26,7 +26,9 @@ class Writer:
         self.batches: list[list[int]] = []
         self.error = error or asyncpg.CheckViolationError("negative")
         self.fails: list[Exception] = []
-        self.batch_writer: BatchWriter[int, int] = BatchWriter("test", self.write, clock or SystemClock())
+        self.batch_writer: BatchWriter[int, int] = BatchWriter(
+            "test", self.write, clock or SystemClock()
+        )
 
     async def write(self, items: Sequence[int]) -> Sequence[int]:
         self.batches.append(list(items))
@@ -84,14 +86,16 @@ async def test_batch_size_is_limited() -> None:
     assert max(len(batch) for batch in writer.batches) <= BATCH_MAX
 
 
-@pytest.mark.parametrize("error", [asyncpg.CheckViolationError("negative"), ValueError("not a date")])
+@pytest.mark.parametrize(
+    "error", [asyncpg.CheckViolationError("negative"), ValueError("not a date")]
+)
 async def test_only_offending_items_fail(error: Exception) -> None:
     writer = Writer(error)
     items = [n if n != 300 else -300 for n in range(400)]
     results = await writer.batch_writer.submit_all(items)
-    assert [n for n, result in zip(items, results, strict=True) if isinstance(result, BaseException)] == [
-        -300
-    ]
+    assert [
+        n for n, result in zip(items, results, strict=True) if isinstance(result, BaseException)
+    ] == [-300]
     assert results[300] is error
     assert len(writer.batches) < 25, "bisected, not retried one by one"
 
@@ -131,16 +135,20 @@ async def test_unexpected_error_belongs_to_its_item(error: Exception) -> None:
 @given(
     batches=st.lists(st.lists(st.integers(-1, 9), min_size=1, max_size=8), min_size=1, max_size=4),
     numbers=st.lists(st.integers(0, 3), max_size=4),
-    error=st.sampled_from([*UNEXPECTED, asyncio.CancelledError(), StoreUnavailable(), StatementTimeout()]),
+    error=st.sampled_from(
+        [*UNEXPECTED, asyncio.CancelledError(), StoreUnavailable(), StatementTimeout()]
+    ),
 )
 @examples(60)
 def test_every_caller_gets_a_result_or_an_exception(
     batches: list[list[int]], numbers: list[int], error: BaseException
 ) -> None:
-    """Whatever fails at whatever await of the write, nobody is cancelled and nobody waits for ever."""
+    """Whatever fails at whatever await of the write, nobody is cancelled and nobody waits for
+    ever."""
 
     async def scenario() -> None:
-        writer, faults = Writer(RuntimeError("negative")), list(numbers)
+        writer = Writer(RuntimeError("negative"))
+        faults = list(numbers)
 
         async def write(items: Sequence[int]) -> Sequence[int]:
             work = writer.write(items)
@@ -152,11 +160,15 @@ def test_every_caller_gets_a_result_or_an_exception(
                 callers = [asyncio.create_task(batch_writer.submit(item)) for item in items]
                 results = await asyncio.gather(*callers, return_exceptions=True)
                 for item, caller, result in zip(items, callers, results, strict=True):
-                    assert not caller.cancelled(), "a caller was cancelled that nobody had cancelled"
+                    assert not caller.cancelled(), (
+                        "a caller was cancelled that nobody had cancelled"
+                    )
                     assert result == item * 10 or isinstance(result, BaseException)
                     assert item >= 0 or isinstance(result, BaseException)
+
             while faults:
                 await asyncio.gather(batch_writer.submit(1), return_exceptions=True)
+
             assert await batch_writer.submit(1) == 10, "and the writer goes on"
 
     asyncio.run(scenario())
@@ -186,8 +198,11 @@ async def test_item_that_waits_for_a_lock_is_left_alone_in_the_end() -> None:
     for _ in range(10):
         results = await writer.submit_all(waiting)
         waiting = [item for item, result in zip(waiting, results, strict=True) if result != item]
+
     assert waiting == [-1]
-    assert sum(-1 in batch for batch in batches) == 10, "one attempt with that item for each submission"
+    assert sum(-1 in batch for batch in batches) == 10, (
+        "one attempt with that item for each submission"
+    )
 
 
 async def test_deadlocks_without_an_end_fail_one_item() -> None:

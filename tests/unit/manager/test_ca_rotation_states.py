@@ -8,7 +8,13 @@ import pytest
 
 from moorage.common.link.identity import certificate_fingerprint, split_bundle
 from moorage.manager.pki.authority import CertificateAuthority
-from moorage.manager.pki.rotation import SETTLE, PeerTrust, StoredAuthorities, find_waiting, may_go_on
+from moorage.manager.pki.rotation import (
+    SETTLE,
+    PeerTrust,
+    StoredAuthorities,
+    find_waiting,
+    may_go_on,
+)
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 OLD, NEW = (CertificateAuthority.create("secret", NOW) for _ in range(2))

@@ -23,7 +23,9 @@ from moorage.manager.serving.status import rollout_state
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def replica(name: str, revision: int, status: Status = Status.RUNNING, **fields: Any) -> ReplicaSnapshot:
+def replica(
+    name: str, revision: int, status: Status = Status.RUNNING, **fields: Any
+) -> ReplicaSnapshot:
     created_at = NOW - timedelta(seconds=10 if revision == 2 else 100)
     return ReplicaSnapshot(SessionId(name), status, created_at, NOW, revision=revision, **fields)
 
@@ -41,8 +43,18 @@ def endpoint(*replicas: ReplicaSnapshot, wanted: int = 4, canary: int = 25) -> E
     spec = EndpointSpec(name="m", engine="vllm", model="two", rollout=Rollout(canary=canary))
     stable = Stable(1, EndpointSpec(name="m", engine="vllm", model="one"))
     changed_at = NOW - timedelta(seconds=60)
+
     return EndpointSnapshot(
-        EndpointId("e"), "m", spec, wanted, changed_at, False, replicas, revision=2, fallback=1, stable=stable
+        EndpointId("e"),
+        "m",
+        spec,
+        wanted,
+        changed_at,
+        False,
+        replicas,
+        revision=2,
+        fallback=1,
+        stable=stable,
     )
 
 
@@ -73,7 +85,9 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "plan"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("given", "plan"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_canary(given: EndpointSnapshot, plan: ReplicaPlan) -> None:
     assert plan_endpoint(given, NOW) == plan
 
@@ -101,8 +115,10 @@ def test_it_comes_to_rest_with_both_at_their_numbers(wanted: int, percent: int) 
         plan = plan_endpoint(now, NOW)
         if plan == ReplicaPlan():
             break
+
         replicas += new(*(f"n{step}-{i}" for i in range(plan.start)))
         replicas += old(*(f"o{step}-{i}" for i in range(plan.start_stable)))
+
     counts = [sum(r.revision == revision for r in replicas) for revision in (1, 2)]
     assert counts == [wanted, canary_replicas(now)]
     assert counts[1] * 100 >= wanted * percent

@@ -29,7 +29,8 @@ def reading(at_s: float, sent: float, took: float = 0.0) -> Reading:
     [
         (reading(0, 100), reading(2, 102), 0),
         (reading(0, 100), reading(3602, 102), 3600),
-        (reading(0, 100), reading(-3598, 102), 0),  # set back: deadlines are late, which is harmless
+        # set back: deadlines are late, which is harmless
+        (reading(0, 100), reading(-3598, 102), 0),
         (reading(0, 100), reading(2, 3702), 0),  # the monotonic clock leapt: the same to a reader
         (reading(0, 100, 30), reading(32, 130, 30), 0),  # slow answers are no jump
         (reading(30, 100, 30), reading(90, 130, 30), 0),

@@ -54,7 +54,9 @@ def test_others_do_not(given: dict[str, str], words: str) -> None:
 def test_reads_need_no_token_and_websockets_need_the_origin() -> None:
     assert refusal("GET", token="", origin="http://other", fetch_site="cross-site") == ""
     assert refusal("GET", upgrade=True, token="") == ""
-    assert "must not" in refusal("GET", upgrade=True, token="", origin="http://host:8800", fetch_site="")
+    assert "must not" in refusal(
+        "GET", upgrade=True, token="", origin="http://host:8800", fetch_site=""
+    )
 
 
 def test_standard_ports_may_be_left_out() -> None:
@@ -66,4 +68,6 @@ def test_standard_ports_may_be_left_out() -> None:
 @given(st.text(max_size=30), st.sampled_from(["", "none", "same-site", "cross-site"]))
 def test_only_the_own_origin_is_the_same(origin: str, fetch_site: str) -> None:
     same = csrf.is_same_origin(origin, fetch_site, "console.example:8700")
-    assert same <= (origin.lower().rpartition("://")[2].rpartition("@")[2].startswith("console.example:8700"))
+    assert same <= (
+        origin.lower().rpartition("://")[2].rpartition("@")[2].startswith("console.example:8700")
+    )

@@ -19,7 +19,9 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def replica(group: str, status: Status, since_s: float, reason: Reason = Reason.NONE) -> ReplicaSnapshot:
+def replica(
+    group: str, status: Status, since_s: float, reason: Reason = Reason.NONE
+) -> ReplicaSnapshot:
     since = NOW - timedelta(seconds=since_s)
     name = SessionId(f"{group}-{status}")
     return ReplicaSnapshot(name, status, since, since, reason=reason, group=group)
@@ -33,9 +35,17 @@ def left(group: str, since_s: float = 10) -> ReplicaSnapshot:
     return replica(group, Status.CANCELLED, since_s, Reason.GROUP_FULL)
 
 
-def endpoint(*replicas: ReplicaSnapshot, groups: tuple[str, ...] = ("a", "b", "c")) -> EndpointSnapshot:
-    fields: dict[str, Any] = {"name": "m", "engine": "vllm", "model": "m", "resource_groups": list(groups)}
-    spec, changed_at = EndpointSpec.model_validate(fields), NOW - timedelta(hours=1)
+def endpoint(
+    *replicas: ReplicaSnapshot, groups: tuple[str, ...] = ("a", "b", "c")
+) -> EndpointSnapshot:
+    fields: dict[str, Any] = {
+        "name": "m",
+        "engine": "vllm",
+        "model": "m",
+        "resource_groups": list(groups),
+    }
+    spec = EndpointSpec.model_validate(fields)
+    changed_at = NOW - timedelta(hours=1)
     return EndpointSnapshot(EndpointId("e"), "m", spec, 1, changed_at, False, replicas)
 
 
@@ -100,11 +110,14 @@ def test_replica_returns_once_a_preferred_group_is_not_full(
     given: tuple[ReplicaSnapshot, ...], starts: int
 ) -> None:
     plan = plan_replicas(endpoint(*given), NOW)
-    assert (plan.start, plan.stop, plan.drain) == (starts, (), ()), "it serves until the new one does"
+    assert (plan.start, plan.stop, plan.drain) == (starts, (), ()), (
+        "it serves until the new one does"
+    )
 
 
 def test_replica_that_returned_is_drained_once_the_new_one_serves() -> None:
-    new, old = serving("a", 1), serving("b")
+    new = serving("a", 1)
+    old = serving("b")
     plan = plan_replicas(endpoint(new, old), NOW)
     assert (plan.start, plan.drain) == (0, ((old.session_id, Reason.PREFERRED_GROUP),))
 

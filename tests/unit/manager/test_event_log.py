@@ -11,13 +11,19 @@ from moorage.manager.identity.audience import Audience
 ALL = Audience()
 
 
-def event(number: int, kind: str = "session", project: str | None = None, group: str = "") -> EncodedEvent:
+def event(
+    number: int, kind: str = "session", project: str | None = None, group: str = ""
+) -> EncodedEvent:
     return EncodedEvent(kind, str(number), None if project is None else frozenset({project}), group)
 
 
 def data(text: bytes | None) -> list[str]:
     assert text is not None
-    return [line.removeprefix("data: ") for line in text.decode().splitlines() if line.startswith("data: ")]
+    return [
+        line.removeprefix("data: ")
+        for line in text.decode().splitlines()
+        if line.startswith("data: ")
+    ]
 
 
 def test_an_event_has_id_kind_and_data() -> None:
@@ -65,7 +71,11 @@ def test_who_sees_what() -> None:
 def test_a_watcher_sees_each_of_its_events_once_and_in_order_or_is_told(
     batches: list[list[str]], projects: list[str], capacity: int
 ) -> None:
-    log, seen, position, expected, number = EventLog("e", capacity), [], 0, [], 0
+    log = EventLog("e", capacity)
+    seen = []
+    position = 0
+    expected = []
+    number = 0
     audience = Audience(frozenset(projects))
     for index, batch in enumerate(batches):
         events = []
@@ -73,14 +83,17 @@ def test_a_watcher_sees_each_of_its_events_once_and_in_order_or_is_told(
             number += 1
             events.append(event(number, project=project))
             expected += [str(number)] if project in projects else []
+
         log.append(events)
         if index % 2:
             continue  # it reads every other batch only
+
         found = log.read(audience, position)
         if found is None:
             assert log.end - position > capacity
             seen = list(expected)
         else:
             seen += data(found)
+
         position = log.end
         assert seen == expected

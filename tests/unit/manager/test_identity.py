@@ -164,7 +164,11 @@ GGUF = {"type": "inference", "engine": "llamacpp", "command": []}
         ({"mounts": ["/models"]}, GGUF | {"model": "/models-of-others/a.gguf"}, False),
         ({"mounts": ["/models"]}, GGUF | {"model": "a.gguf"}, False),
         ({"mounts": ["/models"]}, GGUF | {"model": "~/a.gguf"}, False),
-        ({"mounts": []}, {"type": "inference", "engine": "vllm", "command": [], "model": "org/name"}, True),
+        (
+            {"mounts": []},
+            {"type": "inference", "engine": "vllm", "command": [], "model": "org/name"},
+            True,
+        ),
         ({}, GGUF | {"model": "/anywhere/a.gguf"}, True),
     ],
 )

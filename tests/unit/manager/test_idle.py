@@ -1,4 +1,5 @@
-"""Idle criteria: what is left by each, what users may choose, and that nothing unobserved ends a session."""
+"""Idle criteria: what is left by each, what users may choose, and that nothing unobserved ends a
+session."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ from moorage.manager.workloads.idle import (
 TRAFFIC = IdlePolicy.model_validate({"traffic": {"default_s": 600, "min_s": 60, "max_s": 3600}})
 
 
-def settings(choice: dict[str, Any] | None = None, project: str = "vision", **policy: Any) -> IdleSettings:
+def settings(
+    choice: dict[str, Any] | None = None, project: str = "vision", **policy: Any
+) -> IdleSettings:
     made = IdlePolicy.model_validate(policy) if policy else None
     return settings_of(made, project, None if choice is None else IdleChoice.model_validate(choice))
 
@@ -51,7 +54,8 @@ def settings(choice: dict[str, Any] | None = None, project: str = "vision", **po
 def test_time_without_traffic(
     now: float, traffic_at: float, timeout: float, grace: float, left: float
 ) -> None:
-    seen, what = Observations(traffic_at), IdleSettings(traffic_s=timeout, grace_s=grace)
+    seen = Observations(traffic_at)
+    what = IdleSettings(traffic_s=timeout, grace_s=grace)
     assert remaining(seen, what, now) == {"traffic": left}
 
 
@@ -65,7 +69,8 @@ def test_lifetime_counts_from_the_start(now: float, left: float) -> None:
     [
         (10, {"cpu": 99.0, "memory": 99.0}, "any", 150),  # grace 100, window 60: no decision yet
         (170, {"cpu": 5.0, "memory": 6.0}, "any", 0),
-        (170, {"cpu": 20.0, "memory": 6.0}, "any", 30),  # the mean needs half of the window to fall to 10 %
+        # the mean needs half of the window to fall to 10 %
+        (170, {"cpu": 20.0, "memory": 6.0}, "any", 30),
         (170, {"cpu": 20.0, "memory": 6.0}, "all", 0),
         (170, {"memory": 20.0}, "all", 30),  # what is not measured does not count
         (170, {"cpu": 0.0, "memory": 50.0}, "any", 48),
@@ -121,7 +126,10 @@ def test_a_project_has_rules_of_its_own() -> None:
     assert settings(**policy).criteria == ("traffic",)
     assert settings(project="speech", **policy).criteria == ("lifetime",)
     assert settings().criteria == ()
-    assert settings({"traffic_s": 5, "utilization": {"gpu": 5}}).criteria == ("traffic", "utilization")
+    assert settings({"traffic_s": 5, "utilization": {"gpu": 5}}).criteria == (
+        "traffic",
+        "utilization",
+    )
 
 
 def test_use_is_a_share_of_what_was_allocated() -> None:
@@ -133,7 +141,8 @@ def test_use_is_a_share_of_what_was_allocated() -> None:
 
 
 def run(looks: list[Look], what: IdleSettings, state: IdleState | None = None) -> list[Judgment]:
-    made, state = [], state or IdleState()
+    made = []
+    state = state or IdleState()
     for look in looks:
         made.append(judge(state, look, what))
         state = made[-1].state
@@ -187,27 +196,40 @@ SETTINGS = st.builds(
 
 @given(LOOKS, SETTINGS)
 @examples(60)
-def test_only_observed_and_warned_idleness_ends_a_session(looks: list[Look], what: IdleSettings) -> None:
+def test_only_observed_and_warned_idleness_ends_a_session(
+    looks: list[Look], what: IdleSettings
+) -> None:
     warned_at: float | None = None
-    state, quiet_s, sightings = IdleState(), 0.0, 0
+    state = IdleState()
+    quiet_s = 0.0
+    sightings = 0
     for look in looks:
         made = judge(state, look, what)
         now = made.state.observed_s
-        quiet_s = 0.0 if look.sightings != sightings else quiet_s + look.elapsed_s * look.traffic_known
+        quiet_s = (
+            0.0 if look.sightings != sightings else quiet_s + look.elapsed_s * look.traffic_known
+        )
         sightings = look.sightings
+
         if made.step is Step.WARN:
             warned_at = now
         elif made.step is Step.RESUME:
             warned_at = None
+
         if made.step is Step.END:
             assert look.elapsed_s > 0
             assert warned_at is not None
             assert now - warned_at >= what.warning_s - 1e-6
-            if made.criterion == "traffic" or (what.end_when == "all" and what.traffic_s is not None):
+
+            if made.criterion == "traffic" or (
+                what.end_when == "all" and what.traffic_s is not None
+            ):
                 assert what.traffic_s is not None
                 assert look.traffic_known
                 assert quiet_s >= what.traffic_s - 1e-6
+
             if made.criterion == "lifetime":
                 assert what.lifetime_s is not None
                 assert now >= max(what.lifetime_s, what.grace_s) - 1e-6
+
         state = made.state

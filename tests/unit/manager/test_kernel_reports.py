@@ -21,7 +21,8 @@ from moorage.manager.lifecycle.kernels import (
     next_kernel_status,
 )
 
-K, S = KernelId("k"), SessionId("s")
+K = KernelId("k")
+S = SessionId("s")
 none: frozenset[KernelId] = frozenset()
 
 
@@ -50,7 +51,9 @@ def update(**fields: Any) -> AgentUpdate:
 def test_kernel_that_has_run_moves_only_forward(
     status: Status, observed: ObservedState, reason: str, expected: Status
 ) -> None:
-    assert next_kernel_status(status, Observation(K, S, observed, reason=Reason(reason))) is expected
+    assert (
+        next_kernel_status(status, Observation(K, S, observed, reason=Reason(reason))) is expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,9 @@ def test_kernel_omitted_from_a_full_report(
     status: Status, absent: bool, unacknowledged: bool, gone: bool
 ) -> None:
     only = frozenset({K})
-    report = update(absent=only if absent else none, unacknowledged=only if unacknowledged else none)
+    report = update(
+        absent=only if absent else none, unacknowledged=only if unacknowledged else none
+    )
     changes = kernel_changes([StoredKernel(K, S, status)], report)
     assert bool(changes) is gone
     assert all(c.new in TERMINAL for c in changes)
@@ -107,8 +112,20 @@ def test_kernel_that_was_given_up_is_freed_once_it_has_ended(
 @pytest.mark.parametrize(
     ("status", "observed", "detail", "stored", "changed"),
     [
-        (Status.PREPARING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "pulling: 1 of 3 MB", True),
-        (Status.PREPARING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "pulling: 2 of 3 MB", False),
+        (
+            Status.PREPARING,
+            ObservedState.PREPARING,
+            "pulling: 2 of 3 MB",
+            "pulling: 1 of 3 MB",
+            True,
+        ),
+        (
+            Status.PREPARING,
+            ObservedState.PREPARING,
+            "pulling: 2 of 3 MB",
+            "pulling: 2 of 3 MB",
+            False,
+        ),
         (Status.PREPARING, ObservedState.PREPARING, "", "pulling: 2 of 3 MB", False),
         (Status.CREATING, ObservedState.CREATING, "loading", "", True),
         (Status.RUNNING, ObservedState.RUNNING, "anything", None, False),
@@ -130,7 +147,8 @@ def test_kernel_observation_is_idempotent() -> None:
         assert next_kernel_status(once, observation) is once
 
 
-RUNS, SILENT = ObservedState.RUNNING, ObservedState.UNKNOWN
+RUNS = ObservedState.RUNNING
+SILENT = ObservedState.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -170,7 +188,9 @@ def test_only_what_ends_or_had_been_given_up_is_freed() -> None:
 
 
 def test_what_an_update_says_has_ended() -> None:
-    states = {KernelId(state.name): Observation(KernelId(state.name), S, state) for state in ObservedState}
+    states = {
+        KernelId(state.name): Observation(KernelId(state.name), S, state) for state in ObservedState
+    }
     assert update(observed=states, absent=frozenset({K})).ended == {K, "EXITED", "GONE"}
 
 
@@ -196,7 +216,9 @@ def test_heartbeat_says_nothing_else() -> None:
 
 def test_kernels_that_are_not_known_to_have_ended_are_unknown() -> None:
     other = KernelId("other")
-    report = update(observed={other: Observation(other, S, RUNS)}, absent=frozenset({K, KernelId("gone")}))
+    report = update(
+        observed={other: Observation(other, S, RUNS)}, absent=frozenset({K, KernelId("gone")})
+    )
     made = report.with_unknown([K])
     assert {name: seen.state for name, seen in made.observed.items()} == {other: RUNS, K: SILENT}
     assert made.absent == {"gone"}

@@ -31,7 +31,9 @@ def test_the_same_text_is_encrypted_differently_each_time(keyring: Keyring) -> N
     assert keyring.seal("a", "p", "n").data != keyring.seal("a", "p", "n").data
 
 
-@pytest.mark.parametrize(("project", "name"), [("vision", "other"), ("other", "token"), ("visiontoken", "")])
+@pytest.mark.parametrize(
+    ("project", "name"), [("vision", "other"), ("other", "token"), ("visiontoken", "")]
+)
 def test_a_secret_cannot_be_moved_to_another_row(keyring: Keyring, project: str, name: str) -> None:
     sealed = keyring.seal("hunter2", "vision", "token")
     with pytest.raises(ConfigError, match="altered"):

@@ -45,12 +45,19 @@ def test_pause_or_leap_of_the_clock_starts_it_again() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60))
 def test_never_expires_before_the_node_has_ended_it(looks: list[tuple[float, bool]]) -> None:
-    """``looks``: real seconds until each look, and whether there was a contact since the one before."""
-    watch, now, contact, at = LeaseWatch(), 0.0, T0, 0.0
+    """``looks``: real seconds until each look, and whether there was a contact since the one
+    before."""
+    watch = LeaseWatch()
+    now = 0.0
+    contact = T0
+    at = 0.0
     for pause, contacted in looks:
         if contacted:  # as late as possible: just before the look
-            contact, at = contact + timedelta(seconds=1), now + pause
+            contact = contact + timedelta(seconds=1)
+            at = now + pause
+
         now += pause
         if watch.expired([kernel(contact)], now):
             assert now - at >= 60 + 10
+
     assert LONGEST_PAUSE_S < 30

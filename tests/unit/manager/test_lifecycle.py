@@ -35,7 +35,8 @@ STUBBORN = SessionSpec(command=["x"], type=SessionType.BATCH, retries=2, pending
 WAITING = SessionSpec(command=["x"], type=SessionType.BATCH, retries=2, on_lost_agent="wait")
 PATIENT = SessionSpec(command=["x"], depends_on=["prep"], dependency_failed="wait")
 INFERENCE = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE)
-K, S = KernelId("k"), SessionId("s")
+K = KernelId("k")
+S = SessionId("s")
 
 
 def session(
@@ -47,7 +48,9 @@ def session(
     unreachable: bool = False,
     **fields: object,
 ) -> SessionSnapshot:
-    stored = KernelSnapshot(K, kernel, kernel_reason, agent_id=AgentId("node-1"), unreachable=unreachable)
+    stored = KernelSnapshot(
+        K, kernel, kernel_reason, agent_id=AgentId("node-1"), unreachable=unreachable
+    )
     return replace(SessionSnapshot(S, status, 1, 1, spec, (stored,)), **fields)  # type: ignore[arg-type]
 
 
@@ -55,17 +58,20 @@ def session(
 
 
 def test_every_status_is_reachable_and_leads_to_a_terminal_one() -> None:
-    reached, frontier = {Status.PENDING}, [Status.PENDING]
+    reached = {Status.PENDING}
+    frontier = [Status.PENDING]
     while frontier:
         status = frontier.pop()
         for (old, _), new in TRANSITIONS.items():
             if old is status and new not in reached:
                 reached.add(new)
                 frontier.append(new)
+
     assert reached == set(Status)
     ends = set(TERMINAL)
     while grown := {old for (old, _), new in TRANSITIONS.items() if new in ends} - ends:
         ends |= grown
+
     assert ends == set(Status)
 
 
@@ -96,7 +102,9 @@ def test_the_page_of_the_states_has_every_transition_deadline_and_reason() -> No
     for (old, event), new in TRANSITIONS.items():
         assert re.search(rf"^    {old} --> {new}: .*\b{event}\b", page, re.MULTILINE)
     assert all(f"| {status} | {DEADLINES[status].description} |" in page for status in LIVE)
-    assert all(f"| `{reason}` | {info.text} |" in page for reason, info in REASONS.items() if reason)
+    assert all(
+        f"| `{reason}` | {info.text} |" in page for reason, info in REASONS.items() if reason
+    )
 
 
 def test_every_reason_has_a_text_and_every_failure_a_next_step() -> None:
@@ -117,7 +125,9 @@ CASES = [
     ),
     (
         "no other agent to try, and pending timeout at once",
-        session(Status.PENDING, Status.PENDING, attempt=2, reason=Reason.IMAGE_MISSING, deadline_at=PAST),
+        session(
+            Status.PENDING, Status.PENDING, attempt=2, reason=Reason.IMAGE_MISSING, deadline_at=PAST
+        ),
         (Event.FAIL, Status.ERROR, "image-missing"),
     ),
     (
@@ -143,7 +153,11 @@ CASES = [
         None,
     ),
     ("no report yet", session(Status.SCHEDULED, Status.SCHEDULED), None),
-    ("preparing", session(Status.SCHEDULED, Status.PREPARING), (Event.PREPARING, Status.PREPARING, "")),
+    (
+        "preparing",
+        session(Status.SCHEDULED, Status.PREPARING),
+        (Event.PREPARING, Status.PREPARING, ""),
+    ),
     ("creating", session(Status.PREPARING, Status.CREATING), (Event.CREATING, Status.CREATING, "")),
     ("fast start", session(Status.SCHEDULED, Status.RUNNING), (Event.READY, Status.RUNNING, "")),
     (
@@ -158,7 +172,13 @@ CASES = [
     ),
     (
         "attempts used up",
-        session(Status.CREATING, Status.ERROR, kernel_reason=Reason.EXIT_NONZERO, other_agents=1, attempt=3),
+        session(
+            Status.CREATING,
+            Status.ERROR,
+            kernel_reason=Reason.EXIT_NONZERO,
+            other_agents=1,
+            attempt=3,
+        ),
         (Event.FAILED, Status.ERROR, "exit-nonzero"),
     ),
     (
@@ -203,7 +223,9 @@ CASES = [
     ),
     (
         "batch program failed, no retries left",
-        session(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO, requeues=2),
+        session(
+            Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO, requeues=2
+        ),
         (Event.ENDED, Status.TERMINATED, "exit-nonzero"),
     ),
     (
@@ -246,20 +268,44 @@ CASES = [
         session(Status.RUNNING, Status.RUNNING, STUBBORN, unreachable=True, overlap=True),
         (Event.REQUEUE, Status.PENDING, "agent-lost"),
     ),
-    ("stopped, then agent lost", session(Status.TERMINATING, Status.TERMINATING, unreachable=True), None),
+    (
+        "stopped, then agent lost",
+        session(Status.TERMINATING, Status.TERMINATING, unreachable=True),
+        None,
+    ),
     (
         "earlier attempt on a lost agent",
-        session(Status.PENDING, Status.PENDING, BATCH, attempt=2, requeued_from=1, earlier_lost=("node-1",)),
+        session(
+            Status.PENDING,
+            Status.PENDING,
+            BATCH,
+            attempt=2,
+            requeued_from=1,
+            earlier_lost=("node-1",),
+        ),
         (Event.FAIL, Status.ERROR, "agent-lost"),
     ),
     (
         "earlier attempt on a lost agent, with a lease",
-        session(Status.PENDING, Status.PENDING, STUBBORN, attempt=2, requeued_from=1, earlier_lost=("n",)),
+        session(
+            Status.PENDING,
+            Status.PENDING,
+            STUBBORN,
+            attempt=2,
+            requeued_from=1,
+            earlier_lost=("n",),
+        ),
         None,
     ),
     (
         "kernels were stopped with the agent: no retry is used",
-        session(Status.RUNNING, Status.TERMINATED, STUBBORN, kernel_reason=Reason.AGENT_SHUTDOWN, requeues=2),
+        session(
+            Status.RUNNING,
+            Status.TERMINATED,
+            STUBBORN,
+            kernel_reason=Reason.AGENT_SHUTDOWN,
+            requeues=2,
+        ),
         (Event.PREEMPT, Status.PENDING, "agent-shutdown"),
     ),
     (
@@ -303,7 +349,9 @@ CASES = [
     ),
     (
         "stop timeout: it ends only with its kernel",
-        session(Status.TERMINATING, Status.TERMINATING, deadline_at=PAST, reason=Reason.USER_REQUESTED),
+        session(
+            Status.TERMINATING, Status.TERMINATING, deadline_at=PAST, reason=Reason.USER_REQUESTED
+        ),
         (Event.STOP_OVERDUE, Status.TERMINATING, "user-requested"),
     ),
     (
@@ -315,7 +363,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("given", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_reconcile_session(given: SessionSnapshot, expected: tuple[Event, Status, str] | None) -> None:
+def test_reconcile_session(
+    given: SessionSnapshot, expected: tuple[Event, Status, str] | None
+) -> None:
     transition = reconcile_session(given, NOW, 120)
     assert (
         None if transition is None else (transition.event, transition.new, str(transition.reason))
@@ -333,12 +383,16 @@ def test_reconcile_session(given: SessionSnapshot, expected: tuple[Event, Status
 )
 def test_batch_results(reason: Reason, status: Status, result: Result | None) -> None:
     kernel = Status.TERMINATED if reason is Reason.EXIT_ZERO else Status.ERROR
-    transition = reconcile_session(session(Status.RUNNING, kernel, BATCH, kernel_reason=reason), NOW, 120)
+    transition = reconcile_session(
+        session(Status.RUNNING, kernel, BATCH, kernel_reason=reason), NOW, 120
+    )
     assert transition is not None
     assert (transition.new, transition.result) == (status, result)
 
 
-@pytest.mark.parametrize("reason", [Reason.EXIT_ZERO, Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED])
+@pytest.mark.parametrize(
+    "reason", [Reason.EXIT_ZERO, Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED]
+)
 @pytest.mark.parametrize("status", sorted(STARTING))
 def test_program_that_ended_between_two_reports_is_recorded_as_running(
     status: Status, reason: Reason
@@ -347,7 +401,11 @@ def test_program_that_ended_between_two_reports_is_recorded_as_running(
     before = session(status, kernel, BATCH, kernel_reason=reason, other_agents=1)
     transition = reconcile_session(before, NOW, 120)
     assert transition is not None
-    assert (transition.event, transition.new, transition.result) == (Event.READY, Status.RUNNING, None)
+    assert (transition.event, transition.new, transition.result) == (
+        Event.READY,
+        Status.RUNNING,
+        None,
+    )
     assert may_continue(before, transition, NOW, 120), "its end is still to be recorded"
 
 

@@ -44,9 +44,11 @@ class World:
     """Proxies that grant by their shares, in seconds, and a manager."""
 
     def __init__(self, limit: int, proxies: int) -> None:
-        self.limit, self.shares = limit, [0] * proxies
+        self.limit = limit
+        self.shares = [0] * proxies
         self.granted: list[list[tuple[int, int]]] = [[] for _ in range(proxies)]
-        self.stored, self.now = StoredShares("key/a", 0, {}, 0.0), 0
+        self.stored = StoredShares("key/a", 0, {}, 0.0)
+        self.now = 0
 
     def used(self, proxy: int) -> int:
         return sum(n for at, n in self.granted[proxy] if at > self.now - 60)
@@ -66,6 +68,7 @@ class World:
         )
         stored = StoredShares("key/a", 0, self.stored.shares, float(self.now))
         share, self.stored = share_of(need, str(proxy), stored, len(self.shares))
+
         return share.requests
 
 
@@ -83,9 +86,11 @@ def test_proxies_together_never_exceed_the_limit(limit: int, proxies: int, steps
         world.now += seconds
         for each in range(proxies):  # nobody's share lapses
             world.shares[each] = world.ask(each, 0 if each != number else wanted)
+
         share = world.ask(number, wanted)
         if answers_late:
             world.grant(number, wanted)
+
         world.shares[number] = share
         world.grant(number, wanted)
         assert sum(world.used(each) for each in range(proxies)) <= limit

@@ -15,11 +15,13 @@ from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
 
 
 class SlowPeers:
-    """Peers of a database that knows none, and answers when ``go`` is set. ``revoked``: those that were
-    revoked."""
+    """Peers of a database that knows none, and answers when ``go`` is set. ``revoked``: those that
+    were revoked."""
 
     def __init__(self, *revoked: str) -> None:
-        self.asked, self.go, self.revoked = asyncio.Event(), asyncio.Event(), revoked
+        self.asked = asyncio.Event()
+        self.go = asyncio.Event()
+        self.revoked = revoked
 
     async def is_revoked(self, peer_id: str) -> bool:
         return peer_id in self.revoked
@@ -50,7 +52,8 @@ def call(authenticator: LinkAuthenticator, name: str, begun: asyncio.Event) -> a
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_only_a_peer_that_was_revoked_is_told_so(known: bool) -> None:
-    """A proxy that is just unknown, as after the restore of a backup, serves on by its last table."""
+    """A proxy that is just unknown, as after the restore of a backup, serves on by its last
+    table."""
     peers = SlowPeers("old") if known else SlowPeers()
     peers.go.set()
     store = cast(Any, SimpleNamespace(peers=peers, notifier=SimpleNamespace(on=lambda *_: None)))
@@ -62,6 +65,7 @@ async def test_only_a_peer_that_was_revoked_is_told_so(known: bool) -> None:
         async with authenticator.loop:
             with pytest.raises(ConnectionError) as refusal:
                 await ended
+
     assert refusal.value.args == ("agent 'old' was revoked", (REVOKED,) if known else ())
 
 
@@ -79,6 +83,7 @@ async def test_a_call_that_begins_during_the_check_is_not_taken_for_revoked() ->
             await begun[1].wait()
             peers.go.set()
             [outcome] = await asyncio.gather(revoked, return_exceptions=True)
+
     assert "'old' was revoked" in str(outcome)
     assert not new.done()
     new.cancel()

@@ -1,4 +1,5 @@
-"""Pings of the links: a dead peer is noticed in the documented time, and only one end of a link pings."""
+"""Pings of the links: a dead peer is noticed in the documented time, and only one end of a link
+pings."""
 
 from __future__ import annotations
 

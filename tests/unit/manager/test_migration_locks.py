@@ -6,7 +6,9 @@ import pytest
 
 from moorage.manager.store.migration_locks import describe
 
-ALL, WRITES, ROWS = "reads and writes", "writes", "rows"
+ALL = "reads and writes"
+WRITES = "writes"
+ROWS = "rows"
 CASES: list[tuple[str, str, dict[str, str]]] = [
     ("CREATE TABLE made (a text); CREATE INDEX ON made (a); ALTER TABLE made ADD b text", "expand", {}),
     ("CREATE TABLE made (a text REFERENCES sessions (id))", "expand", {"sessions": WRITES}),

@@ -1,4 +1,5 @@
-"""Order of the migrations: one after the other, in that of their names, which schemas are compared by."""
+"""Order of the migrations: one after the other, in that of their names, which schemas are compared
+by."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def upgrade() -> None:
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """A copy of the migrations that more can be added to."""
-    return shutil.copytree(MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
+    return shutil.copytree(
+        MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__")
+    )
 
 
 def add(folder: Path, revision: str, after: str) -> None:
@@ -43,7 +46,9 @@ def add(folder: Path, revision: str, after: str) -> None:
 def test_each_follows_the_one_before_it_and_has_a_later_name() -> None:
     scripts = migration_scripts()
     assert scripts[0].down_revision is None
-    assert [after.down_revision for after in scripts[1:]] == [script.revision for script in scripts[:-1]]
+    assert [after.down_revision for after in scripts[1:]] == [
+        script.revision for script in scripts[:-1]
+    ]
     assert [(one.revision, after.revision) for one, after in pairwise(scripts)
             if one.revision >= after.revision] == []  # fmt: skip
     assert newest_revision() == scripts[-1].revision
@@ -53,13 +58,18 @@ def test_new_ones_are_named_by_their_time() -> None:
     for script in migration_scripts():
         assert Path(script.path).name.startswith(f"{script.revision}_")
         if script.revision > LAST_NUMBERED:
-            assert re.fullmatch(r"\d{12}", script.revision), "name it by the time: YYYYMMDDhhmm_name.py"
+            assert re.fullmatch(r"\d{12}", script.revision), (
+                "name it by the time: YYYYMMDDhhmm_name.py"
+            )
             assert datetime.strptime(script.revision, "%Y%m%d%H%M").year >= 2026
 
 
 def test_one_more_is_the_newest(copied: Path) -> None:
     add(copied, "999901010000", newest_revision())
-    assert [one.revision for one in migration_scripts(copied)][-2:] == [newest_revision(), "999901010000"]
+    assert [one.revision for one in migration_scripts(copied)][-2:] == [
+        newest_revision(),
+        "999901010000",
+    ]
 
 
 def test_two_that_follow_the_same_one_are_refused(copied: Path) -> None:

@@ -28,7 +28,9 @@ def spec(replicas: int, most: int = 0, **fields: Any) -> EndpointSpec:
         pytest.param(spec(3), 1, spec(2), True, id="more than wanted now"),
         pytest.param(spec(2), 2, spec(2, priority=50), True, id="others"),
         pytest.param(spec(2), 2, spec(0, priority=50), False, id="others, but none"),
-        pytest.param(spec(2), 2, spec(2, limits={"requests_per_minute": 1}), False, id="fewer requests"),
+        pytest.param(
+            spec(2), 2, spec(2, limits={"requests_per_minute": 1}), False, id="fewer requests"
+        ),
         pytest.param(spec(1, 4), 2, spec(2, 3), False, id="a lower maximum"),
         pytest.param(spec(1, 4), 2, spec(2, 5), True, id="a higher maximum"),
         pytest.param(spec(1, 4), 1, spec(3, 4), True, id="more at once"),

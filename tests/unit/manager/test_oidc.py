@@ -18,7 +18,9 @@ from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.oidc_rules import Grants, Rule, grants
 from moorage.manager.oidc import Attempt, TokenRefused, check_id_token, import_keys
 
-NOW, ISSUER, CLIENT = 1_800_000_000.0, "https://id.example.com", "moorage"
+NOW = 1_800_000_000.0
+ISSUER = "https://id.example.com"
+CLIENT = "moorage"
 ATTEMPT = Attempt.of("mg-secret")
 KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 CURVE = ECKey.generate_key("P-256", {"kid": "two"})
@@ -52,7 +54,9 @@ def signed(key: Any = KEY, alg: str = "RS256", kid: str | None = "one", **change
 
 
 def check(token: str) -> dict[str, Any]:
-    return check_id_token(token, KEYS, issuer=ISSUER, client_id=CLIENT, nonce=ATTEMPT.nonce, now=NOW)
+    return check_id_token(
+        token, KEYS, issuer=ISSUER, client_id=CLIENT, nonce=ATTEMPT.nonce, now=NOW
+    )
 
 
 def encoded(content: bytes) -> str:
@@ -201,4 +205,6 @@ def test_rules_give_roles(claims: dict[str, Any], given: Grants) -> None:
 def test_settings_that_would_let_in_the_wrong_people_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ManagerSettings.model_validate(settings)
-    ManagerSettings.model_validate({"oidc_issuer": "http://127.0.0.1:3000", "oidc_rules": ["group:a=admin"]})
+    ManagerSettings.model_validate(
+        {"oidc_issuer": "http://127.0.0.1:3000", "oidc_rules": ["group:a=admin"]}
+    )

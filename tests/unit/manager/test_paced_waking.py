@@ -14,19 +14,23 @@ async def test_few_are_woken_at_once() -> None:
 
 
 async def test_many_are_woken_in_parts() -> None:
-    events, woken = [asyncio.Event() for _ in range(5 * AT_ONCE)], list[int]()
+    events = [asyncio.Event() for _ in range(5 * AT_ONCE)]
+    woken = list[int]()
     waking = PacedWaking()
     waking.wake(events)
+
     async with asyncio.timeout(20):
         while (count := sum(event.is_set() for event in events)) < len(events):
             woken.append(count)
             await asyncio.sleep(0)
+
     assert woken[0] == AT_ONCE
     assert {AT_ONCE * part for part in range(1, 5)} == set(woken), "others ran in between"
 
 
 async def test_a_second_call_reaches_all_again() -> None:
-    events, waking = [asyncio.Event() for _ in range(3 * AT_ONCE)], PacedWaking()
+    events = [asyncio.Event() for _ in range(3 * AT_ONCE)]
+    waking = PacedWaking()
     waking.wake(events)
     for event in events:
         event.clear()

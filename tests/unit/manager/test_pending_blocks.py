@@ -14,15 +14,22 @@ from moorage.manager.store.pending_blocks import PendingBlocks
 
 def session(number: int, priority: int = 10) -> Pending:
     name = f"{number:05}"
-    return Pending(SessionId(name), KernelId(name), 1, priority, number, 0, "process", "custom", {"cpu": 1})
+    return Pending(
+        SessionId(name), KernelId(name), 1, priority, number, 0, "process", "custom", {"cpu": 1}
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=60), st.integers(1, 5))
-def test_a_snapshot_holds_what_was_there_and_never_changes(steps: list[tuple[int, int]], size: int) -> None:
-    """A step puts session N with priority 1 to 3, or removes it; some are followed by a snapshot."""
+def test_a_snapshot_holds_what_was_there_and_never_changes(
+    steps: list[tuple[int, int]], size: int
+) -> None:
+    """A step puts session N with priority 1 to 3, or removes it; some are followed by a
+    snapshot."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending_blocks, "BLOCK", size)
-        blocks, model, taken = PendingBlocks(), dict[SessionId, Pending](), []
+        blocks = PendingBlocks()
+        model = dict[SessionId, Pending]()
+        taken = []
         for at, (number, priority) in enumerate(steps):
             one = session(number, priority)
             if priority:
@@ -30,8 +37,10 @@ def test_a_snapshot_holds_what_was_there_and_never_changes(steps: list[tuple[int
                 model[one.session_id] = one
             elif model.pop(one.session_id, None) is not None:
                 blocks.remove(one.session_id)
+
             if at % 3 == 0:
                 taken.append((blocks.snapshot(), dict(model)))
+
         taken.append((blocks.snapshot(), dict(model)))
         for snapshot, then in taken:
             assert len(snapshot) == len(then)
@@ -45,6 +54,7 @@ def test_a_change_copies_one_block_whatever_the_number_of_sessions() -> None:
     blocks = PendingBlocks()
     for number in range(5 * pending_blocks.BLOCK):
         blocks.put(session(number))
+
     before = blocks.snapshot()
     assert blocks.snapshot() is before
     blocks.put(session(7, 90))

@@ -20,15 +20,21 @@ NOW = 1_767_276_000_000_000  # 2026-01-01 14:00 UTC
 
 def busy(name: str, *running: tuple[str, int, int | None], gpus: int = 4) -> AgentState:
     """``running``: (session, GPUs, minutes until it ends)."""
-    running_sessions, used = [], 0
+    running_sessions = []
+    used = 0
     for running_name, count, minutes in running:
-        devices = tuple(Allocation("cuda.device", DeviceId(str(n)), 1000) for n in range(used, used + count))
+        devices = tuple(
+            Allocation("cuda.device", DeviceId(str(n)), 1000) for n in range(used, used + count)
+        )
         ends = None if minutes is None else NOW + minutes * MINUTE
         running_sessions.append(
             Running(SessionId(running_name), KernelId(f"k-{running_name}"), devices, ends)
         )
         used += count
-    states = tuple(DeviceState(DeviceId(str(n)), "cuda.device", 1000 * (n >= used)) for n in range(gpus))
+
+    states = tuple(
+        DeviceState(DeviceId(str(n)), "cuda.device", 1000 * (n >= used)) for n in range(gpus)
+    )
     return node(name, devices=states, running=tuple(running_sessions), cpu=64)
 
 
@@ -36,7 +42,9 @@ def pending_session(
     name: str, gpus: int, created: int = 0, minutes: int | None = None, **fields: Any
 ) -> Pending:
     time_limit = None if minutes is None else minutes * MINUTE
-    return session(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **fields)
+    return session(
+        name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **fields
+    )
 
 
 def explain(
@@ -53,7 +61,11 @@ def unmet(view: PendingExplanation) -> dict[str, str]:
 
 
 def test_head_names_the_best_agent_and_when_capacity_returns() -> None:
-    agents = [busy("gpu-01", ("a", 3, 90)), busy("gpu-03", ("train-7", 2, 20)), busy("gpu-04", ("b", 4, 60))]
+    agents = [
+        busy("gpu-01", ("a", 3, 90)),
+        busy("gpu-03", ("train-7", 2, 20)),
+        busy("gpu-04", ("b", 4, 60)),
+    ]
     view = explain(agents, [pending_session("it", 4)], "it")
     assert view.refusals == [
         "needs 4 cuda.device; best agent gpu-03 has 2 free, 4 after session train-7! ends at about 14:20 UTC "
@@ -97,7 +109,8 @@ def test_session_behind_one_that_starts_now_counts_its_limit() -> None:
 
 
 def test_clusters_and_devices_of_those_ahead_are_counted() -> None:
-    """The cluster takes both agents at 30 for 10 minutes, and "it" fits on one of them after that."""
+    """The cluster takes both agents at 30 for 10 minutes, and "it" fits on one of them after
+    that."""
     agents = [busy("gpu-01", ("a", 4, 30)), busy("gpu-02", ("b", 4, 20))]
     pair = pending_session(
         "pair", 4, 1, minutes=10, mode="multi-node",
@@ -118,7 +131,11 @@ def test_start_is_unknown_behind_sessions_without_time_limits() -> None:
     agents = [busy("gpu-01", ("a", 4, 30))]
     view = explain(
         agents,
-        [pending_session("first", 4, 1), pending_session("second", 4, 2), pending_session("it", 4, 3)],
+        [
+            pending_session("first", 4, 1),
+            pending_session("second", 4, 2),
+            pending_session("it", 4, 3),
+        ],
         "it",
     )
     assert view.expected_start is None
@@ -127,11 +144,16 @@ def test_start_is_unknown_behind_sessions_without_time_limits() -> None:
 
 def test_strict_head_blocks_a_session_that_fits() -> None:
     agents = [busy("gpu-01", ("a", 3, 30))]
-    view = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it", hol="strict")
+    view = explain(
+        agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it", hol="strict"
+    )
     assert view.blockers == ["big!"]
     assert view.position == 2
     assert view.basis == "unknown: there is capacity for it, and it starts after big!"
-    late = explain(agents, [pending_session("big", 4, 1), pending_session("it", 2, 2)], "it", hol="strict")
+    late = explain(
+        agents, [pending_session("big", 4, 1), pending_session("it", 2, 2)], "it", hol="strict"
+    )
+
     # The planner did not try it; the missing capacity is reported all the same.
     assert late.refusals[0].startswith(
         "needs 2 cuda.device; best agent gpu-01 has 1 free, 4 after session a!"
@@ -144,8 +166,11 @@ def test_reservation_blocks_a_session_that_would_delay_it() -> None:
     assert view.blockers == ["big!"]
     assert view.expected_start is None
     assert "big!" in view.text
+
     # A session that ends before the reservation starts is backfilled.
-    short = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2, minutes=10)], "it")
+    short = explain(
+        agents, [pending_session("big", 4, 1), pending_session("it", 1, 2, minutes=10)], "it"
+    )
     assert (short.text, short.expected_start) == (
         "there is capacity on gpu-01: the next pass places it",
         at_time(NOW),
@@ -155,9 +180,16 @@ def test_reservation_blocks_a_session_that_would_delay_it() -> None:
 def test_conditions_are_listed_as_met_or_unmet() -> None:
     quota = Quota("user", "ann", {"cuda.device": 3}, {"cuda.device": 2})
     item = pending_session(
-        "it", 2, user="ann", dependencies="unmet", waits_on=(SessionId("dep"),), session_type="batch"
+        "it",
+        2,
+        user="ann",
+        dependencies="unmet",
+        waits_on=(SessionId("dep"),),
+        session_type="batch",
     )
-    view = explain([busy("gpu-01")], [item], "it", quotas=(quota,), session_types=frozenset({"inference"}))
+    view = explain(
+        [busy("gpu-01")], [item], "it", quotas=(quota,), session_types=frozenset({"inference"})
+    )
     assert unmet(view) == {
         "dependencies": "waits for dep!",
         "quotas": "user ann: cuda.device: used 2 + requested 2 > limit 3 (over by 1)",
@@ -212,7 +244,10 @@ def test_dependent_is_expected_when_its_dependencies_have_ended(
         assert (view.expected_start, view.expected_kind) == (None, None)
         assert view.basis.startswith("unknown: a condition is not met")
     else:
-        assert (view.expected_start, view.expected_kind) == (at_time(NOW + expected * MINUTE), "dependency")
+        assert (view.expected_start, view.expected_kind) == (
+            at_time(NOW + expected * MINUTE),
+            "dependency",
+        )
         assert f"at {at_time(NOW + expected * MINUTE):%H:%M} UTC at the latest" in view.basis
 
 
@@ -225,8 +260,12 @@ def test_dependent_that_a_quota_holds_back_too_has_no_expected_start() -> None:
 
 def test_answer_does_not_call_free_what_goes_to_those_ahead() -> None:
     """The agent has 4 free GPUs, and the session ahead gets them in this pass."""
-    view = explain([busy("gpu-01")], [pending_session("first", 4, 1), pending_session("it", 4, 2)], "it")
-    assert view.refusals == ["needs 4 cuda.device; best agent gpu-01 has 0 free after those ahead of it"]
+    view = explain(
+        [busy("gpu-01")], [pending_session("first", 4, 1), pending_session("it", 4, 2)], "it"
+    )
+    assert view.refusals == [
+        "needs 4 cuda.device; best agent gpu-01 has 0 free after those ahead of it"
+    ]
     assert view.basis == "unknown: what is free goes to sessions ahead of it now"
 
 

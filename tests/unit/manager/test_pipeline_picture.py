@@ -1,4 +1,5 @@
-"""Pictures of pipelines: well-formed for any text, one box for each step, in the order of the graph."""
+"""Pictures of pipelines: well-formed for any text, one box for each step, in the order of the
+graph."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ def view(*steps: StepView, name: str = "train") -> PipelineView:
 
 
 def step(name: str, *after: After, index: int | None = None, **more: object) -> StepView:
-    fields: dict[str, object] = {"state": StepState.PENDING, "run": 1, "session_id": "", "session": ""} | more
+    fields: dict[str, object] = {
+        "state": StepState.PENDING,
+        "run": 1,
+        "session_id": "",
+        "session": "",
+    } | more
     return StepView.model_validate({"name": name, "index": index, "after": list(after)} | fields)
 
 
@@ -31,11 +37,13 @@ def boxes(picture: str) -> dict[str, tuple[int, int]]:
     """Place of each box by the text of its title."""
     found = {}
     for group in ElementTree.fromstring(picture).iter(f"{SVG}g"):
-        title, rect = group.find(f"{SVG}title"), group.find(f"{SVG}rect")
+        title = group.find(f"{SVG}title")
+        rect = group.find(f"{SVG}rect")
         assert title is not None
         assert title.text is not None
         assert rect is not None
         found[title.text] = int(rect.attrib["x"]), int(rect.attrib["y"])
+
     return found
 
 
@@ -52,13 +60,16 @@ def test_a_step_stands_to_the_right_of_all_that_it_is_after() -> None:
     assert list(found) == ["a: succeeded", "b: 2: 1 succeeded, 1 failed", "c: pending"]
     assert [x for x, _ in found.values()] == sorted({x for x, _ in found.values()})
     paths = [
-        one.attrib.get("stroke-dasharray", "") for one in ElementTree.fromstring(picture).iter(f"{SVG}path")
+        one.attrib.get("stroke-dasharray", "")
+        for one in ElementTree.fromstring(picture).iter(f"{SVG}path")
     ]
     assert paths == ["", "", "2 4"]
 
 
 @given(name=st.text(min_size=1), reason=st.text())
 def test_any_text_is_escaped(name: str, reason: str) -> None:
-    picture = pipeline_picture.svg(view(step(name, state=StepState.FAILED, reason=reason), name=name))
+    picture = pipeline_picture.svg(
+        view(step(name, state=StepState.FAILED, reason=reason), name=name)
+    )
     tags = [one.tag.removeprefix(SVG) for one in ElementTree.fromstring(picture).iter()]
     assert tags == ["svg", "title", "g", "title", "rect", "text", "text"]

@@ -16,7 +16,9 @@ from moorage.common.model.status import Result, Status
 from moorage.common.views.pipelines import StepView
 from moorage.manager.workloads import pipelines
 
-SUCCEEDED, FAILED, SKIPPED = StepState.SUCCEEDED, StepState.FAILED, StepState.SKIPPED
+SUCCEEDED = StepState.SUCCEEDED
+FAILED = StepState.FAILED
+SKIPPED = StepState.SKIPPED
 SPEC = {"command": ["x"]}
 CONDITIONS = ("success", "failure", "any")
 
@@ -38,7 +40,9 @@ def test_yaml_reads_the_key_on_as_true() -> None:
 
 
 def test_ten_thousand_steps_are_allowed_and_no_more() -> None:
-    assert len(pipelines.graph(pipelines.check(pipeline({"name": "a", "array": "1-10000"})))) == 10_000
+    assert (
+        len(pipelines.graph(pipelines.check(pipeline({"name": "a", "array": "1-10000"})))) == 10_000
+    )
     with pytest.raises(InvalidInput, match="10001 steps"):
         pipelines.check(pipeline({"name": "a", "array": "1-10000"}, {"name": "b"}))
 
@@ -66,7 +70,9 @@ def test_the_state_of_a_step_follows_from_its_session(
 def pipelines_of(draw: st.DrawFn) -> PipelineSpec:
     steps: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 7))):
-        earlier = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
+        earlier = (
+            draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
+        )
         after = [{"step": f"s{one}", "on": draw(st.sampled_from(CONDITIONS))} for one in earlier]
         array = draw(st.sampled_from([None, None, "0-2", "1-5%2"]))
         steps.append({"name": f"s{number}", "after": after, "array": array})
@@ -78,23 +84,27 @@ def met(state: StepState, on: str) -> bool:
 
 
 def play(nodes: list[pipelines.Node], fails: set[int], at_once: dict[str, int]) -> list[StepState]:
-    """Runs all nodes as the database's rules say: one whose conditions hold runs, one whose cannot is
-    skipped."""
+    """Runs all nodes as the database's rules say: one whose conditions hold runs, one whose cannot
+    is skipped."""
     ended: dict[int, StepState] = {}
     running: list[int] = []
     while len(ended) < len(nodes):
         for at, node in enumerate(nodes):
             if at in ended or at in running or any(one not in ended for one, _ in node.waits):
                 continue
+
             if all(met(ended[one], on) for one, on in node.waits):
                 running.append(at)
             else:
                 ended[at] = SKIPPED
+
         for name, limit in at_once.items():
             assert sum(nodes[at].item[0] == name for at in running) <= limit
+
         if running:
             at = running.pop()
             ended[at] = FAILED if at in fails else SUCCEEDED
+
     return [ended[at] for at in range(len(nodes))]
 
 
@@ -115,6 +125,7 @@ def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_impli
         ]
         for item in pipelines.items(step):
             assert (ended[item] is SKIPPED) != all(conditions)
+
     failed = FAILED in ended.values()
     counts = {state: list(ended.values()).count(state) for state in StepState}
     assert pipelines.pipeline_state(counts) is (FAILED if failed else SUCCEEDED)
@@ -123,15 +134,27 @@ def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_impli
     assert {item for item, state in ended.items() if state is FAILED} <= again
     second = pipelines.graph(steps, again)
     assert [node.item for node in second] == [node.item for node in nodes]
+
     for node in second:
         followed = {second[at].item for at, _ in node.waits}
-        assert node.item in again or not followed & again or node.item[0] in {one for one, _ in again}
+        assert (
+            node.item in again or not followed & again or node.item[0] in {one for one, _ in again}
+        )
 
 
 def test_the_tree_shows_depth_conditions_and_progress() -> None:
-    def view(name: str, state: StepState, *after: str, index: int | None = None, run: int = 1) -> StepView:
+    def view(
+        name: str, state: StepState, *after: str, index: int | None = None, run: int = 1
+    ) -> StepView:
         return StepView.model_validate(
-            {"name": name, "state": state, "index": index, "run": run, "session_id": "", "session": ""}
+            {
+                "name": name,
+                "state": state,
+                "index": index,
+                "run": run,
+                "session_id": "",
+                "session": "",
+            }
             | {"after": [{"step": one} for one in after], "reason": "exit-nonzero"}
         )
 

@@ -14,5 +14,8 @@ def test_one_warning_names_a_few_variables() -> None:
 
 def test_what_has_no_value_or_is_none_is_not_named() -> None:
     assert warnings([]) == []
-    assert warnings([None, "text", ["API_TOKEN"], {"API_TOKEN": None}, {5: "x"}, {"API_TOKEN": 5}]) == []
+    assert (
+        warnings([None, "text", ["API_TOKEN"], {"API_TOKEN": None}, {5: "x"}, {"API_TOKEN": 5}])
+        == []
+    )
     assert warnings([{"API_TOKEN": "", "DB_PASSWORD": "***", "MAX_TOKENS": "5"}]) == []

@@ -14,7 +14,11 @@ from moorage.manager.scheduling.core.model import AgentChanges, PendingChanges, 
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
 FULL = AgentState(
-    AgentId("a"), frozenset({"process"}), frozenset({"custom"}), free={"cpu": 0}, capacity={"cpu": 4000}
+    AgentId("a"),
+    frozenset({"process"}),
+    frozenset({"custom"}),
+    free={"cpu": 0},
+    capacity={"cpu": 4000},
 )
 ROOMY = replace(FULL, free={"cpu": 4000})
 POLICY = Policy(hol="backfill")
@@ -104,7 +108,8 @@ def test_agents_are_compared_as_far_as_their_changes_are_not_announced(
 
 def test_number_of_examined_sessions() -> None:
     """It decides whether a plan is made in a thread."""
-    planners, lifo = PlannerCache(), replace(POLICY, strategy="lifo")
+    planners = PlannerCache()
+    lifo = replace(POLICY, strategy="lifo")
     first = replace(snapshot(*range(50)), changes=PendingChanges(1, (), ()))
     assert planners.examined(first, POLICY) == 50, "a new leader"
     planners.plan(first, POLICY, 1)
@@ -121,7 +126,10 @@ def test_number_of_examined_sessions() -> None:
 @pytest.mark.parametrize("again", [False, True])
 def test_holds_are_repeated_only_after_forget(again: bool) -> None:
     planners = PlannerCache()
-    assert {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 1).holds} == {"s1", "s2"}
+    assert {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 1).holds} == {
+        "s1",
+        "s2",
+    }
     if again:
         planners.forget("g")
     held = {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 2).holds}

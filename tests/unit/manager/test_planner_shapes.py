@@ -19,7 +19,8 @@ def used_of(held: Hold) -> list[int]:
 
 
 def test_quota_holds_report_the_use_when_the_session_was_tried() -> None:
-    """ann's first two sessions leave 1 of 4 cpus. The third requests 2, the fourth 1, the fifth 2."""
+    """ann's first two sessions leave 1 of 4 cpus. The third requests 2, the fourth 1, the fifth
+    2."""
     sizes = (2, 1, 2, 1, 2)
     pending = [session(f"s{n}", cpu, created=n, user="ann") for n, cpu in enumerate(sizes)]
     result = make_plan([node("a", 9)], pending, quotas=(Quota("user", "ann", {"cpu": 4000}),))
@@ -41,7 +42,9 @@ def test_place_of_one_owner_changes_no_hold_of_another() -> None:
 def test_used_up_quota_does_not_make_a_head() -> None:
     """The head is the first session within its quota that capacity refuses."""
     pending = [session("s0", 3, user="ann"), session("s1", 3, created=1, user="bob")]
-    result = make_plan([node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),))
+    result = make_plan(
+        [node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),)
+    )
     assert [(held.reason, held.capacity) for held in result.holds] == [
         (Reason.QUOTA, False),
         (Reason.INSUFFICIENT_RESOURCES, True),
@@ -50,7 +53,8 @@ def test_used_up_quota_does_not_make_a_head() -> None:
 
 def test_lifo_with_skip_holds_agents_for_an_overdue_session_of_a_refused_shape() -> None:
     """The younger one is refused first and is not overdue; the older was overtaken often enough."""
-    young, old = session("young", 4, created=9), replace(session("old", 4, created=1), bypassed=5)
+    young = session("young", 4, created=9)
+    old = replace(session("old", 4, created=1), bypassed=5)
     options = {"strategy": "lifo", "hol": "skip", "max_bypasses": 5, "max_skip_age": None}
     result = make_plan([node("a", 4, free_cpu=2)], [young, old], **options)
     assert [reservation.session_id for reservation in result.reservations] == ["old"]
@@ -65,7 +69,9 @@ def test_holds_behave_as_a_sequence() -> None:
     assert holds[1:3] == (hold(result, "s1"), hold(result, "s2"))
     assert holds == tuple(holds)
     assert holds != tuple(holds)[1:]
-    assert holds == make_plan([node("a", 1)], [session(f"s{n}", 2, created=n) for n in range(4)]).holds
+    assert (
+        holds == make_plan([node("a", 1)], [session(f"s{n}", 2, created=n) for n in range(4)]).holds
+    )
     assert holds[0] in holds
 
 
@@ -90,9 +96,12 @@ def test_device_with_the_capacity_of_two_is_allocated_twice() -> None:
 
 
 def test_fraction_that_fits_one_device_leaves_the_next_one() -> None:
-    devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", free) for n, free in enumerate((500, 300)))
+    devices = tuple(
+        DeviceState(DeviceId(f"{n}"), "cuda.device", free) for n, free in enumerate((500, 300))
+    )
     pending = [
-        session(f"s{n}", created=n, slots={"cuda.shares": part}) for n, part in enumerate((500, 300, 100))
+        session(f"s{n}", created=n, slots={"cuda.shares": part})
+        for n, part in enumerate((500, 300, 100))
     ]
     result = make_plan([node("a", 4, devices=devices)], pending)
     assert list(placements(result)) == ["s0", "s1"]
@@ -135,7 +144,9 @@ def test_raised_quota_starts_sessions_in_queue_order() -> None:
 
 def test_project_quota_holds_and_releases_its_sessions() -> None:
     planner = planner_with(Quota("project", "p", {}, {}, 0, 0))
-    planner.update_sessions([session("s0", project="p", user="ann"), session("s1", created=1, project="q")])
+    planner.update_sessions(
+        [session("s0", project="p", user="ann"), session("s1", created=1, project="q")]
+    )
     result = planner.plan(NOW)
     assert [place.session_id for place in result.places] == ["s1"]
     assert hold(result, "s0").reason is Reason.QUOTA
@@ -152,7 +163,8 @@ def test_group_quota_holds_and_releases_all_sessions() -> None:
 
 
 def test_sessions_that_exceed_the_quota_after_a_place_get_a_quota_hold() -> None:
-    """Capacity returns for all of them, and the quota allows one: the others change their reason."""
+    """Capacity returns for all of them, and the quota allows one: the others change their
+    reason."""
     planner = planner_with(Quota("user", "ann", {}, {}, 1, 0), cpus=4, free=0)
     planner.update_sessions(queue("ann", "ann", "ann"))
     assert {held.reason for held in planner.plan(NOW).holds} == {Reason.INSUFFICIENT_RESOURCES}
@@ -176,7 +188,8 @@ def test_updated_session_moves_in_the_queue() -> None:
 
 
 def test_earliest_fit_is_not_the_first_end_if_too_little_ends() -> None:
-    """Agents are probed in the order of their first ends; the first two release too little by then."""
+    """Agents are probed in the order of their first ends; the first two release too little by
+    then."""
     planner = planner_with(cpus=1)
     planner.update_agents([_busy("b", 5), _busy("c", 6, 30), _busy("d", 20, 21)])
     planner.update_sessions([session("s0", 4)])
@@ -187,11 +200,14 @@ def test_earliest_fit_is_not_the_first_end_if_too_little_ends() -> None:
     assert (reservation.agents, reservation.starts_at) == (("c",), NOW + 7)
     planner.update_agents([_busy("b", 7, 7)])
     (reservation,) = planner.plan(NOW).reservations
-    assert (reservation.agents, reservation.starts_at) == (("b",), NOW + 7), "the first among equals"
+    assert (reservation.agents, reservation.starts_at) == (("b",), NOW + 7), (
+        "the first among equals"
+    )
 
 
 def test_of_many_overdue_agents_the_first_by_id_is_reserved() -> None:
-    """More agents than are probed one by one. y and z should have released enough by now, z before y."""
+    """More agents than are probed one by one. y and z should have released enough by now, z before
+    y."""
     planner = planner_with(cpus=1)
     planner.update_agents(_busy(f"m{n:02}", -9) for n in range(70))
     planner.update_agents([_busy("y", -9, -3), _busy("z", -9, -5)])
@@ -209,7 +225,8 @@ def test_quota_with_other_slots_applies_at_once() -> None:
 
 
 def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
-    """The head needs a whole agent: a is free when the session placed there now has ended, before b is."""
+    """The head needs a whole agent: a is free when the session placed there now has ended, before b
+    is."""
     planner = planner_with(cpus=4)
     planner.update_agents([_busy("b", 9, 9)])
     planner.update_sessions([session("s0", 2, time_limit=5), session("s1", 4, created=1)])
@@ -219,7 +236,8 @@ def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
 
 
 def _busy(name: str, *ends: int) -> AgentState:
-    """Agent with four cpus: two for each kernel with a given end in microseconds; the others have no end."""
+    """Agent with four cpus: two for each kernel with a given end in microseconds; the others have
+    no end."""
     two = (Allocation("cpu", DeviceId(""), 2000),)
     running = [
         Running(SessionId(f"r-{name}-{n}"), KernelId(f"k-{name}-{n}"), two, NOW + end)
@@ -246,7 +264,9 @@ def test_node_is_offered_when_its_reservation_ends() -> None:
 def test_hold_names_the_new_head() -> None:
     planner = planner_with()
     planner.update_agents([replace(_busy("a", 7), free={"cpu": 2000, "mem": 8192})])
-    planner.update_sessions([session("h1", 3), session("h2", 4, created=1), session("s", 2, created=2)])
+    planner.update_sessions(
+        [session("h1", 3), session("h2", 4, created=1), session("s", 2, created=2)]
+    )
     assert hold(planner.plan(NOW), "s").blocked_by == "h1"
     planner.update_sessions((), [SessionId("h1")])
     assert hold(planner.plan(NOW), "s").blocked_by == "h2"
@@ -262,15 +282,18 @@ def test_uncommitted_places_do_not_use_up_a_quota() -> None:
 
 
 def test_quota_hold_is_repeated_after_a_capacity_hold() -> None:
-    none, some = Quota("user", "ann", {}, {}, 0, 0), Quota("user", "ann", {}, {}, 9, 0)
+    none = Quota("user", "ann", {}, {}, 0, 0)
+    some = Quota("user", "ann", {}, {}, 9, 0)
     planner = planner_with(none, free=0)
     planner.update_sessions(queue("ann", "ann"))
     reasons = []
     for quota in (none, some, none):
         if len(reasons) == 2:
             planner.update_sessions([session("older", created=-1, user="ann")])
+
         planner.update_quotas([quota])
         reasons.append({held.session_id: held.reason for held in planner.plan(NOW).holds})
+
     assert reasons[0] == {"s0": Reason.QUOTA, "s1": Reason.QUOTA}
     assert reasons[1]["s0"] is Reason.INSUFFICIENT_RESOURCES
     assert reasons[2]["older"] is reasons[2]["s0"] is Reason.QUOTA

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ModelLoad, ProxyReport, ReplicaLoad
+from moorage.common.link.proxy_messages import (
+    LimitNeed,
+    LoadReport,
+    ModelLoad,
+    ProxyReport,
+    ReplicaLoad,
+)
 from moorage.common.model.ids import SessionId
 from moorage.manager.rpc.proxy_report_validation import find_problem
 
@@ -34,11 +40,17 @@ def of_models(*models: ModelLoad) -> ProxyReport:
         (replace(REPORT, load=replace(LOAD, incarnation="\0")), "NUL"),
         (of_models(ModelLoad("\0")), "NUL"),
         (of_models(ModelLoad("a" * (1 << 20))), "more than 1048576"),
-        (of_models(ModelLoad("m", replicas=(replace(REPLICA, session_id=SessionId("\0")),))), "NUL"),
+        (
+            of_models(ModelLoad("m", replicas=(replace(REPLICA, session_id=SessionId("\0")),))),
+            "NUL",
+        ),
         (of_models(ModelLoad("m"), ModelLoad("m")), "twice"),
         (of_models(ModelLoad("m", idle_s=float("nan"))), "a time of nan"),
         (of_models(ModelLoad("m", idle_s=float("-inf"))), "a time of -inf"),
-        (of_models(ModelLoad("m", replicas=(replace(REPLICA, failing_s=float("inf")),))), "a time of inf"),
+        (
+            of_models(ModelLoad("m", replicas=(replace(REPLICA, failing_s=float("inf")),))),
+            "a time of inf",
+        ),
         (replace(REPORT, load=replace(LOAD, routes_generation=1 << 63)), "generation"),
         (replace(REPORT, needs=(replace(NEED, subject="x"),)), "'x' has no limit"),
         (replace(REPORT, needs=(replace(NEED, subject="key/\0"),)), "NUL"),

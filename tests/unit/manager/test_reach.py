@@ -32,7 +32,9 @@ def asked(proxies: int, of: int = 2, *, all_take: bool = True) -> Asked:
         pytest.param(Reach(True, 40.0, (50.0,)), asked(2), False, id="after-its-first-change"),
         pytest.param(Reach(True, 40.0, (50.0, 60.0)), asked(2), True, id="after-its-second-change"),
         pytest.param(Reach(True, 0.0), asked(0, of=0), True, id="all-proxies-are-away"),
-        pytest.param(Reach(True, 40.0), asked(2, all_take=False), False, id="and-one-takes-no-connections"),
+        pytest.param(
+            Reach(True, 40.0), asked(2, all_take=False), False, id="and-one-takes-no-connections"
+        ),
     ],
 )
 def test_who_is_moved(before: Reach, what: Asked, dials_out: bool) -> None:
@@ -49,12 +51,15 @@ def test_an_address_that_stops_answering_starts_the_wait_again() -> None:
 
 @given(st.lists(st.booleans(), min_size=10, max_size=400))
 def test_an_unsteady_network_moves_an_agent_ever_more_rarely(unsteady: list[bool]) -> None:
-    reach, moves = DIRECT, list[float]()
+    reach = DIRECT
+    moves = list[float]()
     for step, is_wanted in enumerate(unsteady):
         now = 20.0 * step
         after = next_reach(reach, asked(2 if is_wanted else 0), now)
         if after.dials_out and not reach.dials_out:
             moves.append(now)
+
         reach = after
+
     for number, (first, second) in enumerate(pairwise(moves), 1):
         assert second - first >= min(back_s(number), LONGEST_BACK_S)

@@ -26,9 +26,14 @@ from moorage.manager.lifecycle.losses import IDLE
 from moorage.manager.lifecycle.reconcile import may_continue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-P, S, R, T = Status.PREPARING, Status.SCHEDULED, Status.RUNNING, Status.TERMINATING
-DONE, DEAD = (Status.TERMINATED, Reason.EXIT_ZERO), (Status.ERROR, Reason.OOM)
-LOST, WELL = (Status.ERROR, Reason.AGENT_LOST), (Status.TERMINATED, Reason.AGENT_SHUTDOWN)
+P = Status.PREPARING
+S = Status.SCHEDULED
+R = Status.RUNNING
+T = Status.TERMINATING
+DONE = (Status.TERMINATED, Reason.EXIT_ZERO)
+DEAD = (Status.ERROR, Reason.OOM)
+LOST = (Status.ERROR, Reason.AGENT_LOST)
+WELL = (Status.TERMINATED, Reason.AGENT_SHUTDOWN)
 KernelState = Status | tuple[Status, Reason]
 
 
@@ -37,11 +42,10 @@ def cluster_spec(on_loss: str = "end", **fields: object) -> SessionSpec:
     return SessionSpec.model_validate({"command": ["x"], "cluster": cluster} | fields)
 
 
-BATCH, DEGRADING = cluster_spec(), cluster_spec("degrade", timeout_s=60)
-INTERACTIVE, INTERACTIVE_DEGRADING = (
-    cluster_spec(type="interactive"),
-    cluster_spec("degrade", type="interactive"),
-)
+BATCH = cluster_spec()
+DEGRADING = cluster_spec("degrade", timeout_s=60)
+INTERACTIVE = cluster_spec(type="interactive")
+INTERACTIVE_DEGRADING = cluster_spec("degrade", type="interactive")
 RETRYING = cluster_spec(retries=1)
 
 
@@ -94,7 +98,11 @@ TABLE = [
 
 @pytest.mark.parametrize(("spec", "status", "kernels", "event", "reason"), TABLE)
 def test_reconcile_cluster(
-    spec: SessionSpec, status: Status, kernels: tuple[KernelState, ...], event: Event | None, reason: Reason
+    spec: SessionSpec,
+    status: Status,
+    kernels: tuple[KernelState, ...],
+    event: Event | None,
+    reason: Reason,
 ) -> None:
     transition = reconcile_session(session(spec, status, *kernels), NOW, 120)
     assert (transition and transition.event, transition.reason if transition else Reason.NONE) == (
@@ -112,7 +120,12 @@ def test_reconcile_cluster(
     ("reason", "main", "result", "status"),
     [
         (Reason.EXIT_ZERO, DONE, Result.SUCCESS, Status.TERMINATED),
-        (Reason.EXIT_NONZERO, (Status.ERROR, Reason.EXIT_NONZERO), Result.FAILED, Status.TERMINATED),
+        (
+            Reason.EXIT_NONZERO,
+            (Status.ERROR, Reason.EXIT_NONZERO),
+            Result.FAILED,
+            Status.TERMINATED,
+        ),
         (Reason.OOM, (Status.TERMINATED, Reason.KILLED), Result.FAILED, Status.ERROR),
         (Reason.USER_REQUESTED, (Status.TERMINATED, Reason.KILLED), None, Status.TERMINATED),
     ],
@@ -121,7 +134,9 @@ def test_result_follows_the_reason_of_the_termination(
     reason: Reason, main: KernelState, result: Result | None, status: Status
 ) -> None:
     stopped = (Status.TERMINATED, Reason.KILLED)
-    transition = reconcile_session(session(BATCH, T, main, stopped, stopped, reason=reason), NOW, 120)
+    transition = reconcile_session(
+        session(BATCH, T, main, stopped, stopped, reason=reason), NOW, 120
+    )
     assert transition is not None
     assert (transition.result, transition.new, transition.reason) == (result, status, reason)
 
@@ -135,7 +150,9 @@ def test_main1_determines_the_result_when_all_kernels_ended(sub: KernelState) ->
 
 def test_program_that_ran_between_reports_is_not_started_again() -> None:
     failed = (Status.TERMINATED, Reason.EXIT_NONZERO)
-    found = reconcile_session(session(BATCH, Status.CREATING, failed, R, R, other_agents=3), NOW, 120)
+    found = reconcile_session(
+        session(BATCH, Status.CREATING, failed, R, R, other_agents=3), NOW, 120
+    )
     assert found is not None
     assert found.event is Event.COMPLETED, "its exit code is the result of the session"
 
@@ -190,7 +207,11 @@ def test_retry_and_preemption_recreate_every_kernel() -> None:
     )
     transition = reconcile_session(running, NOW, 120)
     assert transition is not None
-    assert (transition.event, transition.sub_kernels, transition.kernel_status) == (Event.RETRY, 2, T)
+    assert (transition.event, transition.sub_kernels, transition.kernel_status) == (
+        Event.RETRY,
+        2,
+        T,
+    )
     assert transition.detail.startswith("sub1: ")
     preempted = preempt_session(session(INTERACTIVE, R, R, R, R), "requeue", "other", 120)
     assert preempted is not None
@@ -228,8 +249,8 @@ KERNELS = st.one_of(
 def test_reconciliation_converges(
     spec: SessionSpec, status: Status, kernels: tuple[KernelState, ...]
 ) -> None:
-    """Without new observations, reconciliation reaches a fixed point: no live session has a dead main1, and
-    no session has ended while one of its kernels is alive."""
+    """Without new observations, reconciliation reaches a fixed point: no live session has a dead
+    main1, and no session has ended while one of its kernels is alive."""
     now = session(spec, status, *kernels, other_agents=1)
     transitions: list[Transition] = []
     while (
@@ -246,13 +267,18 @@ def test_reconciliation_converges(
             else k
             for k in now.kernels
         )
-        before, now = (
+        before = now
+        now = replace(
             now,
-            replace(
-                now, status=transition.new, reason=transition.reason, detail=transition.detail, kernels=after
-            ),
+            status=transition.new,
+            reason=transition.reason,
+            detail=transition.detail,
+            kernels=after,
         )
         follows = reconcile_session(now, NOW, 120) is not None
-        assert may_continue(before, transition, NOW, 120) >= follows, "the controller would not look again"
+        assert may_continue(before, transition, NOW, 120) >= follows, (
+            "the controller would not look again"
+        )
+
     if now.status is not T and now.status not in TERMINAL:
         assert now.kernels[0].status not in TERMINAL or now.status is Status.PENDING

@@ -9,7 +9,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 from moorage.manager.lifecycle import Event, SessionSnapshot, reconcile_session
 
-R, C = Status.RUNNING, Status.CREATING
+R = Status.RUNNING
+C = Status.CREATING
 
 
 def gone(status: Status, spec: object, **fields: object) -> SessionSnapshot:
@@ -31,11 +32,17 @@ CASES = [
     ("start on the only agent, no retries", gone(C, BATCH), (Event.FAILED, "ERROR")),
     ("replica: its endpoint replaces it", gone(R, INFERENCE), (Event.FAILED, "ERROR")),
     ("interactive session", gone(R, INTERACTIVE, other_agents=1), (Event.FAILED, "ERROR")),
-    ("session was being stopped", gone(Status.TERMINATING, STUBBORN, **STOPPED), (Event.ENDED, "TERMINATED")),
+    (
+        "session was being stopped",
+        gone(Status.TERMINATING, STUBBORN, **STOPPED),
+        (Event.ENDED, "TERMINATED"),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("given", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("given", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_kernel_gone(given: SessionSnapshot, expected: tuple[Event, str]) -> None:
     transition = reconcile_session(given, NOW, 120)
     assert transition is not None

@@ -1,4 +1,5 @@
-"""Reasons and details that a session has from its kernels, and which sessions of lost agents move."""
+"""Reasons and details that a session has from its kernels, and which sessions of lost agents
+move."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ from moorage.manager.lifecycle import (
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-R, T, ERROR = Status.RUNNING, Status.TERMINATING, Status.ERROR
-JOB, RETRIED = SessionSpec(command=["x"]), SessionSpec(command=["x"], retries=1)
+R = Status.RUNNING
+T = Status.TERMINATING
+ERROR = Status.ERROR
+JOB = SessionSpec(command=["x"])
+RETRIED = SessionSpec(command=["x"], retries=1)
 CHAT = SessionSpec(command=["x"], type=SessionType.INTERACTIVE)
 CLUSTER = SessionSpec.model_validate({"command": ["x"], "cluster": {"size": 3}})
 DEGRADING = SessionSpec.model_validate(
@@ -37,7 +41,9 @@ def kernel(
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def session(spec: SessionSpec, status: Status, *kernels: KernelSnapshot, **fields: object) -> SessionSnapshot:
+def session(
+    spec: SessionSpec, status: Status, *kernels: KernelSnapshot, **fields: object
+) -> SessionSnapshot:
     made = SessionSnapshot(SessionId("s"), status, 1, 1, spec, kernels)
     return replace(made, **fields)  # type: ignore[arg-type]
 
@@ -54,7 +60,9 @@ def test_what_ends_or_has_ended_is_not_stopped(status: Status) -> None:
 
 
 @pytest.mark.parametrize("name", ["main1", "sub1"])
-@pytest.mark.parametrize(("reason", "told"), [(Reason.NONE, Reason.KERNEL_GONE), (Reason.OOM, Reason.OOM)])
+@pytest.mark.parametrize(
+    ("reason", "told"), [(Reason.NONE, Reason.KERNEL_GONE), (Reason.OOM, Reason.OOM)]
+)
 def test_a_kernel_that_ended_says_why_or_is_gone(name: str, reason: Reason, told: Reason) -> None:
     """While others of its cluster run."""
     names = ["main1", "sub1", "sub2"]
@@ -134,7 +142,9 @@ def test_a_requeue_tells_when_and_what_was_before(detail: str) -> None:
 def test_why_it_was_stopped_explains_more_than_how_its_kernels_ended(
     stopped_for: Reason, told: Reason
 ) -> None:
-    one = session(CHAT, T, kernel(ERROR, Reason.OOM, detail="killed"), reason=stopped_for, detail="as asked")
+    one = session(
+        CHAT, T, kernel(ERROR, Reason.OOM, detail="killed"), reason=stopped_for, detail="as asked"
+    )
     made = moved(one)
     assert made is not None
     assert (made.reason, made.detail) == (told, "as asked")

@@ -23,15 +23,23 @@ SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf")
 
 
 def replica(
-    status: Status, age_s: float = 100, *, ended_s: float = 50, ready_s: float | None = None, **fields: object
+    status: Status,
+    age_s: float = 100,
+    *,
+    ended_s: float = 50,
+    ready_s: float | None = None,
+    **fields: object,
 ) -> ReplicaSnapshot:
-    """``age_s``, ``ended_s``, ``ready_s``: seconds since it was created, changed its status, became ready."""
+    """``age_s``, ``ended_s``, ``ready_s``: seconds since it was created, changed its status, became
+    ready."""
 
     def ago(seconds: float) -> datetime:
         return NOW - timedelta(seconds=seconds)
 
     ready = None if ready_s is None else ago(ready_s)
-    return ReplicaSnapshot(SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **fields)  # type: ignore[arg-type]
+    return ReplicaSnapshot(
+        SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **fields
+    )  # type: ignore[arg-type]
 
 
 def endpoint(
@@ -72,7 +80,13 @@ CASES = [
         ["s100"],
         EndpointStatus.NOT_LOADED,
     ),
-    ("stopped by a budget: none starts", endpoint(stopped_by=STOP), 0, [], EndpointStatus.NOT_LOADED),
+    (
+        "stopped by a budget: none starts",
+        endpoint(stopped_by=STOP),
+        0,
+        [],
+        EndpointStatus.NOT_LOADED,
+    ),
     ("one is terminating", endpoint(replica(Status.TERMINATING)), 1, [], EndpointStatus.QUEUED),
     (
         "scale down: not ready first",
@@ -143,10 +157,22 @@ CASES = [
         [],
         EndpointStatus.READY,
     ),
-    ("deleted", endpoint(replica(Status.RUNNING, 7), deleted=True), 0, ["s7"], EndpointStatus.STOPPED),
+    (
+        "deleted",
+        endpoint(replica(Status.RUNNING, 7), deleted=True),
+        0,
+        ["s7"],
+        EndpointStatus.STOPPED,
+    ),
     ("failed, in backoff", endpoint(failed(10, 4)), 0, [], EndpointStatus.DEGRADED),
     ("failed, backoff over", endpoint(failed(10, 5)), 1, [], EndpointStatus.DEGRADED),
-    ("failed twice, longer backoff", endpoint(failed(10, 9), failed(20, 15)), 0, [], EndpointStatus.DEGRADED),
+    (
+        "failed twice, longer backoff",
+        endpoint(failed(10, 9), failed(20, 15)),
+        0,
+        [],
+        EndpointStatus.DEGRADED,
+    ),
     (
         "too many failures",
         endpoint(*[failed(100 + n, 99 + n) for n in range(FAILURES_MAX)], changed_s=1e6),
@@ -203,13 +229,18 @@ def ended(plan: ReplicaPlan) -> set[SessionId]:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(list(Status)), st.integers(1, 500), st.booleans()), max_size=8),
+    st.lists(
+        st.tuples(st.sampled_from(list(Status)), st.integers(1, 500), st.booleans()), max_size=8
+    ),
     st.integers(0, 6),
 )
 def test_draining_stops_no_replica_that_is_needed(
     states: list[tuple[Status, int, bool]], wanted: int
 ) -> None:
-    replicas = [replica(s, a + n / 100, ended_s=a / 2, agent_drained=d) for n, (s, a, d) in enumerate(states)]
+    replicas = [
+        replica(s, a + n / 100, ended_s=a / 2, agent_drained=d)
+        for n, (s, a, d) in enumerate(states)
+    ]
     replicas.sort(key=lambda r: r.created_at, reverse=True)
     plan = plan_replicas(endpoint(*replicas, wanted=wanted), NOW)
     serving = [r for r in replicas if r.status is Status.RUNNING]
@@ -218,21 +249,29 @@ def test_draining_stops_no_replica_that_is_needed(
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(list(Status)), st.integers(1, 500), st.booleans()), max_size=8),
+    st.lists(
+        st.tuples(st.sampled_from(list(Status)), st.integers(1, 500), st.booleans()), max_size=8
+    ),
     st.integers(0, 6),
     st.booleans(),
 )
-def test_plan_never_overshoots(states: list[tuple[Status, int, bool]], wanted: int, deleted: bool) -> None:
+def test_plan_never_overshoots(
+    states: list[tuple[Status, int, bool]], wanted: int, deleted: bool
+) -> None:
     replicas = [
-        replica(s, a + n / 100, ended_s=a / 2, agent_silent=quiet) for n, (s, a, quiet) in enumerate(states)
+        replica(s, a + n / 100, ended_s=a / 2, agent_silent=quiet)
+        for n, (s, a, quiet) in enumerate(states)
     ]
     replicas.sort(key=lambda r: r.created_at, reverse=True)
     plan = plan_replicas(endpoint(*replicas, wanted=wanted, deleted=deleted), NOW)
-    live = [r for r in replicas if r.status not in {Status.TERMINATING, Status.TERMINATED, Status.ERROR}]
+    live = [
+        r for r in replicas if r.status not in {Status.TERMINATING, Status.TERMINATED, Status.ERROR}
+    ]
     live = [r for r in live if r.status is not Status.CANCELLED]
     healthy = [r for r in live if not r.agent_silent]
     assert not (plan.start and ended(plan))
     assert ended(plan) <= {r.session_id for r in live}
+
     if deleted:
         assert len(plan.stop) == len(live)
     else:

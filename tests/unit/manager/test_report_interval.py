@@ -1,4 +1,5 @@
-"""Intervals between reports: the least under load, and that of heartbeats by the number of agents."""
+"""Intervals between reports: the least under load, and that of heartbeats by the number of
+agents."""
 
 from __future__ import annotations
 
@@ -32,14 +33,17 @@ def test_many_slow_reports_lengthen_the_interval_and_one_does_not() -> None:
 
 @given(st.lists(WAITS, max_size=200), WAITS)
 def test_interval_is_bounded_and_monotonic_in_the_wait(waits: list[float], last: float) -> None:
-    short, long = ReportInterval(), ReportInterval()
+    short = ReportInterval()
+    long = ReportInterval()
     for seconds in waits:
         short.record(seconds)
         long.record(seconds)
+
     short.record(last)
     long.record(last + 1.0)
     for interval in (short, long):
         assert interval.pause_s == 0.0 or MIN_S <= interval.pause_s <= ON_BACKLOG.longest_s
+
     assert short.pause_s <= long.pause_s
 
 
@@ -55,7 +59,8 @@ def test_heartbeats_of_all_agents_come_at_a_bounded_rate(fleet: list[int]) -> No
 
 
 def test_interval_does_not_follow_small_changes_of_the_fleet() -> None:
-    interval, seen = ReportInterval(), set()
+    interval = ReportInterval()
+    seen = set()
     for agents in (9_900, 10_100, 9_900, 10_050, 9_000):
         interval.adapt(agents)
         seen.add(interval.heartbeat_s)

@@ -13,7 +13,9 @@ def test_requeue_backoff_doubles_up_to_a_maximum() -> None:
     spec = STUBBORN.model_copy(update={"retries": 20, "retry_backoff_s": 5})
     backoffs = []
     for requeues in range(20):
-        one = session(Status.RUNNING, Status.ERROR, spec, kernel_reason=Reason.KILLED, requeues=requeues)
+        one = session(
+            Status.RUNNING, Status.ERROR, spec, kernel_reason=Reason.KILLED, requeues=requeues
+        )
         transition = reconcile_session(one, NOW, 120)
         assert transition is not None
         backoffs.append(transition.backoff_s)
@@ -21,5 +23,6 @@ def test_requeue_backoff_doubles_up_to_a_maximum() -> None:
             "the backoff does not count against pending_timeout_s"
         )
         assert f"retry {requeues + 1} of 20" in transition.detail
+
     assert backoffs[:7] == [5, 10, 20, 40, 80, 160, 300]
     assert set(backoffs[7:]) == {300}

@@ -24,7 +24,9 @@ LATE: dict[str, Any] = {"max_bypasses": 1, "max_skip_age": None}
 def running(name: str, cpu: int, ends: int | None, **fields: Any) -> Running:
     """``ends``: after ``NOW``."""
     taken = (Allocation("cpu", DeviceId(""), cpu * 1000),)
-    return Running(SessionId(name), KernelId(name), taken, None if ends is None else NOW + ends, **fields)
+    return Running(
+        SessionId(name), KernelId(name), taken, None if ends is None else NOW + ends, **fields
+    )
 
 
 def busy(name: str, ends: int | None, cpu: int = 4, **fields: Any) -> AgentState:
@@ -147,7 +149,9 @@ def test_agents_that_are_held_beyond_those_of_a_cluster_could_take_its_largest_k
         busy("d", None, started_at=4),
     ]
     item = cluster("s", 4, 2, mode="multi-node", created=NOW - 2000)
-    assert reserved(make_plan(agents, [item], max_skip_age=1000)) == {"s": [(["a", "b", "d"], None)]}
+    assert reserved(make_plan(agents, [item], max_skip_age=1000)) == {
+        "s": [(["a", "b", "d"], None)]
+    }
 
 
 def started(name: str, at: int, **fields: Any) -> AgentState:
@@ -183,7 +187,9 @@ PAIR = cluster("s", 4, 4, mode="multi-node", bypassed=1, waiting_since=NOW - 7)
         ),
     ],
 )  # fmt: skip
-def test_held_agents_stay_held(agents: Sequence[AgentState], item: Pending, expected: list[str]) -> None:
+def test_held_agents_stay_held(
+    agents: Sequence[AgentState], item: Pending, expected: list[str]
+) -> None:
     options: dict[str, Any] = {"max_bypasses": 1, "max_skip_age": HOUR}
     planner = IncrementalPlanner("g", Policy(**options))
     planner.update_agents(agents)
@@ -194,15 +200,23 @@ def test_held_agents_stay_held(agents: Sequence[AgentState], item: Pending, expe
 
 def test_kernel_of_a_cluster_leaves_its_agent_to_another_one_that_would_wait_longer() -> None:
     """cpu comes free first on a and then on b, mem first on a and much later on c."""
-    shared = (running("cpu", 4, None, started_at=5), replace(running("mem", 0, None), allocations=MEMORY))
+    shared = (
+        running("cpu", 4, None, started_at=5),
+        replace(running("mem", 0, None), allocations=MEMORY),
+    )
     agents = [
         node("a", 4, 100, free_cpu=0, free_mem=0, running=shared),
         node("b", 4, 0, free_cpu=0, running=(running("on-b", 4, None, started_at=8),)),
         node(
-            "c", 0, 100, free_mem=0, running=(replace(shared[1], session_id=SessionId("on-c"), started_at=9),)
+            "c",
+            0,
+            100,
+            free_mem=0,
+            running=(replace(shared[1], session_id=SessionId("on-c"), started_at=9),),
         ),
     ]
-    main, other = {"cpu": 4000}, KernelRequest(KernelId("k1"), {"mem": 100})
+    main = {"cpu": 4000}
+    other = KernelRequest(KernelId("k1"), {"mem": 100})
     item = session("s", 4, bypassed=1, slots=main, sub_kernels=(other,), mode="multi-node")
     assert reserved(make_plan(agents, [item], **LATE)) == {"s": [(["b", "a"], None)]}
 
@@ -211,12 +225,16 @@ def test_kernel_of_a_cluster_leaves_its_agent_to_another_one_that_would_wait_lon
     ("ends", "expected"),
     [
         pytest.param(HOUR // 2, [(["known"], HOUR // 2), (["unknown"], None)], id="a known end"),
-        pytest.param(-1, [(["known"], 0), (["unknown"], None)], id="work that is past its end and goes on"),
+        pytest.param(
+            -1, [(["known"], 0), (["unknown"], None)], id="work that is past its end and goes on"
+        ),
     ],
 )
 def test_hold_is_not_given_up_for(ends: int, expected: list[tuple[list[str], int | None]]) -> None:
     agents = [busy("known", ends), started("unknown", -HOUR)]
-    assert reserved(make_plan(agents, [late("s")], max_bypasses=1, max_skip_age=HOUR)) == {"s": expected}
+    assert reserved(make_plan(agents, [late("s")], max_bypasses=1, max_skip_age=HOUR)) == {
+        "s": expected
+    }
 
 
 def test_cluster_holds_what_is_reserved_for_it_at_a_known_end() -> None:
@@ -262,11 +280,15 @@ def pair(name: str, **fields: Any) -> Pending:
     ("make", "each"),
     [
         pytest.param(late, 1, id="anywhere"),
-        pytest.param(lambda name, **f: late(name, labels={"zone": "x"}, **f), 1, id="with constraints"),
+        pytest.param(
+            lambda name, **f: late(name, labels={"zone": "x"}, **f), 1, id="with constraints"
+        ),
         pytest.param(pair, 2, id="clusters"),
     ],
 )
-def test_two_overdue_sessions_have_agents_of_their_own(make: Any, each: int, ends: int | None) -> None:
+def test_two_overdue_sessions_have_agents_of_their_own(
+    make: Any, each: int, ends: int | None
+) -> None:
     """Held by both, an agent starts the one, and the other has waited for nothing."""
     agents = [
         replace(started(name, n), labels={"zone": "x"})
@@ -282,7 +304,9 @@ def test_two_overdue_sessions_have_agents_of_their_own(make: Any, each: int, end
     assert reserved(planner.plan(NOW)) == result
     assert result == {
         "first": [(["a", "b"][:each], None if ends is None else ends + each - 1)],
-        "second": [(["a", "b", "c", "d"][each : 2 * each], None if ends is None else ends + 2 * each - 1)],
+        "second": [
+            (["a", "b", "c", "d"][each : 2 * each], None if ends is None else ends + 2 * each - 1)
+        ],
     }
 
 
@@ -313,24 +337,36 @@ def test_overdue_session_comes_behind_the_first_one_that_starts() -> None:
 
 
 def test_what_ends_there_is_no_room_for_it_as_long_as_the_first_one_has_no_start() -> None:
-    """The first one needs memory that comes free at an unknown time, the second one most of the cores."""
+    """The first one needs memory that comes free at an unknown time, the second one most of the
+    cores."""
     takes_memory = replace(running("on-a", 0, None), allocations=MEMORY)
     ends = running("ends", 4, 50)
     agents = [node("a", 8, mem=100, free_cpu=4, free_mem=0, running=(takes_memory, ends))]
-    pending = [late("first", 1, mem=50), late("second", 6, created=1), session("third", 1, created=2)]
+    pending = [
+        late("first", 1, mem=50),
+        late("second", 6, created=1),
+        session("third", 1, created=2),
+    ]
     result = make_plan(agents, pending, hol="skip", **LATE)
     assert reserved(result) == {"first": [(["a"], None)], "second": [(["a"], None)]}
     assert placements(result) == {}
 
 
 def test_agent_that_is_held_beyond_those_of_a_cluster_is_kept_for_its_largest_kernel() -> None:
-    """The cluster waits for cores and for memory. The last agent lacks memory, which must not become less."""
+    """The cluster waits for cores and for memory. The last agent lacks memory, which must not
+    become less."""
     memory = replace(running("m", 0, None, started_at=2), allocations=MEMORY)
     some = (Allocation("mem", DeviceId(""), 60),)
     agents = [
         busy("c", None, started_at=1),
         node("m1", 0, mem=100, free_mem=0, running=(memory,)),
-        node("m2", 1, mem=100, free_mem=40, running=(replace(memory, allocations=some, started_at=4),)),
+        node(
+            "m2",
+            1,
+            mem=100,
+            free_mem=40,
+            running=(replace(memory, allocations=some, started_at=4),),
+        ),
     ]
     other = KernelRequest(KernelId("k1"), {"mem": 50})
     item = session("s", 4, sub_kernels=(other,), mode="multi-node", created=NOW - 2000)
@@ -345,7 +381,8 @@ def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
     agents = [busy("a", 9, cpu=8), node("b", 8, free_cpu=4, running=(running("r", 4, 20),))]
     anywhere: dict[str, Any] = {"designated": frozenset({"a", "b"})}
     assert reserved(make_plan(agents, [session("s", 8, **anywhere)])) == {"s": [(["a"], 9)]}
-    first, second = session("first", 4, priority=90, time_limit=5), session("second", 4, **anywhere)
+    first = session("first", 4, priority=90, time_limit=5)
+    second = session("second", 4, **anywhere)
     result = make_plan(agents, [first, second])
     assert placements(result) == {"first": ["b"]}
     assert reserved(result) == {"second": [(["b"], 5)]}
@@ -353,7 +390,8 @@ def test_what_a_pass_has_placed_is_an_end_that_is_known() -> None:
 
 @pytest.mark.parametrize(("cpu", "starts"), [(2, True), (3, False)])
 def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, starts: bool) -> None:
-    """At the known end there is room for the first one, for the second one, and for two cores more."""
+    """At the known end there is room for the first one, for the second one, and for two cores
+    more."""
     agents = [node("a", 16, free_cpu=4, running=(running("r", 12, 50),))]
     pending = [late("first", 8), late("second", 6, created=1), session("third", cpu, created=2)]
     result = make_plan(agents, pending, hol="skip", **LATE)
@@ -367,14 +405,16 @@ def test_what_comes_after_another_session_has_what_that_one_leaves(cpu: int, sta
         pytest.param((6, 6), {"cpu": 2}, True, id="one kernel of the pair comes there"),
         pytest.param((6, 6), {"cpu": 3}, False, id="and no more is left"),
         pytest.param((2, 8), {"cpu": 1}, False, id="the larger one may come there"),
-        pytest.param((6, 6), {"cpu": 2, "mem": 25, "time_limit": 55}, False, id="it is not known when"),
+        pytest.param(
+            (6, 6), {"cpu": 2, "mem": 25, "time_limit": 55}, False, id="it is not known when"
+        ),
     ],
 )
 def test_what_comes_after_a_pair_that_has_its_agent_in_two_ways(
     parts: tuple[int, int], third: dict[str, Any], starts: bool
 ) -> None:
-    """The pair has a at a known end, and holds it in case c comes free earlier. The second one waits for
-    memory there, and needs four of the twelve cores."""
+    """The pair has a at a known end, and holds it in case c comes free earlier. The second one
+    waits for memory there, and needs four of the twelve cores."""
     takes_memory = (Allocation("mem", DeviceId(""), 50),)
     on_a = Running(SessionId("on-a"), KernelId("on-a"), takes_memory, None)
     agents = [
@@ -390,7 +430,10 @@ def test_what_comes_after_a_pair_that_has_its_agent_in_two_ways(
     ]
     result = make_plan(agents, pending, hol="skip", **LATE)
     found = reserved(result)
-    assert [(sorted(agents), at) for agents, at in found["first"]] == [(["a", "b"], 60), (["a", "c"], None)]
+    assert [(sorted(agents), at) for agents, at in found["first"]] == [
+        (["a", "b"], 60),
+        (["a", "c"], None),
+    ]
     assert found["second"] == [(["a"], None)]
     assert placements(result) == ({"third": ["a"]} if starts else {})
 

@@ -1,4 +1,5 @@
-"""Rollouts: how replicas of a new revision replace those of the old one, drain, and are rolled back."""
+"""Rollouts: how replicas of a new revision replace those of the old one, drain, and are rolled
+back."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from moorage.common.model.serving import Rollout
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.manager.serving.lifetime import LAST_S, MARGIN_S
-from moorage.manager.serving.replicas import BY_CHOICE, SETTLE_S, UNHEALTHY_S, ReplicaPlan, plan_replicas
+from moorage.manager.serving.replicas import (
+    BY_CHOICE,
+    SETTLE_S,
+    UNHEALTHY_S,
+    ReplicaPlan,
+    plan_replicas,
+)
 from moorage.manager.serving.snapshots import EndpointSnapshot, EngineLoad, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
 
@@ -29,8 +36,11 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def replica(name: str, revision: int = 1, status: Status = Status.RUNNING, **fields: Any) -> ReplicaSnapshot:
-    """``age_s``, ``ready_s``, ``drains_s``, ``unhealthy_s``: seconds since; ``ends_s``: seconds until."""
+def replica(
+    name: str, revision: int = 1, status: Status = Status.RUNNING, **fields: Any
+) -> ReplicaSnapshot:
+    """``age_s``, ``ready_s``, ``drains_s``, ``unhealthy_s``: seconds since; ``ends_s``: seconds
+    until."""
     for field, given_as in (
         ("created_at", "age_s"),
         ("ready_at", "ready_s"),
@@ -39,8 +49,10 @@ def replica(name: str, revision: int = 1, status: Status = Status.RUNNING, **fie
     ):
         if (seconds := fields.pop(given_as, 100 if given_as == "age_s" else None)) is not None:
             fields[field] = ago(seconds)
+
     if "ends_s" in fields:
         fields["ends_at"] = ago(-fields.pop("ends_s"))
+
     fields.setdefault("status_since", ago(50))
     return ReplicaSnapshot(SessionId(name), status, revision=revision, **fields)
 
@@ -69,7 +81,8 @@ def names(pairs: Iterable[tuple[SessionId, Reason]]) -> list[str]:
     return [name for name, _ in pairs]
 
 
-S, U = {"max_surge": 1, "max_unavailable": 0}, {"max_surge": 0, "max_unavailable": 1}
+S = {"max_surge": 1, "max_unavailable": 0}
+U = {"max_surge": 0, "max_unavailable": 1}
 CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     ("surge: the first new one starts", endpoint(old("a"), old("b"), **S), ReplicaPlan(start=1)),
     (
@@ -84,7 +97,9 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     ),
     (
         "one drains: its place is not free yet",
-        endpoint(new("n"), old("a"), old("b", drains_s=1, drain_reason=Reason.REVISION_REPLACED), **S),
+        endpoint(
+            new("n"), old("a"), old("b", drains_s=1, drain_reason=Reason.REVISION_REPLACED), **S
+        ),
         ReplicaPlan(look_at=ago(1 - SETTLE_S)),
     ),
     ("it is gone: the next one starts", endpoint(new("n"), old("a"), **S), ReplicaPlan(start=1)),
@@ -114,11 +129,17 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     (
         "scaled to zero meanwhile",
         endpoint(new("n"), old("a"), wanted=0),
-        ReplicaPlan(drain=((SessionId("a"), Reason.REVISION_REPLACED), (SessionId("n"), Reason.SCALED_DOWN))),
+        ReplicaPlan(
+            drain=((SessionId("a"), Reason.REVISION_REPLACED), (SessionId("n"), Reason.SCALED_DOWN))
+        ),
     ),
     (
         "scaled up again: one that drains serves again",
-        endpoint(new("n"), new("o", drains_s=1, drain_reason=Reason.SCALED_DOWN, in_flight=1), proven=True),
+        endpoint(
+            new("n"),
+            new("o", drains_s=1, drain_reason=Reason.SCALED_DOWN, in_flight=1),
+            proven=True,
+        ),
         ReplicaPlan(revive=(SessionId("o"),), look_at=ago(-119)),
     ),
     (
@@ -133,7 +154,9 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     ),
     (
         "unhealthy, and no place for a replacement",
-        endpoint(new("p", Status.PENDING), new("n", unhealthy_s=UNHEALTHY_S), wanted=1, proven=True),
+        endpoint(
+            new("p", Status.PENDING), new("n", unhealthy_s=UNHEALTHY_S), wanted=1, proven=True
+        ),
         ReplicaPlan(stop=((SessionId("n"), Reason.UNHEALTHY),)),
     ),
     (
@@ -153,7 +176,9 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     ),
     (
         "walltime: drained for no longer than others",
-        endpoint(new("p", Status.CREATING), job("n", ends_s=10), wanted=1, proven=True, drain_timeout_s=5),
+        endpoint(
+            new("p", Status.CREATING), job("n", ends_s=10), wanted=1, proven=True, drain_timeout_s=5
+        ),
         ReplicaPlan(look_at=ago(-5)),
     ),
     (
@@ -168,7 +193,11 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     ),
     (
         "fails everybody as its way is gone: kept",
-        endpoint(new("n", failing_since=ago(1), unhealthy_s=5, kept_until=ago(-100)), wanted=1, proven=True),
+        endpoint(
+            new("n", failing_since=ago(1), unhealthy_s=5, kept_until=ago(-100)),
+            wanted=1,
+            proven=True,
+        ),
         ReplicaPlan(look_at=ago(-100)),
     ),
     (
@@ -189,7 +218,10 @@ CASES: list[tuple[str, EndpointSnapshot, ReplicaPlan]] = [
     (
         "lifetime: the successor starts in time",
         endpoint(
-            new("n", age_s=1000, ready_s=900, ends_s=100 + MARGIN_S), wanted=1, proven=True, max_surge=1
+            new("n", age_s=1000, ready_s=900, ends_s=100 + MARGIN_S),
+            wanted=1,
+            proven=True,
+            max_surge=1,
         ),
         ReplicaPlan(start=1),
     ),
@@ -264,9 +296,13 @@ def test_served_states() -> None:
     assert endpoint_status(endpoint(new("n"), wanted=1, waiting=1)) is EndpointStatus.BUSY
     assert endpoint_status(endpoint(new("n", unhealthy_s=1), wanted=1)) is EndpointStatus.LOADING
     assert endpoint_status(endpoint(new("n", **DRAINS), wanted=0)) is EndpointStatus.NOT_LOADED
-    states = [replica_state(r) for r in (new("n"), waiting, new("n", **DRAINS), new("n", unhealthy_s=1))]
+    states = [
+        replica_state(r) for r in (new("n"), waiting, new("n", **DRAINS), new("n", unhealthy_s=1))
+    ]
     assert states == ["ready", "busy", "draining", "loading"]
-    assert [replica_state(new("n", s)) for s in (Status.PENDING, Status.CREATING, Status.ERROR)] == [
+    assert [
+        replica_state(new("n", s)) for s in (Status.PENDING, Status.CREATING, Status.ERROR)
+    ] == [
         "queued",
         "loading",
         "",
@@ -282,7 +318,9 @@ def test_rollout_states() -> None:
     assert rollout_state(endpoint(old("a"), revision=1, proven=True), None) == "complete"
 
 
-STATES = st.sampled_from((Status.PENDING, Status.CREATING, Status.RUNNING, Status.TERMINATING, Status.ERROR))
+STATES = st.sampled_from(
+    (Status.PENDING, Status.CREATING, Status.RUNNING, Status.TERMINATING, Status.ERROR)
+)
 REPLICAS = st.lists(
     st.tuples(
         STATES,
@@ -297,12 +335,26 @@ REPLICAS = st.lists(
 def build(states: list[tuple[Status, int, str, int]]) -> list[ReplicaSnapshot]:
     made = []
     for number, (status, revision, trouble, in_flight) in enumerate(states):
-        fields: dict[str, Any] = {"agent_silent": trouble == "silent", "agent_drained": trouble == "agent"}
+        fields: dict[str, Any] = {
+            "agent_silent": trouble == "silent",
+            "agent_drained": trouble == "agent",
+        }
         if trouble == "unhealthy":
             fields["unhealthy_s"] = 1
+
         if trouble == "drains" and status is Status.RUNNING:
-            fields |= {"drains_s": 10, "drain_reason": Reason.REVISION_REPLACED, "is_confirmed": True}
-        made.append(replica(f"r{number}", revision, status, age_s=10 + number, in_flight=in_flight, **fields))
+            fields |= {
+                "drains_s": 10,
+                "drain_reason": Reason.REVISION_REPLACED,
+                "is_confirmed": True,
+            }
+
+        made.append(
+            replica(
+                f"r{number}", revision, status, age_s=10 + number, in_flight=in_flight, **fields
+            )
+        )
+
     return made
 
 
@@ -310,8 +362,8 @@ def build(states: list[tuple[Status, int, str, int]]) -> list[ReplicaSnapshot]:
 def test_plan_keeps_its_bounds(
     states: list[tuple[Status, int, str, int]], wanted: int, surge: int, unavailable: int
 ) -> None:
-    """By choice, never fewer ready replicas than wanted - max_unavailable, and never more replicas than
-    wanted + max_surge."""
+    """By choice, never fewer ready replicas than wanted - max_unavailable, and never more replicas
+    than wanted + max_surge."""
     rollout = {"max_surge": surge, "max_unavailable": unavailable if surge else max(1, unavailable)}
     made = endpoint(*build(states), wanted=wanted, **rollout)
     plan = plan_replicas(made, NOW)
@@ -335,27 +387,41 @@ def test_plan_keeps_its_bounds(
 def test_rollouts_come_to_an_end(
     states: list[tuple[Status, int, str, int]], wanted: int, surge: int, unavailable: int
 ) -> None:
-    """Where everything starts and everything drains, exactly the wanted replicas of the revision remain."""
+    """Where everything starts and everything drains, exactly the wanted replicas of the revision
+    remain."""
     rollout = {"max_surge": surge, "max_unavailable": unavailable if surge else max(1, unavailable)}
     made = endpoint(*build(states), wanted=wanted, fallback=None, **rollout)
-    numbers, now = count(100), NOW
+    numbers = count(100)
+    now = NOW
     for _ in range(100):
         plan = plan_replicas(made, now)
         if plan.is_complete:
             made = replace(made, proven=True)
-        ended, drained, revived = set(names(plan.stop)), dict(plan.drain), set(plan.revive)
+
+        ended = set(names(plan.stop))
+        drained = dict(plan.drain)
+        revived = set(plan.revive)
         replicas = []
         for r in made.replicas:
             if r.session_id in ended or r.status in (Status.TERMINATING, Status.ERROR):
                 continue
+
             if r.session_id in drained:
-                r = replace(r, draining_since=now, drain_reason=drained[r.session_id], is_confirmed=True)
+                r = replace(
+                    r, draining_since=now, drain_reason=drained[r.session_id], is_confirmed=True
+                )
             elif r.session_id in revived:
                 r = replace(r, draining_since=None, drain_reason=Reason.NONE)
+
             if r.draining_since is not None:
                 r = replace(r, in_flight=max(0, (r.in_flight or 0) - 1))
+
             replicas.append(replace(r, status=Status.RUNNING, agent_silent=False))
-        started = (replica(f"s{next(numbers)}", 2, Status.CREATING, age_s=0) for _ in range(plan.start))
+
+        started = (
+            replica(f"s{next(numbers)}", 2, Status.CREATING, age_s=0) for _ in range(plan.start)
+        )
         made = replace(made, replicas=(*started, *replicas))
         now += timedelta(seconds=10)
+
     assert [(r.revision, r.serves) for r in made.replicas] == [(2, True)] * wanted

@@ -48,13 +48,19 @@ def table(world: dict[str, dict[str, int]]) -> RouteTable:
 
     return RouteTable(
         0,
-        tuple(ModelRoute(m, 1, tuple(target(m, i) for i in range(n))) for m, n in world["models"].items()),
+        tuple(
+            ModelRoute(m, 1, tuple(target(m, i) for i in range(n)))
+            for m, n in world["models"].items()
+        ),
         tuple(KeyGrant(name, expires_at=at) for name, at in world["keys"].items()),
         tuple(
             AppRoute(SessionId(session), app, "http", False, "127.0.0.1", port, "")
             for (session, app), port in world["apps"].items()
         ),
-        tuple(AccessTokenGrant(name, SessionId("s"), "a", at) for name, at in world["access_tokens"].items()),
+        tuple(
+            AccessTokenGrant(name, SessionId("s"), "a", at)
+            for name, at in world["access_tokens"].items()
+        ),
         revoked_agents=tuple(world["revoked_agents"]),
     )
 
@@ -72,7 +78,8 @@ def contents(indexed: IndexedTable) -> list[frozenset[object]]:
 @examples(60)
 @given(st.lists(WORLDS, min_size=1, max_size=8))
 def test_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -> None:
-    parts, generation = RouteParts(), 1
+    parts = RouteParts()
+    generation = 1
     held = IndexedTable(received(parts.message(generation)))
     for world in worlds:
         now = table(world)
@@ -83,7 +90,9 @@ def test_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -
         assert result is held
         assert contents(held) == contents(IndexedTable(now))
         assert contents(IndexedTable(received(parts.message(generation)))) == contents(held)
-        assert held.kernels.keys() == {target.kernel_id for route in now.models for target in route.targets}
+        assert held.kernels.keys() == {
+            target.kernel_id for route in now.models for target in route.targets
+        }
         assert not parts.update(table(world)), "equal routes are no change"
 
 
@@ -91,7 +100,8 @@ def test_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -
 @given(st.lists(WORLDS, min_size=1, max_size=8))
 def test_told_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -> None:
     """The store tells which models and service ports have changed."""
-    parts, last = RouteParts(), RouteTable(0, (), ())
+    parts = RouteParts()
+    last = RouteTable(0, (), ())
     held = IndexedTable(received(parts.message(1)))
     for generation, world in enumerate(worlds, 2):
         now = table(world | {"keys": {}, "access_tokens": {}, "revoked_agents": {}})
@@ -102,7 +112,8 @@ def test_told_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]
             tuple(set(now.apps) - set(last.apps)),
             removed_models=tuple({m.name for m in last.models} - {m.name for m in now.models}),
             removed_apps=tuple(
-                {f"{a.session_id}/{a.app}" for a in last.apps} - {f"{a.session_id}/{a.app}" for a in now.apps}
+                {f"{a.session_id}/{a.app}" for a in last.apps}
+                - {f"{a.session_id}/{a.app}" for a in now.apps}
             ),
         )
         newest_table(held, received(parts.apply(told).message(generation, generation - 1)))
@@ -116,15 +127,22 @@ def test_credentials_apart_make_the_same_table() -> None:
     routes = RouteTable(5, (ModelRoute("m", 1),), ())
     limits = RequestLimits(tokens_per_minute=1)
     credentials = RouteTable(
-        9, (), (KeyGrant("a"), KeyGrant("b")), projects=(ProjectGrant("p", limits), ProjectGrant("q", limits))
+        9,
+        (),
+        (KeyGrant("a"), KeyGrant("b")),
+        projects=(ProjectGrant("p", limits), ProjectGrant("q", limits)),
     )
     held = IndexedTable(with_credentials(routes, credentials))
     assert (held.generation, held.limits_of_project("p")) == (5, limits)
-    fewer = RouteTable(10, (), (KeyGrant("b", expires_at=7),), projects=(ProjectGrant("p", limits),))
+    fewer = RouteTable(
+        10, (), (KeyGrant("b", expires_at=7),), projects=(ProjectGrant("p", limits),)
+    )
     newest_table(held, credentials_change(held, fewer))
     assert contents(held) == contents(IndexedTable(with_credentials(routes, fewer)))
     assert (held.limits_of_project("q"), held.generation) == (None, 5)
-    changed = RouteTable(11, (), (KeyGrant("c"),), base=10, removed_keys=("b",), removed_projects=("p",))
+    changed = RouteTable(
+        11, (), (KeyGrant("c"),), base=10, removed_keys=("b",), removed_projects=("p",)
+    )
     newest_table(held, credentials_change(held, changed))
     assert [key.sha256 for key in held.whole().keys] == ["c"]
     assert held.limits_of_project("p") is None
@@ -133,7 +151,14 @@ def test_credentials_apart_make_the_same_table() -> None:
 def test_nothing_is_routed_to_a_revoked_agent_in_whatever_order_the_news_arrive() -> None:
     def at(peer_id: str) -> Target:
         return Target(
-            SessionId("s"), KernelId(peer_id), "h", 1, "key", "vllm", peer_id=peer_id, adapters=("m:a",)
+            SessionId("s"),
+            KernelId(peer_id),
+            "h",
+            1,
+            "key",
+            "vllm",
+            peer_id=peer_id,
+            adapters=("m:a",),
         )
 
     models = (
@@ -153,7 +178,10 @@ def test_nothing_is_routed_to_a_revoked_agent_in_whatever_order_the_news_arrive(
         held = IndexedTable(RouteTable(1, (), ()))
         for change in order:
             held.change(change)
-        assert {route.name: [t.kernel_id for t in route.targets] for route in held.models.values()} == {
+
+        assert {
+            route.name: [t.kernel_id for t in route.targets] for route in held.models.values()
+        } == {
             "m": ["kept"],
             "n": [],
         }

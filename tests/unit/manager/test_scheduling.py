@@ -25,11 +25,18 @@ GIB = 1024**3
 
 
 def gpus_free(*free: int) -> tuple[DeviceState, ...]:
-    return tuple(DeviceState(DeviceId(f"{i}"), "cuda.device", amount) for i, amount in enumerate(free))
+    return tuple(
+        DeviceState(DeviceId(f"{i}"), "cuda.device", amount) for i, amount in enumerate(free)
+    )
 
 
 def agent(
-    name: str, cpu: int = 8, mem: int = 32, gpus: tuple[int, ...] = (), used_cpu: int = 0, **fields: Any
+    name: str,
+    cpu: int = 8,
+    mem: int = 32,
+    gpus: tuple[int, ...] = (),
+    used_cpu: int = 0,
+    **fields: Any,
 ) -> AgentState:
     """``gpus``: what is free of each, in 1/1000; ``cpu`` in cpus, ``mem`` in GiB."""
     capacity = {"cpu": cpu * 1000, "mem": mem * GIB}
@@ -106,7 +113,8 @@ def test_queue_order(policy: Policy, expected: list[str]) -> None:
     assert sort_pending(reversed(QUEUE), policy) == sort_pending(QUEUE, policy)
 
 
-CPU_SMALL, CPU_LARGE = agent("b-small", cpu=4), agent("a-large", cpu=16)
+CPU_SMALL = agent("b-small", cpu=4)
+CPU_LARGE = agent("a-large", cpu=16)
 GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
 
 
@@ -150,9 +158,9 @@ def test_agent_selection(
     assert placements(run(agents, [pending_session("s", slots)], agent_selection=selection)) == {
         "s": expected
     }
-    assert placements(run(agents[::-1], [pending_session("s", slots)], agent_selection=selection)) == {
-        "s": expected
-    }
+    assert placements(
+        run(agents[::-1], [pending_session("s", slots)], agent_selection=selection)
+    ) == {"s": expected}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,8 @@ def test_agent_selection(
     [
         ((1000, 1000, 1000), {"cuda.device": 2}, [("0", 1000), ("1", 1000)]),
         ((700, 1000, 1000), {"cuda.device": 2}, [("1", 1000), ("2", 1000)]),
-        # Shares fill the fullest device that can take them; a whole one is split only if no other can.
+        # Shares fill the fullest device that can take them; a whole one is split only if no other
+        # can.
         ((1000, 500, 300), {"cuda.shares": 300}, [("2", 300)]),
         ((1000, 500, 300), {"cuda.shares": 400}, [("1", 400)]),
         ((1000, 500, 300), {"cuda.shares": 600}, [("0", 600)]),
@@ -187,7 +196,9 @@ def test_device_selection(
         ((1000, 1000), {"cuda.device": 2, "cuda.shares": 1}),
     ],
 )
-def test_used_devices_do_not_add_up_to_a_whole_one(gpus: tuple[int, ...], slots: dict[str, int]) -> None:
+def test_used_devices_do_not_add_up_to_a_whole_one(
+    gpus: tuple[int, ...], slots: dict[str, int]
+) -> None:
     assert (
         run([agent("a", gpus=(*gpus, 0))], [pending_session("s", slots)]).holds[0].reason
         is Reason.INSUFFICIENT_RESOURCES
@@ -215,7 +226,12 @@ def test_place_lists_all_allocations_and_the_revision() -> None:
         [pending_session("s", {"mem": GIB, "cpu": 500, "cuda.device": 1}, revision=7)],
     )
     (place,) = result.places
-    assert (place.session_id, place.kernel_id, place.revision, place.agent_id) == ("s", "k-s", 7, "a")
+    assert (place.session_id, place.kernel_id, place.revision, place.agent_id) == (
+        "s",
+        "k-s",
+        7,
+        "a",
+    )
     assert [(t.slot, t.device_id, t.amount) for t in place.allocations] == [
         ("cuda.device", "0", 1000),
         ("cpu", "", 500),
@@ -227,10 +243,13 @@ def test_sessions_of_one_pass_see_each_others_allocations() -> None:
     pending = [pending_session(f"s{i}", {"cuda.device": 1}, created=i) for i in range(4)]
     result = run([agent("a", gpus=(1000, 1000)), agent("b", gpus=(1000,))], pending)
     assert placements(result) == {"s0": "b", "s1": "a", "s2": "a"}
-    assert hold_of(result, "s3").refusals == (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0, agents=2),)
+    assert hold_of(result, "s3").refusals == (
+        Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0, agents=2),
+    )
 
 
-BIG, SMALL = {"cpu": 4000}, {"cpu": 1000}
+BIG = {"cpu": 4000}
+SMALL = {"cpu": 1000}
 
 
 @pytest.mark.parametrize(
@@ -255,7 +274,8 @@ def test_blocked_head(
     assert [hold.session_id for hold in result.holds if not hold.attempted] == untried
     assert [hold.session_id for hold in result.holds if hold.capacity] == charged
     assert all(
-        hold.blocked_by == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES for hold in result.holds[1:]
+        hold.blocked_by == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES
+        for hold in result.holds[1:]
     )
 
 
@@ -313,7 +333,10 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             [SMALL_BUSY, HUGE_SILENT],
             pending_session("s", {"cpu": 8000}),
             Reason.NO_ELIGIBLE_AGENT,
-            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent, disconnected or not ready"],
+            [
+                "1 agent: needs 8 cpu, has 4 even when empty",
+                "1 agent: silent, disconnected or not ready",
+            ],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],
@@ -322,7 +345,11 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             ["2 agents: needs 65 cpu, has at most 64 even when empty"],
         ),
         (
-            [SMALL_BUSY, agent("b", engines=frozenset({"vllm"})), agent("c", runtimes=frozenset({"fake"}))],
+            [
+                SMALL_BUSY,
+                agent("b", engines=frozenset({"vllm"})),
+                agent("c", runtimes=frozenset({"fake"})),
+            ],
             pending_session("s", {"mem": 64 * GIB}),
             Reason.INFEASIBLE,
             [
@@ -391,10 +418,13 @@ def test_ten_thousand_sessions_that_do_not_fit_examine_each_agent_once() -> None
             reads += 1
             return super().__contains__(runtime)
 
-    agents = [agent(f"a{i:03}", cpu=64, used_cpu=63, runtimes=Counting({"process"})) for i in range(200)]
+    agents = [
+        agent(f"a{i:03}", cpu=64, used_cpu=63, runtimes=Counting({"process"})) for i in range(200)
+    ]
     pending = [pending_session(f"s{i}", {"cpu": 2000 + i % 50}, created=i) for i in range(10_000)]
     result = run(agents, pending)
     assert len(result.holds) == 10_000
+
     # Once for all sessions with these constraints; the 49 larger shapes share the first refusal.
     assert reads == len(agents)
     assert {hold.refusals[0].requested for hold in result.holds} == set(range(2000, 2050))

@@ -19,13 +19,17 @@ LOW = node("low", 8, 16384, free_cpu=2, free_mem=4096)
 MEDIUM = node("medium", 8, 16384, free_cpu=4, free_mem=8192)
 HIGH = node("high", 8, 16384, free_cpu=6, free_mem=12288)
 F1 = [LOW, MEDIUM, HIGH]
-GPU, CPU = node("a-gpu", gpus=2), node("b-cpu")
-ARM, INTEL = node("arm", arch="aarch64"), node("intel", arch="x86_64")
+GPU = node("a-gpu", gpus=2)
+CPU = node("b-cpu")
+ARM = node("arm", arch="aarch64")
+INTEL = node("intel", arch="x86_64")
 
 
 def busy_gpus(name: str, cpu: int, busy: int) -> AgentState:
     """Two GPUs, of which ``busy`` are in use."""
-    devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", 1000 * (n >= busy)) for n in range(2))
+    devices = tuple(
+        DeviceState(DeviceId(f"{n}"), "cuda.device", 1000 * (n >= busy)) for n in range(2)
+    )
     return node(name, cpu, devices=devices)
 
 
@@ -54,17 +58,21 @@ def test_member_is_placed_only_where_processes_are_isolated() -> None:
 
 
 def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
-    away, at_home = replace(node("away"), dials_out=True), [node("a"), node("b")]
+    away = replace(node("away"), dials_out=True)
+    at_home = [node("a"), node("b")]
     several = cluster("s", 1, 1, mode="multi-node")
     assert placements(make_plan([away, *at_home], [several])) == {"s": ["a", "b"]}
     assert placements(make_plan([away], [session("s")])) == {"s": ["away"]}
-    assert placements(make_plan([away], [cluster("s", 1, 1, mode="single-node")])) == {"s": ["away"] * 2}
+    assert placements(make_plan([away], [cluster("s", 1, 1, mode="single-node")])) == {
+        "s": ["away"] * 2
+    }
     told = (
         "1 agent: only dials out, so it takes no part in clusters over several agents: use cluster mode "
         "single-node, or let proxies reach agent.address there (`moorage agents describe` says why they do "
         "not)"
     )
     held = hold(make_plan([away, node("a")], [several]), "s")
+
     # It may be reached directly again, so the session waits; it is not refused for ever.
     assert held.reason is Reason.NO_ELIGIBLE_AGENT
     assert [refusal_message(refusal) for refusal in held.refusals] == [
@@ -74,7 +82,10 @@ def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
     assert not held.capacity
     held = hold(make_plan([away, replace(away, agent_id=AgentId("b"))], [several]), "s")
     assert held.reason is Reason.NO_ELIGIBLE_AGENT
-    assert [refusal_message(refusal) for refusal in held.refusals] == [told.replace("1 agent:", "2 agents:")]
+    assert [refusal_message(refusal) for refusal in held.refusals] == [
+        told.replace("1 agent:", "2 agents:")
+    ]
+
     # Direct, but with too little room: it waits for what runs there to end.
     full = replace(node("b"), free={"cpu": 0, "mem": 0})
     held = hold(make_plan([away, node("a"), full], [several]), "s")
@@ -216,7 +227,11 @@ def round_robin(agents: list[AgentState], count: int, cpu: int, mem: int = 0) ->
 
 def test_c14_c16_c17_round_robin_cycles_by_agent_id() -> None:
     assert round_robin(MANY, 20, 1) == [f"i-{n:03}" for n in range(10)] * 2
-    assert round_robin([node("zebra"), node("alpha"), node("beta")], 3, 1) == ["alpha", "beta", "zebra"]
+    assert round_robin([node("zebra"), node("alpha"), node("beta")], 3, 1) == [
+        "alpha",
+        "beta",
+        "zebra",
+    ]
     assert sorted(round_robin(MANY[:5], 20, 1)) == sorted([f"i-{n:03}" for n in range(5)] * 4)
 
 
@@ -231,7 +246,8 @@ def test_round_robin_continues_at_its_cursor_for_each_architecture() -> None:
     options: dict[str, Any] = {"agent_selection": "round-robin", "cursors": {"": AgentId("i-004")}}
     result = make_plan(MANY, [session("s")], **options)
     assert (placements(result), result.cursors) == ({"s": ["i-005"]}, {"": "i-005"})
-    assert make_plan(MANY, [session("s", 64)], **options).cursors == {}  # C15: nothing fits, nothing moves
+    # C15: nothing fits, nothing moves
+    assert make_plan(MANY, [session("s", 64)], **options).cursors == {}
     arch = [node("a", arch="arm"), node("b", arch="arm")]
     assert make_plan(arch, [session("s", arch="arm")], **options).cursors == {"arm": "a"}
 
@@ -291,7 +307,10 @@ def test_c21_sessions_go_to_agents_with_their_devices() -> None:
     ("agents", "item", "expected"),
     [
         pytest.param(
-            [node("a", 4), node("b", 6)], cluster("s", 4, 2, mode="single-node"), ["b", "b"], id="D1"
+            [node("a", 4), node("b", 6)],
+            cluster("s", 4, 2, mode="single-node"),
+            ["b", "b"],
+            id="D1",
         ),
         pytest.param(
             [node("a", 4), node("b", 4)], cluster("s", 1, 3, mode="multi-node"), ["a", "b"], id="D2"
@@ -311,7 +330,10 @@ def test_c21_sessions_go_to_agents_with_their_devices() -> None:
             id="the small kernel moves",
         ),
         pytest.param(
-            [node("a", 4), node("b", 3)], cluster("s", 3, 3, 3, mode="multi-node"), None, id="three on two"
+            [node("a", 4), node("b", 3)],
+            cluster("s", 3, 3, 3, mode="multi-node"),
+            None,
+            id="three on two",
         ),
     ],
 )

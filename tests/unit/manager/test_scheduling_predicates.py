@@ -148,7 +148,12 @@ def victim(name: str, cpu: int, priority: int = 1, started: int = 0, **fields: A
     allocations = (Allocation("cpu", DeviceId(""), cpu * 1000),)
     fields = {"preemptible": True} | fields
     return Running(
-        SessionId(name), KernelId(f"k-{name}"), allocations, started_at=started, priority=priority, **fields
+        SessionId(name),
+        KernelId(f"k-{name}"),
+        allocations,
+        started_at=started,
+        priority=priority,
+        **fields,
     )
 
 
@@ -160,16 +165,26 @@ def full(*running: Running) -> AgentState:
     ("running", "item", "expected"),
     [
         pytest.param(
-            [victim("v20", 2, started=20), victim("v24", 2, started=24)], session("s", 2), ["v20"], id="G1"
+            [victim("v20", 2, started=20), victim("v24", 2, started=24)],
+            session("s", 2),
+            ["v20"],
+            id="G1",
         ),
         pytest.param(
-            [victim("p3", 2, 3, started=20), victim("p1", 2, 1, started=24)], session("s", 2), ["p1"], id="G3"
+            [victim("p3", 2, 3, started=20), victim("p1", 2, 1, started=24)],
+            session("s", 2),
+            ["p1"],
+            id="G3",
         ),
         pytest.param([victim("v", 2, 5)], session("s", 2), [], id="G4"),
         pytest.param([victim("v", 2), victim("w", 2)], session("s", 4), ["v", "w"], id="G6"),
-        pytest.param([victim("v", 2, preemptible=False)], session("s", 2), [], id="not preemptible"),
+        pytest.param(
+            [victim("v", 2, preemptible=False)], session("s", 2), [], id="not preemptible"
+        ),
         pytest.param([victim("v", 2, started=NOW)], session("s", 2), [], id="started just now"),
-        pytest.param([victim("v", 2)], session("s", 4), [], id="not enough: no session is preempted"),
+        pytest.param(
+            [victim("v", 2)], session("s", 4), [], id="not enough: no session is preempted"
+        ),
         pytest.param(
             [victim("small", 1, 1), victim("large", 4, 2)],
             session("s", 4),
@@ -189,8 +204,11 @@ def test_preemption(running: list[Running], item: Pending, expected: list[str]) 
     rules = Preemption("end", 7, "oldest", min_runtime=10)
     result = make_plan([full(*running)], [replace(item, priority=5)], preemption=rules)
     assert [found.session_id for found in result.victims] == expected
-    assert {(found.for_session, found.how, found.grace) for found in result.victims} <= {("s", "end", 7)}
+    assert {(found.for_session, found.how, found.grace) for found in result.victims} <= {
+        ("s", "end", 7)
+    }
     assert not result.places
+
     if expected:
         (reservation,) = result.reservations
         assert (reservation.session_id, reservation.starts_at, reservation.basis) == (
@@ -250,13 +268,18 @@ def test_failing_custom_selector_refuses_the_session(how: str, messages: str) ->
     )
     held = hold(result, "s")
     assert (held.reason, held.capacity) == (Reason.SELECTOR_FAILED, False)
-    assert [(refusal.kind, refusal.slot) for refusal in held.refusals] == [(RefusalKind.SELECTOR, messages)]
+    assert [(refusal.kind, refusal.slot) for refusal in held.refusals] == [
+        (RefusalKind.SELECTOR, messages)
+    ]
 
 
 def test_custom_selector_chooses_the_agent() -> None:
     pending = [session("s"), cluster("c", 1, 1, mode="multi-node", created=1)]
     result = make_plan(
-        [node("a"), node("b")], pending, agent_selection="custom:mine", selectors={"mine": broken("good")}
+        [node("a"), node("b")],
+        pending,
+        agent_selection="custom:mine",
+        selectors={"mine": broken("good")},
     )
     assert placements(result)["s"] == ["b"]
     assert sorted(placements(result)["c"]) == ["a", "b"]

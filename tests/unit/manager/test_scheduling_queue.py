@@ -71,14 +71,20 @@ def test_queue_order(pending: list[Pending], options: dict[str, Any], expected: 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        pytest.param({"num_retries_to_skip": -1}, ["num_retries_to_skip = -1", "0 or more"], id="A8"),
+        pytest.param(
+            {"num_retries_to_skip": -1}, ["num_retries_to_skip = -1", "0 or more"], id="A8"
+        ),
         pytest.param({"strategy": "fair"}, ["'fair'", "fifo, lifo, drf"], id="A15"),
         pytest.param({"hol": "none"}, ["'none'", "strict, skip, backfill"], id="hol"),
         pytest.param(
-            {"agent_selection": "random"}, ["'random'", "round-robin", "custom:NAME"], id="selection"
+            {"agent_selection": "random"},
+            ["'random'", "round-robin", "custom:NAME"],
+            id="selection",
         ),
         pytest.param({"agent_selection": "custom:"}, ["'custom:'"], id="custom without a name"),
-        pytest.param({"weights": {"ann": 0}}, ["weights['ann'] = 0", "1 or more"], id="zero weight"),
+        pytest.param(
+            {"weights": {"ann": 0}}, ["weights['ann'] = 0", "1 or more"], id="zero weight"
+        ),
         pytest.param({"max_bypasses": -1}, ["max_bypasses = -1"], id="max_bypasses"),
         pytest.param({"max_skip_age": -5}, ["max_skip_age = -5"], id="max_skip_age"),
         pytest.param({"fraction": "odd"}, ["'odd'", "even, fill"], id="fraction"),
@@ -105,10 +111,17 @@ def test_a18_session_that_never_fits_blocks_no_priority() -> None:
 @pytest.mark.parametrize(
     ("used", "weights", "expected"),
     [
-        pytest.param({"heavy": {"cpu": 20_000}}, {}, ["light-1", "light-2", "heavy-1", "heavy-2"], id="B2"),
-        pytest.param({}, {}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="B4 equal shares alternate"),
         pytest.param(
-            {}, {"heavy": 2}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="weight 2, alternating"
+            {"heavy": {"cpu": 20_000}}, {}, ["light-1", "light-2", "heavy-1", "heavy-2"], id="B2"
+        ),
+        pytest.param(
+            {}, {}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="B4 equal shares alternate"
+        ),
+        pytest.param(
+            {},
+            {"heavy": 2},
+            ["heavy-1", "light-1", "heavy-2", "light-2"],
+            id="weight 2, alternating",
         ),
         pytest.param(
             {"heavy": {"cpu": 20_000}, "light": {"cpu": 10_000}},
@@ -137,14 +150,18 @@ def test_b3_dominant_share_is_the_largest_over_all_slots() -> None:
 
 
 def test_drf_counts_running_work_without_explicit_usage() -> None:
-    running = Running(SessionId("r"), KernelId("r"), (Allocation("cpu", DeviceId(""), 3000),), user="ann")
+    running = Running(
+        SessionId("r"), KernelId("r"), (Allocation("cpu", DeviceId(""), 3000),), user="ann"
+    )
     pending = [session("of-ann", created=0, user="ann"), session("of-bob", created=1, user="bob")]
     result = make_plan([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
     assert [place.session_id for place in result.places] == ["of-bob", "of-ann"]
 
 
 def test_e1_e2_pass_sees_its_own_places() -> None:
-    result = make_plan([node("a")], [session("first", 3, created=0), session("second", 3, created=1)])
+    result = make_plan(
+        [node("a")], [session("first", 3, created=0), session("second", 3, created=1)]
+    )
     assert placements(result) == {"first": ["a"]}
     assert hold(result, "second").reason is Reason.INSUFFICIENT_RESOURCES
 
@@ -163,9 +180,9 @@ def test_e3_blocked_head_and_a_session_that_would_fit(
     pending = [session("big", 4, priority=10), session("small", 1, priority=1)]
     result = make_plan([node("a", free_cpu=3)], pending, hol=hol)
     assert placements(result) == started
-    assert [held.attempted for held in result.holds if held.session_id == "small"] == [attempted] * (
-        not started
-    )
+    assert [held.attempted for held in result.holds if held.session_id == "small"] == [
+        attempted
+    ] * (not started)
 
 
 def test_e4_agent_with_a_limit_of_no_kernels_never_fits() -> None:
@@ -175,7 +192,9 @@ def test_e4_agent_with_a_limit_of_no_kernels_never_fits() -> None:
 
 def test_e6_without_agents_all_sessions_are_held_and_none_blocks() -> None:
     result = make_plan([], [session("first"), session("second", created=1)], hol="strict")
-    assert [(held.reason, held.attempted) for held in result.holds] == [(Reason.NO_ELIGIBLE_AGENT, True)] * 2
+    assert [(held.reason, held.attempted) for held in result.holds] == [
+        (Reason.NO_ELIGIBLE_AGENT, True)
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -183,7 +202,9 @@ def test_e6_without_agents_all_sessions_are_held_and_none_blocks() -> None:
     [
         pytest.param(session("head", starts_at=NOW + 1), Reason.BEGIN_TIME, id="E7"),
         pytest.param(
-            session("head", dependencies="unmet", waits_on=(SessionId("d"),)), Reason.DEPENDENCY, id="E8"
+            session("head", dependencies="unmet", waits_on=(SessionId("d"),)),
+            Reason.DEPENDENCY,
+            id="E8",
         ),
         pytest.param(session("head", dependencies="failed"), Reason.DEPENDENCY_FAILED, id="F15"),
         pytest.param(session("head", not_before=NOW + 1), Reason.BACKOFF, id="backoff"),

@@ -1,4 +1,5 @@
-"""Silence of agents: SUSPECT and LOST follow only from observations of this leader by its own clock."""
+"""Silence of agents: SUSPECT and LOST follow only from observations of this leader by its own
+clock."""
 
 from __future__ import annotations
 
@@ -13,32 +14,44 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.status import AgentStatus
 from moorage.manager.lifecycle.silence import Contact, SilenceLimits, SilenceWatch, Verdict
 
-ALIVE, SUSPECT, LOST = AgentStatus.ALIVE, AgentStatus.SUSPECT, AgentStatus.LOST
+ALIVE = AgentStatus.ALIVE
+SUSPECT = AgentStatus.SUSPECT
+LOST = AgentStatus.LOST
 LIMITS = SilenceLimits(suspect_after_s=40, lost_grace_s=120, lost_share=0.5, longest_pause_s=15)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 EVERY_S = 5
 
 
 class World:
-    """A leader that looks every five seconds, at the agents that the database finds, which are marked as it
-    decides."""
+    """A leader that looks every five seconds, at the agents that the database finds, which are
+    marked as it decides."""
 
     def __init__(self, *agents: Contact, limits: SilenceLimits = LIMITS) -> None:
         self.agents = {one.agent_id: one for one in agents}
-        self.watch, self.now, self.limits = SilenceWatch(limits), 0.0, limits
+        self.watch = SilenceWatch(limits)
+        self.now = 0.0
+        self.limits = limits
         self.verdict = Verdict((), {})
 
     def look(self, *heard: str, offset_s: float = 0) -> None:
-        """``heard``: agents that report now, by a clock of the database that is ``offset_s`` ahead."""
+        """``heard``: agents that report now, by a clock of the database that is ``offset_s``
+        ahead."""
         for name in heard:
             seen = T0 + timedelta(seconds=self.now + offset_s)
-            self.agents[AgentId(name)] = replace(self.agents[AgentId(name)], status=ALIVE, last_seen=seen)
+            self.agents[AgentId(name)] = replace(
+                self.agents[AgentId(name)], status=ALIVE, last_seen=seen
+            )
+
         found = [self.read(one, offset_s) for one in self.agents.values()]
-        self.verdict = self.watch.look([one for one in found if one is not None], self.now, self.now)
+        self.verdict = self.watch.look(
+            [one for one in found if one is not None], self.now, self.now
+        )
         for mark in self.verdict.marks:
             known = self.agents[mark.agent_id]
             assert mark.last_seen == known.last_seen
-            assert known.status is (ALIVE if mark.new is SUSPECT else SUSPECT), "never LOST from ALIVE"
+            assert known.status is (ALIVE if mark.new is SUSPECT else SUSPECT), (
+                "never LOST from ALIVE"
+            )
             self.agents[mark.agent_id] = replace(known, status=mark.new)
             if mark.new is LOST:
                 del self.agents[mark.agent_id]
@@ -106,6 +119,7 @@ def test_jump_of_the_database_clock_counts_as_a_third_of_the_patience_at_most() 
     for _ in range(5):
         world.now += EVERY_S
         world.look("c", offset_s=7200)
+
     assert world.status("a") is ALIVE
     world.now += EVERY_S
     world.look("c", offset_s=7200)
@@ -133,7 +147,9 @@ def test_three_announced_reports_must_be_missing() -> None:
 
 def test_grace_period_is_that_of_the_runtime() -> None:
     hours = 3 * 3_600
-    world = World(agent("a", SUSPECT, grace_s=hours), agent("b", SUSPECT, grace_s=30), *map(agent, "cdef"))
+    world = World(
+        agent("a", SUSPECT, grace_s=hours), agent("b", SUSPECT, grace_s=30), *map(agent, "cdef")
+    )
     world.wait(130, *"cdef")
     assert world.status("b") is LOST, "manager.lost_grace_s at least"
     assert world.status("a") is SUSPECT
@@ -158,13 +174,16 @@ def test_too_many_silent_agents_are_held_until_some_return() -> None:
     silent=st.integers(0, 12),
     heard=st.integers(0, 12),
     share=st.floats(0.01, 1),
-    looks=st.lists(st.tuples(st.sampled_from([1, 5, 14, 60]), st.integers(-9999, 9999)), max_size=80),
+    looks=st.lists(
+        st.tuples(st.sampled_from([1, 5, 14, 60]), st.integers(-9999, 9999)), max_size=80
+    ),
 )
 def test_no_sweep_loses_more_than_the_share(
     silent: int, heard: int, share: float, looks: list[tuple[int, int]]
 ) -> None:
     """And none loses an agent before the leader has looked at it, silent, for the whole time."""
-    quiet, loud = [f"q{n}" for n in range(silent)], [f"l{n}" for n in range(heard)]
+    quiet = [f"q{n}" for n in range(silent)]
+    loud = [f"l{n}" for n in range(heard)]
     world = World(*map(agent, quiet + loud), limits=replace(LIMITS, lost_share=share))
     watched_s = 0
     for seconds, offset_s in looks:

@@ -57,7 +57,11 @@ def test_only_sites_whose_nodes_the_proxy_reaches_have_service_ports() -> None:
             Conflict,
             "resource_group 'hpc' has a site: `checkpoint.signal`",
         ),
-        (batch(reload={"signal": "HUP"}), Conflict, "resource_group 'hpc' has a site: `reload.signal`"),
+        (
+            batch(reload={"signal": "HUP"}),
+            Conflict,
+            "resource_group 'hpc' has a site: `reload.signal`",
+        ),
     ],
 )
 def test_what_a_node_allows(spec: SessionSpec, error: type[MoorageError] | None, says: str) -> None:
@@ -94,7 +98,12 @@ def test_session_takes_one_job_and_asks_for_what_its_group_says() -> None:
     job = as_job(asked, SITE)
     assert spec_kernels.main_slots(job) == {"jobs": 1} == spec_kernels.total_slots(job)
     assert spec_kernels.requested_slots(job) == {"cpu": 4000, "cuda.device": 1}
-    assert (job.runtime, job.image, job.walltime_s, job.queue_timeout_s) == ("slurm", None, 3600, 7200)
+    assert (job.runtime, job.image, job.walltime_s, job.queue_timeout_s) == (
+        "slurm",
+        None,
+        3600,
+        7200,
+    )
     assert job.job == SiteJob(cluster="karolina", node_type="gpu", partition="qgpu")
     own = as_job(batch(walltime_s=60, queue_timeout_s=5), SITE)
     assert (own.walltime_s, own.queue_timeout_s) == (60, 5)

@@ -15,15 +15,23 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, SessionType, Status
 from moorage.manager.lifecycle import Event, KernelSnapshot, SessionSnapshot, reconcile_session
 from moorage.manager.lifecycle.deadlines import WALLTIME_MARGIN_S, deadline_s, run_limit_s
-from moorage.manager.lifecycle.kernels import AgentUpdate, StoredKernel, kernel_changes, next_kernel_status
+from moorage.manager.lifecycle.kernels import (
+    AgentUpdate,
+    StoredKernel,
+    kernel_changes,
+    next_kernel_status,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-K, S = KernelId("k"), SessionId("s")
+K = KernelId("k")
+S = SessionId("s")
 MODEL = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE, walltime_s=3600)
 BATCH = SessionSpec(command=["x"], type=SessionType.BATCH, walltime_s=3600, queue_timeout_s=60)
 
 
-def session(status: Status, kernel: Status, spec: SessionSpec = MODEL, **fields: object) -> SessionSnapshot:
+def session(
+    status: Status, kernel: Status, spec: SessionSpec = MODEL, **fields: object
+) -> SessionSnapshot:
     stored = replace(KernelSnapshot(K, kernel, agent_id=AgentId("hpc-1")), **fields)  # type: ignore[arg-type]
     return SessionSnapshot(S, status, 1, 1, spec, (stored,), other_agents=3)
 
@@ -55,7 +63,11 @@ def test_queue_has_its_own_deadline_and_the_start_timeout_counts_after_it() -> N
     waiting = session(Status.QUEUED, Status.QUEUED, detail="Priority")
     move = reconcile_session(replace(waiting, deadline_at=NOW), NOW, 120)
     assert move is not None
-    assert (move.new, move.reason, move.detail) == (Status.TERMINATING, Reason.QUEUE_TIMEOUT, "Priority")
+    assert (move.new, move.reason, move.detail) == (
+        Status.TERMINATING,
+        Reason.QUEUE_TIMEOUT,
+        "Priority",
+    )
     loads = reconcile_session(session(Status.QUEUED, Status.CREATING), NOW, 120)
     assert loads is not None
     assert loads.deadline_s == MODEL.start_timeout_s + 30
@@ -94,12 +106,14 @@ def test_silence_about_a_job_in_the_queue_is_stored_and_ends() -> None:
         (ObservedState.QUEUED, False, False),
     ):
         assert changes(Status.QUEUED, seen, is_silent=is_silent) is changed
+
     for status in (Status.SCHEDULED, Status.CREATING, Status.RUNNING):
         assert not changes(status, ObservedState.UNKNOWN, is_silent=False), "it costs no write"
 
 
 def test_cluster_waits_while_a_job_of_it_waits() -> None:
-    first, second = session(Status.CREATING, Status.RUNNING), session(Status.CREATING, Status.QUEUED)
+    first = session(Status.CREATING, Status.RUNNING)
+    second = session(Status.CREATING, Status.QUEUED)
     sub = replace(second.kernels[0], hostname="sub1")
     move = reconcile_session(replace(first, kernels=(*first.kernels, sub)), NOW, 120)
     assert move is not None
@@ -125,7 +139,9 @@ def test_walltime_that_a_site_extended_moves_the_deadline() -> None:
         Status.RUNNING,
         100 + WALLTIME_MARGIN_S,
     )
-    over = session(Status.RUNNING, Status.RUNNING, ends_at=NOW - timedelta(seconds=WALLTIME_MARGIN_S))
+    over = session(
+        Status.RUNNING, Status.RUNNING, ends_at=NOW - timedelta(seconds=WALLTIME_MARGIN_S)
+    )
     move = reconcile_session(replace(over, deadline_at=NOW), NOW, 120)
     assert move is not None
     assert (move.event, move.reason) == (Event.STOP, Reason.WALLTIME)
@@ -178,7 +194,9 @@ def test_new_times_of_a_job_are_a_change(
 
 
 def test_silence_about_a_job_says_nothing_of_its_times() -> None:
-    kernel = StoredKernel(K, S, Status.QUEUED, "", expected_start=100.0, ends_at=200.0, is_silent=True)
+    kernel = StoredKernel(
+        K, S, Status.QUEUED, "", expected_start=100.0, ends_at=200.0, is_silent=True
+    )
     silent = Observation(K, S, ObservedState.UNKNOWN, ends_at=300.0)
     update = AgentUpdate(None, "i", 1, False, {K: silent})  # type: ignore[arg-type]
     assert kernel_changes([kernel], update) == []
@@ -194,7 +212,9 @@ def test_silence_about_a_job_says_nothing_of_its_times() -> None:
         (Status.TERMINATING, 7002, False),  # nobody is sent there any more
     ],
 )
-def test_new_address_of_a_running_kernel_is_a_change(status: Status, port: int, moved: bool) -> None:
+def test_new_address_of_a_running_kernel_is_a_change(
+    status: Status, port: int, moved: bool
+) -> None:
     seen = Observation(K, S, ObservedState.RUNNING, host="node", port=port)
     kernel = StoredKernel(K, S, status, address=("node", 7001))
     update = AgentUpdate(None, "i", 1, False, {K: seen})  # type: ignore[arg-type]

@@ -56,25 +56,31 @@ def test_all_moves_together_spread_evenly_and_nobody_moves_twice(counts: dict[st
             assert count > 0
             after[manager] -= count
             after[target] += count
+
     if not is_uneven(counts):
         assert after == counts
         return
+
     assert max(after.values()) - min(after.values()) <= 1
     mean = sum(counts.values()) / len(counts)
     for manager, before in counts.items():
-        assert before >= mean - 1 or after[manager] >= before, "one below the mean gives nothing away"
+        assert before >= mean - 1 or after[manager] >= before, (
+            "one below the mean gives nothing away"
+        )
         assert before <= mean + 1 or after[manager] <= before, "one above the mean gets nothing"
 
 
 def test_nothing_is_handed_to_a_manager_that_is_new() -> None:
-    spreading, counts = Spreading(), {"a": 10, "b": 0}
+    spreading = Spreading()
+    counts = {"a": 10, "b": 0}
     assert spreading.decide("a", counts, 0.0) == {}
     assert spreading.decide("a", counts, STEADY_S - 0.1) == {}
     assert spreading.decide("a", counts, STEADY_S) == {"b": 5}
 
 
 def test_one_that_comes_again_and_again_gets_nothing() -> None:
-    spreading, now = Spreading(), 0.0
+    spreading = Spreading()
+    now = 0.0
     for _ in range(10):
         assert spreading.decide("a", {"a": 10, "b": 0}, now) == {}
         assert spreading.decide("a", {"a": 10, "b": 0}, now + STEADY_S - 0.5) == {}
@@ -83,7 +89,8 @@ def test_one_that_comes_again_and_again_gets_nothing() -> None:
 
 
 def test_the_next_decision_waits_until_the_counts_show_the_last_one() -> None:
-    spreading, counts = Spreading(), {"a": 1000, "b": 0}
+    spreading = Spreading()
+    counts = {"a": 1000, "b": 0}
     spreading.decide("a", counts, 0.0)
     assert spreading.decide("a", counts, STEADY_S) == {"b": FIRST_AT_ONCE}
     assert spreading.decide("a", counts, STEADY_S + SETTLE_S - 0.1) == {}
@@ -106,13 +113,17 @@ def test_how_many_are_asked_at_one_time(asked: int, took_s: float, expected: int
 
 
 def test_fewer_are_asked_while_those_that_were_asked_are_slow() -> None:
-    spreading, now, counts = Spreading(), STEADY_S, {"a": 1000, "b": 0}
+    spreading = Spreading()
+    now = STEADY_S
+    counts = {"a": 1000, "b": 0}
     spreading.decide("a", counts, 0.0)
     assert spreading.decide("a", counts, now) == {"b": FIRST_AT_ONCE}
     slow_s = QUICK_S + 1
     assert spreading.decide("a", counts, now + slow_s, left=60) == {}
     now += slow_s + SETTLE_S
-    assert spreading.decide("a", {"a": 900, "b": 100}, now) == {"b": FIRST_AT_ONCE}, "no more than before"
+    assert spreading.decide("a", {"a": 900, "b": 100}, now) == {"b": FIRST_AT_ONCE}, (
+        "no more than before"
+    )
     now += SETTLE_S
     assert spreading.decide("a", {"a": 800, "b": 200}, now) == {"b": 2 * FIRST_AT_ONCE}
     assert spreading.decide("a", {"a": 800, "b": 200}, now + slow_s, left=60) == {}
@@ -122,7 +133,8 @@ def test_fewer_are_asked_while_those_that_were_asked_are_slow() -> None:
 
 def test_few_that_stay_delay_nobody() -> None:
     """An agent that serves a command stays until it ends."""
-    spreading, counts = Spreading(), {"a": 1000, "b": 0}
+    spreading = Spreading()
+    counts = {"a": 1000, "b": 0}
     spreading.decide("a", counts, 0.0)
     assert spreading.decide("a", counts, STEADY_S) == {"b": FIRST_AT_ONCE}
     counts = {"a": 905, "b": 95}
@@ -130,29 +142,34 @@ def test_few_that_stay_delay_nobody() -> None:
 
 
 def test_ten_thousand_agents_are_spread_in_half_a_minute() -> None:
-    """Over two managers when a third one comes: each time those that are asked take two seconds to go."""
+    """Over two managers when a third one comes: each time those that are asked take two seconds to
+    go."""
     spreadings = {"a": Spreading(), "b": Spreading()}
-    counts, now, going = {"a": 5000, "b": 5000, "c": 0}, 0.0, list[tuple[float, str, int]]()
+    counts = {"a": 5000, "b": 5000, "c": 0}
+    now = 0.0
+    going = list[tuple[float, str, int]]()
     while is_uneven(counts):
         for manager in [source for at, source, _ in going if at <= now]:
-            left, going = (
-                [one for one in going if one[1] != manager],
-                [one for one in going if one[1] == manager],
-            )
+            left = [one for one in going if one[1] != manager]
+            going = [one for one in going if one[1] == manager]
             counts[manager] -= going[0][2]
             counts["c"] += going[0][2]
             going = left
+
         for manager, spreading in spreadings.items():
             waiting = sum(count for _, source, count in going if source == manager)
             for _, count in spreading.decide(manager, counts, now, left=waiting).items():
                 going.append((now + 2, manager, count))
+
         now += 1.0
+
     assert now < STEADY_S + 30
 
 
 def test_the_next_decision_waits_for_those_that_were_asked() -> None:
     """They may be busy. When one stays for good, others are asked."""
-    spreading, counts = Spreading(), {"a": 4, "b": 0}
+    spreading = Spreading()
+    counts = {"a": 4, "b": 0}
     spreading.decide("a", counts, 0.0)
     assert spreading.decide("a", counts, STEADY_S) == {"b": 2}
     late = STEADY_S + WAIT_S
@@ -161,22 +178,31 @@ def test_the_next_decision_waits_for_those_that_were_asked() -> None:
 
 
 @examples(60)
-@given(SMALL_COUNTS, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.lists(st.booleans(), min_size=1))
+@given(
+    SMALL_COUNTS,
+    st.lists(st.integers(0, 3), min_size=1, max_size=8),
+    st.lists(st.booleans(), min_size=1),
+)
 def test_counts_that_are_behind_never_make_agents_go_back_and_forth(
     counts: dict[str, int], lags: list[int], answers: list[bool]
 ) -> None:
-    """Each manager sees the others as they were up to a second ago, and agents take up to two seconds to
-    move, or do not go at all."""
+    """Each manager sees the others as they were up to a second ago, and agents take up to two
+    seconds to move, or do not go at all."""
     spreadings = {manager: Spreading() for manager in counts}
-    history, moved, step_s = [dict(counts)], 0, 0.5
+    history = [dict(counts)]
+    moved = 0
+    step_s = 0.5
     on_the_way: list[tuple[int, str, str, int]] = []
-    least = sum(max(0, count - -(-sum(counts.values()) // len(counts))) for count in counts.values())
+    least = sum(
+        max(0, count - -(-sum(counts.values()) // len(counts))) for count in counts.values()
+    )
     steps = round((STEADY_S + SETTLE_S * (2 * 4 * 400 / FIRST_AT_ONCE)) / step_s)
     for step in range(steps):
         now = dict(history[-1])
         for _, source, target, count in [move for move in on_the_way if move[0] <= step]:
             now[source] -= count
             now[target] += count
+
         on_the_way = [move for move in on_the_way if move[0] > step]
         history.append(now)
         for number, (manager, spreading) in enumerate(spreadings.items()):
@@ -185,9 +211,13 @@ def test_counts_that_are_behind_never_make_agents_go_back_and_forth(
             for target, count in spreading.decide(manager, seen, step * step_s).items():
                 going = count if answers[step % len(answers)] else count // 2
                 moved += going
-                on_the_way.append((step + lags[(step * 7 + number) % len(lags)] + 1, manager, target, going))
+                on_the_way.append(
+                    (step + lags[(step * 7 + number) % len(lags)] + 1, manager, target, going)
+                )
+
         if not on_the_way and not is_uneven(now) and step * step_s > STEADY_S:
             break
+
     assert moved <= least + 2 * len(counts) + sum(counts.values()) // 5
     if all(answers):
         assert not is_uneven(history[-1])

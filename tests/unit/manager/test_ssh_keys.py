@@ -32,5 +32,7 @@ def test_openssh_reads_the_private_key(tmp_path: Path) -> None:
     path = tmp_path / "id_ed25519"
     path.write_text(pair.private_key)
     path.chmod(0o600)
-    result = subprocess.run(["ssh-keygen", "-y", "-f", str(path)], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        ["ssh-keygen", "-y", "-f", str(path)], capture_output=True, text=True, check=True
+    )
     assert result.stdout.split()[:2] == pair.public_key.split()[:2]

@@ -24,12 +24,16 @@ OPENSSH = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH is 
 
 
 @OPENSSH
-@pytest.mark.parametrize("kind", ["ed25519", "ecdsa -b 256", "ecdsa -b 384", "ecdsa -b 521", "rsa -b 2048"])
+@pytest.mark.parametrize(
+    "kind", ["ed25519", "ecdsa -b 256", "ecdsa -b 384", "ecdsa -b 521", "rsa -b 2048"]
+)
 def test_what_openssh_signs_is_accepted_and_nothing_else(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", *kind.split(), "-N", "", "-f", str(file)], check=True)
     command = ["ssh-keygen", "-q", "-Y", "sign", "-n", "moorage", "-f", f"{file}.pub"]
-    armored = subprocess.run(command, input=b"message", capture_output=True, check=True).stdout.decode()
+    armored = subprocess.run(
+        command, input=b"message", capture_output=True, check=True
+    ).stdout.decode()
     signer = signer_of(armored, b"message", "moorage")
     assert signer is not None
     line = file.with_suffix(".pub").read_text()
@@ -90,7 +94,9 @@ def test_a_login_is_proved_for_its_name_key_and_connection_only() -> None:
     assert proves_login("vision/dev", ann.blob, signed, signature)
     assert not proves_login("vision/other", ann.blob, signed, signature)
     assert not proves_login("vision/dev", SshSigner(2).blob, signed, signature)
-    assert not proves_login("vision/dev", ann.blob, ann.signed_login("vision/dev", b"t" * 32), signature)
+    assert not proves_login(
+        "vision/dev", ann.blob, ann.signed_login("vision/dev", b"t" * 32), signature
+    )
     assert not any(proves_login("vision/dev", ann.blob, bad, signature) for bad in damaged(signed))
     for other in (b"", b"challenge", ann.signed_login("vision/dev", b""), ssh_string(b"s" * 32)):
         assert not proves_login("vision/dev", ann.blob, other, ann.sign(other))
@@ -98,7 +104,9 @@ def test_a_login_is_proved_for_its_name_key_and_connection_only() -> None:
 
 def spec(signer: SshSigner, challenge: str, **how: str) -> SshKeySpec:
     return SshKeySpec(
-        public_key=signer.public_key, challenge=challenge, signature=signer.armored(challenge, **how)
+        public_key=signer.public_key,
+        challenge=challenge,
+        signature=signer.armored(challenge, **how),
     )
 
 
@@ -111,7 +119,8 @@ def refusal(given: SshKeySpec, signer: SshSigner, user: str = "ann", place: str 
 
 
 def test_a_proof_is_of_the_user_the_installation_and_the_moment() -> None:
-    ann, eve = SshSigner(1), SshSigner(2)
+    ann = SshSigner(1)
+    eve = SshSigner(2)
     challenge = challenge_of("ann", PLACE, NOW)
     good = spec(ann, challenge)
     assert refusal(good, ann) == ""
@@ -123,15 +132,21 @@ def test_a_proof_is_of_the_user_the_installation_and_the_moment() -> None:
     assert "none that this installation" in refusal(good, ann, place=PLACE.replace("6", "7"))
     assert "namespace" in refusal(spec(ann, challenge, namespace="git"), ann)
     assert "not one of this challenge" in refusal(
-        good.model_copy(update={"challenge": challenge_of("ann", PLACE, NOW - timedelta(seconds=1))}), ann
+        good.model_copy(
+            update={"challenge": challenge_of("ann", PLACE, NOW - timedelta(seconds=1))}
+        ),
+        ann,
     )
+
     for age, message in ((15, ""), (16, "expired"), (-1, ""), (-2, "expired")):
         old = challenge_of("ann", PLACE, NOW - timedelta(minutes=age))
         assert message in refusal(spec(ann, old), ann)
         assert bool(refusal(spec(ann, old), ann)) == bool(message)
+
     for strange in ("", "2026-11-27", "2026-11-27T12:00:00", "x" * 900):
         text = challenge_of("ann", PLACE, NOW)[: -len("2026-11-27T12:00:00+00:00")] + strange
         assert "none that this installation" in refusal(spec(ann, text), ann)
     for missing in ({"challenge": None}, {"signature": None}):
         assert "is missing" in refusal(good.model_copy(update=missing), ann)
+
     assert "proves nothing" in refusal(good.model_copy(update={"signature": "none"}), ann)

@@ -1,4 +1,5 @@
-"""Spans of starts of sessions: what a history says of queue, placement, delivery and the whole start."""
+"""Spans of starts of sessions: what a history says of queue, placement, delivery and the whole
+start."""
 
 from __future__ import annotations
 
@@ -37,14 +38,18 @@ STATUSES = {
 
 def session(*events: str) -> TracedSession:
     """An entry every second, from second 1 on; its revision is the same number."""
-    entries, old = [], None
+    entries = []
+    old = None
     for number, event in enumerate(events, 1):
         new = STATUSES[event]
         detail = "on a" if event == "placed" else "why" if event == "fail" else ""
         reason = "start-failed" if event in ("fail", "retry") else ""
         entries.append(Entry(number, float(number), event, old, new, reason, detail))
         old = new
-    return TracedSession(SessionId(SESSION), "job", "batch", "default", "p", REQUEST, tuple(entries))
+
+    return TracedSession(
+        SessionId(SESSION), "job", "batch", "default", "p", REQUEST, tuple(entries)
+    )
 
 
 def shown(spans: list[Span]) -> list[str]:
@@ -123,4 +128,7 @@ def test_every_start_ends_once() -> None:
             "expired": True,
             "dependency-failed": True,
         }.get(event, False)
-        assert ends_start(Transition(SessionId(SESSION), old, 1, Event(event), new)) == expected, (old, event)
+        assert ends_start(Transition(SessionId(SESSION), old, 1, Event(event), new)) == expected, (
+            old,
+            event,
+        )

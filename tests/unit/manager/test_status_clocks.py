@@ -1,8 +1,9 @@
-"""Clocks of a starting session: for any sequence of observations, losses and restarts, the clock of a status
-runs only while the site says so.
+"""Clocks of a starting session: for any sequence of observations, losses and restarts, the clock of
+a status runs only while the site says so.
 
-A site plays one job. Its agent counts the start by the rules of ``agent/kernel``, reports what it knows, and
-may be silent or restarted; a manager keeps what it is told by the pure rules of ``manager/lifecycle``.
+A site plays one job. Its agent counts the start by the rules of ``agent/kernel``, reports what it
+knows, and may be silent or restarted; a manager keeps what it is told by the pure rules of
+``manager/lifecycle``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from moorage.manager.lifecycle import KernelSnapshot, SessionSnapshot, Transitio
 from moorage.manager.lifecycle.kernels import AgentUpdate, StoredKernel, kernel_changes
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-START_S, QUEUE_S, WALLTIME_S, GRACE_S = 60.0, 900.0, 3600.0, 120.0
+START_S = 60.0
+QUEUE_S = 900.0
+WALLTIME_S = 3600.0
+GRACE_S = 120.0
 TICK_S = 5.0
-K, SESSION = KernelId("k"), SessionId("s")
+K = KernelId("k")
+SESSION = SessionId("s")
 SPEC = SessionSpec(
     engine="llamacpp", model="m", type=SessionType.INFERENCE, start_timeout_s=START_S, walltime_s=WALLTIME_S,
     job=SiteJob(),
@@ -36,8 +41,9 @@ SPEC = SessionSpec(
 
 @dataclass
 class World:
-    """``truth``: what the site does with the job; it says so while it ``answers``, and the agent hears it
-    while it is ``up``. ``starting_s``, ``queued_s``: how long the agent has heard so, since that began."""
+    """``truth``: what the site does with the job; it says so while it ``answers``, and the agent
+    hears it while it is ``up``. ``starting_s``, ``queued_s``: how long the agent has heard so,
+    since that began."""
 
     spec: SessionSpec
     now: float = 0.0
@@ -55,7 +61,9 @@ class World:
     ended: tuple[str, Reason] | None = None
 
     def __post_init__(self) -> None:
-        self.session = SessionSnapshot(SESSION, Status.SCHEDULED, 1, 1, self.spec, (), other_agents=0)
+        self.session = SessionSnapshot(
+            SESSION, Status.SCHEDULED, 1, 1, self.spec, (), other_agents=0
+        )
         self.known = S.PREPARING  # the agent submits the job
         self._report()
 
@@ -67,18 +75,24 @@ class World:
         """Something happens, and then nothing else for a while."""
         if self.is_over:
             return
+
         if action == "agent down":
             self.up = False
         elif action == "agent up" and not self.up:
-            self.up, self.clock, self.known = True, StartClock(), S.UNKNOWN
+            self.clock = StartClock()
+            self.up = True
+            self.known = S.UNKNOWN
             self._report()  # it leaves before the first observation
         elif action == "restart":
-            self.up, self.clock, self.known = True, StartClock(), S.UNKNOWN
+            self.clock = StartClock()
+            self.up = True
+            self.known = S.UNKNOWN
             self._report()
         elif action in ("silent", "answers"):
             self.answers = action == "answers"
         elif isinstance(action, S):
             self.truth = action
+
         until = self.now + lasts_s
         while not self.is_over and self.now < until:
             self._observe()
@@ -96,12 +110,14 @@ class World:
     def _tick(self, seconds: float) -> None:
         if self.is_over:
             return
+
         heard = self.known if self.up else S.UNKNOWN
         if heard is S.QUEUED:
             self.starting_s = 0.0
         if heard is S.CREATING:
             self.starting_s += seconds
             self.queued_s = 0.0
+
         # Between two looks that say QUEUED the job was in the queue.
         self.queued_s += seconds if self.session.status is Status.QUEUED else 0.0
         self.now += seconds
@@ -124,13 +140,16 @@ class World:
             if move.new is Status.QUEUED:
                 self.queued_s = 0.0
             if move.new is Status.TERMINATING or move.new is Status.PENDING:
-                self.ended, self.entered = ("manager", move.reason), since
+                self.ended = ("manager", move.reason)
+                self.entered = since
 
     def _move(self, now: datetime) -> Transition | None:
         silent = self.kernel.is_silent or not self.up
         kernel = KernelSnapshot(K, self.kernel.status, agent_id=AgentId("hpc"), silent=silent)
         deadline = None if self.deadline is None else EPOCH + timedelta(seconds=self.deadline)
-        return reconcile_session(replace(self.session, kernels=(kernel,), deadline_at=deadline), now, GRACE_S)
+        return reconcile_session(
+            replace(self.session, kernels=(kernel,), deadline_at=deadline), now, GRACE_S
+        )
 
 
 STEPS = st.lists(
@@ -171,13 +190,17 @@ def test_no_status_counts_what_the_site_does_not_say(
     world = World(SPEC.model_copy(update={"queue_timeout_s": limit_s}))
     for action, lasts_s in steps:
         world.step(action, lasts_s)
+
     if world.ended is None:
         return
+
     by, reason = world.ended
     if (by, reason) == ("agent", Reason.START_TIMEOUT):
         assert world.starting_s >= START_S - TICK_S
     elif reason is Reason.START_TIMEOUT:
-        assert world.now - world.entered >= WALLTIME_S, "no silence is longer than the life of a job"
+        assert world.now - world.entered >= WALLTIME_S, (
+            "no silence is longer than the life of a job"
+        )
     else:
         assert reason is Reason.QUEUE_TIMEOUT
         assert limit_s is not None

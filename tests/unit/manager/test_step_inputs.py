@@ -103,7 +103,8 @@ def test_a_retry_makes_a_lost_input_again_with_what_made_it_and_what_followed() 
         {"name": "third", "inputs": ["second"]},
         {"name": "other", "inputs": ["first"]},
     )
-    done, failed = StepState.SUCCEEDED, StepState.FAILED
+    done = StepState.SUCCEEDED
+    failed = StepState.FAILED
     states: dict[pipelines.Item, StepState] = {
         ("first", None): done, ("second", None): done, ("third", None): failed, ("other", None): done,
     }  # fmt: skip

@@ -16,7 +16,9 @@ from moorage.manager.workloads.step_outputs import StepFiles
 from moorage.manager.workloads.step_reuse import with_meanings, with_results
 
 
-def new(position: int, *waits: tuple[int, str], files: StepFiles | None = None, **spec: Any) -> NewStep:
+def new(
+    position: int, *waits: tuple[int, str], files: StepFiles | None = None, **spec: Any
+) -> NewStep:
     made = SessionSpec.model_validate({"command": ["x"], "reuse": "both"} | spec)
     return NewStep(f"s{position}", None, 1, position, made, None, waits, files)
 
@@ -30,8 +32,10 @@ def test_a_step_without_others_before_it_means_what_a_session_means() -> None:
     assert meanings(step) == [request_hash(step.spec.model_dump(mode="json"), "p")]
 
 
-FIRST, SECOND = new(0), new(1, (0, "success"))
-MADE, TAKEN = StepFiles(("a",), ()), StepFiles((), ((0, "a", "in"),))
+FIRST = new(0)
+SECOND = new(1, (0, "success"))
+MADE = StepFiles(("a",), ())
+TAKEN = StepFiles((), ((0, "a", "in"),))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +50,8 @@ MADE, TAKEN = StepFiles(("a",), ()), StepFiles((), ((0, "a", "in"),))
     ],
 )
 def test_a_change_changes_the_meaning_of_what_follows(changed: Any, equal: Any) -> None:
-    before, after = meanings(FIRST, SECOND), meanings(*changed)
+    before = meanings(FIRST, SECOND)
+    after = meanings(*changed)
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == equal
     assert meanings(FIRST, project="q") != before[:1]
 
@@ -74,7 +79,9 @@ def test_elements_of_an_array_that_wait_for_each_other_mean_the_same() -> None:
 def test_no_step_takes_a_result_after_one_that_runs(there: set[int]) -> None:
     chain = [new(at, *([(at - 1, "success")] if at else []), command=[str(at)]) for at in range(5)]
     steps = with_meanings(chain, "p", forced=False)
-    found = with_results(steps, {at: f"old{at}" for at in there}, {at: f"new{at}" for at in range(5)})
+    found = with_results(
+        steps, {at: f"old{at}" for at in there}, {at: f"new{at}" for at in range(5)}
+    )
     taken = [one.adopted_from is not None for one in found]
     assert taken == sorted(taken, reverse=True)
     assert all((at in there) or not took for at, took in enumerate(taken))

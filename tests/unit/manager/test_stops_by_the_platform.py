@@ -12,7 +12,13 @@ from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
-from moorage.manager.lifecycle import Event, KernelSnapshot, SessionSnapshot, drain_session, reconcile_session
+from moorage.manager.lifecycle import (
+    Event,
+    KernelSnapshot,
+    SessionSnapshot,
+    drain_session,
+    reconcile_session,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = SessionSpec(command=["x"])
@@ -21,7 +27,12 @@ CHAT = SessionSpec(command=["x"], type=SessionType.INTERACTIVE)
 
 
 def session(
-    status: Status, kernel: Status, spec: SessionSpec = JOB, *, silent: bool = False, **fields: object
+    status: Status,
+    kernel: Status,
+    spec: SessionSpec = JOB,
+    *,
+    silent: bool = False,
+    **fields: object,
 ) -> SessionSnapshot:
     stored = KernelSnapshot(KernelId("k"), kernel, agent_id=AgentId("node-1"), silent=silent)
     made = SessionSnapshot(SessionId("s"), status, 1, 1, spec, (stored,))
@@ -41,7 +52,9 @@ def session(
         (session(Status.RUNNING, Status.TERMINATED), None),
     ],
 )
-def test_a_drained_agent_ends_or_moves_what_it_still_has(one: SessionSnapshot, event: Event | None) -> None:
+def test_a_drained_agent_ends_or_moves_what_it_still_has(
+    one: SessionSnapshot, event: Event | None
+) -> None:
     move = drain_session(one, "node-1", "ann", 120)
     if event is None:
         assert move is None

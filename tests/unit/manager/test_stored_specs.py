@@ -1,5 +1,5 @@
-"""Specs as they are stored: of sessions in listings, validated once and kept while they are small, and of
-endpoints, without what is not given."""
+"""Specs as they are stored: of sessions in listings, validated once and kept while they are small,
+and of endpoints, without what is not given."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ def text(env: dict[str, str]) -> str:
 
 
 def test_a_small_spec_is_parsed_once_and_a_large_one_is_not_kept() -> None:
-    small, large = text({"A": "1"}), text({"A": "1" * 5000})
+    small = text({"A": "1"})
+    large = text({"A": "1" * 5000})
     assert stored_spec(small) is stored_spec(small)
     assert stored_spec(large) == stored_spec(large)
     assert stored_spec(large) is not stored_spec(large)
 
 
 def test_a_view_takes_a_spec_as_it_is_and_checks_any_other() -> None:
-    spec, now = stored_spec(text({"TOKEN": "x", "A": "1"})), datetime(2026, 1, 1, tzinfo=UTC)
+    spec = stored_spec(text({"TOKEN": "x", "A": "1"}))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
     fields = {
         "id": "1", "name": "job", "type": "batch", "status": "PENDING", "result": "UNDEFINED", "reason": "",
         "detail": "", "resource_group": "default", "priority": 10, "attempt": 1, "revision": 1,
@@ -43,13 +45,16 @@ def test_a_view_takes_a_spec_as_it_is_and_checks_any_other() -> None:
 @pytest.mark.parametrize(
     "more", [{}, {"arch": "x86_64"}, {"secret_env": {"KEY": "token"}}, {"max_lifetime_s": 60}]
 )
-def test_an_endpoint_is_stored_without_optional_fields_and_read_as_it_was(more: dict[str, object]) -> None:
+def test_an_endpoint_is_stored_without_optional_fields_and_read_as_it_was(
+    more: dict[str, object],
+) -> None:
     base = {"name": "e", "engine": "llamacpp", "model": "m.gguf", "resources": {"cuda.device": 1}}
     spec = EndpointSpec.model_validate(base | more)
     stored, serving = spec_columns(spec)
     revision = spec.template()
     for columns in (stored, serving, revision):
         assert None not in columns.values()
+
     given = set(more)
     assert {"overlap", "probe", "image", "secret_env"} & (stored.keys() | revision.keys()) <= given
     assert given <= stored.keys() | serving.keys()

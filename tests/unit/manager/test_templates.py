@@ -89,9 +89,15 @@ def test_wrong_parameters_and_unknown_overrides_are_named(
     [
         ({"spec": {"commands": ["x"]}}, "spec.commands"),
         ({"spec": {"command": ["{{ x }}"]}}, "names no parameter"),
-        ({"spec": {"command": ["{{ x + 1 }}"]}, "parameters": {"x": {"default": "1"}}}, "names no parameter"),
+        (
+            {"spec": {"command": ["{{ x + 1 }}"]}, "parameters": {"x": {"default": "1"}}},
+            "names no parameter",
+        ),
         ({"spec": {"command": ["x"], "timeout_s": -1}}, "timeout_s"),
-        ({"spec": {"cluster": {"size": 2}}, "roles": {"main": {"command": ["x"]}}}, "both say how many"),
+        (
+            {"spec": {"cluster": {"size": 2}}, "roles": {"main": {"command": ["x"]}}},
+            "both say how many",
+        ),
     ],
 )
 def test_templates_that_make_no_session_are_refused(template: dict[str, Any], message: str) -> None:
@@ -101,7 +107,11 @@ def test_templates_that_make_no_session_are_refused(template: dict[str, Any], me
 
 @pytest.mark.parametrize(
     "roles",
-    [{"sub": {"command": ["x"]}}, {"main": {"count": 2, "command": ["x"]}}, {"main": {}, "worker": {}}],
+    [
+        {"sub": {"command": ["x"]}},
+        {"main": {"count": 2, "command": ["x"]}},
+        {"main": {}, "worker": {}},
+    ],
 )
 def test_roles_have_one_main_and_no_other_than_sub(roles: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -117,7 +127,8 @@ def test_deep_templates_are_refused_and_end_nothing() -> None:
 
 
 DOCUMENTS = st.recursive(
-    st.integers() | st.text(max_size=3), lambda below: st.dictionaries(st.text(max_size=2), below, max_size=3)
+    st.integers() | st.text(max_size=3),
+    lambda below: st.dictionaries(st.text(max_size=2), below, max_size=3),
 )
 OBJECTS = st.dictionaries(st.text(max_size=2), DOCUMENTS, max_size=3)
 
@@ -128,4 +139,6 @@ def test_merge_is_associative_and_empty_objects_change_nothing(a: Any, b: Any, c
     assert templates.merge({}, a) == a
     assert templates.merge(templates.merge(a, a), a) == a
     if all(not isinstance(v, dict) for part in (a, b, c) for v in part.values()):
-        assert templates.merge(templates.merge(a, b), c) == templates.merge(a, templates.merge(b, c))
+        assert templates.merge(templates.merge(a, b), c) == templates.merge(
+            a, templates.merge(b, c)
+        )

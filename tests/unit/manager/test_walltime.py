@@ -1,4 +1,5 @@
-"""Walltime successors in virtual time: over many walltimes, an endpoint never lacks a ready replica."""
+"""Walltime successors in virtual time: over many walltimes, an endpoint never lacks a ready
+replica."""
 
 from __future__ import annotations
 
@@ -60,14 +61,23 @@ class Site:
     def _advance(self, job: ReplicaSnapshot) -> ReplicaSnapshot:
         if job.status in TERMINAL:
             return job
+
         begins = job.created_at + timedelta(seconds=self.queue_s(int(job.session_id)))
-        ends, ready = begins + timedelta(seconds=self.walltime_s), begins + timedelta(seconds=self.load_s)
+        ends = begins + timedelta(seconds=self.walltime_s)
+        ready = begins + timedelta(seconds=self.load_s)
         if self.now >= ends:
             return replace(job, status=Status.TERMINATED, reason=Reason.WALLTIME, status_since=ends)
+
         if self.now >= ready:
             return replace(
-                job, status=Status.RUNNING, ready_at=ready, ends_at=ends, in_flight=0, is_confirmed=True
+                job,
+                status=Status.RUNNING,
+                ready_at=ready,
+                ends_at=ends,
+                in_flight=0,
+                is_confirmed=True,
             )
+
         return replace(job, status=Status.CREATING if self.now >= begins else Status.QUEUED)
 
     def step(self, seconds: float) -> None:
@@ -75,9 +85,12 @@ class Site:
         self.jobs = tuple(self._advance(job) for job in self.jobs)
         self.warned = self.warned or late_successor(self.endpoint, self.now) is not None
         plan = plan_replicas(self.endpoint, self.now)
-        stopped, drained = dict(plan.stop), dict(plan.drain)
+        stopped = dict(plan.stop)
+        drained = dict(plan.drain)
         self.jobs = tuple(
-            replace(job, status=Status.TERMINATED, reason=stopped[job.session_id], status_since=self.now)
+            replace(
+                job, status=Status.TERMINATED, reason=stopped[job.session_id], status_since=self.now
+            )
             if job.session_id in stopped
             else replace(job, draining_since=self.now, drain_reason=drained[job.session_id])
             if job.session_id in drained
@@ -91,17 +104,21 @@ class Site:
             )  # fmt: skip
             self.submitted += 1
             self.jobs = (new, *self.jobs)
+
         ended = [job for job in self.jobs if job.status in TERMINAL][10:]
         self.jobs = tuple(job for job in self.jobs if job not in ended)
 
     def run(self, walltimes: int, step_s: float) -> list[int]:
         """The numbers of ready replicas from the moment when all wanted ones first were."""
         seen: list[int] = []
-        until = START + timedelta(seconds=self.queue_s(0) + self.load_s + walltimes * self.walltime_s)
+        until = START + timedelta(
+            seconds=self.queue_s(0) + self.load_s + walltimes * self.walltime_s
+        )
         while self.now < until:
             self.step(step_s)
             if seen or self.ready >= self.wanted:
                 seen.append(self.ready)
+
         return seen
 
 
@@ -122,7 +139,9 @@ def test_an_endpoint_that_wakes_tells_when_it_is_expected() -> None:
     assert next_ready_at(by_site, site.now) == site.now + timedelta(seconds=360)
     unknown = replace(site.endpoint, starts={})
     assert next_ready_at(unknown, site.now) is None
-    assert next_ready_at(site.endpoint, site.now + timedelta(seconds=700)) is None, "longer than expected"
+    assert next_ready_at(site.endpoint, site.now + timedelta(seconds=700)) is None, (
+        "longer than expected"
+    )
 
 
 @settings(max_examples=10)
@@ -132,8 +151,11 @@ def test_an_endpoint_that_wakes_tells_when_it_is_expected() -> None:
     load=st.floats(0.001, 0.5),
     wanted=st.integers(1, 3),
 )
-def test_no_gap_over_several_walltimes(walltime_s: int, queue: float, load: float, wanted: int) -> None:
-    queue_s, load_s = queue * walltime_s, load * walltime_s
+def test_no_gap_over_several_walltimes(
+    walltime_s: int, queue: float, load: float, wanted: int
+) -> None:
+    queue_s = queue * walltime_s
+    load_s = load * walltime_s
     site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s), wanted)
     seen = site.run(walltimes=3, step_s=walltime_s / 35)
     assert seen
@@ -157,7 +179,9 @@ def test_jobs_that_never_become_ready_are_not_submitted_without_end() -> None:
         (7200, 60, 0),  # at once: longer than the walltime
     ],
 )
-def test_when_the_successor_of_a_running_job_is_due(queue_s: float, load_s: float, due_s: float) -> None:
+def test_when_the_successor_of_a_running_job_is_due(
+    queue_s: float, load_s: float, due_s: float
+) -> None:
     running = ReplicaSnapshot(
         SessionId("1"), Status.RUNNING, START, START, START, group="hpc", walltime_s=3600,
         ends_at=START + timedelta(seconds=3600),
@@ -177,7 +201,9 @@ def test_expected_start_of_the_site_counts_more_than_history() -> None:
     assert ready_expected_at(site.endpoint, waits, START) == START + timedelta(hours=5, seconds=30)
     told = replace(waits, expected_start=None)
     assert ready_expected_at(site.endpoint, told, START) == START + timedelta(seconds=90)
-    assert ready_expected_at(site.endpoint, told, START + timedelta(hours=1)) == START + timedelta(hours=1)
+    assert ready_expected_at(site.endpoint, told, START + timedelta(hours=1)) == START + timedelta(
+        hours=1
+    )
 
 
 def test_successor_that_will_be_late_is_announced_before_the_walltime_ends() -> None:
@@ -185,6 +211,7 @@ def test_successor_that_will_be_late_is_announced_before_the_walltime_ends() -> 
     site = Site(3600, lambda n: queue.get(n, 3 * 3600.0), 30, history(10, 30))
     while site.submitted < 3 and site.now < START + timedelta(days=1):
         site.step(30)
+
     waits = site.jobs[0]
     site.jobs = (replace(waits, expected_start=site.now + timedelta(hours=3)), *site.jobs[1:])
     late = late_successor(site.endpoint, site.now)
@@ -202,19 +229,24 @@ def test_job_whose_successor_is_due_is_neither_stopped_nor_drained_before_that_o
     assert all(job.reason in (Reason.NONE, Reason.WALLTIME) for job in site.jobs)
 
 
-def test_successor_that_waits_longer_than_all_before_is_announced_though_the_site_says_nothing() -> None:
+def test_successor_that_waits_longer_than_all_before_is_announced_though_the_site_says_nothing() -> (
+    None
+):
     site = Site(3600, lambda n: 10.0 if n < 1 else 3 * 3600.0, 30, history(10, 30))
     announced: list[datetime] = []
     while site.ready or not site.submitted or site.now < START + timedelta(seconds=120):
         site.step(5)
         if late_successor(site.endpoint, site.now) is not None:
             announced.append(site.now)
+
     assert announced
     ended = START + timedelta(seconds=3610)
     assert announced[0] < ended - timedelta(seconds=60)
+
     # Once another one serves, there is nothing left to say.
     while not site.ready:
         site.step(60)
+
     site.step(5)
     assert late_successor(site.endpoint, site.now) is None
 
@@ -223,9 +255,13 @@ def test_successor_that_a_quota_of_node_hours_holds_is_not_expected() -> None:
     site = Site(3600, lambda _: 300.0, 60, history(300, 60))
     while site.submitted < 2:
         site.step(20)
+
     assert late_successor(site.endpoint, site.now) is None
     assert holds_next(site.endpoint) is Reason.NONE
-    site.jobs = (replace(site.jobs[0], status=Status.PENDING, held=Reason.NODE_HOURS), *site.jobs[1:])
+    site.jobs = (
+        replace(site.jobs[0], status=Status.PENDING, held=Reason.NODE_HOURS),
+        *site.jobs[1:],
+    )
     assert late_successor(site.endpoint, site.now) == (site.jobs[1], None)
     assert holds_next(site.endpoint) is Reason.NODE_HOURS
 
@@ -241,8 +277,8 @@ def test_successor_in_time_is_not_announced_as_late() -> None:
 @pytest.mark.parametrize("queue", [0.0, 0.3, 2.0])
 @pytest.mark.parametrize("load_s", [5.0, 30.0])
 def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> None:
-    """Jobs for ten walltimes: each gives up at most what it takes to load and a tenth of its walltime, as
-    long as queues are what they were."""
+    """Jobs for ten walltimes: each gives up at most what it takes to load and a tenth of its
+    walltime, as long as queues are what they were."""
     queue_s = queue * walltime_s
     site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s))
     site.run(walltimes=10, step_s=walltime_s / 120)
@@ -256,15 +292,26 @@ def test_what_successors_cost(walltime_s: int, queue: float, load_s: float) -> N
     [
         (3600, 30, ""),
         (120, 5, ""),
-        (120, 30, "its model loads for 30s, so a job serves for 1m18s of it; a longer hpc.walltime_s"),
+        (
+            120,
+            30,
+            "its model loads for 30s, so a job serves for 1m18s of it; a longer hpc.walltime_s",
+        ),
         (600, 600, "its model loads for 10m00s, so a job may not serve at all"),
     ],
 )
-def test_a_walltime_that_is_short_for_its_model_is_told(walltime_s: float, load_s: float, told: str) -> None:
+def test_a_walltime_that_is_short_for_its_model_is_told(
+    walltime_s: float, load_s: float, told: str
+) -> None:
     site = Site(walltime_s, lambda _: 0.0, 1.0, history(0.0, load_s))
     while not site.ready:
         site.step(1)
-    given: dict[str, Any] = {"id": site.jobs[0].session_id, "status": Status.RUNNING, "resource_group": "hpc"}
+
+    given: dict[str, Any] = {
+        "id": site.jobs[0].session_id,
+        "status": Status.RUNNING,
+        "resource_group": "hpc",
+    }
     view = SessionView.model_construct(**given)
     found = explain_short(view, site.endpoint)
     assert told in found
@@ -280,6 +327,7 @@ def test_a_successor_that_comes_too_late_leaves_time_to_finish(walltime_s: int) 
         site.step(1)
         if drained_at is None and any(job.draining_since for job in site.jobs):
             drained_at = site.now
+
     [first] = (job for job in site.jobs if job.session_id == "0")
     assert drained_at is not None
     assert first.ends_at is not None

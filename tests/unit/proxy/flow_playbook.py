@@ -52,14 +52,21 @@ def target(name: str) -> Target:
     """One whose name begins with ``v`` reads a priority."""
     reads = name.startswith("v")
     return Target(
-        SessionId("s"), KernelId(name), "127.0.0.1", 1, "engine-key", "custom", accepts_priority=reads
+        SessionId("s"),
+        KernelId(name),
+        "127.0.0.1",
+        1,
+        "engine-key",
+        "custom",
+        accepts_priority=reads,
     )
 
 
 def table(generation: int, names: str) -> RouteTable:
-    """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none yet.
-    After ``kept``, they are those of an endpoint, which replaces them. After a ``|``, its fallbacks: a model
-    ``NAME=REPLICAS``, of another project if the name is ``theirs``, or a ``provider``."""
+    """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none
+    yet. After ``kept``, they are those of an endpoint, which replaces them. After a ``|``, its
+    fallbacks: a model ``NAME=REPLICAS``, of another project if the name is ``theirs``, or a
+    ``provider``."""
     own, *given = names.split("|")
     fallbacks: list[Fallback] = []
     models: list[ModelRoute] = []
@@ -69,6 +76,7 @@ def table(generation: int, names: str) -> RouteTable:
         if name != "provider":
             project = "q" if name == "theirs" else "p"
             models.append(ModelRoute(name, 7, tuple(map(target, targets.split())), project))
+
     first, *others = own.split()
     replicas = others if first in ("-", "loading", "kept") else (first, *others)
     route = ModelRoute(
@@ -107,8 +115,10 @@ class Counting:
     """A limiter that grants ``room`` requests, each with a reservation."""
 
     def __init__(self, room: int = 1, priority: int = 0) -> None:
-        self.room, self.priority = room, priority
-        self.asks, self.grants = list[Ask](), list[Granted]()
+        self.room = room
+        self.priority = priority
+        self.asks = list[Ask]()
+        self.grants = list[Granted]()
 
     def reserve(self, ask: Ask, now: float) -> Granted | ErrorResponse:
         self.asks.append(ask)
@@ -135,6 +145,7 @@ class Playbook:
         self.router.tracer = tracer
         if limiter is not None:
             self.router.limiter = limiter
+
         self.now = 100.0
         self.flow = begin_flow(self.router, "id-1", self.now)
         self.resumed: list[str] = []
@@ -160,12 +171,15 @@ class Playbook:
                 fields = CIMultiDict({"Authorization": f"Bearer {rest or 'key'}"})
                 if name == "telling":
                     fields["X-Moorage-Progress"] = "1"
+
                 return describe(flow.head("POST", CHAT, fields, len(BODY), self.now, 0.0))
             case "body":
                 return describe(flow.body(rest.encode() or BODY, self.now))
             case "response":
                 status, _, kind = rest.partition(" ")
-                return describe(flow.upstream_head(int(status), kind or "application/json", self.now))
+                return describe(
+                    flow.upstream_head(int(status), kind or "application/json", self.now)
+                )
             case "says":
                 status, _, text = rest.partition(" ")
                 return describe(flow.upstream_head(int(status), "", self.now, text.encode()))
@@ -173,7 +187,9 @@ class Playbook:
                 flow.upstream_end(self.now)
                 return ""
             case "cut":
-                return describe(flow.upstream_lost(Failure.INTERRUPTED, rest.encode() or None, self.now))
+                return describe(
+                    flow.upstream_lost(Failure.INTERRUPTED, rest.encode() or None, self.now)
+                )
             case "timer":
                 return describe(flow.timer(self.now))
             case "routes":
@@ -181,6 +197,7 @@ class Playbook:
                 assert held is not None
                 self.router.update_table(table(held.generation + 1, rest))
                 resume_held(self.router, self.now)
+
                 return self.resumed.pop() if self.resumed else ""
             case "leaves":
                 flow.client_gone(self.now)
@@ -220,4 +237,5 @@ def describe(command: object) -> str:
             return "200"
         case ErrorResponse():
             return f"{command.status} {command.code}"
+
     return repr(command)

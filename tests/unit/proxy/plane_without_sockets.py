@@ -27,10 +27,12 @@ class Wire:
     """A transport whose other end is here."""
 
     def __init__(self) -> None:
-        self.sent, self.is_closed = b"", False
+        self.sent = b""
+        self.is_closed = False
 
     def take(self) -> bytes:
-        sent, self.sent = self.sent, b""
+        sent = self.sent
+        self.sent = b""
         return sent
 
     def write(self, data: bytes) -> None:
@@ -58,16 +60,21 @@ class Wire:
 
 
 class SocketlessPlane:
-    """One client asks, and replicas answer at once. ``remembers``: heads, as the plane does; else each
-    request finds a plane that has seen none."""
+    """One client asks, and replicas answer at once. ``remembers``: heads, as the plane does; else
+    each request finds a plane that has seen none."""
 
     def __init__(self, routes: RouteTable, *, remembers: bool) -> None:
-        self.clock, self._remembers = ManualClock(), remembers
+        self.clock = ManualClock()
+        self._remembers = remembers
         settings = ProxySettings(credentials_max_age_s=300)
-        self.router = RequestRouter(settings, Metrics(), randrange=random.Random(1).randrange, table_wait_s=0)
+        self.router = RequestRouter(
+            settings, Metrics(), randrange=random.Random(1).randrange, table_wait_s=0
+        )
         self.usage = UsageBook()
         ledger = Ledger([0] * cells_needed(8))
-        self.router.limiter = RequestLimiter(ledger, self._limits_of, self.usage, self.clock.monotonic)
+        self.router.limiter = RequestLimiter(
+            ledger, self._limits_of, self.usage, self.clock.monotonic
+        )
         self._plane = AsyncioPlane(self.router, settings, self.clock, Timeouts())
         self._plane.guard = HeadGuard("127.0.0.1", setting="proxy.allowed_hosts")
         self.router.update_table(routes)
@@ -81,12 +88,15 @@ class SocketlessPlane:
         """What the replicas get, and what the client gets."""
         if not self._remembers:
             self._forget()
+
         for port in range(1, 5):
             self._connect(port)
+
         if self._client is None or self._client[1].is_closed:
             wire = Wire()
             self._client = ClientConnection(self._plane), wire
             self._client[0].connection_made(cast(asyncio.Transport, wire))
+
         connection, wire = self._client
         connection.data_received(request)
         seen: list[bytes] = []
@@ -94,6 +104,7 @@ class SocketlessPlane:
             (port,) = asked
             seen.append(b"%d: %b" % (port, self._replicas[port][1].take()))
             self._replicas[port][0].data_received(answer())
+
         seen.append(wire.take())
         return seen
 

@@ -15,7 +15,8 @@ from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.limits import subjects_of
 from moorage.proxy.core.routes import IndexedTable
 
-SQL, CHAT = "tiny:sql", "tiny:chat"
+SQL = "tiny:sql"
+CHAT = "tiny:chat"
 
 
 def table(generation: int = 1, *, has: dict[str, tuple[str, ...]], **route: Any) -> RouteTable:

@@ -67,7 +67,8 @@ def head(method="POST", path=CHAT, size=10, table=TABLE, policy=POLICY, **header
 def test_forwarded_paths_require_the_body(path):
     is_anthropic = path.startswith("/v1/messages")
     assert head(path=path) == BodyRequired(path, grant("good"), is_anthropic=is_anthropic)
-    # Of the key's own project, which has no name here; keys of administrators open the address of any.
+    # Of the key's own project, which has no name here; keys of administrators open the address of
+    # any.
     assert head(path=f"/p/other{path}", authorization="Bearer root") == BodyRequired(
         path, ROOT, "other", is_anthropic=is_anthropic
     )
@@ -81,7 +82,12 @@ def test_forwarded_paths_require_the_body(path):
         ({"path": "/v1/chat/completions/"}, 404, "unknown_url", ""),
         ({"path": "/v1/modelsx", "method": "GET"}, 404, "unknown_url", ""),
         ({"method": "GET"}, 405, "method_not_allowed", "Allowed: POST"),
-        ({"method": "DELETE", "path": "/v1/models/tiny"}, 405, "method_not_allowed", "Allowed: GET, HEAD"),
+        (
+            {"method": "DELETE", "path": "/v1/models/tiny"},
+            405,
+            "method_not_allowed",
+            "Allowed: GET, HEAD",
+        ),
         ({"table": None}, 503, "no_routes_yet", "proxy.manager"),
         ({"authorization": ""}, 401, "invalid_api_key", "Authorization: Bearer"),
         ({"authorization": "good"}, 401, "invalid_api_key", "Authorization: Bearer"),
@@ -89,7 +95,12 @@ def test_forwarded_paths_require_the_body(path):
         ({"authorization": "Bearer "}, 401, "invalid_api_key", "Authorization: Bearer"),
         ({"authorization": "Bearer bad"}, 401, "invalid_api_key", "unknown, revoked or expired"),
         ({"authorization": "Bearer old"}, 401, "invalid_api_key", "expired"),
-        ({"authorization": "Bearer bad", "path": "/v1/models", "method": "GET"}, 401, "invalid_api_key", ""),
+        (
+            {"authorization": "Bearer bad", "path": "/v1/models", "method": "GET"},
+            401,
+            "invalid_api_key",
+            "",
+        ),
         ({"size": 1001}, 413, "request_too_large", "1000 bytes"),
         ({"content_encoding": "gzip"}, 415, "unsupported_content_encoding", "gzip"),
     ],
@@ -111,7 +122,9 @@ def test_error_responses_carry_headers_that_clients_act_on():
 
 @pytest.mark.parametrize("secret", ["good", "soon"])
 def test_valid_keys_are_admitted(secret):
-    assert head(authorization=f"bearer  {secret}") == BodyRequired(CHAT, TABLE.find_key(sha(secret), NOW))
+    assert head(authorization=f"bearer  {secret}") == BodyRequired(
+        CHAT, TABLE.find_key(sha(secret), NOW)
+    )
 
 
 def test_without_keys_everyone_is_admitted():
@@ -185,7 +198,13 @@ def test_admitted_bodies(body, expected):
         (b'{"model":"tiny","model":"tiny"}', 400, None, "model", "more than one"),
         (b'{"mod\\u0065l":"tiny","x":1,"model":"org/Big-7B"}', 400, None, "model", "more than one"),
         ('{"model":"tiny","model":"asleep"}'.encode("utf-16"), 400, None, "model", "more than one"),
-        (b'{"model":"nope"}', 404, "model_not_found", "model", "tiny, org/Big-7B, asleep, leaving."),
+        (
+            b'{"model":"nope"}',
+            404,
+            "model_not_found",
+            "model",
+            "tiny, org/Big-7B, asleep, leaving.",
+        ),
     ],
 )
 def test_rejected_bodies(body, status, code, param, text):
@@ -225,7 +244,9 @@ def test_errors_name_at_most_five_models():
 names = st.sampled_from(["tiny", "asleep", "leaving", "nope", ""])
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | names | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 objects = st.dictionaries(st.sampled_from(["model", "stream", "x"]), values)
@@ -250,7 +271,9 @@ def test_any_body_is_forwarded_or_rejected_in_openai_format(body):
     st.none() | st.integers(0, 2000),
     st.sampled_from(["Bearer good", "Bearer bad"]) | st.text(),
 )
-def test_no_request_is_admitted_without_a_valid_key_or_with_a_large_body(method, path, size, authorization):
+def test_no_request_is_admitted_without_a_valid_key_or_with_a_large_body(
+    method, path, size, authorization
+):
     result = admit_head(method, path, {"Authorization": authorization}, size, TABLE, POLICY, NOW)
     if isinstance(result, ErrorResponse):
         assert set(json.loads(result.body())["error"]) == {"message", "type", "param", "code"}
@@ -261,7 +284,8 @@ def test_no_request_is_admitted_without_a_valid_key_or_with_a_large_body(method,
 
 
 def test_older_tables_are_rejected_and_the_same_one_is_accepted():
-    older, newer = RouteTable(2, (), ()), RouteTable(4, (), ())
+    older = RouteTable(2, (), ())
+    newer = RouteTable(4, (), ())
     assert newest_table(TABLE, older) == StaleTable(held=3, offered=2)
     assert isinstance(newest_table(TABLE, TABLE.whole()), IndexedTable)
     accepted = newest_table(TABLE, newer)
@@ -295,7 +319,10 @@ MODELS = IndexedTable(
             KeyGrant("a", project="other", admin=True),
             {"m-own", "m-shared", "m-public", "m-private", "m-unnamed"},
         ),
-        (KeyGrant("", project="vision", limits_models=True, models=("m-own", "m-private")), {"m-own"}),
+        (
+            KeyGrant("", project="vision", limits_models=True, models=("m-own", "m-private")),
+            {"m-own"},
+        ),
         (KeyGrant("a", project="vision", limits_models=True), set()),
         (KeyGrant("", 0, "", "x", True, limits_models=True, models=("m-private",)), {"m-private"}),
         (None, {"m-own", "m-shared", "m-public", "m-private", "m-unnamed"}),
@@ -315,9 +342,11 @@ def test_key_asks_the_models_that_it_may_see(key: KeyGrant | None, models: set[s
         if isinstance(answer, Forward):
             asked.add(name)
             continue
+
         assert isinstance(answer, ErrorResponse)
         assert answer.status == 404
         assert not any(other in answer.message for other in table.models.keys() - models - {name})
+
     assert asked == models
     listed = head("GET", "/v1/models", table=table, policy=policy)
     assert isinstance(listed, LocalResponse)

@@ -22,7 +22,9 @@ NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_si
 KEYS = st.integers(1, (1 << 64) - 1)
 
 
-def pick(targets: list[Target], key: int, loads: dict[str, int] | None = None, **more: Any) -> Target | None:
+def pick(
+    targets: list[Target], key: int, loads: dict[str, int] | None = None, **more: Any
+) -> Target | None:
     in_flight = {KernelId(name): count for name, count in (loads or {}).items()}
     options = {"max_load": 1.25, "ejected": {}, "now": 0.0} | more
     return pick_affine(targets, key, in_flight=in_flight, **options)
@@ -49,16 +51,21 @@ def test_the_order_of_the_table_does_not_matter(names: list[str], key: int, rand
 
 @examples(50)
 @given(NAMES, KEYS, st.data())
-def test_a_replica_that_goes_moves_its_own_keys_only(names: list[str], key: int, data: st.DataObject) -> None:
+def test_a_replica_that_goes_moves_its_own_keys_only(
+    names: list[str], key: int, data: st.DataObject
+) -> None:
     targets = [target(name) for name in names]
     gone = data.draw(st.sampled_from(targets))
-    before, after = pick(targets, key), pick([t for t in targets if t is not gone], key)
+    before = pick(targets, key)
+    after = pick([t for t in targets if t is not gone], key)
     assert before in (after, gone)
 
 
 @examples(50)
 @given(NAMES, KEYS, st.data())
-def test_a_draining_or_ejected_replica_gets_nothing(names: list[str], key: int, data: st.DataObject) -> None:
+def test_a_draining_or_ejected_replica_gets_nothing(
+    names: list[str], key: int, data: st.DataObject
+) -> None:
     targets = [target(name) for name in names]
     out = set(data.draw(st.lists(st.sampled_from(names))))
     draining = [replace(t, draining=t.kernel_id in out) for t in targets]
@@ -71,7 +78,9 @@ def test_a_draining_or_ejected_replica_gets_nothing(names: list[str], key: int, 
 
 def test_keys_spread_evenly() -> None:
     targets = [target(name) for name in ("a", "b", "c", "d")]
-    counts = Counter(found.kernel_id for n in range(1, 4001) if (found := pick(targets, key_of(str(n), {}))))
+    counts = Counter(
+        found.kernel_id for n in range(1, 4001) if (found := pick(targets, key_of(str(n), {})))
+    )
     assert min(counts.values()) > 850
 
 
@@ -107,14 +116,19 @@ def test_what_begins_alike(one: dict[str, Any], other: dict[str, Any], alike: bo
 VALUES = st.recursive(
     st.none() | st.text() | st.integers(),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "text"]), inner)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "text"]), inner)
     ),
     max_leaves=6,
 )
 
 
 @examples(50)
-@given(st.dictionaries(st.sampled_from(["messages", "prompt", "input", "system", "instructions"]), VALUES))
+@given(
+    st.dictionaries(
+        st.sampled_from(["messages", "prompt", "input", "system", "instructions"]), VALUES
+    )
+)
 def test_any_document_has_a_prefix(document: dict[str, Any]) -> None:
     assert len(prefix_of(document).replace("\0", "")) <= PREFIX_CHARS
     assert key_of("s", document) == key_of("s", {})

@@ -19,7 +19,8 @@ from moorage.proxy.core.result_news import LENGTH
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.metrics import Metrics
 
-A, B = KernelId("a"), KernelId("b")
+A = KernelId("a")
+B = KernelId("b")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def test_a_replica_fails_everybody(results: str, since: float | None) -> None:
             answering.answered(A, float(at))
         else:
             answering.failed(A, key.strip("-"), float(at))
+
     assert answering.failing_since(A) == since
     assert answering.failing_since(B) is None
     answering.keep_only({B})
@@ -60,9 +62,15 @@ def test_an_answer_counts_for_a_while() -> None:
 
 
 @examples(200)
-@given(st.lists(st.tuples(st.floats(0, 2 * WINDOW_S), st.sampled_from("xyz"), st.booleans()), max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 2 * WINDOW_S), st.sampled_from("xyz"), st.booleans()), max_size=20
+    )
+)
 def test_one_key_or_one_answer_is_enough_to_stay(results: list[tuple[float, str, bool]]) -> None:
-    answering, now, keys = Answering(), 0.0, set[str]()
+    answering = Answering()
+    now = 0.0
+    keys = set[str]()
     for gap, key, is_answer in results:
         now += gap
         if is_answer:
@@ -71,6 +79,7 @@ def test_one_key_or_one_answer_is_enough_to_stay(results: list[tuple[float, str,
         else:
             answering.failed(A, key, now)
             keys.add(key)
+
         if len(keys) < KEYS:
             assert answering.failing_since(A) is None
 
@@ -92,7 +101,9 @@ def picked(made: RequestRouter, now: float) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 404, 413, 422, 429, 499, 500, 501, 502, 503, 504])
+@pytest.mark.parametrize(
+    "status", [200, 400, 401, 404, 413, 422, 429, 499, 500, 501, 502, 503, 504]
+)
 def test_statuses_that_make_a_replica_leave(status: int) -> None:
     """4xx never: no tenant can bring that about, with however many keys."""
     made = router()
@@ -129,6 +140,7 @@ def test_a_replica_that_fails_everybody_is_tried_again_and_returns_by_an_answer_
     a, b = made.table.models["m"].targets
     for key in ("x", "y"):
         made.record_status(a, key, 500, 10.0)
+
     assert picked(made, 14.9) == {"b"}
     assert picked(made, 15.1) == {"a", "b"}
     made.record_status(a, "x", 500, 15.1)
@@ -141,12 +153,14 @@ def test_a_replica_that_fails_everybody_is_tried_again_and_returns_by_an_answer_
     for one in (a, b):
         for key in ("x", "y"):
             made.record_status(one, key, 502, 30.0)
+
     assert picked(made, 30.0) == {"a"}, "the last ones stay"
 
 
 def workers() -> tuple[RequestRouter, RequestRouter]:
     """Two of one proxy."""
-    fd, made = create(), (router(), router())
+    fd = create()
+    made = (router(), router())
     for number, one in enumerate(made):
         one.results = SharedMemory(os.dup(fd), number).results
     os.close(fd)
@@ -168,6 +182,7 @@ def test_two_keys_that_fail_at_two_workers_are_two() -> None:
     for worker in (one, other):
         assert picked(worker, 11.0) == {"b"}
         assert worker.answering.failing_since(A) == 10.0
+
     assert picked(one, 16.1) == {"a", "b"}, "it is tried again"
     one.record_status(a, "x", 500, 16.1)
     other.record_status(a, "x", 500, 16.2)

@@ -1,5 +1,5 @@
-"""APIs that pass through: which engines have them, by which address, with which key, and errors as clients of
-each expect them."""
+"""APIs that pass through: which engines have them, by which address, with which key, and errors as
+clients of each expect them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def grant(secret: str, **fields: object) -> KeyGrant:
     return KeyGrant(hashlib.sha256(secret.encode()).hexdigest(), **fields)
 
 
-def model(name: str, engine: str, project: str = "", shared_with: tuple[str, ...] = ()) -> ModelRoute:
+def model(
+    name: str, engine: str, project: str = "", shared_with: tuple[str, ...] = ()
+) -> ModelRoute:
     found = Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "key", engine)
     return ModelRoute(name, 1, (found,), project, shared_with, max_model_len=4096)
 
@@ -59,10 +61,13 @@ TABLE = IndexedTable(
 def ask(path: str, name: str, key: str = "mine") -> str:
     """The model and path that a request reaches, or the status and code of its refusal."""
     body = json.dumps({"model": name}).encode()
-    head = admit_head("POST", path, CIMultiDict(Authorization=f"Bearer {key}"), len(body), TABLE, POLICY, 0.0)
+    head = admit_head(
+        "POST", path, CIMultiDict(Authorization=f"Bearer {key}"), len(body), TABLE, POLICY, 0.0
+    )
     outcome = admit_body(head, body, TABLE) if isinstance(head, BodyRequired) else head
     if isinstance(outcome, Forward):
         return f"{outcome.model} {outcome.path}"
+
     assert isinstance(outcome, ErrorResponse)
     return f"{outcome.status} {outcome.code}"
 
@@ -114,9 +119,16 @@ def models(query: str, **fields: str) -> dict[str, Any]:
 
 
 def test_models_as_anthropics_clients_expect_them() -> None:
-    for fields in ({"X_Api_Key": "mine"}, {"Anthropic_Version": "1", "Authorization": "Bearer mine"}):
+    for fields in (
+        {"X_Api_Key": "mine"},
+        {"Anthropic_Version": "1", "Authorization": "Bearer mine"},
+    ):
         found = models("", **fields)
-        assert (found["first_id"], found["last_id"], found["has_more"]) == ("on-llamacpp", "on-vllm", False)
+        assert (found["first_id"], found["last_id"], found["has_more"]) == (
+            "on-llamacpp",
+            "on-vllm",
+            False,
+        )
         created_at = "1970-01-01T00:00:01Z"
         assert found["data"][0] == {
             "type": "model",
@@ -126,6 +138,7 @@ def test_models_as_anthropics_clients_expect_them() -> None:
             "lifecycle": "active",
             "max_input_tokens": 4096,
         }
+
     assert models("", Authorization="Bearer mine")["object"] == "list"
     assert models("", Authorization="Bearer mine", X_Api_Key="mine")["object"] == "list"
 
@@ -135,10 +148,13 @@ def test_models_tell_their_context_and_apis() -> None:
     assert {model["max_model_len"] for model in found.values()} == {4096}
     for name, engine in (("on-vllm", "vllm"), ("on-llamacpp", "llamacpp")):
         capabilities = set(found[name]["capabilities"])
-        answered = {path for path, api in APIS.items() if not api.in_form and ask(path, name)[:3] != "404"}
+        answered = {
+            path for path, api in APIS.items() if not api.in_form and ask(path, name)[:3] != "404"
+        }
         forms = {path for path, api in APIS.items() if api.in_form and engine in api.engines}
         realtime = {"/v1/realtime"} if engine == "vllm" else set()
         assert capabilities == answered | forms | realtime
+
     assert found["on-own"]["capabilities"] is None
 
 
@@ -259,7 +275,9 @@ FORM_TYPE = "multipart/form-data; boundary=b-1"
     ],
 )
 def test_model_of_a_form(body: bytes, expected: str) -> None:
-    head = BodyRequired("/v1/audio/translations", grant("mine", project="vision"), content_type=FORM_TYPE)
+    head = BodyRequired(
+        "/v1/audio/translations", grant("mine", project="vision"), content_type=FORM_TYPE
+    )
     outcome = admit_body(head, body, TABLE)
     if isinstance(outcome, Forward):
         assert outcome.model + (" stream" if outcome.document["stream"] else "") == expected
@@ -277,14 +295,18 @@ def test_model_of_a_form(body: bytes, expected: str) -> None:
     ids=["lines", "bytes", "parameters"],
 )
 def test_head_of_a_part_is_bounded(part: bytes, refusal: str) -> None:
-    head, whole = b"--b-1\r\n", form(('name="model"', b"on-vllm"))
+    head = b"--b-1\r\n"
+    whole = form(('name="model"', b"on-vllm"))
     with pytest.raises(ValueError, match=refusal):
         text_fields(whole.replace(head, head + part, 1), FORM_TYPE)
     with pytest.raises(ValueError, match="Content-Type has more than 16 parameters"):
         text_fields(whole, FORM_TYPE + "; a" * 17)
 
 
-@given(st.binary(max_size=300) | st.binary(max_size=40).map(lambda tail: form(FILE)[:-8] + tail), st.text())
+@given(
+    st.binary(max_size=300) | st.binary(max_size=40).map(lambda tail: form(FILE)[:-8] + tail),
+    st.text(),
+)
 def test_any_form_is_read_or_refused(body: bytes, boundary: str) -> None:
     for content_type in (FORM_TYPE, f'multipart/form-data; boundary="{boundary}"', boundary):
         try:

@@ -118,7 +118,9 @@ def test_parse_address_accepts_any_text(host: str, target: str) -> None:
 def test_credentials_are_removed_from_the_address() -> None:
     address = AppAddress(ID, "lab", "/p", "/p", "a=1&access_token=x&access_token=y&permitted=2")
     credentials = read_credentials(
-        address, {"Authorization": "Bearer  z "}, ["a=b; moorage-access-token=c1", "moorage-access-token=c2"]
+        address,
+        {"Authorization": "Bearer  z "},
+        ["a=b; moorage-access-token=c1", "moorage-access-token=c2"],
     )
     assert credentials == Credentials(
         AppAddress(ID, "lab", "/p", "/p", "a=1&permitted=2"), ("x", "y"), "z", ("c1", "c2")
@@ -221,7 +223,8 @@ def test_open_connections_end_when_their_key_may_not_open_the_session_any_more()
 
 def test_what_a_key_may_not_see_looks_as_what_does_not_exist() -> None:
     foreign, absent = (
-        admit(credentials_for(header="other-project", session=session), TABLE, NOW) for session in (ID, OTHER)
+        admit(credentials_for(header="other-project", session=session), TABLE, NOW)
+        for session in (ID, OTHER)
     )
     assert isinstance(foreign, ErrorResponse)
     assert isinstance(absent, ErrorResponse)
@@ -258,7 +261,9 @@ def test_open_connections_outlast_changes_that_take_nothing(key: str, granted: K
 def test_open_connections_end_with_the_role_that_opened_them(key: str, granted: KeyGrant) -> None:
     grant = admit(credentials_for(header=key), TABLE, NOW)
     assert isinstance(grant, AppGrant)
-    assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (granted,), TABLE.whole().apps)))
+    assert not is_still_granted(
+        grant, IndexedTable(RouteTable(8, (), (granted,), TABLE.whole().apps))
+    )
 
 
 def test_open_connections_end_with_their_agent() -> None:
@@ -267,7 +272,9 @@ def test_open_connections_end_with_their_agent() -> None:
         assert isinstance(grant, AppGrant)
         there = replace(grant, route=route(peer_id="a1"))
         assert is_still_granted(there, IndexedTable(replace(TABLE.whole(), revoked_agents=("a2",))))
-        assert not is_still_granted(there, IndexedTable(replace(TABLE.whole(), revoked_agents=("a2", "a1"))))
+        assert not is_still_granted(
+            there, IndexedTable(replace(TABLE.whole(), revoked_agents=("a2", "a1")))
+        )
 
 
 def grant(source: str = "cookie", **changes: object) -> AppGrant:
@@ -300,13 +307,19 @@ def test_access_tokens_never_reach_the_app() -> None:
     assert sent["Authorization"] == "token mine"
     assert "good" not in str(sent)
     assert "Cookie" not in dict(to_app([("Cookie", "moorage-access-token=good")]))
-    assert "Authorization" not in dict(to_app([("Authorization", "Bearer good")], granted=grant("header")))
+    assert "Authorization" not in dict(
+        to_app([("Authorization", "Bearer good")], granted=grant("header"))
+    )
     guarded = to_app([("Authorization", "Bearer good")], granted=grant("header", key="k"))
     assert [value for name, value in guarded if name == "Authorization"] == ["Bearer k"]
 
 
 def test_app_gets_forwarded_headers() -> None:
-    sent = dict(to_app([("Host", "x"), ("X-Forwarded-Prefix", "/evil"), ("X-Forwarded-For", "198.51.100.1")]))
+    sent = dict(
+        to_app(
+            [("Host", "x"), ("X-Forwarded-Prefix", "/evil"), ("X-Forwarded-For", "198.51.100.1")]
+        )
+    )
     assert sent["Host"] == sent["X-Forwarded-Host"] == "proxy:8800"
     assert sent["X-Forwarded-Prefix"] == f"/apps/{ID}/lab"
     assert sent["X-Forwarded-For"] == "192.0.2.9", "only a trusted web server's word counts"
@@ -340,7 +353,13 @@ def test_only_the_upgrade_header_of_the_hop_by_hop_headers_crosses() -> None:
         (BY_PATH, False, "Location", f"/apps/{ID}/lab/a", f"/apps/{ID}/lab/a"),
         (BY_PATH, True, "Location", f"/apps/{ID}/lab/a", f"/apps/{ID}/lab/a"),
         (BY_HOST, False, "Location", "/login", "/login"),
-        (BY_PATH, False, "Set-Cookie", "a=1; Path=/; HttpOnly", f"a=1; Path=/apps/{ID}/lab/; HttpOnly"),
+        (
+            BY_PATH,
+            False,
+            "Set-Cookie",
+            "a=1; Path=/; HttpOnly",
+            f"a=1; Path=/apps/{ID}/lab/; HttpOnly",
+        ),
         (BY_HOST, False, "Set-Cookie", "a=1; Path=/", "a=1; Path=/"),
         (BY_PATH, False, "Set-Cookie", "moorage-access-token=mine; Path=/", None),
         (BY_HOST, False, "Set-Cookie", " Moorage-Access-Token=mine", None),
@@ -354,7 +373,13 @@ def test_only_the_upgrade_header_of_the_hop_by_hop_headers_crosses() -> None:
             f"a=1; path=/apps/{ID}/labs",
             f"a=1; Path=/apps/{ID}/lab/apps/{ID}/labs",
         ),
-        (BY_PATH, True, "Set-Cookie", f"a=1; Path=/apps/{ID}/lab; Path=/", f"a=1; Path=/apps/{ID}/lab/"),
+        (
+            BY_PATH,
+            True,
+            "Set-Cookie",
+            f"a=1; Path=/apps/{ID}/lab; Path=/",
+            f"a=1; Path=/apps/{ID}/lab/",
+        ),
         (BY_PATH, False, "Set-Cookie", "a=1; Secure", f"a=1; Path=/apps/{ID}/lab; Secure"),
         (BY_HOST, False, "Set-Cookie", "a=1; Domain=apps.x; Path=/b; DOMAIN=.x", "a=1; Path=/b"),
         (BY_HOST, False, "Set-Cookie", "=moorage-access-token=mine", None),
@@ -379,8 +404,13 @@ def test_location_and_cookie_path_get_the_prefix(
 
 def test_cookie_is_limited_to_one_app_and_hidden_from_scripts() -> None:
     cookie = headers.access_token_cookie(BY_PATH, grant(), NOW, secure=False)
-    assert cookie == f"moorage-access-token=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
-    assert headers.access_token_cookie(BY_HOST, grant(), NOW, secure=True).endswith("; SameSite=Lax; Secure")
+    assert (
+        cookie
+        == f"moorage-access-token=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
+    )
+    assert headers.access_token_cookie(BY_HOST, grant(), NOW, secure=True).endswith(
+        "; SameSite=Lax; Secure"
+    )
     assert "; Path=/;" in headers.access_token_cookie(BY_HOST, grant(), NOW, secure=True)
 
 
@@ -392,9 +422,9 @@ def test_browsers_get_error_pages_with_the_next_step() -> None:
     assert b"<script>" not in body
     assert b"<code>moorage open &lt;script&gt; lab</code>" in body
     assert b"http-equiv" not in body
-    assert b"http-equiv" in error_response.render(error_response.not_ready(address), "text/html")[0], (
-        "the page reloads itself"
-    )
+    assert (
+        b"http-equiv" in error_response.render(error_response.not_ready(address), "text/html")[0]
+    ), "the page reloads itself"
     assert error_response.render(error, "*/*")[1] == "application/json"
     assert "2 min ago" in error_response.access_token_expired(address, 121).message
 
@@ -404,7 +434,8 @@ KEY, TOKEN, JOIN = (f"{prefix}{'x' * 43}" for prefix in ("mg-", "mga-", "mgj-"))
 
 @pytest.mark.parametrize("secret", [KEY, TOKEN, JOIN])
 def test_no_credential_reaches_an_app_in_any_header(secret: str) -> None:
-    """Beside the credential that admitted the request: a second bearer, other names, cookies, addresses."""
+    """Beside the credential that admitted the request: a second bearer, other names, cookies,
+    addresses."""
     pairs = [
         ("Authorization", f"Bearer {secret}"),
         ("X-Api-Key", secret),

@@ -18,7 +18,9 @@ def target(name: str, draining: bool = False) -> Target:
     return Target(SessionId("s-" + name), KernelId(name), "127.0.0.1", 1, "key", "custom", draining)
 
 
-A, B, C = target("a"), target("b"), target("c")
+A = target("a")
+B = target("b")
+C = target("c")
 
 
 def always(value: int):
@@ -36,7 +38,8 @@ def always(value: int):
         ((A, target("b", True)), {"a": 50}, {}, "a"),
         ((A, B), {"b": 50}, {"a": 101.0}, "b"),  # ejected although idle
         ((A, B), {"b": 1}, {"a": 100.0}, "a"),  # its ejection has just ended
-        ((A, B), {}, {"a": 110.0, "b": 105.0}, "b"),  # all ejected: the one whose ejection ends first
+        # all ejected: the one whose ejection ends first
+        ((A, B), {}, {"a": 110.0, "b": 105.0}, "b"),
         ((A, B, target("d", True)), {}, {"a": 105.0, "b": 110.0}, "a"),
         ((target("a", True), B), {}, {"b": 999.0}, "b"),  # draining is worse than ejected
     ],
@@ -57,19 +60,24 @@ replicas = st.lists(
 def test_pick_avoids_draining_replicas_and_the_busiest_one(drawn, seed):
     targets = [target(str(i), draining) for i, (draining, _, _) in enumerate(drawn)]
     load = {KernelId(str(i)): n for i, (_, n, _) in enumerate(drawn) if n}
-    ejected = {KernelId(str(i)): until for i, (_, _, until) in enumerate(drawn) if until is not None}
+    ejected = {
+        KernelId(str(i)): until for i, (_, _, until) in enumerate(drawn) if until is not None
+    }
     picked = pick_target(targets, load, ejected, 100.0, random.Random(seed).randrange)
     candidates = [t for t in targets if not t.draining]
     healthy = [t for t in candidates if ejected.get(t.kernel_id, 0) <= 100.0]
     if picked is None:
         assert not candidates
         return
+
     assert picked in candidates
     if not healthy:
         assert ejected[picked.kernel_id] == min(ejected[t.kernel_id] for t in candidates)
         return
+
     assert picked in healthy
     busier = [t for t in healthy if load.get(t.kernel_id, 0) >= load.get(picked.kernel_id, 0)]
+
     # It is the less busy of the two drawn, so another healthy replica is at least as busy.
     assert len(healthy) == 1 or len(busier) >= 2
 
@@ -77,7 +85,8 @@ def test_pick_avoids_draining_replicas_and_the_busiest_one(drawn, seed):
 @given(st.integers(2, 12), st.integers(20, 400), st.integers(0, 2**32))
 def test_two_choices_keep_the_load_even(replicas, requests, seed):
     targets = [target(str(i)) for i in range(replicas)]
-    randrange, load = random.Random(seed).randrange, {}
+    randrange = random.Random(seed).randrange
+    load = {}
     for _ in range(requests):
         picked = pick_target(targets, load, {}, 0.0, randrange)
         assert picked is not None
@@ -87,11 +96,14 @@ def test_two_choices_keep_the_load_even(replicas, requests, seed):
 
 
 def test_ejections_double_up_to_a_minute_and_reset_with_a_response():
-    ejections, now, durations = Ejections(), 0.0, []
+    ejections = Ejections()
+    now = 0.0
+    durations = []
     for _ in range(6):
         assert ejections.record_failure(KernelId("a"), now)
         durations.append(ejections.until[KernelId("a")] - now)
         now = ejections.until[KernelId("a")]
+
     assert durations == [5, 10, 20, 40, 60, 60]
     ejections.record_response(KernelId("a"))
     assert ejections.until == {}
@@ -122,7 +134,8 @@ def test_replicas_missing_from_the_table_are_forgotten():
         (Failure.CONNECT, (Failure.CONNECT, Failure.BUSY), 1, False),  # three replicas were tried
         (Failure.CONNECT, (), 10.5, False),  # too late
         (Failure.DISCONNECT, (), 0, True),
-        (Failure.DISCONNECT, (Failure.DISCONNECT,), 0, False),  # the request may be the one that crashes them
+        # the request may be the one that crashes them
+        (Failure.DISCONNECT, (Failure.DISCONNECT,), 0, False),
         (Failure.DISCONNECT, (Failure.CONNECT,), 0, True),
         (Failure.IDLE_TIMEOUT, (), 0, False),
         (Failure.KEY_REJECTED, (), 0, False),

@@ -1,4 +1,5 @@
-"""The model of a request's body: found, or refused, exactly as a plain reading by ``json.loads`` would."""
+"""The model of a request's body: found, or refused, exactly as a plain reading by ``json.loads``
+would."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ decoys = st.sampled_from(
 )
 text = decoys | st.text(max_size=8) | st.sampled_from(NAMES)
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | text
-keys = st.sampled_from(["model", "Model", "stream", "priority", "max_tokens", "n", "\\u006dodel"]) | text
+keys = (
+    st.sampled_from(["model", "Model", "stream", "priority", "max_tokens", "n", "\\u006dodel"])
+    | text
+)
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
@@ -54,7 +58,12 @@ def documents(draw: st.DrawFn) -> bytes:
     found: list[tuple[str, object]] = list(draw(pairs))
     for _ in range(draw(st.sampled_from([0, 1, 1, 1, 1, 2]))):
         found.insert(draw(st.integers(0, len(found))), ("model", draw(models)))
-    notations: list[Callable[[str], str]] = [json.dumps, lambda s: json.dumps(s, ensure_ascii=False), escaped]
+
+    notations: list[Callable[[str], str]] = [
+        json.dumps,
+        lambda s: json.dumps(s, ensure_ascii=False),
+        escaped,
+    ]
     space = draw(st.sampled_from(["", " ", "\n\t ", "\r\n"]))
     is_ascii = draw(st.booleans())
     members = [
@@ -63,6 +72,7 @@ def documents(draw: st.DrawFn) -> bytes:
     ]
     whole = space + "{" + f"{space},{space}".join(members) + "}" + space
     encoding = draw(st.sampled_from(ENCODINGS))
+
     return whole.encode(encoding, "surrogatepass" if encoding != "latin-1" else "replace")
 
 

@@ -1,4 +1,5 @@
-"""Body reader: what it finds piece by piece is what ``json`` finds, and large values are cut short."""
+"""Body reader: what it finds piece by piece is what ``json`` finds, and large values are cut
+short."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ NAMES = frozenset({"model", "stream", "n", "messages", "max_tokens"})
 
 def read(body: bytes, places: list[float] | None = None, steps: int = 1 << 60) -> BodyReader:
     """``places``: where it is cut into pieces, as parts of its length."""
-    reader, begin = BodyReader(NAMES, steps), 0
+    reader = BodyReader(NAMES, steps)
+    begin = 0
     for end in sorted(round(place * len(body)) for place in places or []):
         reader.feed(body[begin:end])
         begin = end
@@ -31,24 +33,34 @@ def read(body: bytes, places: list[float] | None = None, steps: int = 1 << 60) -
 
 @examples(1000)
 @given(
-    texts(), st.lists(st.floats(0, 1), max_size=6), st.sampled_from(["utf-8"] * 4 + ["utf-16", "utf-8-sig"])
+    texts(),
+    st.lists(st.floats(0, 1), max_size=6),
+    st.sampled_from(["utf-8"] * 4 + ["utf-16", "utf-8-sig"]),
 )
 def test_what_is_found_is_what_json_reads(text: bytes, places: list[float], encoding: str) -> None:
-    body = text if encoding == "utf-8" else text.decode("utf-8", "surrogatepass").encode(encoding, "ignore")
+    body = (
+        text
+        if encoding == "utf-8"
+        else text.decode("utf-8", "surrogatepass").encode(encoding, "ignore")
+    )
     try:
         document = json.loads(body)
     except ValueError:
         with pytest.raises(ValueError):  # noqa: PT011
             read(body, places)
         return
+
     reader = read(body, places)
     assert (reader.begin == "{") == isinstance(document, dict)
     if isinstance(document, dict):
         assert repr(reader.members) == repr({name: document[name] for name in reader.members})
         assert reader.members.keys() == document.keys() & NAMES
+
     if "model" in reader.members:
         begin, end = reader.model_span
-        whole = body.decode("utf-8", "surrogatepass") if encoding == "utf-8" else body.decode(encoding)
+        whole = (
+            body.decode("utf-8", "surrogatepass") if encoding == "utf-8" else body.decode(encoding)
+        )
         assert repr(json.loads(whole[begin:end])) == repr(reader.members["model"])
 
 
@@ -71,14 +83,19 @@ def test_depth_numbers_and_steps_are_bounded() -> None:
     assert read(b"[" * 800 + b"]" * 800).is_complete
     with pytest.raises(RecursionError):
         read(b'{"x":' + b"[" * 1000 + b"]" * 1000 + b"}")
+
     for number in (b"9" * 5000, b"9" * 10_000 + b".5", b"-" + b"9" * 300_000):
         with pytest.raises(ValueError, match="a value is missing"):
             read(b'{"x":' + number + b"}", [0.5])
+
     deep = b'{"x":[' + b",".join([b"[[[[[[[[]]]]]]]]"] * 1000) + b"]}"
     assert read(deep).is_complete
     with pytest.raises(TooIntricate):
         read(deep, steps=1000)
-    assert read(b'{"x":"' + b"a" * 5000 + b'"}', [n / 5000 for n in range(5000)], steps=10).is_complete
+
+    assert read(
+        b'{"x":"' + b"a" * 5000 + b'"}', [n / 5000 for n in range(5000)], steps=10
+    ).is_complete
 
 
 def large(document: dict[str, object]) -> LargeBody:
@@ -90,7 +107,8 @@ def large(document: dict[str, object]) -> LargeBody:
 
 def test_flat_body_has_large_slices_and_another_small_ones() -> None:
     def slices(body: bytes) -> int:
-        large, count = LargeBody(body), 1
+        large = LargeBody(body)
+        count = 1
         while large.read_on():
             count += 1
         return count
@@ -102,7 +120,8 @@ def test_flat_body_has_large_slices_and_another_small_ones() -> None:
 
 
 def test_large_values_are_cut_short() -> None:
-    text, many = 'é\\"\n' * 20_000, [{"role": "user", "content": "x" * 100}] * 5000
+    text = 'é\\"\n' * 20_000
+    many = [{"role": "user", "content": "x" * 100}] * 5000
     document = large(
         {"prompt": text, "messages": many, "model": "m", "x": many, "input": [[text], text]}
     ).document()
@@ -132,7 +151,8 @@ chats = st.lists(
             "role": st.sampled_from(["user", "system", "assistant"]),
             "content": st.text(max_size=20)
             | st.lists(
-                st.fixed_dictionaries({"type": st.just("text"), "text": st.text(max_size=20)}), max_size=3
+                st.fixed_dictionaries({"type": st.just("text"), "text": st.text(max_size=20)}),
+                max_size=3,
             ),
         }
     ),
@@ -147,7 +167,10 @@ def test_large_chat_goes_where_it_went_when_it_was_small(
 ) -> None:
     """Its affinity follows from its beginning."""
     long: list[object] = [{"role": "user", "content": text}]
-    document: dict[str, object] = {"model": "m", "messages": [*long, *chat] if is_first else [*chat, *long]}
+    document: dict[str, object] = {
+        "model": "m",
+        "messages": [*long, *chat] if is_first else [*chat, *long],
+    }
     whole = read_json(json.dumps(document).encode())
     in_slices = large({**document, "x": "a" * WHOLE_BYTES}).document()
     assert not isinstance(whole, ErrorResponse)

@@ -1,4 +1,5 @@
-"""Hard budgets: by how much requests may exceed one, with late reports and a manager that is away."""
+"""Hard budgets: by how much requests may exceed one, with late reports and a manager that is
+away."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def ledger(cells: list[int] | None = None, worker: int = 0) -> Ledger:
     return Ledger([0] * cells_needed(1) if cells is None else cells, worker)
 
 
-def granted(book: Ledger, subject: Subject, tokens: int, now: float, prompt: int = 0) -> Reservation:
+def granted(
+    book: Ledger, subject: Subject, tokens: int, now: float, prompt: int = 0
+) -> Reservation:
     outcome = book.reserve([subject], tokens, now, prompt)
     assert isinstance(outcome, Reservation), outcome
     return outcome
@@ -40,7 +43,8 @@ def test_budgets_of_a_key_are_subjects() -> None:
 
 
 def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
-    book, subject = ledger(), budget(1000)
+    book = ledger()
+    subject = budget(1000)
     first = granted(book, subject, 600, 0.0)
     granted(book, subject, 600, 0.0)  # one more while anything is left
     refusal = book.reserve([subject], 1, 500.0)
@@ -53,26 +57,33 @@ def test_what_runs_and_what_is_not_counted_yet_use_it_up() -> None:
     book.adopt_room(LimitShare(NAME, tokens=710), 499.0 + COUNTED_S)
     for now in (501.0, 1000.0):
         assert isinstance(book.reserve([subject], 1, now), Refusal)
+
     book.adopt_room(LimitShare(NAME, tokens=710), 500.0 + COUNTED_S)
-    granted(book, subject, 300, 500.0 + COUNTED_S)  # what has ended then is in the sum of the manager
+    # what has ended then is in the sum of the manager
+    granted(book, subject, 300, 500.0 + COUNTED_S)
 
 
 def test_without_a_manager_a_share_is_used_once() -> None:
-    book, subject = ledger(), budget(1000)
+    book = ledger()
+    subject = budget(1000)
     granted(book, subject, 0, 0.0)
     book.adopt_room(LimitShare(NAME, tokens=100), 0.0)
     for now in (1.0, 1000.0):
         book.settle(granted(book, subject, 50, now), 50, now)
+
     assert isinstance(book.reserve([subject], 50, 2000.0), Refusal)
     book.hold_rooms(2015.0)
     book.adopt_room(LimitShare(NAME, tokens=1), 2014.0)
-    assert isinstance(book.reserve([subject], 50, 2014.0), Refusal), "what it has used is not in that"
+    assert isinstance(book.reserve([subject], 50, 2014.0), Refusal), (
+        "what it has used is not in that"
+    )
     book.adopt_room(LimitShare(NAME, tokens=1), 2015.0)
     granted(book, subject, 50, 2050.0)
 
 
 def test_a_request_that_was_not_sent_uses_nothing() -> None:
-    book, subject = ledger(), budget(10)
+    book = ledger()
+    subject = budget(10)
     book.cancel(granted(book, subject, 600, 0.0), 0.0)
     granted(book, subject, 600, 0.0)
 
@@ -81,7 +92,8 @@ def test_a_request_that_was_not_sent_uses_nothing() -> None:
     ("unit", "used"), [("requests", 1), ("tokens", 9), ("tokens_in", 2), ("tokens_out", 7)]
 )
 def test_units(unit: str, used: int) -> None:
-    book, subject = ledger(), budget(1000, unit)
+    book = ledger()
+    subject = budget(1000, unit)
     reservation = granted(book, subject, 300, 0.0, prompt=100)
     reserved = {"requests": 1, "tokens": 300, "tokens_in": 100, "tokens_out": 200}[unit]
     assert book.needs([subject], 0.0)[0].used_tokens == reserved
@@ -91,7 +103,9 @@ def test_units(unit: str, used: int) -> None:
 
 def test_what_a_dead_worker_reserved_is_free_again() -> None:
     cells = [0] * cells_needed(1)
-    one, other, subject = ledger(cells), ledger(cells, 1), budget(10)
+    one = ledger(cells)
+    other = ledger(cells, 1)
+    subject = budget(10)
     granted(one, subject, 600, 0.0)
     assert isinstance(other.reserve([subject], 1, 0.0), Refusal)
     other.forget_worker(0)
@@ -100,7 +114,8 @@ def test_what_a_dead_worker_reserved_is_free_again() -> None:
 
 @dataclass
 class World:
-    """Proxies with two workers each, and a manager that sums up every ten seconds what reached it by then."""
+    """Proxies with two workers each, and a manager that sums up every ten seconds what reached it
+    by then."""
 
     hard: int
     proxies: int
@@ -108,7 +123,8 @@ class World:
     measured_at: float = 0.0
     used: int = 0
     shares: Mapping[str, Any] = field(default_factory=dict)
-    usage: list[tuple[float, int, float]] = field(default_factory=list)  # with when it is known, and was used
+    # with when it is known, and was used
+    usage: list[tuple[float, int, float]] = field(default_factory=list)
     running: list[tuple[float, int, int, Reservation]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -124,19 +140,23 @@ class World:
             self.ledgers[number // 2][number % 2].settle(reservation, used, now)
             self.used += used
             self.usage.append((now + 4, used, now))
+
         if is_manager_away:
             self.usage = [(max(at, now + 4), used, since) for at, used, since in self.usage]
             return
         if any(at > now and now - since > 5 for at, _, since in self.usage):
             for first, _ in self.ledgers:
                 first.hold_rooms(now + COUNTED_S / 2)
+
         if now - self.measured_at >= 10:
             self.summed_up += sum(used for at, used, _ in self.usage if at <= now)
             self.usage = [one for one in self.usage if one[0] > now]
             self.measured_at = now
+
         for proxy, (first, _) in enumerate(self.ledgers):
             if now % 3 != proxy % 3 or now - self.measured_at > 15:
                 continue
+
             for need in first.needs([subject], now):
                 room = max(0, self.hard - self.summed_up)
                 share, stored = share_of(
@@ -148,7 +168,11 @@ class World:
 
 STEPS = st.lists(
     st.tuples(
-        st.integers(0, 3), st.integers(1, 90), st.integers(0, 100), st.integers(0, 60), st.integers(0, 3)
+        st.integers(0, 3),
+        st.integers(1, 90),
+        st.integers(0, 100),
+        st.integers(0, 60),
+        st.integers(0, 3),
     ),
     min_size=5,
     max_size=60,
@@ -157,9 +181,14 @@ STEPS = st.lists(
 
 @examples(150)
 @given(STEPS, st.integers(1, 2), st.integers(200, 2000), st.sets(st.integers(0, 60), max_size=40))
-def test_bound(steps: list[tuple[int, int, int, int, int]], proxies: int, hard: int, away: set[int]) -> None:
+def test_bound(
+    steps: list[tuple[int, int, int, int, int]], proxies: int, hard: int, away: set[int]
+) -> None:
     """One request of each proxy, whoever is away and however late what was used is known."""
-    world, subject, now, largest = World(hard, proxies), budget(hard), 0.0, 0
+    world = World(hard, proxies)
+    subject = budget(hard)
+    now = 0.0
+    largest = 0
     for number, (worker, reserves, part, lasts, gap) in enumerate(steps):
         which = worker % (2 * proxies)
         book = world.ledgers[which // 2][which % 2]
@@ -167,22 +196,29 @@ def test_bound(steps: list[tuple[int, int, int, int, int]], proxies: int, hard: 
         if isinstance(outcome, Reservation):
             largest = max(largest, reserves)
             world.running.append((now + lasts, which, reserves * part // 100, outcome))
+
         for _ in range(gap):
             now += 1
             world.run(now, subject, is_manager_away=number in away)
+
     for _ in range(100):
         now += 1
         world.run(now, subject, is_manager_away=False)
+
     assert world.used <= hard + proxies * largest + proxies
 
 
 @pytest.mark.parametrize("lasts", [0, 5, 200])
 def test_all_of_it_is_used_in_the_end(lasts: int) -> None:
-    world, subject, now = World(500, 1), budget(500), 0.0
+    world = World(500, 1)
+    subject = budget(500)
+    now = 0.0
     for _ in range(2000):
         outcome = world.ledgers[0][0].reserve([subject], 40, now)
         if isinstance(outcome, Reservation):
             world.running.append((now + lasts, 0, 30, outcome))
+
         now += 1
         world.run(now, subject, is_manager_away=False)
+
     assert 500 <= world.used <= 540

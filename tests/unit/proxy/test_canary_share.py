@@ -13,7 +13,8 @@ from tests.examples import examples
 from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.canary import share
 
-OLD, NEW = (target("a"), target("b")), (replace(target("n"), canary=True),)
+OLD = (target("a"), target("b"))
+NEW = (replace(target("n"), canary=True),)
 
 
 @examples(50)
@@ -42,4 +43,5 @@ def test_a_session_stays_with_its_revision() -> None:
         picks = {book.router.pick_target("tiny", (), 0.0, key) for _ in range(3)}
         assert len(picks) == 1
         found[picks == set(NEW)] += 1
+
     assert 80 < found[True] < 160

@@ -47,9 +47,12 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @examples(100)
-@given(st.lists(st.integers(0, 1 << 20), max_size=8), st.lists(st.binary(max_size=2000), max_size=4))
+@given(
+    st.lists(st.integers(0, 1 << 20), max_size=8), st.lists(st.binary(max_size=2000), max_size=4)
+)
 def test_answer_in_pieces(places: list[int], members: list[bytes]) -> None:
-    packed, unpacker = b"".join(map(gzip.compress, members)), Unpacker("gzip")
+    packed = b"".join(map(gzip.compress, members))
+    unpacker = Unpacker("gzip")
     assert b"".join(map(unpacker.feed, cut(packed, places))) == b"".join(members)
     assert not unpacker.is_lost
 
@@ -71,7 +74,8 @@ def test_tokens_of_a_compressed_answer(coding: str) -> None:
 
 
 def test_each_event_of_a_compressed_stream_is_read_as_it_comes() -> None:
-    packer, meter = zlib.compressobj(wbits=31), PackedMeter("gzip", is_stream=True)
+    packer = zlib.compressobj(wbits=31)
+    meter = PackedMeter("gzip", is_stream=True)
     for number in range(4):
         event = packer.compress(b'data: {"n": %d}\n\n' % number) + packer.flush(zlib.Z_SYNC_FLUSH)
         meter.feed(event)
@@ -93,11 +97,14 @@ def test_what_cannot_be_read_counts_by_its_size(coding: str) -> None:
 
 def test_one_dense_answer_does_not_hold_up_others() -> None:
     """A gigabyte of zeros in one megabyte."""
-    packer, unpacker, size = zlib.compressobj(wbits=31), Unpacker("gzip"), 0
+    packer = zlib.compressobj(wbits=31)
+    unpacker = Unpacker("gzip")
+    size = 0
     zeros = bytes(1 << 24)
     for _ in range(64):
         piece = packer.compress(zeros)
         size = max(size, len(unpacker.feed(piece)) - 32 * len(piece))
+
     assert size <= 1 << 20
     assert unpacker.is_lost
     assert unpacker.feed(packer.flush()) == b""

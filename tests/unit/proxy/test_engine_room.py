@@ -1,4 +1,5 @@
-"""Room of engines: which refusals mean "not now", and how many requests a replica gets after one."""
+"""Room of engines: which refusals mean "not now", and how many requests a replica gets after
+one."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from moorage.proxy.core.engine_room import (
 
 # At /v1/messages, in the middle of a stream.
 ANTHROPIC = '{"code":500,"message":"Context size has been exceeded.","type":"server_error"}'
-LLAMACPP = '{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
+LLAMACPP = (
+    '{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
+)
 TGI = '{"error":"Model is overloaded","error_type":"overloaded"}'
 SGLANG = '{"object":"error","message":"The request queue is full.","type":"Service Unavailable","code":503}'
 A = KernelId("a")
@@ -64,7 +67,8 @@ def test_all_that_an_engine_drops_at_once_is_one_refusal() -> None:
 
 
 def test_bound_is_halved_and_grows_again() -> None:
-    room, now = EngineRoom(), 10.0
+    room = EngineRoom()
+    now = 10.0
     for most in (4, 2, 1, 1):
         room.refused(A, 8 if now == 10.0 else 2 * most, now)
         assert [
@@ -75,6 +79,7 @@ def test_bound_is_halved_and_grows_again() -> None:
             False,
         ]
         now += ONCE_S
+
     room.refused(A, 2, now)
     room.answered(A, now + FIRST_GROWTH_S - 1)
     assert not room.takes(A, 1, now + FIRST_GROWTH_S)
@@ -83,25 +88,31 @@ def test_bound_is_halved_and_grows_again() -> None:
     assert room.takes(A, 1, now)
     room.refused(A, 2, now + ONCE_S)
     room.answered(A, now + FIRST_GROWTH_S + ONCE_S)
-    assert not room.takes(A, 1, now + FIRST_GROWTH_S + ONCE_S), "it was one too many: not again so soon"
+    assert not room.takes(A, 1, now + FIRST_GROWTH_S + ONCE_S), (
+        "it was one too many: not again so soon"
+    )
     now += 2 * FIRST_GROWTH_S + ONCE_S
     for _ in range(2):
         room.answered(A, now)
         now += 2 * FIRST_GROWTH_S
+
     assert not room, "as many as were refused are tried again, and then any number"
 
 
 @examples(100)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.floats(0, 40)), max_size=30))
 def test_a_replica_is_never_closed_for_good(events: list[tuple[bool, int, float]]) -> None:
-    room, now = EngineRoom(), 0.0
+    room = EngineRoom()
+    now = 0.0
     for is_refusal, in_flight, passes_s in events:
         if is_refusal:
             room.refused(A, in_flight, now)
         else:
             room.answered(A, now)
+
         now += passes_s
         assert room.takes(A, 0, now + LONGEST_PAUSE_S)
+
     room.keep_only(())
     assert not room
 
@@ -118,13 +129,29 @@ SAYS = f"says 500 {LLAMACPP}"
             [f"{SAYS} > hold 0.5", "after 0.5", "timer > send a", "response 200 > start", "end"],
             "200",
         ),
-        ("a", [f"{SAYS} > hold 0.5", "after 0.5", "timer > send a", "response 200 > start", "end"], "200"),
+        (
+            "a",
+            [f"{SAYS} > hold 0.5", "after 0.5", "timer > send a", "response 200 > start", "end"],
+            "200",
+        ),
         ("a b", [f"{SAYS} > send b", f"{SAYS} > hold 0.5", "leaves"], "499"),
-        ("a", [f"{SAYS} > hold 0.5", "after 61", "timer > send a", f"{SAYS} > start", "end"], "500"),
+        (
+            "a",
+            [f"{SAYS} > hold 0.5", "after 61", "timer > send a", f"{SAYS} > start", "end"],
+            "500",
+        ),
         ("a|small=s", [f"{SAYS} > send s", "response 200 > start", "end"], "200"),
         ("a", ["response 200 > start", "end"], "200"),
     ],
-    ids=["elsewhere", "held", "no endpoint", "all full", "its own words in the end", "fallback", "room"],
+    ids=[
+        "elsewhere",
+        "held",
+        "no endpoint",
+        "all full",
+        "its own words in the end",
+        "fallback",
+        "room",
+    ],
 )
 def test_what_is_refused_for_room(replicas: str, steps: list[str], recorded: str) -> None:
     playbook = Playbook(replicas)
@@ -153,13 +180,21 @@ def test_requests_that_wait_go_on_when_one_ends() -> None:
     requests += [requests[0].another() for _ in range(3)]
     for each in requests:
         assert [each.event("request"), each.event("body")] == ["read", "send a"]
+
     assert [each.event(SAYS) for each in requests] == ["hold 0.5"] * 4
     for each in requests:
         each.event("after 0.5")
+
     assert [each.event("timer") for each in requests] == ["send a", "send a", "hold 1", "hold 1"]
-    for ends, resumed in ((1, [0, 0, 1, 0]), (0, [0, 0, 1, 1]), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 1])):
+    for ends, resumed in (
+        (1, [0, 0, 1, 0]),
+        (0, [0, 0, 1, 1]),
+        (2, [0, 0, 1, 1]),
+        (3, [0, 0, 1, 1]),
+    ):
         assert requests[ends].event("response 200") == "start"
         requests[ends].event("end")
         assert [len(each.resumed) for each in requests] == resumed
+
     assert requests[3].resumed == ["send a"]
     assert not requests[0].router.in_flight

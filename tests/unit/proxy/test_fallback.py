@@ -16,7 +16,8 @@ from moorage.proxy.core.request_body import LargeBody
 
 SENT = ("request > read", "body > send a")
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
-    # name: replicas and fallbacks, events with the command that follows each, status that is recorded
+    # name: replicas and fallbacks, events with the command that follows each, status that is
+    # recorded
     "a replica that answers": ("a | small=s", [*SENT, "response 200 > start", "end"], "tiny 200"),
     "its own error passes": ("a | small=s", [*SENT, "response 400 > start", "end"], "tiny 400"),
     "refused": ("a | small=s", [*SENT, "refused > send s", "response 200 > start", "end"], "small 200"),
@@ -128,10 +129,15 @@ def test_playbook(name: str) -> None:
         words, sign, expected = line.partition(" >")
         command = book.event(words)
         assert not sign or command == expected.strip(), f"{line!r}, but {command!r}"
+
     model, _, status = recorded.partition(" ")
     assert book.requests() == {(model, status): 1}
     router = book.router
-    assert (dict(router.in_flight), dict(router.in_flight_by_model), dict(router.held)) == ({}, {}, {})
+    assert (dict(router.in_flight), dict(router.in_flight_by_model), dict(router.held)) == (
+        {},
+        {},
+        {},
+    )
     assert [len(grant.settled) for grant in limiter.grants] == [1] * len(limiter.grants)
 
 
@@ -216,13 +222,16 @@ def test_only_the_model_changes(
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
         document = json.loads(text)
+
     large = LargeBody(text.encode())
     while large.read_on():
         pass
+
     changed = with_model(text.encode(), "", new)
     assert changed == with_model(text.encode(), "", new, large.model_span)
     assert changed is not None
     assert json.loads(changed) == document | {"model": new}
+
     # Every byte around it stays: put back, the body is the old one.
     value = json.dumps(new).encode()
     backs = [

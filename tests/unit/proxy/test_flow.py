@@ -1,6 +1,7 @@
 """Playbooks of the request flow: sequences of events, and the command that answers each.
 
-Events and commands are written as words. After each playbook nothing may be left in flight, held or reserved.
+Events and commands are written as words. After each playbook nothing may be left in flight, held or
+reserved.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from moorage.proxy.core.flow import RequestFlow, resume_held
 
 SENT = ("request > read", "body > send a")
 HELD = ("request > read", "body > hold 1")
-TOLD = ("telling > read", 'body {"model":"tiny","stream":true} > hold 5 : queued position=1 eta=12s')
+TOLD = (
+    "telling > read",
+    'body {"model":"tiny","stream":true} > hold 5 : queued position=1 eta=12s',
+)
 DEAD = 'says 500 {"error":{"message":"EngineCore encountered an issue. See stack trace (above)","code":500}}'
 DEAD_STREAM = 'says 200 data: {"error": {"message": "EngineCore encountered an issue."}}'
 FULL = 'says 500 {"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}'
@@ -224,6 +228,7 @@ def play(playbook: Playbook, steps: list[str]) -> None:
             answer = playbook.resumed.pop()
         else:
             answer = playbook.event(event)
+
         assert answer == expected.strip() if separator else True, step
 
 
@@ -278,7 +283,9 @@ def test_priority_is_told_to_replicas_that_read_it() -> None:
     play(playbook, ["refused > send a"])
     assert playbook.flow.payload == BODY
     play(playbook, ["response 200 > start"])
-    assert playbook.flow.payload == b"", "nothing of the request is kept while its answer is relayed"
+    assert playbook.flow.payload == b"", (
+        "nothing of the request is kept while its answer is relayed"
+    )
 
 
 def test_refused_by_the_limiter() -> None:
@@ -309,7 +316,10 @@ def test_equal_head_is_admitted_again_until_its_key_expires() -> None:
     assert describe(again.body(BODY, 0.0)) == "send a"
     expiring = KeyGrant(KEY.sha256, 1000, "ann", "p")
     late = RequestFlow(playbook.router, "id-3", 0.0)
-    assert describe(late.head_again(BodyRequired(CHAT, expiring), 0.0, 1000.0)) == "401 invalid_api_key"
+    assert (
+        describe(late.head_again(BodyRequired(CHAT, expiring), 0.0, 1000.0))
+        == "401 invalid_api_key"
+    )
 
 
 def test_waiting_requests_go_on_by_priority_and_then_by_arrival() -> None:
@@ -321,6 +331,7 @@ def test_waiting_requests_go_on_by_priority_and_then_by_arrival() -> None:
         flow.head("POST", CHAT, CIMultiDict({"Authorization": "Bearer key"}), len(BODY), 0.0, 0.0)
         playbook.router.limiter = Counting(priority=priority)
         assert describe(flow.body(BODY, 100.0)) == "hold 1"
+
     assert playbook.router.held == {"tiny": 5}
     playbook.event("routes a")
     assert order == ["3", "1", "4", "0", "2"]
@@ -350,7 +361,10 @@ def test_error_of_a_replica_within_an_open_stream_becomes_an_event() -> None:
     assert isinstance(command, Start)
     assert command.observe is not None
     pieces = (b'{"error":\n', b' {"message": "no"}}\n', b"")
-    assert b"".join(command.observe(piece) for piece in pieces) == b'data: {"error":  {"message": "no"}} \n\n'
+    assert (
+        b"".join(command.observe(piece) for piece in pieces)
+        == b'data: {"error":  {"message": "no"}} \n\n'
+    )
 
 
 WORDS = (
@@ -373,8 +387,10 @@ def test_nothing_is_left_whatever_happens(words: list[str], replicas: str) -> No
             continue
         if word.startswith(("routes", "after", "timer")) or state.startswith("send"):
             state = playbook.event(word) or state
+
         assert sum(playbook.router.in_flight.values()) == state.startswith(("send", "start"))
         assert sum(playbook.router.held.values()) == (state.startswith("hold"))
+
     playbook.event("leaves")
     assert_settled(playbook)
     assert len(limiter.grants[0].settled) == 1

@@ -33,7 +33,8 @@ def test_replicas_are_lost_to_clients_and_then_nothing_is_admitted() -> None:
         router.credentials.connected()
         replica = Target(SessionId("s"), KernelId("k"), "h", 1, "key", "custom", peer_id=peer_id)
         router.update_table(RouteTable(7, (ModelRoute("tiny", 1, (replica,)),), (KEY,)))
-        flow, ends = asked(router), list[str]()
+        flow = asked(router)
+        ends = list[str]()
 
         def on_table(table: IndexedTable, flow: RequestFlow = flow, ends: list[str] = ends) -> None:
             if not flow.may_go_on(table, 0.0):
@@ -49,6 +50,7 @@ def test_replicas_are_lost_to_clients_and_then_nothing_is_admitted() -> None:
         assert isinstance(refused, ErrorResponse)
         assert refused.status == 503
         router.forget()
+
         # It has joined again.
         router.update_table(RouteTable(3, (ModelRoute("tiny", 1, (replica,)),), (KEY,)))
         assert asked(router).target == replica

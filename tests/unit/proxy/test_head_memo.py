@@ -26,7 +26,9 @@ NOW = 1_767_225_600  # where a manual clock begins
 
 
 def target(port: int, **fields: object) -> Target:
-    made = Target(SessionId(f"s{port}"), KernelId(f"k{port}"), "127.0.0.1", port, f"key-{port}", "vllm")
+    made = Target(
+        SessionId(f"s{port}"), KernelId(f"k{port}"), "127.0.0.1", port, f"key-{port}", "vllm"
+    )
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
@@ -45,8 +47,15 @@ ROUTES = (
     replace(TINY, targets=(target(1, engine="llamacpp"),)),
     replace(TINY, targets=(target(1, accepts_priority=True),), limits=FEW),
     replace(TINY, project="q"),
-    replace(TINY, targets=(target(1, adapters=("lora",)), target(2)), adapters=("lora",), canary=50),
-    replace(TINY, targets=(target(1), target(2, canary=True), target(3)), canary=50, prefix_affinity=True),
+    replace(
+        TINY, targets=(target(1, adapters=("lora",)), target(2)), adapters=("lora",), canary=50
+    ),
+    replace(
+        TINY,
+        targets=(target(1), target(2, canary=True), target(3)),
+        canary=50,
+        prefix_affinity=True,
+    ),
     replace(TINY, targets=(), fallbacks=(Fallback("other"),)),
     replace(TINY, name="other", targets=(target(4),), shared_with=("*",)),
     replace(TINY, name="other", targets=(target(4),), project="q"),
@@ -79,7 +88,11 @@ BODIES = tuple(
     json.dumps(document).encode()
     for document in (
         {"model": "tiny", "messages": []},
-        {"model": "tiny", "messages": [{"role": "user", "content": "How deep?"}], "max_tokens": 500},
+        {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": "How deep?"}],
+            "max_tokens": 500,
+        },
         {"model": "tiny", "priority": 1},
         {"model": "other"},
         {"model": "lora"},
@@ -108,13 +121,21 @@ class Ask:
 
     def do(self, plane: SocketlessPlane) -> list[bytes]:
         first, *lines = self.head
-        lines = [f"{first} HTTP/1.1", "Host: localhost", *lines, f"Content-Length: {len(self.body)}", "", ""]
+        lines = [
+            f"{first} HTTP/1.1",
+            "Host: localhost",
+            *lines,
+            f"Content-Length: {len(self.body)}",
+            "",
+            "",
+        ]
         return plane.ask("\r\n".join(lines).encode() + self.body, lambda: self.answer)
 
 
 @dataclass(frozen=True)
 class Change:
-    """Of the table, or with ``is_whole`` another one, of the same generation: as are those of credentials."""
+    """Of the table, or with ``is_whole`` another one, of the same generation: as are those of
+    credentials."""
 
     routes: tuple[ModelRoute, ...] = ()
     keys: tuple[KeyGrant, ...] = ()
@@ -139,6 +160,7 @@ class Change:
                 removed_projects=project,
                 projects=self.projects,
             )
+
         plane.router.update_table(new)
 
 
@@ -191,11 +213,14 @@ def test_remembered_heads_never_show(
 ) -> None:
     """The same requests again after each change."""
     begin = RouteTable(1, (TINY, ROUTES[-2]), (*granted, KEYS[-1]))
-    remembering, forgetful = (SocketlessPlane(begin, remembers=remembers) for remembers in (True, False))
+    remembering, forgetful = (
+        SocketlessPlane(begin, remembers=remembers) for remembers in (True, False)
+    )
     for change in (Wait(0), *changed):
         change.do(remembering)
         change.do(forgetful)
         for ask in (*asked, asked[0]):
             assert ask.do(remembering) == ask.do(forgetful)
+
     assert remembering.usage.take() == forgetful.usage.take()
     assert not remembering.router.in_flight

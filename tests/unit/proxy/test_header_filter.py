@@ -24,7 +24,8 @@ def target(session_id: str, kernel_id: str = "k") -> Target:
 
 
 def test_replicas_that_started_together_have_names_of_their_own():
-    one, other = "019f3c5e-2a10-7c3b-8d44-51f0a6b2c9e1", "019f3c5e-2a11-7f90-9b12-0c7d5e3fa824"
+    one = "019f3c5e-2a10-7c3b-8d44-51f0a6b2c9e1"
+    other = "019f3c5e-2a11-7f90-9b12-0c7d5e3fa824"
     assert name_of(target(one)) == one
     assert name_of(target(one)) != name_of(target(other))
     assert name_of(target("", "provider-0/gpt")) == "provider-0/gpt"
@@ -86,7 +87,9 @@ def test_event_streams_disable_buffering_unless_the_replica_decides():
     plain = dict(kept_for_client([("Content-Type", "text/event-stream; charset=utf-8")]))
     assert plain["X-Accel-Buffering"] == "no"
     assert plain["Cache-Control"] == "no-cache"
-    explicit = kept_for_client([("content-type", "text/event-stream"), ("cache-control", "no-store")])
+    explicit = kept_for_client(
+        [("content-type", "text/event-stream"), ("cache-control", "no-store")]
+    )
     assert [value for name, value in explicit if name.lower() == "cache-control"] == ["no-store"]
     assert ("X-Accel-Buffering", "no") in explicit
 

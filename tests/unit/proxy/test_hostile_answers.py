@@ -1,4 +1,5 @@
-"""Answers of hostile engines at the meters of the proxy: no bytes are a fault, and none hold up the loop."""
+"""Answers of hostile engines at the meters of the proxy: no bytes are a fault, and none hold up the
+loop."""
 
 from __future__ import annotations
 
@@ -39,11 +40,31 @@ PIECES = st.sampled_from(
             b"[",
             b"]",
         ),
-        *(b'"prompt_tokens": ', b'"completion_tokens":', b'"input_tokens": ', b'"cached_tokens": ', b"1e999"),
-        *(b"NaN", b"-1", b"9" * 5000, b"7", b",", b"null", b"true", b'"', b"\\u00", b"\xff\xfe", b"\0"),
+        *(
+            b'"prompt_tokens": ',
+            b'"completion_tokens":',
+            b'"input_tokens": ',
+            b'"cached_tokens": ',
+            b"1e999",
+        ),
+        *(
+            b"NaN",
+            b"-1",
+            b"9" * 5000,
+            b"7",
+            b",",
+            b"null",
+            b"true",
+            b'"',
+            b"\\u00",
+            b"\xff\xfe",
+            b"\0",
+        ),
         *(b"{" * 9000, b'{"a":' * 2000, b"event: error\n", b'"type":"message_stop"'),
         *(
-            gzip.compress(b'data: {"usage": {"prompt_tokens": 7, "completion_tokens": 5}}\n\n')[:30],
+            gzip.compress(b'data: {"usage": {"prompt_tokens": 7, "completion_tokens": 5}}\n\n')[
+                :30
+            ],
             b"\x1f\x8b\x08",
         ),
     ]
@@ -55,11 +76,14 @@ def test_any_bytes_are_counted_within_bounds(kind: str) -> None:
     @examples(60)
     @given(st.lists(PIECES, max_size=12), st.integers(1, 4000), st.integers(0, MOST))
     def run(pieces: list[bytes], size: int, prompt: int) -> None:
-        meter, sent = METERS[kind](), b"".join(pieces)
+        meter = METERS[kind]()
+        sent = b"".join(pieces)
         for at in range(0, len(sent), size):
             assert meter.feed(sent[at : at + size]) == sent[at : at + size]
         found = meter.estimate(prompt)
-        assert all(0 <= count <= MOST + len(sent) for count in (found.prompt, found.answer, found.cached))
+        assert all(
+            0 <= count <= MOST + len(sent) for count in (found.prompt, found.answer, found.cached)
+        )
 
     run()
 
@@ -68,7 +92,15 @@ def test_any_bytes_are_counted_within_bounds(kind: str) -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        *(b'"usage":{', b'"usage":{"a":[', b'"usage":{"a":"', b'"usage":', b'"usage":{}', b"data:", b"{"),
+        *(
+            b'"usage":{',
+            b'"usage":{"a":[',
+            b'"usage":{"a":"',
+            b'"usage":',
+            b'"usage":{}',
+            b"data:",
+            b"{",
+        ),
         *(b'"usage":{"prompt_tokens":' + b"9" * 4000, b'"usage"' + b" " * 500 + b":"),
     ],
     ids=repr,

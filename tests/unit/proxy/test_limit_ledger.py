@@ -47,19 +47,27 @@ def rest(room: Room | None) -> tuple[int, int, int]:
 
 
 def test_requests_a_minute():
-    book, key = ledger(), subject(requests_per_minute=3)
+    book = ledger()
+    key = subject(requests_per_minute=3)
     for now, remaining in ((0.0, 2), (10.9, 1), (11.0, 0)):
         left = granted(book.reserve([key], 0, now)).rooms
         assert (rest(left.requests), left.tokens) == ((3, remaining, 60), None)
+
     refusal = refused(book.reserve([key], 0, 30.5))
-    assert (refusal.subject, refusal.kind, refusal.limit, refusal.retry_s) == ("key/a", "requests", 3, 31)
+    assert (refusal.subject, refusal.kind, refusal.limit, refusal.retry_s) == (
+        "key/a",
+        "requests",
+        3,
+        31,
+    )
     assert rest(refusal.rooms.requests) == (3, 0, 42)
     assert isinstance(book.reserve([key], 0, 60.9), Refusal), "61 cells: never early"
     granted(book.reserve([key], 0, 61.0))
 
 
 def test_tokens_are_settled_by_what_was_used():
-    book, key = ledger(), subject(tokens_per_minute=100)
+    book = ledger()
+    key = subject(tokens_per_minute=100)
     first = granted(book.reserve([key], 80, 1.0))
     assert refused(book.reserve([key], 30, 2.0)).kind == "tokens"
     book.settle(first, 10, 3.0)
@@ -69,7 +77,8 @@ def test_tokens_are_settled_by_what_was_used():
 
 
 def test_refund_makes_no_room_once_its_reservation_has_left_the_minute():
-    book, key = ledger(), subject(tokens_per_minute=100)
+    book = ledger()
+    key = subject(tokens_per_minute=100)
     first = granted(book.reserve([key], 90, 0.0))
     book.settle(first, 10, 30.0)
     granted(book.reserve([key], 90, 59.0))
@@ -77,14 +86,16 @@ def test_refund_makes_no_room_once_its_reservation_has_left_the_minute():
 
 
 def test_more_tokens_than_reserved_count_from_the_end():
-    book, key = ledger(), subject(tokens_per_minute=100)
+    book = ledger()
+    key = subject(tokens_per_minute=100)
     book.settle(granted(book.reserve([key], 10, 0.0)), 100, 30.0)
     assert refused(book.reserve([key], 11, 61.0)).retry_s == 30
     granted(book.reserve([key], 10, 61.0))
 
 
 def test_concurrent_requests():
-    book, key = ledger(), subject(concurrent_requests=2)
+    book = ledger()
+    key = subject(concurrent_requests=2)
     one, _ = (granted(book.reserve([key], 0, 0.0)) for _ in range(2))
     assert refused(book.reserve([key], 0, 500.0)).kind == "concurrent requests"
     book.settle(one, 0, 500.0)
@@ -93,7 +104,8 @@ def test_concurrent_requests():
 
 def test_every_subject_or_none():
     book = ledger()
-    key, project = subject(requests_per_minute=10), subject("project/p", requests_per_minute=1)
+    key = subject(requests_per_minute=10)
+    project = subject("project/p", requests_per_minute=1)
     granted(book.reserve([key, project], 0, 0.0))
     assert refused(book.reserve([key, project], 0, 0.0)).subject == "project/p"
     left = granted(book.reserve([key], 0, 0.0)).rooms.requests
@@ -102,7 +114,8 @@ def test_every_subject_or_none():
 
 def test_workers_share_what_they_have_used():
     cells = [0] * cells_needed(4)
-    one, other = ledger(worker=0, cells=cells), ledger(worker=1, cells=cells)
+    one = ledger(worker=0, cells=cells)
+    other = ledger(worker=1, cells=cells)
     key = subject(requests_per_minute=5, concurrent_requests=2)
     granted(one.reserve([key], 0, 0.0))
     granted(other.reserve([key], 0, 0.0))
@@ -112,7 +125,8 @@ def test_workers_share_what_they_have_used():
 
 
 def test_share_of_a_limit():
-    book, key = ledger(), subject(requests_per_minute=10)
+    book = ledger()
+    key = subject(requests_per_minute=10)
 
     def grants(now: float) -> int:
         return sum(isinstance(book.reserve([key], 0, now), Reservation) for _ in range(10))
@@ -120,7 +134,9 @@ def test_share_of_a_limit():
     book.proxies = 3
     assert grants(1.0) == 4, "an equal part until a manager tells more"
     (need,) = book.needs([key], 1.0)
-    assert need == LimitNeed("key/a", limit_requests=10, used_requests=4, wanted_requests=10, held_requests=4)
+    assert need == LimitNeed(
+        "key/a", limit_requests=10, used_requests=4, wanted_requests=10, held_requests=4
+    )
     book.adopt(LimitShare("key/a", requests=6), 9.0)
     assert grants(1.0) == 2
     book.adopt(LimitShare("key/a", requests=0), 9.0)
@@ -157,7 +173,9 @@ def test_no_window_gets_more_than_the_limit(
 ):
     book = ledger(sets=1)
     key = subject(requests_per_minute=requests, tokens_per_minute=tokens)
-    now, granted_at, running = 0, [], []
+    now = 0
+    granted_at = []
+    running = []
     for pause_ms, asked, used, step in steps:
         now += pause_ms
         if step == "reserve":
@@ -175,6 +193,7 @@ def test_no_window_gets_more_than_the_limit(
                 used = min(used, reserved)
                 book.settle(reservation, used, now / 1000)
                 granted_at[index] = (at, used, 1)
+
         for end, _, _ in granted_at:
             window = [g for g in granted_at if end - 60_000 <= g[0] <= end]
             assert sum(g[2] for g in window) <= requests
@@ -183,18 +202,26 @@ def test_no_window_gets_more_than_the_limit(
 
 @examples(60)
 @given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 59)), min_size=1, max_size=8)
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 59)),
+        min_size=1,
+        max_size=8,
+    )
 )
 def test_settling_is_as_if_that_had_been_reserved(uses: Sequence[tuple[int, int, int]]):
     """``uses``: tokens reserved, used of them, and seconds until the end."""
     key = subject(tokens_per_minute=1000, concurrent_requests=100)
-    book, exact = ledger(sets=1), ledger(sets=1)
+    book = ledger(sets=1)
+    exact = ledger(sets=1)
     running = [granted(book.reserve([key], reserved, 0.0)) for reserved, _, _ in uses]
     for (reserved, used, after), reservation in sorted(
         zip(uses, running, strict=True), key=lambda ending: ending[0][2]
     ):
         book.settle(reservation, min(used, reserved), float(after))
-        exact.settle(granted(exact.reserve([key], min(used, reserved), 0.0)), min(used, reserved), 0.0)
+        exact.settle(
+            granted(exact.reserve([key], min(used, reserved), 0.0)), min(used, reserved), 0.0
+        )
+
     for now in (59.0, 60.0, 61.0, 120.0):
         assert book.needs([key], now)[0].used_tokens == exact.needs([key], now)[0].used_tokens
         assert book.needs([key], now)[0].used_concurrent == 0
@@ -211,12 +238,20 @@ def test_headers():
         ("x-ratelimit-reset-tokens", "7s"),
     ]
     error = rate_limited(Refusal("model/m", "tokens", 1000, 12, 7, rooms))
-    assert (error.status, error.code, error.headers["Retry-After"]) == (429, "rate_limit_exceeded", "7")
-    assert error.message == "Rate limit reached for model 'm': 1000 tokens a minute. Retry after 7 s."
+    assert (error.status, error.code, error.headers["Retry-After"]) == (
+        429,
+        "rate_limit_exceeded",
+        "7",
+    )
+    assert (
+        error.message == "Rate limit reached for model 'm': 1000 tokens a minute. Retry after 7 s."
+    )
     error = rate_limited(Refusal("key/k", "tokens", 1000, 1200, None, rooms))
     assert "Retry-After" not in error.headers
     assert error.message.endswith("asks for 1200: shorten the prompt, or set a lower max_tokens.")
-    assert rate_limited(Refusal("key/k", "requests", 0, 1, None, rooms)).message.endswith("It allows none.")
+    assert rate_limited(Refusal("key/k", "requests", 0, 1, None, rooms)).message.endswith(
+        "It allows none."
+    )
 
 
 def test_subjects():

@@ -20,7 +20,9 @@ from moorage.proxy.metrics import Metrics
 
 def test_results_of_the_last_requests_are_told() -> None:
     router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
-    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0)
+    limiter = RequestLimiter(
+        Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
+    )
     meter = LoadMeter(router, limiter, "w", "e")
     a, b = (Target(SessionId(one), KernelId(one), "h", 1, "k", "custom") for one in "ab")
     router.update_table(RouteTable(1, (ModelRoute("m", 1, (a, b)),), ()))
@@ -33,8 +35,15 @@ def test_results_of_the_last_requests_are_told() -> None:
     router.record_status(b, "x", 200, 1.0)
     for key in ("x", "y"):
         router.record_status(a, key, 500, 1.0)
-    assert told(1.2) == [ReplicaLoad(SessionId("a"), 0, 1.0), ReplicaLoad(SessionId("b"), answers=True)]
-    assert told(9.0) == [ReplicaLoad(SessionId("a"), 0, 8.0), ReplicaLoad(SessionId("b"), answers=True)]
+
+    assert told(1.2) == [
+        ReplicaLoad(SessionId("a"), 0, 1.0),
+        ReplicaLoad(SessionId("b"), answers=True),
+    ]
+    assert told(9.0) == [
+        ReplicaLoad(SessionId("a"), 0, 8.0),
+        ReplicaLoad(SessionId("b"), answers=True),
+    ]
     assert told(21.0) == [ReplicaLoad(SessionId("a"), 0, 20.0)]
     router.record_status(a, "x", 200, 21.5)
     assert told(22.0) == [ReplicaLoad(SessionId("a"), answers=True)]
@@ -47,26 +56,33 @@ class Request:
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "with a replica"])
 def test_load_of_a_model_whose_endpoint_is_gone_ends(held: bool) -> None:
-    """The manager keeps what it heard last under the name: the next endpoint of that name would be busy until
-    somebody asked for it."""
+    """The manager keeps what it heard last under the name: the next endpoint of that name would be
+    busy until somebody asked for it."""
     router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
-    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0)
-    meter, request = LoadMeter(router, limiter, "w", "e"), cast(Any, Request())
+    limiter = RequestLimiter(
+        Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0
+    )
+    meter = LoadMeter(router, limiter, "w", "e")
+    request = cast(Any, Request())
     router.update_table(RouteTable(1, (ModelRoute("m", 1, ()),), ()))
     in_flight = cast(dict[str, int], router.in_flight_by_model)
     limiter.activity.touch("m", 1.0)
+
     if held:
         router.waiting.add(request, 0, 10)
     else:
         in_flight["m"] = 1
+
     report = meter.read(2.0, whole=False)
     assert report is not None
     assert [(m.in_flight, m.waiting) for m in report.models] == [(0, 1) if held else (1, 0)]
     router.update_table(RouteTable(2, (), ()))
+
     if held:
         router.waiting.remove(request)
     else:
         del in_flight["m"]
+
     report = meter.read(3.0, whole=False)
     assert report is not None
     assert report.models == (ModelLoad("m", idle_s=2.0),)

@@ -62,11 +62,15 @@ values = st.recursive(
     | st.integers(-(10**18), 10**18)
     | st.floats()
     | st.text(st.sampled_from('a"\\/\n\t\x7fé\u2028😀\ud800{}[],:')),
-    lambda of: st.lists(of, max_size=3) | st.dictionaries(st.sampled_from(["a", "model", 'q"']), of),
+    lambda of: (
+        st.lists(of, max_size=3) | st.dictionaries(st.sampled_from(["a", "model", 'q"']), of)
+    ),
     max_leaves=8,
 )
 NAMES = [*MEMBERS.values(), "messages", "usage", "é", 'a"b']
-documents = st.dictionaries(st.sampled_from(NAMES), values | st.sampled_from(["m", 5, True]), max_size=6)
+documents = st.dictionaries(
+    st.sampled_from(NAMES), values | st.sampled_from(["m", 5, True]), max_size=6
+)
 HOSTILE = [
     *'{}[]",:\\ \t\r\n0123456789.-+eEunltrfasx/',
     '"model":"n",',
@@ -76,13 +80,16 @@ HOSTILE = [
     "é",
     "\\u006d",
 ]
-edits = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2), st.sampled_from(HOSTILE)), max_size=3)
+edits = st.lists(
+    st.tuples(st.floats(0, 1), st.integers(0, 2), st.sampled_from(HOSTILE)), max_size=3
+)
 
 
 @st.composite
 def texts(draw: st.DrawFn) -> bytes:
     """JSON, most often with something wrong."""
-    document, ascii_only = draw(documents), draw(st.booleans())
+    document = draw(documents)
+    ascii_only = draw(st.booleans())
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]))
     text = json.dumps(document, ensure_ascii=ascii_only, separators=separators)
     for where, dropped, added in draw(edits):
@@ -114,7 +121,9 @@ def test_the_end_of_an_object_is_where_json_sees_it(body: bytes, behind: bytes) 
         assert found[1] == end + 10
 
 
-def _shifted(found: tuple[dict[str, object], int] | None, by: int) -> tuple[dict[str, object], int] | None:
+def _shifted(
+    found: tuple[dict[str, object], int] | None, by: int
+) -> tuple[dict[str, object], int] | None:
     return None if found is None else (found[0], found[1] + by)
 
 

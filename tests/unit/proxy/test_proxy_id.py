@@ -25,12 +25,15 @@ def id_of(home: Path, **settings: str) -> str:
 
 
 def test_two_hosts_of_one_name_are_two_proxies(tmp_path: Path) -> None:
-    first, second = id_of(tmp_path / "a"), id_of(tmp_path / "b")
+    first = id_of(tmp_path / "a")
+    second = id_of(tmp_path / "b")
     assert first != second
     assert all(one.startswith("localhost-8800-") for one in (first, second))
 
 
-def test_it_survives_restarts_and_another_host_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_survives_restarts_and_another_host_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = id_of(tmp_path)
     monkeypatch.setattr(socket, "gethostname", lambda: "a-container-that-was-made-anew")
     assert id_of(tmp_path) == first
@@ -38,7 +41,9 @@ def test_it_survives_restarts_and_another_host_name(tmp_path: Path, monkeypatch:
     assert id_of(tmp_path, listen="0.0.0.0:8900") != first, "another proxy of the same host"
 
 
-@pytest.mark.parametrize("kept", ["proxy-localhost-8800/routes.json", "joined/proxy-localhost-8800.json"])
+@pytest.mark.parametrize(
+    "kept", ["proxy-localhost-8800/routes.json", "joined/proxy-localhost-8800.json"]
+)
 def test_proxy_of_an_earlier_release_keeps_its_id(tmp_path: Path, kept: str) -> None:
     path = tmp_path / kept
     path.parent.mkdir()

@@ -11,19 +11,24 @@ from moorage.proxy.dialout.listener import probe_of
 from moorage.proxy.dialout.prober import addresses
 from moorage.proxy.dialout.reach import AGAIN_S, ANSWERS_S, FAILURES, RETRY_S, Probe, ReachBook
 
-HOST, DIALED = "192.0.2.7", "node-1.agent.invalid"
+HOST = "192.0.2.7"
+DIALED = "node-1.agent.invalid"
 
 
 def attempts(book: ReachBook, outcomes: str, now: float = 0.0) -> float:
-    """One attempt for each character: ``+`` answers, ``-`` does not. Returns when the next one is due."""
+    """One attempt for each character: ``+`` answers, ``-`` does not. Returns when the next one is
+    due."""
     for outcome in outcomes:
         while not (due := book.due(now)):
             now += 1
+
         for attempt in due:
             book.record(attempt, now, answers=outcome == "+")
+
     first = now
     while not book.due(now):
         now += 1
+
     return now - first
 
 
@@ -81,7 +86,9 @@ def test_addresses_are_those_of_kernels_and_a_refusal_at_an_app_is_an_answer() -
         target("a", HOST), target("b", DIALED), target("c", "api.example", tls=True),
         target("d", "192.0.2.8", draining=True),
     )  # fmt: skip
-    table = RouteTable(1, (ModelRoute("m", 1, targets),), (), apps=(app("a", HOST), app("e", "192.0.2.9")))
+    table = RouteTable(
+        1, (ModelRoute("m", 1, targets),), (), apps=(app("a", HOST), app("e", "192.0.2.9"))
+    )
     assert addresses(IndexedTable(table)) == {
         HOST: Probe(HOST, (9000,)),
         "192.0.2.9": Probe("192.0.2.9", (9100,), may_refuse=True),

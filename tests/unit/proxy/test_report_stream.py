@@ -33,12 +33,14 @@ KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
 class ManagerCall:
-    """The call to a manager that stores all usage. ``used``: makes more of it. Ends after ``reports``.
+    """The call to a manager that stores all usage. ``used``: makes more of it. Ends after
+    ``reports``.
 
     ``sizes``: of what is allocated with 500 reports to come, and before the last one."""
 
     def __init__(self, reports: int, used: Callable[[], Awaitable[None]]) -> None:
-        self._left, self._used = reports, used
+        self._left = reports
+        self._used = used
         self._acks: tuple[RecordsAck, ...] = ()
         self.stored: list[int] = []
         self.sizes: list[int] = []
@@ -64,10 +66,13 @@ class ManagerCall:
 
 
 async def test_usage_that_cannot_be_written_is_kept(tmp_path: Path) -> None:
-    usage, clock, blocked = UsageBook(), SystemClock(), tmp_path / "usage"
+    usage = UsageBook()
+    clock = SystemClock()
+    blocked = tmp_path / "usage"
     router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
-    load, spool = LoadMeter(router, limiter, "w", "e"), UsageSpool(blocked, "e")
+    load = LoadMeter(router, limiter, "w", "e")
+    spool = UsageSpool(blocked, "e")
     stream = ReportStream("w", load, limiter, Ledger([0] * cells_needed(1)), usage, spool, clock)
     blocked.write_text("a file where the directory should be")
     usage.add(KEY, "m", "s", Tokens(3, 4))
@@ -79,10 +84,12 @@ async def test_usage_that_cannot_be_written_is_kept(tmp_path: Path) -> None:
 
 async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
     """A call stays open for months; its proxy reports usage every two seconds."""
-    usage, clock = UsageBook(), SystemClock()
+    usage = UsageBook()
+    clock = SystemClock()
     router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
-    load, spool = LoadMeter(router, limiter, "w", "e"), UsageSpool(tmp_path, "e")
+    load = LoadMeter(router, limiter, "w", "e")
+    spool = UsageSpool(tmp_path, "e")
     stream = ReportStream("w", load, limiter, Ledger([0] * cells_needed(1)), usage, spool, clock)
 
     async def use() -> None:
@@ -92,10 +99,12 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
     await use()
     call = ManagerCall(600, use)
     tracemalloc.start()
+
     try:
         await stream.run(call)
     finally:
         tracemalloc.stop()
+
     assert call.stored == list(range(1, 601))
     early, late = call.sizes
     assert late - early < 40_000
@@ -103,7 +112,8 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
 async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.StatusCode) -> None:
-    """The manager ends the call while no report is due. The next write says only that the call is over."""
+    """The manager ends the call while no report is due. The next write says only that the call is
+    over."""
 
     class Manager(routes_pb2_grpc.RouteFeedServicer):
         async def Report(self, requests: Any, context: Any) -> Any:
@@ -112,7 +122,8 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
             if code is not grpc.StatusCode.OK:
                 await context.abort(code, "the manager is stopped")
 
-    clock, usage = SystemClock(), UsageBook()
+    clock = SystemClock()
+    usage = UsageBook()
     router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
     limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
     load = LoadMeter(router, limiter, "w", "e")
@@ -123,6 +134,7 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
     routes_pb2_grpc.add_RouteFeedServicer_to_server(Manager(), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
+
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
@@ -137,11 +149,14 @@ async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.Sta
 
 
 class DividingCall:
-    """The call to a manager that stores usage, and has ``left`` tokens of a budget. Ends after three reports,
-    between which ``apart_s`` pass. ``held``: the proxy's share at each."""
+    """The call to a manager that stores usage, and has ``left`` tokens of a budget. Ends after
+    three reports, between which ``apart_s`` pass. ``held``: the proxy's share at each."""
 
     def __init__(self, ledger: Ledger, clock: ManualClock, left: int, apart_s: float) -> None:
-        self._ledger, self._clock, self._left, self._apart_s = ledger, clock, left, apart_s
+        self._ledger = ledger
+        self._clock = clock
+        self._left = left
+        self._apart_s = apart_s
         self._acks: tuple[RecordsAck, ...] = ()
         self.held: list[int] = []
 
@@ -154,7 +169,9 @@ class DividingCall:
         if len(self.held) == 3:
             return grpc.aio.EOF
         self._clock.advance(self._apart_s)
-        return reply_to_wire(ProxyReply(acks=self._acks, shares=(LimitShare(ROOM.name, tokens=self._left),)))
+        return reply_to_wire(
+            ProxyReply(acks=self._acks, shares=(LimitShare(ROOM.name, tokens=self._left),))
+        )
 
     async def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.OK
@@ -168,11 +185,14 @@ class DividingCall:
 async def test_room_of_a_budget_is_adopted_once_all_usage_is_known(
     tmp_path: Path, away_s: float, late_s: float, held: list[int]
 ) -> None:
-    usage, clock, ledger = UsageBook(), ManualClock(), Ledger([0] * cells_needed(1))
+    usage = UsageBook()
+    clock = ManualClock()
+    ledger = Ledger([0] * cells_needed(1))
     router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
     router.update_table(RouteTable(1, (), ()))
     limiter = RequestLimiter(ledger, lambda _: None, usage, clock.monotonic)
-    load, spool = LoadMeter(router, limiter, "w", "e"), UsageSpool(tmp_path, "e")
+    load = LoadMeter(router, limiter, "w", "e")
+    spool = UsageSpool(tmp_path, "e")
     stream = ReportStream("w", load, limiter, ledger, usage, spool, clock)
     reservation = ledger.reserve([ROOM], 0, 0.0)
     assert isinstance(reservation, Reservation)
@@ -186,8 +206,10 @@ async def test_room_of_a_budget_is_adopted_once_all_usage_is_known(
     if away_s:
         await run(50)
         clock.advance(away_s)
+
     if late_s:
         usage.add(KEY, "m", "s", Tokens(3, 4))
         await stream.flush_usage()
         clock.advance(late_s)
+
     assert await run(7) == held

@@ -29,7 +29,10 @@ def vllm() -> Target:
 
 
 def ask(
-    key: KeyGrant | None = KEY, *targets: Target, limits: RequestLimits | None = None, **fields: object
+    key: KeyGrant | None = KEY,
+    *targets: Target,
+    limits: RequestLimits | None = None,
+    **fields: object,
 ) -> Ask:
     document = {"model": "m"} | fields
     route = ModelRoute("m", 0, targets, limits=limits)
@@ -55,20 +58,30 @@ def test_request_without_limits_holds_nothing():
 def test_exhausted_budget_refuses_until_it_has_room_again():
     refusal = limiter().reserve(ask(replace(KEY, exhausted_until=1_800_000_000)), 0.0)
     assert isinstance(refusal, ErrorResponse)
-    assert (refusal.status, refusal.type, refusal.code) == (429, "insufficient_quota", "budget_exhausted")
+    assert (refusal.status, refusal.type, refusal.code) == (
+        429,
+        "insufficient_quota",
+        "budget_exhausted",
+    )
     assert refusal.headers == {"Retry-After": "Fri, 15 Jan 2027 08:00:00 GMT"}
     assert refusal.message.endswith("is exhausted until 2027-01-15T08:00:00Z.")
+
     # The proxy may not hear from a manager when the period ends.
     assert limiter().reserve(ask(replace(KEY, exhausted_until=1_000)), 0.0) is None
 
 
 def test_what_is_left_of_a_budget_is_reserved():
-    limits, key = limiter(UsageBook()), replace(KEY, budgets=(BudgetGrant("budget/b", "tokens", 100),))
+    limits = limiter(UsageBook())
+    key = replace(KEY, budgets=(BudgetGrant("budget/b", "tokens", 100),))
     first = held(limits.reserve(ask(key, max_tokens=200), 0.0))
     assert first.headers == [], "no rate"
     refusal = limits.reserve(ask(key, max_tokens=1), 0.0)
     assert isinstance(refusal, ErrorResponse)
-    assert (refusal.status, refusal.type, refusal.code) == (429, "insufficient_quota", "budget_exhausted")
+    assert (refusal.status, refusal.type, refusal.code) == (
+        429,
+        "insufficient_quota",
+        "budget_exhausted",
+    )
     assert refusal.headers == {"Retry-After": "5"}
     assert limits.unmet == {"budget/b"}, "a greater share is asked for at once"
     observer = first.observe(200, JSON)
@@ -98,7 +111,9 @@ def test_soft_limit_of_a_budget_is_a_header_until_it_begins_anew():
     assert text.endswith("its project is reached, until 2027-01-15T08:00:00Z")
     assert limiter().reserve(ask(replace(KEY, warned_until=1_000)), 0.0) is None
     limits = RequestLimits(requests_per_minute=5)
-    both = held(limiter().reserve(ask(replace(KEY, warned_until=1_800_000_000), limits=limits), 0.0))
+    both = held(
+        limiter().reserve(ask(replace(KEY, warned_until=1_800_000_000), limits=limits), 0.0)
+    )
     assert [name for name, _ in both.headers][-1:] == ["x-moorage-budget-warning"]
     assert len(both.headers) == 4
 
@@ -118,11 +133,13 @@ def test_settled_tokens(began: bool, status: int, body: bytes, used: int):
     limits = limiter(usage, RequestLimits(tokens_per_minute=1000, concurrent_requests=1))
     request = held(limits.reserve(ask(pad=""), 0.0))
     assert dict(request.headers)["x-ratelimit-remaining-tokens"] == str(1000 - 7 - 256)
+
     if began:
         observer = request.observe(status, JSON)
         assert (observer is None) == (status >= 400)
         if observer is not None:
             assert (observer(body), observer(b"")) == (body, b"")
+
     request.settle(status, 1.0, "s")
     following = held(limits.reserve(ask(pad=""), 1.0))
     assert dict(following.headers)["x-ratelimit-remaining-tokens"] == str(1000 - used - 7 - 256)
@@ -152,7 +169,8 @@ def test_headers_are_of_the_tightest_limit():
 
 
 def test_limits_of_a_model_hold_without_keys():
-    limits, of_model = limiter(), RequestLimits(concurrent_requests=1)
+    limits = limiter()
+    of_model = RequestLimits(concurrent_requests=1)
     first = held(limits.reserve(ask(None, limits=of_model), 0.0))
     assert isinstance(limits.reserve(ask(None, limits=of_model), 0.0), ErrorResponse)
     first.settle(200, 0.0)
@@ -182,6 +200,7 @@ def test_priority_reaches_engines_that_read_it():
         lowly = held(limiter().reserve(ask(KeyGrant("x", priority=3), *targets), 0.0))
         assert (lowly.priority, lowly.prioritizes) == (3, True)
         assert limiter().reserve(ask(None, *targets), 0.0) is None
+
     usual = held(limiter(UsageBook()).reserve(ask(None, vllm()), 0.0))
     assert not usual.prioritizes, "its body passes as it is"
 
@@ -195,6 +214,7 @@ def test_usage_is_summed():
         assert observer is not None
         observer(USAGE)
         request.settle(200, 0.0)
+
     assert usage.take() == {Payer("p", "ada", "k", "m"): Amounts(2, 6, 8, 0)}
     assert usage.take() == {}
 
@@ -206,6 +226,7 @@ def test_activity():
     assert (activity.requests, activity.last, activity.first_token_ms(0.2)) == (3, 0.2, None)
     for request in requests[:2]:
         request.observe(200, JSON)
+
     assert activity.first_token_ms(1.0) == 500
     assert activity.first_token_ms(61.0) is None
     limits.activity.touched.clear()
@@ -214,8 +235,10 @@ def test_activity():
 
 
 def test_metrics_have_tokens_and_the_first_tokens_of_streams():
-    limits, metrics = limiter(UsageBook()), Metrics()
+    limits = limiter(UsageBook())
+    metrics = Metrics()
     metrics.show_activity(limits.activity.models)
+
     for content_type in (JSON, "text/event-stream"):
         request = held(limits.reserve(ask(), 0.0))
         observer = request.observe(200, content_type)
@@ -223,6 +246,7 @@ def test_metrics_have_tokens_and_the_first_tokens_of_streams():
         observer(USAGE)
         request.settle(200, 1.0)
         metrics.record_request("m", 200, 1.0)
+
     shown = metrics.text().decode()
     for series in (
         'tokens_total{direction="in",model="m"} 6.0',

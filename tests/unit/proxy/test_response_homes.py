@@ -79,12 +79,17 @@ def test_names_that_do_not_fit_are_not_remembered() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["a", "b", "c", "\ud800"]), st.sampled_from(["p", "q"]), st.integers(0, 3)),
+        st.tuples(
+            st.sampled_from(["a", "b", "c", "\ud800"]),
+            st.sampled_from(["p", "q"]),
+            st.integers(0, 3),
+        ),
         max_size=30,
     )
 )
 def test_nobody_finds_what_another_owner_made(made: list[tuple[str, str, int]]) -> None:
-    table, owners = homes(sets=1), dict[str, set[str]]()
+    table = homes(sets=1)
+    owners = dict[str, set[str]]()
     for now, (name, owner, number) in enumerate(made):
         table.remember(name, owner, home(f"k{number}"), float(now + 1))
         owners.setdefault(name, set()).add(owner)
@@ -111,7 +116,11 @@ EVENTS = (
     ("answer", "is_stream", "expected"),
     [
         (MADE, False, [("resp_1", True)]),
-        (b' {"metadata":{"id":"resp_2"},"status":"queued","id":"resp_1"}\n', False, [("resp_1", False)]),
+        (
+            b' {"metadata":{"id":"resp_2"},"status":"queued","id":"resp_1"}\n',
+            False,
+            [("resp_1", False)],
+        ),
         (b'{"id":7}', False, []),
         (b'{"error":{"message":"}"}}', False, []),
         (b"[]}", False, []),
@@ -123,7 +132,9 @@ EVENTS = (
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_id_in_an_answer(answer: bytes, is_stream: bool, expected: list[tuple[str, bool]], size: int) -> None:
+def test_id_in_an_answer(
+    answer: bytes, is_stream: bool, expected: list[tuple[str, bool]], size: int
+) -> None:
     found: list[tuple[str, bool]] = []
     reader = ResponseReader(lambda name, ended: found.append((name, ended)), is_stream=is_stream)
     pieces = [answer[at : at + size] for at in range(0, len(answer), size)]
@@ -139,7 +150,11 @@ def test_id_in_an_answer(answer: bytes, is_stream: bool, expected: list[tuple[st
         (b"\n" * 900 + EVENTS, True, True),
         (b"\n" * 1100 + EVENTS, True, False),
         (b"data: 1\n\n" * 600 + EVENTS, True, False),
-        (b'data: {"response":[' + b"[[[[[[[[1]]]]]]]]," * 10_000 + b"1]}\n\n" + EVENTS, True, False),
+        (
+            b'data: {"response":[' + b"[[[[[[[[1]]]]]]]]," * 10_000 + b"1]}\n\n" + EVENTS,
+            True,
+            False,
+        ),
         (b'data: {"response":{"id":"resp_1","x":"' + b"a" * 300_000 + b'"}}\n\n', True, True),
         (b'{"x":"' + b"a" * (5 << 20) + b'","id":"resp_1"}', False, False),
     ],
@@ -169,7 +184,9 @@ def grant(secret: str, project: str) -> KeyGrant:
 
 def targets(names: str, engine: str = "custom") -> tuple[Target, ...]:
     return tuple(
-        Target(SessionId("s"), KernelId(name.strip("-")), "h", 1, "key", engine, name.startswith("-"))
+        Target(
+            SessionId("s"), KernelId(name.strip("-")), "h", 1, "key", engine, name.startswith("-")
+        )
         for name in names.split()
     )
 
@@ -179,7 +196,10 @@ class Proxy:
 
     def __init__(self, replicas: str, engine: str = "custom") -> None:
         self.router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
-        self.usage, self.now, self.generation, self.engine = UsageBook(), 5.0, 0, engine
+        self.usage = UsageBook()
+        self.now = 5.0
+        self.generation = 0
+        self.engine = engine
         ledger = Ledger([0] * cells_needed(1))
         self.router.limiter = RequestLimiter(ledger, lambda _: None, self.usage, lambda: self.now)
         self.routes(replicas)
@@ -218,18 +238,22 @@ class Proxy:
         command, flow = self.begin(method, path, document, key)
         if not command.startswith("send"):
             return command
+
         kind = "text/event-stream" if stream else "application/json"
         start = flow.upstream_head(200, kind, self.now)
         assert isinstance(start, Start)
         if start.observe is not None:
             start.observe(stream or json.dumps(answer or {}).encode())
             start.observe(b"")
+
         flow.upstream_end(self.now)
         return command.removeprefix("send ")
 
     def make(self, response_id: str, **fields: object) -> str:
         document = {"model": "tiny", "input": "x"} | fields
-        return self.ask("POST", RESPONSES, document, answer={"id": response_id, "status": "completed"})
+        return self.ask(
+            "POST", RESPONSES, document, answer={"id": response_id, "status": "completed"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -242,9 +266,12 @@ def test_stored_response_is_asked_of_its_replica(method: str, rest: str) -> None
     assert proxy.ask(method, f"{RESPONSES}/resp_1{rest}") == "a"
     assert proxy.ask(method, f"/p/p{RESPONSES}/resp_1{rest}", key="ours") == "a"
     proxy.routes("b -a")
-    assert proxy.ask(method, f"{RESPONSES}/resp_1{rest}") == "a", "a replica that drains has it still"
+    assert proxy.ask(method, f"{RESPONSES}/resp_1{rest}") == "a", (
+        "a replica that drains has it still"
+    )
     for path, key in ((f"resp_1{rest}", "theirs"), (f"resp_2{rest}", "mine")):
         assert proxy.ask(method, f"{RESPONSES}/{path}", key=key) == "404 response_not_found"
+
     proxy.routes("b c")
     assert proxy.ask(method, f"{RESPONSES}/resp_1{rest}") == "404 response_not_found"
     assert not proxy.router.in_flight
@@ -257,10 +284,13 @@ def test_answer_for_strangers_does_not_tell_what_exists() -> None:
     messages = []
     for key, name in (("theirs", "resp_1"), ("mine", "resp_3")):
         flow = RequestFlow(proxy.router, "id", 0.0)
-        flow.head("GET", f"{RESPONSES}/{name}", CIMultiDict(Authorization=f"Bearer {key}"), 0, 0.0, 0.0)
+        flow.head(
+            "GET", f"{RESPONSES}/{name}", CIMultiDict(Authorization=f"Bearer {key}"), 0, 0.0, 0.0
+        )
         error = flow.body(b"", 0.0)
         assert isinstance(error, ErrorResponse)
         messages.append(error.message.replace(name, "X"))
+
     assert messages[0] == messages[1]
     assert stranger.target is None
 
@@ -361,9 +391,11 @@ def test_tokens_of_a_response_are_counted_once() -> None:
 
 def test_tokens_of_a_response_in_the_background_are_counted_when_it_has_ended() -> None:
     proxy = Proxy("a")
-    queued, ended = {"id": "resp_1", "status": "queued"}, {"id": "resp_1", "status": "completed"}
+    queued = {"id": "resp_1", "status": "queued"}
+    ended = {"id": "resp_1", "status": "completed"}
     proxy.ask("POST", RESPONSES, {"model": "tiny", "background": True}, answer=queued)
     tokens(proxy)
+
     for answer, expected in (
         (queued, (0, 0)),
         (ended | {"usage": USAGE}, (5, 7)),

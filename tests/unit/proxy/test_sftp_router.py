@@ -1,4 +1,5 @@
-"""Virtual root of SFTP over real servers of files: what is whose, and what happens when a server is lost."""
+"""Virtual root of SFTP over real servers of files: what is whose, and what happens when a server is
+lost."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class InProcess:
     """A server of files, as a command."""
 
     def __init__(self, folder: Path) -> None:
-        self._server, self._packets = Server(Root(str(folder))), Packets()
+        self._server = Server(Root(str(folder)))
+        self._packets = Packets()
         self.output: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.silent = False
 
@@ -55,6 +57,7 @@ class Tree:
             raise Forbidden("it belongs to another user")
         if session not in ("vision/one", "vision/two"):
             raise NotFound("there is no such session")
+
         folder = self._folder / session.replace("/", "-")
         folder.mkdir(exist_ok=True)
         made = self.opened[session] = InProcess(folder)
@@ -65,7 +68,8 @@ class Tree:
 
 class Client:
     def __init__(self, folder: Path) -> None:
-        self.tree, self.packets = Tree(folder), Packets()
+        self.tree = Tree(folder)
+        self.packets = Packets()
         self.answers: asyncio.Queue[bytes] = asyncio.Queue()
         self.room = asyncio.Event()
         self.room.set()
@@ -108,6 +112,7 @@ class Client:
             found.append(reader.text())
             reader.text()
             reader.attributes()
+
         assert await self.status(Kind.READDIR, wire.text(handle)) is Status.EOF
         assert await self.status(Kind.CLOSE, wire.text(handle)) is Status.OK
         return found
@@ -156,7 +161,8 @@ async def test_paths(client: Client, path: bytes, kind: Kind, expected: Status) 
 
 
 async def test_nothing_moves_from_one_session_to_another(client: Client) -> None:
-    old, new = wire.text(b"/vision/one/a"), wire.text(b"/vision/two/a")
+    old = wire.text(b"/vision/one/a")
+    new = wire.text(b"/vision/two/a")
     assert await client.status(Kind.RENAME, old, new) is Status.FAILURE
     for extension in (b"posix-rename@openssh.com", b"hardlink@openssh.com"):
         assert await client.status(Kind.EXTENDED, wire.text(extension), old, new) is Status.FAILURE
@@ -181,7 +187,11 @@ async def test_requests_at_a_lost_server_fail_and_others_go_on(client: Client) -
     request = await client.send(Kind.STAT, wire.text(b"/vision/one/file"))
     lost.output.put_nowait(None)
     answer = Reader(await asyncio.wait_for(client.answers.get(), 5))
-    assert (answer.byte(), answer.take(4), answer.number()) == (Kind.STATUS, request, Status.FAILURE)
+    assert (answer.byte(), answer.take(4), answer.number()) == (
+        Kind.STATUS,
+        request,
+        Status.FAILURE,
+    )
     assert await client.status(Kind.STAT, wire.text(b"/vision/two")) is Status.OK
     assert await client.status(Kind.STAT, wire.text(b"/vision/one")) is Status.OK  # by a new server
     assert client.tree.opened["vision/one"] is not lost
@@ -200,7 +210,9 @@ async def test_answers_wait_for_a_slow_client(client: Client) -> None:
 @examples(60)
 @given(SESSIONS)
 @example([(99, [wire.text(b"/vision/one")])])
-def test_any_session_over_the_tree_is_answered_or_refused(session: list[tuple[int, list[Part]]]) -> None:
+def test_any_session_over_the_tree_is_answered_or_refused(
+    session: list[tuple[int, list[Part]]],
+) -> None:
     """And the next client is served."""
 
     async def run(folder: Path) -> None:
@@ -216,6 +228,7 @@ def test_any_session_over_the_tree_is_answered_or_refused(session: list[tuple[in
                         handles.append(answer[9:])
         except Malformed:
             pass
+
         await client.router.close()
         other = Client(folder)
         assert await other.names(b"/") == [b".", b"..", b"vision", b"speech"]

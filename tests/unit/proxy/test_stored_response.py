@@ -21,7 +21,9 @@ TARGET = Target(SessionId("s"), KERNEL, "h", 1, "replica-key", "vllm")
 
 
 def table(target: Target = TARGET) -> IndexedTable:
-    return IndexedTable(RouteTable(1, (ModelRoute("other", 1), ModelRoute("tiny", 1, (target,))), ()))
+    return IndexedTable(
+        RouteTable(1, (ModelRoute("other", 1), ModelRoute("tiny", 1, (target,))), ())
+    )
 
 
 def made(proxy: Proxy, **fields: object) -> tuple[str, dict[str, object]]:
@@ -33,7 +35,11 @@ def made(proxy: Proxy, **fields: object) -> tuple[str, dict[str, object]]:
     return str(sent.get("request_id")), sent
 
 
-@given(st.integers(0, 2**63 - 1), st.booleans(), st.sampled_from(["project p", "all", "project \ud800"]))
+@given(
+    st.integers(0, 2**63 - 1),
+    st.booleans(),
+    st.sampled_from(["project p", "all", "project \ud800"]),
+)
 def test_id_is_found_by_its_owner_only(nonce: int, is_background: bool, owner: str) -> None:
     response_id = make_id(TARGET, owner, nonce, is_background=is_background)
     assert named_home(response_id, owner, table()) == Home("tiny", KERNEL, not is_background)
@@ -61,7 +67,8 @@ def test_replica_without_a_key_signs_nothing() -> None:
 
 @pytest.mark.parametrize(("method", "rest"), [("GET", ""), ("POST", "/cancel")])
 def test_another_proxy_finds_the_replica(method: str, rest: str) -> None:
-    first, second = Proxy("a b", "vllm"), Proxy("b a", "vllm")
+    first = Proxy("a b", "vllm")
+    second = Proxy("b a", "vllm")
     response_id, sent = made(first)
     assert response_id.startswith("resp_")
     assert sent | {"request_id": ""} == {"model": "tiny", "input": "x", "request_id": ""}
@@ -70,7 +77,9 @@ def test_another_proxy_finds_the_replica(method: str, rest: str) -> None:
     assert second.ask(method, path, key="theirs") == "404 response_not_found"
     following = {"model": "tiny", "input": "y", "previous_response_id": response_id}
     assert second.ask("POST", RESPONSES, following) == "a"
-    assert second.ask("POST", RESPONSES, following, key="theirs") == "400 previous_response_not_found"
+    assert (
+        second.ask("POST", RESPONSES, following, key="theirs") == "400 previous_response_not_found"
+    )
     second.routes("b")
     assert second.ask(method, path) == "404 response_not_found"
 
@@ -100,7 +109,8 @@ def test_other_requests_pass_as_they_are(engine: str, path: str) -> None:
 def test_tokens_of_a_response_of_another_proxy() -> None:
     answer = {"status": "completed", "usage": USAGE}
     for is_background, expected in ((False, (0, 0)), (True, (5, 7))):
-        first, second = Proxy("a", "vllm"), Proxy("a", "vllm")
+        first = Proxy("a", "vllm")
+        second = Proxy("a", "vllm")
         response_id, _ = made(first, background=is_background)
         for counted in (expected, (0, 0)):
             second.ask("GET", f"{RESPONSES}/{response_id}", answer=answer | {"id": response_id})

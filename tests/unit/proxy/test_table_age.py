@@ -1,4 +1,5 @@
-"""Age of a proxy's routes and credentials: none while a manager is connected, and a limit without one."""
+"""Age of a proxy's routes and credentials: none while a manager is connected, and a limit without
+one."""
 
 from __future__ import annotations
 

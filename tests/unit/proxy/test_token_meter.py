@@ -25,7 +25,9 @@ def read(*chunks: bytes, is_stream: bool = False) -> Tokens | None:
 
 
 def sse(*events: dict[str, Any]) -> list[bytes]:
-    return [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
+    return [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events] + [
+        b"data: [DONE]\n\n"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -46,19 +48,26 @@ def sse(*events: dict[str, Any]) -> list[bytes]:
     ],
 )
 def test_usage_of_an_answer(usage: dict[str, Any] | None, tokens: Tokens | None):
-    body = json.dumps({"choices": [{"message": {"content": "x" * 9000}}], "usage": usage, "after": None})
+    body = json.dumps(
+        {"choices": [{"message": {"content": "x" * 9000}}], "usage": usage, "after": None}
+    )
     assert read(body.encode()) == tokens
 
 
 def test_usage_of_a_stream():
-    chunks = sse({"choices": [{"delta": {"content": "a"}}], "usage": None}, {"choices": [], "usage": CHAT})
+    chunks = sse(
+        {"choices": [{"delta": {"content": "a"}}], "usage": None}, {"choices": [], "usage": CHAT}
+    )
     assert read(*chunks, is_stream=True) == Tokens(7, 5)
     assert read(b"".join(chunks), is_stream=True) == Tokens(7, 5)
     assert read(*(bytes([byte]) for byte in chunks[-2][-8:]), is_stream=True) is None
 
 
 def test_stream_of_anthropic():
-    start = {"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}
+    start = {
+        "type": "message_start",
+        "message": {"usage": {"input_tokens": 11, "output_tokens": 1}},
+    }
     deltas = [{"type": "content_block_delta", "delta": {"text": "x" * 500}} for _ in range(50)]
     end = {"type": "message_delta", "usage": {"output_tokens": 50}}
     assert read(*sse(start, *deltas, end), is_stream=True) == Tokens(11, 50)
@@ -75,12 +84,18 @@ def test_stream_without_usage_is_counted():
 @given(st.text(), st.lists(st.integers(1, 40), max_size=20))
 def test_text_of_a_model_is_no_usage(text: str, sizes: list[int]):
     """Whatever the model writes, and however the answer is cut."""
-    forged = '"usage":{"prompt_tokens":1,"completion_tokens":1}' + text + '{"usage": {"prompt_tokens": 2}}'
+    forged = (
+        '"usage":{"prompt_tokens":1,"completion_tokens":1}'
+        + text
+        + '{"usage": {"prompt_tokens": 2}}'
+    )
     body = json.dumps({"usage": CHAT, "choices": [{"message": {"content": forged}}]}).encode()
-    chunks, rest = [], body
+    chunks = []
+    rest = body
     for size in sizes:
         chunks.append(rest[:size])
         rest = rest[size:]
+
     assert read(*chunks[-7:], rest) in (Tokens(7, 5), None)
     assert read(body) == Tokens(7, 5)
 
@@ -93,7 +108,10 @@ JSON = st.recursive(
 
 
 @examples(60)
-@given(st.dictionaries(st.text() | st.just("priority"), JSON, min_size=1, max_size=4), st.integers(0, 100))
+@given(
+    st.dictionaries(st.text() | st.just("priority"), JSON, min_size=1, max_size=4),
+    st.integers(0, 100),
+)
 def test_priority_is_spliced(document: dict[str, Any], priority: int):
     for indent in (None, 1):
         body = json.dumps(document, indent=indent).encode() + b" \n"
@@ -101,7 +119,9 @@ def test_priority_is_spliced(document: dict[str, Any], priority: int):
         assert json.loads(spliced) == document | {"priority": 10 - priority}
         end = body.rindex(b"}")
         tail = body[end:]
-        assert (spliced[:end], spliced[-len(tail) :]) == (body[:end], tail), "the other bytes are unchanged"
+        assert (spliced[:end], spliced[-len(tail) :]) == (body[:end], tail), (
+            "the other bytes are unchanged"
+        )
 
 
 def test_priority_of_a_key():

@@ -12,7 +12,8 @@ from moorage.common.telemetry.spans import Sampler, Span
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.traced_flow import TracedFlow, replaced_headers
 
-TRACE, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+TRACE = 0x0AF7651916CD43DD8448EB211C80319C
+PARENT = 0xB7AD6B7169203331
 HEADER = f"00-{TRACE:032x}-{PARENT:016x}-"
 
 
@@ -46,7 +47,10 @@ def test_attempts_and_waits() -> None:
     kept = Kept()
     playbook = Playbook("kept a", tracer=kept)
     steps = ["request > read", "after 1", "body > send a", "after 2", "refused", "after 3"]
-    play(playbook, [*steps, "routes kept b > send b", "after 1", "response 200 > start", "after 4", "end"])
+    play(
+        playbook,
+        [*steps, "routes kept b > send b", "after 1", "response 200 > start", "after 4", "end"],
+    )
     assert shown(kept.spans) == [
         "admission 100-101",
         "replica 101-103 connect",
@@ -54,8 +58,12 @@ def test_attempts_and_waits() -> None:
         "replica 106-111",
         "POST /v1/chat/completions 100-111",
     ]
-    first, second = kept.spans[1], kept.spans[3]
-    assert (first.attributes["moorage.kernel.id"], first.attributes["error.type"]) == ("a", "connect")
+    first = kept.spans[1]
+    second = kept.spans[3]
+    assert (first.attributes["moorage.kernel.id"], first.attributes["error.type"]) == (
+        "a",
+        "connect",
+    )
     assert second.attributes["http.request.resend_count"] == 1
     assert (second.attributes["http.response.status_code"], list(second.events)) == (
         200,
@@ -89,10 +97,12 @@ def test_context_of_the_client(
     flow.upstream_head(200, "application/json", 2)
     flow.upstream_end(3)
     assert bool(kept.spans) == records
+
     if records:
         (replica,) = [one for one in kept.spans if one.kind == "CLIENT"]
         assert int(span, 16) == replica.context.span_id, "the engine's spans are below the attempt"
         assert kept.spans[-1].parent_id == (PARENT if follows else 0)
+
     assert replaced_headers(flow) == ({"traceparent"} if follows else {"traceparent", "tracestate"})
 
 

@@ -1,4 +1,5 @@
-"""Turns: long work of many connections, a slice at a time, and what may happen between two slices."""
+"""Turns: long work of many connections, a slice at a time, and what may happen between two
+slices."""
 
 from __future__ import annotations
 
@@ -30,8 +31,10 @@ TABLE = RouteTable(1, (ModelRoute("tiny", 1, (), "p"),), (KEY,))
 
 
 async def test_works_take_turns_one_slice_in_each_iteration() -> None:
-    turns, done = Turns(), []
-    iteration, slices = 0, []
+    turns = Turns()
+    done = []
+    iteration = 0
+    slices = []
 
     def work(name: str, count: int) -> None:
         left = [count]
@@ -49,6 +52,7 @@ async def test_works_take_turns_one_slice_in_each_iteration() -> None:
         await asyncio.sleep(0)
         if iteration == 2:
             work("c", 2)
+
     assert "".join(name for _, name in slices) == "abaacc"
     numbers = [number for number, _ in slices]
     assert len(set(numbers)) == len(numbers), "two slices in one iteration"
@@ -56,7 +60,8 @@ async def test_works_take_turns_one_slice_in_each_iteration() -> None:
 
 
 async def test_work_ends_with_the_task_that_waits_for_it() -> None:
-    turns, slices = Turns(), []
+    turns = Turns()
+    slices = []
 
     def endless() -> bool:
         slices.append(1)
@@ -65,11 +70,14 @@ async def test_work_ends_with_the_task_that_waits_for_it() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await turns.finish(endless)
+
     for _ in range(3):
         await asyncio.sleep(0)
+
     count = len(slices)
     for _ in range(5):
         await asyncio.sleep(0)
+
     assert len(slices) == count > 0
 
 
@@ -91,12 +99,15 @@ class Connected:
     def __init__(self) -> None:
         clock = ManualClock()
         settings = ProxySettings(auth="keys")
-        self.router = RequestRouter(settings, Metrics(), randrange=random.Random(1).randrange, table_wait_s=0)
+        self.router = RequestRouter(
+            settings, Metrics(), randrange=random.Random(1).randrange, table_wait_s=0
+        )
         self.router.credentials.confirmed(clock.monotonic(), 0)
         plane = AsyncioPlane(self.router, settings, clock, Timeouts())
         plane.guard = HeadGuard("127.0.0.1", setting="proxy.allowed_hosts")
         self.router.update_table(TABLE)
-        self.wire, self.client = PausingWire(), ClientConnection(plane)
+        self.wire = PausingWire()
+        self.client = ClientConnection(plane)
         self.client.connection_made(cast(asyncio.Transport, self.wire))
 
     def post(self, document: object, *, without: int = 0) -> bytes:
@@ -152,13 +163,15 @@ async def test_key_that_is_revoked_meanwhile() -> None:
 
 
 async def test_many_heads_at_once_take_turns() -> None:
-    connected, count = Connected(), 1500
+    connected = Connected()
+    count = 1500
     connected.client.data_received(GET * count)
     assert 0 < len(connected.statuses()) < 100, "others come first"
     connected.client.data_received(GET[:20])
     assert connected.wire.is_paused, "what waits is bounded"
     for _ in range(count):
         await asyncio.sleep(0)
+
     assert len(connected.statuses()) == count
     assert not connected.wire.is_paused
     connected.client.data_received(GET[20:])

@@ -32,10 +32,13 @@ def test_connection_is_forgotten_if_nobody_wants_it_any_more(
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             pool = UpstreamPool(5.0, Providers(ProxySettings()))
             connecting = asyncio.ensure_future(pool.connect(server.sockets[0].getsockname()))
-            # Called for each connection that is made. Compiled code calls no method of a subclass of set.
+
+            # Called for each connection that is made. Compiled code calls no method of a subclass
+            # of set.
             monkeypatch.setattr(upstream, "keep_alive", lambda _: connecting.cancel())
             with suppress(asyncio.CancelledError):
                 await connecting
+
             assert connecting.cancelled()
             assert not pool.connections
             async with asyncio.timeout(10):

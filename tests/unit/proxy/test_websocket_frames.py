@@ -20,7 +20,8 @@ frames = st.builds(
 
 @given(st.lists(frames, max_size=4), st.integers(1, 400))
 def test_between_frames_only(sent: list[bytes], size: int) -> None:
-    tracker, data = FrameTracker(), b"".join(sent)
+    tracker = FrameTracker()
+    data = b"".join(sent)
     ends = {0}
     for one in sent:
         ends.add(max(ends) + len(one))

@@ -1,7 +1,7 @@
 """Fake manager for tests of the SDK and the command line: the real API over the in-memory store.
 
-It runs on a loop of its own in a thread, so that tests and subprocesses can call it. Faults are injected in
-front of the API: canned responses, and creations whose response is lost.
+It runs on a loop of its own in a thread, so that tests and subprocesses can call it. Faults are
+injected in front of the API: canned responses, and creations whose response is lost.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ KEY = ADMIN_KEY
 class FakeManager:
     """``with FakeManager() as manager``: ``manager.url`` and ``manager.openai_url`` are served.
 
-    Reading drives the scripts: it advances a session or an endpoint by one status, and the event stream says
-    so.
-    ``canned``: responses in place of the API's, by method and path. ``lost_responses``: creations that happen
-    without a response. ``requests``: method and path of every request. ``unanswered``: the request that gets
-    no response.
+    Reading drives the scripts: it advances a session or an endpoint by one status, and the event
+    stream says so. ``canned``: responses in place of the API's, by method and path.
+    ``lost_responses``: creations that happen without a response. ``requests``: method and path of
+    every request. ``unanswered``: the request that gets no response.
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,8 @@ class FakeManager:
         self.lost_responses = 0
         self.unanswered = ""
         self.requests: list[str] = []
-        self.url = self.openai_url = ""
+        self.url = ""
+        self.openai_url = ""
         self.events = MemoryEvents()
         self.execs = MemoryExecs()
         self._services = ApiServices(
@@ -92,18 +92,26 @@ class FakeManager:
         [view] = self.store.agents.views
         self.store.agents.views = [view.model_copy(update=fields)]
 
-    def can(self, method: str, path: str, status: int, body: BaseModel | str, times: int = 1_000) -> None:
-        """Respond to that request ``times`` times with ``status`` and ``body``, in place of the API."""
-        self.canned[method, path], self.canned_times[method, path] = (status, body), times
+    def can(
+        self, method: str, path: str, status: int, body: BaseModel | str, times: int = 1_000
+    ) -> None:
+        """Respond to that request ``times`` times with ``status`` and ``body``, in place of the
+        API."""
+        self.canned[method, path] = (status, body)
+        self.canned_times[method, path] = times
 
     def __enter__(self) -> Self:
-        # The command line under test shares this process's stdout: the manager's log must not appear there.
+        # The command line under test shares this process's stdout: the manager's log must not
+        # appear there.
         self._captured_log = structlog.testing.capture_logs()
         self._captured_log.__enter__()
         started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main(started)), daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(started)), daemon=True
+        )
         self._thread.start()
         assert started.wait(10)
+
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -112,7 +120,8 @@ class FakeManager:
         self._captured_log.__exit__(None, None, None)
 
     async def _main(self, started: threading.Event) -> None:
-        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
         api = build_runner(self._services, HeadGuard("127.0.0.1", setting="manager.allowed_hosts"))
         assert api.app is not None
         api.app.middlewares.insert(0, self._inject_faults)
@@ -128,7 +137,10 @@ class FakeManager:
             for runner in runners:
                 await runner.setup()
                 await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url, openai_url = (f"http://127.0.0.1:{runner.addresses[0][1]}" for runner in runners)
+
+            self.url, openai_url = (
+                f"http://127.0.0.1:{runner.addresses[0][1]}" for runner in runners
+            )
             self.openai_url = f"{openai_url}/v1"
             started.set()
             await self._stopped.wait()
@@ -141,18 +153,24 @@ class FakeManager:
         self.requests.append(f"{request.method} {request.raw_path}")
         if self.requests[-1] == self.unanswered:
             await self._stopped.wait()
+
         place = request.method, request.path
         if self.canned_times[place]:
             self.canned_times[place] -= 1
             status, body = self.canned[place]
-            return web.Response(status=status, text=body if isinstance(body, str) else body.model_dump_json())
+            return web.Response(
+                status=status, text=body if isinstance(body, str) else body.model_dump_json()
+            )
+
         if request.method == "GET":
             self._advance(request)
+
         response: web.StreamResponse = await handler(request)
         if place == ("POST", "/v1/sessions") and self.lost_responses:
             self.lost_responses -= 1
             assert request.transport is not None
             request.transport.abort()
+
         return response
 
     def _advance(self, request: web.Request) -> None:
@@ -160,7 +178,9 @@ class FakeManager:
         match resource.canonical if resource is not None else "":
             case "/v1/sessions/{ref}":
                 session = self.store.sessions.find(request.match_info["ref"])
-                if session is not None and (session.endpoint is None or session.status is Status.TERMINATING):
+                if session is not None and (
+                    session.endpoint is None or session.status is Status.TERMINATING
+                ):
                     self._advance_one(session)
             case "/v1/endpoints/{name}":
                 for replica in self.store.endpoints.replicas(request.match_info["name"]):

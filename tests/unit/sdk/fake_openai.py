@@ -1,4 +1,5 @@
-"""Fake OpenAI API: sends the same chunks in every chat, with arbitrary boundaries between events."""
+"""Fake OpenAI API: sends the same chunks in every chat, with arbitrary boundaries between
+events."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from aiohttp import web
 
 
 class FakeOpenAi:
-    """``chunks``: the response, as pieces of text, or objects that are sent as they are. ``sends_done``: the
-    stream ends with ``[DONE]``. ``requests``: bodies of the requests received. ``models``: by name.
+    """``chunks``: the response, as pieces of text, or objects that are sent as they are.
+    ``sends_done``: the stream ends with ``[DONE]``. ``requests``: bodies of the requests received.
+    ``models``: by name.
     """
 
     def __init__(self) -> None:
@@ -25,17 +27,27 @@ class FakeOpenAi:
         self.requests.append(body)
         if not body["stream"]:
             content = "".join(piece for piece in self.chunks if isinstance(piece, str))
-            return web.json_response({"choices": [{"message": {"role": "assistant", "content": content}}]})
+            return web.json_response(
+                {"choices": [{"message": {"role": "assistant", "content": content}}]}
+            )
+
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b": ping\r\n\r\n" + _event({"choices": [{"delta": {"role": "assistant"}}]}))
+        await response.write(
+            b": ping\r\n\r\n" + _event({"choices": [{"delta": {"role": "assistant"}}]})
+        )
+
         for piece in self.chunks:
-            event = _event({"choices": [{"delta": {"content": piece}}]} if isinstance(piece, str) else piece)
+            event = _event(
+                {"choices": [{"delta": {"content": piece}}]} if isinstance(piece, str) else piece
+            )
             for half in (event[:9], event[9:]):
                 await response.write(half)
                 await asyncio.sleep(0.001)
+
         if self.sends_done:
             await response.write(_event({"choices": [], "usage": {}}) + b"data: [DONE]\n\n")
+
         return response
 
     async def model(self, request: web.Request) -> web.StreamResponse:

@@ -34,11 +34,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Engine:
-    """An engine that answers each chat as ``handle`` says. ``bodies``: what it was asked; ``peak``: at one
-    time."""
+    """An engine that answers each chat as ``handle`` says. ``bodies``: what it was asked; ``peak``:
+    at one time."""
 
     def __init__(self, handle: Handler) -> None:
-        self.handle, self.bodies, self.running, self.peak = handle, list[dict[str, object]](), 0, 0
+        self.handle = handle
+        self.bodies = list[dict[str, object]]()
+        self.running = 0
+        self.peak = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.json())
@@ -83,7 +86,9 @@ USAGE = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9}}
 
 async def load(engine: Engine, how: Load) -> tuple[list[Measured], Summary]:
     async with engine.serving() as target:
-        measured, end = await run(target, repeat(PROMPT), how, clock=SystemClock(), generator=Random(1))
+        measured, end = await run(
+            target, repeat(PROMPT), how, clock=SystemClock(), generator=Random(1)
+        )
     return measured, summarize(measured, end.elapsed_s, end.peak)
 
 
@@ -104,7 +109,12 @@ async def test_answers_are_measured() -> None:
         "stream_options": {"include_usage": True},
     }
     assert [len(one.token_times) for one in measured] == [2] * 5
-    assert (summary.completed, summary.failed, summary.tokens_in, summary.tokens_out) == (5, 0, 35, 45)
+    assert (summary.completed, summary.failed, summary.tokens_in, summary.tokens_out) == (
+        5,
+        0,
+        35,
+        45,
+    )
     assert summary.tokens_are_stated
     assert engine.peak <= 2
     flat = summary.as_json()
@@ -118,15 +128,22 @@ async def test_failures_are_counted_by_their_cause() -> None:
             case 1:
                 return web.json_response({"error": {"code": "rate_limit_exceeded"}}, status=429)
             case 2:
-                return await stream(request, piece("a"), {"error": {"type": "server_error"}}, done=False)
+                return await stream(
+                    request, piece("a"), {"error": {"type": "server_error"}}, done=False
+                )
             case 3:
                 return await stream(request, piece("a"), done=False)
             case 4:
                 return web.Response(status=502, text="bad\ngateway")
             case 6 | 7 | 8:
-                full = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
+                full = {
+                    "code": 500,
+                    "message": "Context size has been exceeded.",
+                    "type": "server_error",
+                }
                 if len(engine.bodies) == 7:
                     full["message"] = "slot 3 is gone"
+
                 return web.json_response({"error": full}, status=500)
             case 9:
                 return await stream(request, piece("a"), {"error": "no room"}, done=False)
@@ -167,7 +184,11 @@ async def test_connection_that_was_closed_meanwhile_is_no_failure() -> None:
 async def test_nothing_listens() -> None:
     target = Target("http://127.0.0.1:9/v1", "", "m")
     [one], _ = await run(
-        target, repeat(PROMPT), Load(max_concurrency=1, requests=1), clock=SystemClock(), generator=Random()
+        target,
+        repeat(PROMPT),
+        Load(max_concurrency=1, requests=1),
+        clock=SystemClock(),
+        generator=Random(),
     )
     assert one.error.startswith("connection: ")
 
@@ -188,7 +209,9 @@ async def test_waits_at_a_rate_are_part_of_the_times() -> None:
         slowest = max(one.token_times[0] - one.due_at for one in measured)
         assert slowest >= 10 * 0.05 - 10 / 200 - 0.01, "the last one was due after 45 ms"
         assert summary.send_delay is not None
-        assert (summary.send_delay.largest > 200) == (concurrency == 1), "it waits in the generator, too"
+        assert (summary.send_delay.largest > 200) == (concurrency == 1), (
+            "it waits in the generator, too"
+        )
 
 
 async def test_rate_ends_with_the_time() -> None:
@@ -249,13 +272,20 @@ def test_statistics() -> None:
     one = Measured(10.0, 10.5, 13.0, [11.0, 11.5, 12.5], 3, 4, True)
     other = Measured(10.0, 10.0, 12.0, [12.0], 3, 1, True)
     summary = summarize([one, other, Measured(0.0, error="429")], 4.0, 2)
-    assert (summary.ttft and summary.ttft.percentiles[50], summary.ttft and summary.ttft.mean) == (1500, 1500)
+    assert (summary.ttft and summary.ttft.percentiles[50], summary.ttft and summary.ttft.mean) == (
+        1500,
+        1500,
+    )
     assert (summary.tpot and summary.tpot.mean) == pytest.approx(500)
     assert (summary.itl and summary.itl.largest) == 1000
     assert (summary.e2el and summary.e2el.largest, summary.failed) == (3000, 1)
     assert (summary.send_delay and summary.send_delay.largest) == 500
     flat = summary.as_json()
-    assert (flat["request_throughput"], flat["output_throughput"], flat["errors"]) == (0.5, 1.25, {"429": 1})
+    assert (flat["request_throughput"], flat["output_throughput"], flat["errors"]) == (
+        0.5,
+        1.25,
+        {"429": 1},
+    )
     assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
     assert percentile([1.0], 99) == 1.0
     assert summarize([], 0.0, 0).as_json()["request_throughput"] == 0

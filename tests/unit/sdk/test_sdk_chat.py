@@ -71,7 +71,8 @@ async def test_unreachable_proxy() -> None:
 def test_event_reader_accepts_chunks_of_any_size(size: int) -> None:
     raw = b": hi\n\ndata: a\r\ndata: b\r\n\r\n"
     raw += b"event: error\ndata:c\n\nid: 7\ndata: \xc3\xbc\n\ndata: unfinished\n"
-    reader, found = EventReader(), []
+    reader = EventReader()
+    found = []
     for start in range(0, len(raw), size):
         found += list(reader.feed(raw[start : start + size]))
     assert found == [("", "a\nb"), ("error", "c"), ("", "ü")]

@@ -28,7 +28,11 @@ async def test_create_get_stop_and_history_of_a_session(manager: FakeManager) ->
         stopped = await client.stop_session(created.id)
         assert stopped.status is Status.TERMINATING
         history = await client.history(created.id)
-        assert [e.to_status for e in history] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
+        assert [e.to_status for e in history] == [
+            Status.PENDING,
+            Status.SCHEDULED,
+            Status.TERMINATING,
+        ]
 
 
 async def test_create_with_a_lost_response_can_be_repeated(manager: FakeManager) -> None:
@@ -47,6 +51,7 @@ def test_sessions_can_be_listed_by_every_status() -> None:
 async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> None:
     for number in range(5):
         manager.add_session(batch(f"job-{number}"))
+
     async with Client(manager.url, KEY) as client:
         first = await client.list_sessions(statuses=LIVE, limit=3)
         assert [view.name for view in first.items] == ["job-4", "job-3", "job-2"]
@@ -92,7 +97,9 @@ async def test_logs_come_in_pieces_and_by_tail(manager: FakeManager) -> None:
 
 
 @pytest.mark.parametrize("tail", [None, 2])
-async def test_followed_log_goes_on_where_it_was_cut_off(manager: FakeManager, tail: int | None) -> None:
+async def test_followed_log_goes_on_where_it_was_cut_off(
+    manager: FakeManager, tail: int | None
+) -> None:
     manager.add_session(batch("job"), log=[b"one\n", b"two\n", b"three\n"], log_breaks=2)
     async with Client(manager.url, KEY) as client:
         read = b"".join([p async for p in client.logs("job", follow=True, tail=tail)])
@@ -100,18 +107,23 @@ async def test_followed_log_goes_on_where_it_was_cut_off(manager: FakeManager, t
 
 
 @pytest.mark.parametrize("tail", [None, 3])
-async def test_followed_log_that_was_rotated_goes_on(manager: FakeManager, tail: int | None) -> None:
+async def test_followed_log_that_was_rotated_goes_on(
+    manager: FakeManager, tail: int | None
+) -> None:
     steps = [b"step %05d: loss 0.5\n" % number for number in range(4)]
     manager.add_session(batch("job"), log=steps[:], log_breaks=1, log_rotates=2)
     told: list[str] = []
     async with Client(manager.url, KEY) as client:
         pieces = client.logs("job", follow=True, tail=tail, on_loss=lambda: told.append("lost"))
         read = b"".join([piece async for piece in pieces])
+
     assert read == (steps[0] if tail is None else steps[1]) + steps[2] + steps[3]
     assert told == ["lost"]
 
 
-async def test_log_that_stays_away_raises(manager: FakeManager, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_that_stays_away_raises(
+    manager: FakeManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("moorage.sdk.log_following.OUTAGE_S", -1.0)
     manager.add_session(batch("job"), log=[b"one\n"], log_breaks=1_000)
     async with Client(manager.url, KEY) as client:
@@ -124,9 +136,13 @@ async def test_error_carries_the_problem_document(manager: FakeManager) -> None:
         await client.create_endpoint(endpoint("tiny"))
         with pytest.raises(ApiError) as caught:
             await client.create_endpoint(endpoint("tiny"))
+
     assert caught.value.status == 409
     assert isinstance(caught.value.problem, Problem)
-    assert (caught.value.problem.code, caught.value.next_step) == ("conflict", "choose another name")
+    assert (caught.value.problem.code, caught.value.next_step) == (
+        "conflict",
+        "choose another name",
+    )
 
 
 async def test_invalid_key_is_unauthenticated(manager: FakeManager) -> None:
@@ -156,7 +172,9 @@ async def test_unresponsive_server_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        async with Client(f"http://127.0.0.1:{silent.getsockname()[1]}", KEY, timeout=0.1) as client:
+        async with Client(
+            f"http://127.0.0.1:{silent.getsockname()[1]}", KEY, timeout=0.1
+        ) as client:
             with pytest.raises(Unreachable, match=r"within 0\.1 s"):
                 await client.list_agents()
 
@@ -180,11 +198,14 @@ async def test_empty_name_sends_no_request(manager: FakeManager) -> None:
     assert manager.requests == []
 
 
-async def test_answers_of_a_newer_manager_are_taken_as_far_as_they_are_known(manager: FakeManager) -> None:
+async def test_answers_of_a_newer_manager_are_taken_as_far_as_they_are_known(
+    manager: FakeManager,
+) -> None:
     """And the items that it could not read itself are kept for whoever asks."""
     manager.add_session(batch("job"))
     async with Client(manager.url, KEY) as client:
         known = await client.get_session("job")
+
     shown = known.model_dump(mode="json")
     shown["spec"]["tomorrow"] = shown["tomorrow"] = None
     unread = {"kind": "session", "name": "odd", "detail": "needs a newer manager: status"}

@@ -18,7 +18,8 @@ JOB = SessionSpec(name="job", type="batch", command=["true"])
 
 
 class ScriptedServer:
-    """Gives each connection the next list of answers, one per request, and closes it after the last.
+    """Gives each connection the next list of answers, one per request, and closes it after the
+    last.
 
     An answer of b"" is none: the connection closes when the request has arrived.
     """

@@ -40,10 +40,12 @@ class UnresponsiveManager:
 
 @pytest.fixture
 async def unresponsive_manager() -> AsyncIterator[UnresponsiveManager]:
-    app, server = web.Application(), UnresponsiveManager()
+    app = web.Application()
+    server = UnresponsiveManager()
     app.router.add_get("/exec", server.serve)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
+
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         server.url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/exec")
@@ -55,7 +57,8 @@ async def unresponsive_manager() -> AsyncIterator[UnresponsiveManager]:
 async def test_exit_disconnects_despite_unread_input(
     unresponsive_manager: UnresponsiveManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The close frame queues behind the input, and each output frame renews the wait for its reply."""
+    """The close frame queues behind the input, and each output frame renews the wait for its
+    reply."""
     monkeypatch.setattr(execution, "CLOSE_S", 0.3)
     async with aiohttp.ClientSession() as http, asyncio.timeout(30):
         async with run_command(
@@ -67,6 +70,7 @@ async def test_exit_disconnects_despite_unread_input(
             assert not done
             await cancel_and_wait(flooding)
             assert not unresponsive_manager.disconnected.is_set()
+
         await unresponsive_manager.disconnected.wait()  # before the client session closes
 
 

@@ -1,5 +1,5 @@
-"""Followed logs that are read again, rotated in the meantime or not: nothing that is kept is lost or comes
-twice, and a loss is told."""
+"""Followed logs that are read again, rotated in the meantime or not: nothing that is kept is lost
+or comes twice, and a loss is told."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def lines(count: int) -> bytes:
 
 @dataclass
 class KeptLog:
-    """A log of which each stage keeps ``[begin:end]``. A followed reading is cut off at the end of a stage;
-    what is read then is of the next. ``numbered``: by stage, whether the manager and the agent know the
-    numbers of bytes; as the last one for those behind."""
+    """A log of which each stage keeps ``[begin:end]``. A followed reading is cut off at the end of
+    a stage; what is read then is of the next. ``numbered``: by stage, whether the manager and the
+    agent know the numbers of bytes; as the last one for those behind."""
 
     whole: bytes
     stages: list[tuple[int, int]]
@@ -50,16 +50,20 @@ class KeptLog:
         begin, end = self.stages[0]
         if self.numbered[0]:
             begin = max(begin, offset or 0)
+
         kept = self.whole[begin:end]
         if query.tail is not None:
             kept = b"".join(kept.splitlines(keepends=True)[-query.tail :])
+
         yield Begin(end - len(kept) if self.numbered[0] else None)
         for at in range(0, len(kept), self.piece_bytes):
             yield kept[at : at + self.piece_bytes]
+
         if query.follow and len(self.stages) > 1:
             del self.stages[0]
             if len(self.numbered) > 1:
                 del self.numbered[0]
+
             raise Unreachable("it restarts")
 
 
@@ -69,7 +73,9 @@ def follow(log: KeptLog, tail: int | None = None, seen: SeenLog | None = None) -
 
     async def work() -> bytes:
         query = LogQuery(tail, follow=True)
-        reader = LogReader(log.read, query, ManualClock(), seen=seen, on_loss=lambda: losses.append(None))
+        reader = LogReader(
+            log.read, query, ManualClock(), seen=seen, on_loss=lambda: losses.append(None)
+        )
         return b"".join([piece async for piece in reader.pieces()])
 
     return asyncio.run(asyncio.wait_for(work(), 10)), len(losses)
@@ -82,20 +88,26 @@ NUMBERED = st.lists(st.booleans(), min_size=1, max_size=4)
 def test_what_is_kept_comes_once_and_a_loss_is_told(
     steps: list[tuple[int, int]], piece_bytes: int, tail: int | None, numbered: list[bool]
 ) -> None:
-    """``steps``: lines that are written until the next cut, and lines that are rotated away by then. Managers
-    and agents of the previous release know no numbers, and may take turns with newer ones."""
-    written, begin, stages = 30, 0, [(0, 30)]
+    """``steps``: lines that are written until the next cut, and lines that are rotated away by
+    then. Managers and agents of the previous release know no numbers, and may take turns with newer
+    ones."""
+    written = 30
+    begin = 0
+    stages = [(0, 30)]
     for more, rotated in steps:
         written += more
         begin = min(begin + rotated, written - 1)
         stages.append((begin, written))
+
     printed = range(0 if tail is None else 30 - tail, 30)
-    expected, losses = [*printed], 0
+    expected = [*printed]
+    losses = 0
     for number, (first, last) in enumerate(stages[1:], start=2):
         # Without numbers, it is not known whether what is kept begins right behind what was seen.
         is_exact = all((numbered + numbered[-1:] * number)[:number])
         losses += first > expected[-1] + is_exact
         expected += range(max(first, expected[-1] + 1), last)
+
     log = KeptLog(
         lines(written),
         [(first * len(LINE), last * len(LINE)) for first, last in stages],
@@ -116,10 +128,12 @@ def test_what_is_kept_comes_once_and_a_loss_is_told(
 def test_log_that_is_cut_off_anywhere_comes_once(
     ends: list[int], piece_bytes: int, tail: int | None, numbered: list[bool]
 ) -> None:
-    whole, ends = lines(30), [end + 21 for end in ends]
+    whole = lines(30)
+    ends = [end + 21 for end in ends]
     log = KeptLog(whole, [(0, end) for end in [*ends, len(whole)]], piece_bytes, numbered)
     first = whole[: ends[0]]
     begins = 0 if tail is None else ends[0] - len(b"".join(first.splitlines(keepends=True)[-tail:]))
+
     # A line is unique, its first letters are not.
     if ends[0] - begins >= len(LINE):
         assert follow(log, tail) == (whole[begins:], 0)
@@ -149,8 +163,10 @@ def test_large_logs(case: str, tail: int | None) -> None:
 
 @pytest.mark.parametrize("answer_s", [1, 7])
 def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
-    """It was begun again for ever: its beginning counted as if something had come, or the time after it."""
-    clock, readings = ManualClock(), 0
+    """It was begun again for ever: its beginning counted as if something had come, or the time
+    after it."""
+    clock = ManualClock()
+    readings = 0
 
     async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
         nonlocal readings
@@ -164,13 +180,15 @@ def test_reading_that_only_ever_begins_is_an_outage(answer_s: int) -> None:
 
     with pytest.raises(Unreachable, match="it was cut off"):
         asyncio.run(asyncio.wait_for(work(), 10))
+
     assert readings == pytest.approx(log_following.OUTAGE_S / answer_s, abs=2)
 
 
 def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> None:
-    """Where it was cut off, bytes may be missing: what comes next tells, of the attempt that was newest
-    at first. Without progress it is an error."""
-    asked, answers = list[tuple[int | None, int | None]](), [(0, b"one\n"), (9, b"three\n"), (15, b"")]
+    """Where it was cut off, bytes may be missing: what comes next tells, of the attempt that was
+    newest at first. Without progress it is an error."""
+    asked = list[tuple[int | None, int | None]]()
+    answers = [(0, b"one\n"), (9, b"three\n"), (15, b"")]
 
     async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
         asked.append((offset, query.attempt))
@@ -180,7 +198,8 @@ def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> 
             yield data
         raise Unreachable("it was cut off")
 
-    losses, seen = list[int](), list[bytes]()
+    losses = list[int]()
+    seen = list[bytes]()
 
     async def work() -> None:
         on_loss = partial(losses.append, 1)
@@ -189,6 +208,7 @@ def test_reading_that_does_not_follow_goes_on_only_where_it_makes_progress() -> 
 
     with pytest.raises(Unreachable, match="it was cut off"):
         asyncio.run(asyncio.wait_for(work(), 10))
+
     assert (asked, seen, len(losses)) == ([(0, None), (4, 2), (15, 2)], [b"one\n", b"three\n"], 1)
 
 
@@ -198,14 +218,17 @@ def test_bytes_are_counted_behind_the_times_of_their_lines(
 ) -> None:
     """A reading begins with any line, and goes on behind any byte of it or of a later one."""
     log_lines = [text.replace(b"\n", b" ") + b"\n" for text in texts]
-    whole, at = b"".join(log_lines), data.draw(st.integers(0, len(log_lines)))
+    whole = b"".join(log_lines)
+    at = data.draw(st.integers(0, len(log_lines)))
     begin = len(b"".join(log_lines[:at]))
     first = data.draw(st.integers(begin, len(whole)))
     reading = Numbered(begin, first, timed=True)
-    timed, shown = b"".join(TIME + line for line in log_lines[at:]), b""
+    timed = b"".join(TIME + line for line in log_lines[at:])
+    shown = b""
     for size in sizes:
         shown += reading.feed(timed[:size])
         timed = timed[size:]
+
     shown += reading.feed(timed)
     assert shown.replace(TIME, b"") == whole[first:]
     assert (reading.number, reading.line) == (len(whole), len(whole))
@@ -216,7 +239,8 @@ def test_bytes_are_counted_behind_the_times_of_their_lines(
 
 def test_silent_log_is_followed_over_many_outages() -> None:
     """Between two of them it is connected for longer than one may last."""
-    clock, readings = ManualClock(), 0
+    clock = ManualClock()
+    readings = 0
 
     async def read(query: LogQuery, offset: int | None) -> AsyncIterator[Begin | bytes]:
         nonlocal readings
@@ -271,7 +295,8 @@ def test_shorter_log_of_a_newer_attempt_is_printed() -> None:
 
 
 def test_reading_that_ended_for_good_goes_on_later() -> None:
-    seen, whole = SeenLog(complete=True), lines(100)
+    seen = SeenLog(complete=True)
+    whole = lines(100)
     assert follow(KeptLog(whole, [(0, 1_050)]), seen=seen) == (whole[:1_050], 0)
     assert follow(KeptLog(whole, [(420, len(whole))]), seen=seen) == (whole[1_050:], 0)
 

@@ -38,7 +38,8 @@ PARSED = [
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=5))
 def test_events_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
-    parser, edges = EventParser(), [0, *sorted(cuts), len(STREAM)]
+    parser = EventParser()
+    edges = [0, *sorted(cuts), len(STREAM)]
     pieces = [STREAM[begin:end] for begin, end in pairwise(edges)]
     assert [event for piece in pieces for event in parser.feed(piece)] == PARSED
 
@@ -50,9 +51,12 @@ def test_reads_without_an_event_become_rare() -> None:
 
 async def test_a_wait_reads_once_per_event(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client, asyncio.timeout(20):
-        manager.next_session(script=[Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING])
+        manager.next_session(
+            script=[Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING]
+        )
         made = await client.create_session(JOB)
         running = await client.wait_session(made.id, lambda view: view.status is Status.RUNNING)
+
     assert running.status is Status.RUNNING
     reads = manager.requests.count(f"GET /v1/sessions/{made.id}")
     assert reads <= 6  # one for each status, one before the stream and one when it had begun
@@ -71,14 +75,18 @@ async def test_an_endpoint_is_awaited_by_the_events_of_its_replicas(manager: Fak
 
 @pytest.mark.parametrize("status", [400, 404, 503])
 async def test_a_wait_polls_where_the_stream_is_refused(manager: FakeManager, status: int) -> None:
-    manager.can("GET", "/v1/events", status, Problem(title="no", status=status, code="no", detail="no"))
+    manager.can(
+        "GET", "/v1/events", status, Problem(title="no", status=status, code="no", detail="no")
+    )
     async with Client(manager.url, KEY) as client, asyncio.timeout(20):
         manager.next_session(script=[Status.SCHEDULED, Status.RUNNING])
         made = await client.create_session(JOB)
         await client.wait_session(made.name, lambda view: view.status is Status.RUNNING)
 
 
-async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(manager: FakeManager) -> None:
+async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(
+    manager: FakeManager,
+) -> None:
     manager.next_session(script=[])
     async with Client(manager.url, KEY) as client, asyncio.timeout(20):
         made = await client.create_session(JOB)
@@ -89,8 +97,8 @@ async def test_a_wait_ends_after_its_timeout_and_with_the_errors_of_a_read(manag
 
 
 class Streams:
-    """A server of event streams. Each connection gets the next text, and is closed after it, unless it is the
-    last. ``resumed_after``: the ``Last-Event-ID`` of each."""
+    """A server of event streams. Each connection gets the next text, and is closed after it, unless
+    it is the last. ``resumed_after``: the ``Last-Event-ID`` of each."""
 
     def __init__(self, *texts: bytes) -> None:
         self._texts = list(texts)
@@ -111,6 +119,7 @@ class Streams:
         app.add_routes([web.get("/v1/events", self._serve)])
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
+
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             async with Client(f"http://127.0.0.1:{runner.addresses[0][1]}", timeout=10) as client:
@@ -134,12 +143,17 @@ async def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
     ):
         while len(streams.resumed_after) < 3:
             await anext(changes)
+
     assert streams.resumed_after == ["", "a-7", "a-7"]
 
 
 async def test_what_changes_is_announced_without_polling() -> None:
     streams = Streams(ready(False) + b"event: reset\ndata: {}\n\n")
-    async with streams.client() as client, asyncio.timeout(20), aclosing(client.changes()) as changes:
+    async with (
+        streams.client() as client,
+        asyncio.timeout(20),
+        aclosing(client.changes()) as changes,
+    ):
         for _ in range(2):  # at once, and when the stream has begun
             await anext(changes)
 

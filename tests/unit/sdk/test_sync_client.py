@@ -49,13 +49,15 @@ def test_calls_and_iterators(manager: FakeManager) -> None:
         assert next(left).kind
         with pytest.raises(ApiError, match="none"):
             client.get_session("none")
+
     left.close()  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="within"):
         client.list_sessions()
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the client said. The server of the fake manager says, too, when a client disconnects early."""
+    """What the client said. The server of the fake manager says, too, when a client disconnects
+    early."""
     records = [record for record in caplog.records if record.name.startswith("moorage.sdk")]
     return [record.getMessage().partition(":")[0] for record in records]
 
@@ -67,13 +69,17 @@ def test_followed_log_goes_on_and_a_loss_is_told(
     steps = [b"step %05d: loss 0.5\n" % number for number in range(5)]
     told: list[str] = []
     for name in ("told", "logged"):
-        manager.add_session(batch(name), log=steps[:], log_breaks=1, log_rotates=2 if tail is None else 4)
+        manager.add_session(
+            batch(name), log=steps[:], log_breaks=1, log_rotates=2 if tail is None else 4
+        )
+
     expected = steps[0] + b"".join(steps[2:]) if tail is None else steps[3] + steps[4]
     with SyncClient(manager.url, KEY) as client:
         read = client.logs("told", follow=True, tail=tail, on_loss=lambda: told.append("lost"))
         assert b"".join(read) == expected
         assert (told, logged(caplog)) == (["lost"], [])
         assert b"".join(client.logs("logged", follow=True, tail=tail)) == expected
+
     assert logged(caplog) == ["output was lost"]
 
 
@@ -85,7 +91,9 @@ def test_it_works_where_a_loop_runs_as_in_notebooks(manager: FakeManager) -> Non
     assert asyncio.run(cell()) == "job"
 
 
-def test_a_creation_without_an_answer_is_repeated_and_happens_once(manager: FakeManager, quick: None) -> None:
+def test_a_creation_without_an_answer_is_repeated_and_happens_once(
+    manager: FakeManager, quick: None
+) -> None:
     manager.lost_responses = 2
     with SyncClient(manager.url, KEY, retries=3) as client:
         assert client.create_session(SPEC).name == "job"
@@ -93,8 +101,12 @@ def test_a_creation_without_an_answer_is_repeated_and_happens_once(manager: Fake
     assert created(manager) == 3
 
 
-@pytest.mark.parametrize(("status", "repeated"), [(503, True), (429, True), (409, False), (500, False)])
-def test_only_outages_are_repeated(manager: FakeManager, quick: None, status: int, repeated: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "repeated"), [(503, True), (429, True), (409, False), (500, False)]
+)
+def test_only_outages_are_repeated(
+    manager: FakeManager, quick: None, status: int, repeated: bool
+) -> None:
     manager.can("GET", "/v1/sessions/job", status, "a page", times=2)
     with SyncClient(manager.url, KEY, retries=2) as client:
         client.create_session(SPEC)
@@ -103,6 +115,7 @@ def test_only_outages_are_repeated(manager: FakeManager, quick: None, status: in
         else:
             with pytest.raises(ApiError):
                 client.get_session("job")
+
     asked = sum(request == "GET /v1/sessions/job" for request in manager.requests)
     assert asked == (3 if repeated else 1)
 

@@ -19,7 +19,9 @@ print(*{name.partition(".")[0] for name, module in sys.modules.items() if module
 
 
 def test_agent_imports_no_heavy_packages() -> None:
-    result = subprocess.run([sys.executable, "-c", LIST_IMPORTS], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", LIST_IMPORTS], capture_output=True, text=True, check=True
+    )
     heavy = {
         "typer", "click", "rich",  # command line
         "pydantic",  # settings and requests
@@ -36,9 +38,20 @@ def test_large_settings_reach_the_daemon(tmp_path: Path) -> None:
     labels = "".join(f'l{number} = "{"x" * 1000}"\n' for number in range(200))
     config = tmp_path / "moorage.toml"
     config.write_text(f'[agent]\nid = "not/a/name"\n[agent.labels]\n{labels}')
-    command = [sys.executable, "-m", "moorage", "agent", "--home", str(tmp_path), "--config", str(config)]
+    command = [
+        sys.executable,
+        "-m",
+        "moorage",
+        "agent",
+        "--home",
+        str(tmp_path),
+        "--config",
+        str(config),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, "is not a valid agent name" in result.stderr) == (2, True), result.stderr
+    assert (result.returncode, "is not a valid agent name" in result.stderr) == (2, True), (
+        result.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,11 +63,15 @@ def test_large_settings_reach_the_daemon(tmp_path: Path) -> None:
         (["agent.colour=red"], 2, "agent.colour"),
     ],
 )
-def test_startup_errors_are_one_line(settings: list[str], code: int, message: str, tmp_path: Path) -> None:
+def test_startup_errors_are_one_line(
+    settings: list[str], code: int, message: str, tmp_path: Path
+) -> None:
     overrides = [argument for setting in settings for argument in ("--set", setting)]
     command = [sys.executable, "-m", "moorage", "agent", "--home", str(tmp_path), *overrides]
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
-    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (result.returncode, result.stdout) == (code, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("moorage: ")

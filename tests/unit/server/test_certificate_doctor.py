@@ -23,7 +23,8 @@ def written(path: Path, *days: float) -> Path:
 
 
 def _certificate(until: dt.datetime) -> bytes:
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     made = builder.not_valid_before(until - dt.timedelta(days=90)).not_valid_after(until)
     return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
@@ -55,7 +56,10 @@ def test_a_missing_file_is_found(tmp_path: Path) -> None:
 
 
 def test_all_certificates_of_the_settings_are_checked() -> None:
-    paths = {"manager": {"tls_certificate": "a", "tls_key": "k"}, "etcd": {"certificate": "b", "ca": "c"}}
+    paths = {
+        "manager": {"tls_certificate": "a", "tls_key": "k"},
+        "etcd": {"certificate": "b", "ca": "c"},
+    }
     found = configured_certificates(Settings.model_validate(paths))
     assert found == {
         "manager.tls_certificate": Path("a"),

@@ -11,7 +11,8 @@ import pytest
 from moorage.server.doctor.checks import CheckResult, exit_code
 from moorage.server.doctor.cluster import check_cluster
 
-DAY_S, NOW = 86_400.0, 2e9
+DAY_S = 86_400.0
+NOW = 2e9
 GOOD: dict[str, Any] = {
     "now": NOW,
     "revision": "0100",
@@ -37,8 +38,20 @@ GOOD: dict[str, Any] = {
         },
     ],
     "agents": [
-        {"id": "node-1", "address": "203.0.113.1", "version": "0.4.0", "connected": True, "undialed": {}},
-        {"id": "node-2", "address": "203.0.113.2", "version": "0.3.9", "connected": True, "undialed": {}},
+        {
+            "id": "node-1",
+            "address": "203.0.113.1",
+            "version": "0.4.0",
+            "connected": True,
+            "undialed": {},
+        },
+        {
+            "id": "node-2",
+            "address": "203.0.113.2",
+            "version": "0.3.9",
+            "connected": True,
+            "undialed": {},
+        },
     ],
     "certificates": [{"kind": "agent", "name": "node-1", "until": NOW + 60 * DAY_S}],
     "backup_at": NOW - 3600,
@@ -71,8 +84,22 @@ def test_a_good_installation_passes_every_check() -> None:
 
 CASES: list[tuple[str, Any, str, str, str, str]] = [
     ("managers", [], "fail", "managers", "none", "moorage manager"),
-    ("managers", GOOD["managers"][:1], "warn", "managers", "one, at 198.51.100.1", "another machine"),
-    ("managers.1.link", "198.51.100.1:9701", "warn", "managers", "all on 198.51.100.1", "another machine"),
+    (
+        "managers",
+        GOOD["managers"][:1],
+        "warn",
+        "managers",
+        "one, at 198.51.100.1",
+        "another machine",
+    ),
+    (
+        "managers.1.link",
+        "198.51.100.1:9701",
+        "warn",
+        "managers",
+        "all on 198.51.100.1",
+        "another machine",
+    ),
     ("managers.1.proxies", [], "warn", "proxies", "one, edge-1", "DNS or a load balancer"),
     ("managers.1.proxies", ["edge-1"], "warn", "proxies", "one, edge-1", "another one"),
     ("standbys", 0, "warn", "Postgres", "no standby", "streaming standby"),
@@ -82,8 +109,22 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
     ("backup_at", NOW - 9 * DAY_S, "fail", "backup", "9 days old", "each day"),
     ("tested_at", None, "warn", "restore", "no backup was ever tested", "moorage db verify"),
     ("tested_at", NOW - 100 * DAY_S, "warn", "restore", "tested 100 days ago", "moorage db verify"),
-    ("certificates.0.until", NOW - 1, "fail", "certificates", "expired: agent node-1", "join again"),
-    ("certificates.0.until", NOW + DAY_S, "warn", "certificates", "overdue: agent node-1", "find out why"),
+    (
+        "certificates.0.until",
+        NOW - 1,
+        "fail",
+        "certificates",
+        "expired: agent node-1",
+        "join again",
+    ),
+    (
+        "certificates.0.until",
+        NOW + DAY_S,
+        "warn",
+        "certificates",
+        "overdue: agent node-1",
+        "find out why",
+    ),
     (
         "managers.1.clock_ahead_s",
         7.0,
@@ -95,11 +136,25 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
     ("managers.1.clock_ahead_s", -400.0, "fail", "clocks", "-400.0 s", "ntp"),
     ("managers.1.version", "0.3.0", "warn", "versions", "other managers than 0.4.0", "upgrade"),
     ("agents.1.version", "0.2.0", "warn", "versions", "agents far from 0.4.0: node-2", "Upgrades"),
-    ("revision", "0101", "warn", "schema", "schema 0101, this release has 0100", "upgrade this machine"),
+    (
+        "revision",
+        "0101",
+        "warn",
+        "schema",
+        "schema 0101, this release has 0100",
+        "upgrade this machine",
+    ),
     ("revision", "0099", "warn", "schema", "schema 0099", "migrates"),
     ("agents", [], "fail", "agents", "none", "agent join"),
     ("agents", GOOD["agents"][:1], "warn", "agents", "one, node-1", "another node"),
-    ("agents.0.address", "203.0.113.2", "warn", "agents", "2, all on 203.0.113.2", "another machine"),
+    (
+        "agents.0.address",
+        "203.0.113.2",
+        "warn",
+        "agents",
+        "2, all on 203.0.113.2",
+        "another machine",
+    ),
     ("agents.0.connected", False, "warn", "agents", "no manager: node-1", "moorage agents"),
     ("agents.0.address", "127.0.0.1", "warn", "agents", "own machine: node-1", "agent.address"),
 ]
@@ -144,13 +199,19 @@ def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:
     assert "proxy.dialout_listen" in found.next_step
     facts["managers"][1]["dialout"] = ["edge-2:8802"]
     assert all(one.status == "ok" for one in check(facts))
-    assert "1 reached over connections of their own only: node-1" in [one.detail for one in check(facts)]
+    assert "1 reached over connections of their own only: node-1" in [
+        one.detail for one in check(facts)
+    ]
 
 
 @pytest.mark.parametrize(
     ("undialed", "status", "detail"),
     [
-        ({"edge-1:8802": "timed out"}, "warn", "every proxy: node-1 (node-1 to edge-1:8802: timed out)"),
+        (
+            {"edge-1:8802": "timed out"},
+            "warn",
+            "every proxy: node-1 (node-1 to edge-1:8802: timed out)",
+        ),
         ({"edge-1:8802": "timed out", "edge-2:8802": ""}, "fail", "any proxy: node-1"),
         ({"gone:8802": "timed out"}, "ok", "1 reached over connections of their own only"),
     ],

@@ -1,7 +1,8 @@
-"""Files of deploy/cluster and deploy/compose: settings that exist, files and names that agree, and where they
-listen.
+"""Files of deploy/cluster and deploy/compose: settings that exist, files and names that agree, and
+where they listen.
 
-Docker Compose validates its files in tests/containers, where it is installed; here their meaning is checked.
+Docker Compose validates its files in tests/containers, where it is installed; here their meaning is
+checked.
 """
 
 from __future__ import annotations
@@ -51,8 +52,13 @@ def test_services_have_valid_settings_and_commands(service: str, tmp_path: Path)
     environment = {name: re.sub(r"\$\{HOST:\?[^}]*\}", "one", value)
                    for name, value in found["environment"].items()}  # fmt: skip
     for name in found["secrets"]:
-        (tmp_path / name).write_text("postgresql://moorage@one/moorage" if name == "dsn" else "x" * 24)
-    environment = {name: value.replace("/run/secrets", str(tmp_path)) for name, value in environment.items()}
+        (tmp_path / name).write_text(
+            "postgresql://moorage@one/moorage" if name == "dsn" else "x" * 24
+        )
+
+    environment = {
+        name: value.replace("/run/secrets", str(tmp_path)) for name, value in environment.items()
+    }
     settings = load(None, environment, {}).settings
     assert settings.etcd.user == "moorage"
     result = CliRunner().invoke(app, [found["command"][0], "--help"])
@@ -100,22 +106,29 @@ def listens(service: dict[str, Any], **variables: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", [SINGLE, COMPOSE], ids=["compose.yaml", "cluster.yaml"])
 @pytest.mark.parametrize("name", OURS)
-def test_plain_http_listens_on_loopback_until_told_otherwise(file: dict[str, Any], name: str) -> None:
+def test_plain_http_listens_on_loopback_until_told_otherwise(
+    file: dict[str, Any], name: str
+) -> None:
     service = file["services"][name]
     assert is_loopback(listens(service)["--listen"])
     assert listens(service, LISTEN="192.0.2.1")["--listen"] == "192.0.2.1"
 
 
 def test_what_listens_on_all_addresses_speaks_tls(tmp_path: Path) -> None:
-    """The links with mTLS, which is on where they leave loopback; the API and the proxy with tls.yaml."""
+    """The links with mTLS, which is on where they leave loopback; the API and the proxy with
+    tls.yaml."""
     for file in (SINGLE, COMPOSE):
         for name in OURS:
-            plain, over = file["services"][name], TLS["services"][name]
+            plain = file["services"][name]
+            over = TLS["services"][name]
             options = [word for word in plain["command"] if word.startswith("--")]
             assert [word for word in over["command"] if word.startswith("--")] == options
             environment = (file.get("x-moorage") or {}).get("environment", {}) | over["environment"]
             secrets(tmp_path, (*TLS["secrets"], "etcd-password"))
-            given = {key: value.replace("/run/secrets", str(tmp_path)) for key, value in environment.items()}
+            given = {
+                key: value.replace("/run/secrets", str(tmp_path))
+                for key, value in environment.items()
+            }
             settings = load(None, given, {}).settings
             assert settings.common.link_tls == "auto"
             ours = settings.manager if name == "manager" else settings.proxy

@@ -27,11 +27,18 @@ def certificate_ending_in(days: float) -> CheckResult:
 
 
 def driver(
-    version: str, faults: list[str], absence: str = "", *, unserved: bool = False, configured: bool = False
+    version: str,
+    faults: list[str],
+    absence: str = "",
+    *,
+    unserved: bool = False,
+    configured: bool = False,
 ) -> CheckResult:
     """Of a node with one GPU for each of ``faults``, "" for a healthy one."""
     offers = tuple(
-        SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{n}"), healthy=not fault, unhealthy_reason=fault)
+        SlotOffer(
+            "cuda.device", 1000, DeviceId(f"GPU-{n}"), healthy=not fault, unhealthy_reason=fault
+        )
         for n, fault in enumerate(faults)
     )
     return check_driver(DriverReport(version, absence, unserved, offers), configured=configured)
@@ -57,7 +64,11 @@ CASES = [
     (checks.ports("21000-21999", "h", 1000, 999, (32768, 60999)), "ok", "999 of 1000"),
     (checks.ports("21000-21999", "h", 1000, 499, None), "warn", "499 of 1000"),
     (checks.ports("21000-21999", "h", 1000, 0, None), "fail", "0 of 1000"),
-    (checks.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections, 32768"),
+    (
+        checks.ports("32000-32768", "h", 769, 769, (32768, 60999)),
+        "warn",
+        "outgoing connections, 32768",
+    ),
     (checks.cgroups(2, CONTROLLERS), "ok", "version 2, with cpu, memory, pids"),
     (checks.cgroups(1, CONTROLLERS - {"pids"}), "warn", "version 1, with cpu, memory"),
     (checks.isolation(""), "ok", "in a sandbox"),
@@ -91,7 +102,11 @@ def test_check_results(result: CheckResult, status: str, detail: str) -> None:
         ({}, 0, {"Docker": "ok", "live-restore": "ok"}),
         ({}, 2, {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "ok"}),
         ({"LiveRestoreEnabled": False}, 0, {"Docker": "ok", "live-restore": "warn"}),
-        ({"Runtimes": {"runc": {}}}, 2, {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "fail"}),
+        (
+            {"Runtimes": {"runc": {}}},
+            2,
+            {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "fail"},
+        ),
         (
             {"Runtimes": {"runc": {}}, "CDISpecDirs": ["/etc/cdi"]},
             2,
@@ -104,7 +119,9 @@ def test_check_results(result: CheckResult, status: str, detail: str) -> None:
         ),
     ],
 )
-def test_docker_engine_checks(change: dict[str, object], gpus: int, statuses: dict[str, str]) -> None:
+def test_docker_engine_checks(
+    change: dict[str, object], gpus: int, statuses: dict[str, str]
+) -> None:
     results = checks.docker(HEALTHY_ENGINE | change, "29.1", gpus)
     assert {result.name: result.status for result in results} == statuses
 

@@ -60,14 +60,18 @@ def test_what_is_found(
     health: dict[str, str], registered: tuple[str, ...] | None, expected: list[tuple[str, str, str]]
 ) -> None:
     found: list[CheckResult] = list(check_etcd(health, registered, LINKS, "/moorage/"))
-    assert [(one.status, one.detail) for one in found] == [(status, detail) for status, detail, _ in expected]
+    assert [(one.status, one.detail) for one in found] == [
+        (status, detail) for status, detail, _ in expected
+    ]
     for one, (_, _, cure) in zip(found, expected, strict=True):
         assert cure in one.next_step
         assert bool(cure) == bool(one.next_step)
 
 
 def test_a_setting_that_is_ignored_is_named() -> None:
-    found = list(check_etcd(THREE, LINKS, LINKS, "/moorage/", ("proxy.auth is not taken from etcd",)))
+    found = list(
+        check_etcd(THREE, LINKS, LINKS, "/moorage/", ("proxy.auth is not taken from etcd",))
+    )
     assert [one.status for one in found] == ["ok", "warn"]
     assert "proxy.auth" in found[1].detail
     assert "moorage config unset --etcd" in found[1].next_step

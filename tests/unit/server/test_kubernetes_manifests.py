@@ -1,4 +1,5 @@
-"""deploy/kubernetes: its settings are settings, and its commands commands (the rest: `make test-deploy`)."""
+"""deploy/kubernetes: its settings are settings, and its commands commands (the rest: `make
+test-deploy`)."""
 
 from __future__ import annotations
 

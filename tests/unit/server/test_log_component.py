@@ -36,16 +36,20 @@ def test_a_daemon_logs_as_itself(command: str, tmp_path: Path) -> None:
     assert result.exception.args == ("json", "info", command)
 
 
-def test_the_process_of_the_agent_logs_as_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_process_of_the_agent_logs_as_agent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     given = tmp_path / "given"
     common = {"log_format": "json", "log_level": "info"}
     given.write_bytes(
         pickle.dumps(([{"manager": "127.0.0.1:1"}], False, common, {}, tmp_path, "token", None))
     )
     monkeypatch.setattr(agent_daemon, "hide_optional_imports", lambda: None)
+
     with given.open("rb") as file:
         # The daemon closes the descriptor that it is given.
         monkeypatch.setattr(sys, "argv", ["agent", str(os.dup(file.fileno()))])
         with pytest.raises(SetUp) as stopped:
             agent_daemon.main()
+
     assert stopped.value.args == ("json", "info", "agent")

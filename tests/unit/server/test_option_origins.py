@@ -31,11 +31,17 @@ def moorage(*args: str, home: Path) -> subprocess.CompletedProcess[str]:
         ("up --set agent.port_range=foo", "agent.port_range = 'foo' from flag --set: "),
         ("up --set agent.reserved_mem=much", "agent.reserved_mem = 'much' from flag --set: "),
         ("up --set manager.lissten=x", "unknown setting 'manager.lissten' from flag --set"),
-        ("up --listen 127.0.0.1:0 --set manager.listen=foo", "manager.listen = 'foo' from flag --set: "),
+        (
+            "up --listen 127.0.0.1:0 --set manager.listen=foo",
+            "manager.listen = 'foo' from flag --set: ",
+        ),
         ("manager --link-listen foo", "manager.link_listen = 'foo' from flag --link-listen: "),
         ("agent --manager foo", "agent.manager = 'foo' from flag --manager: "),
         ("agent --runtime !", "from flag --runtime: "),
-        ("proxy --internal-listen foo", "proxy.internal_listen = 'foo' from flag --internal-listen: "),
+        (
+            "proxy --internal-listen foo",
+            "proxy.internal_listen = 'foo' from flag --internal-listen: ",
+        ),
         ("proxy --manager foo", "proxy.manager = 'foo' from flag --manager: "),
         ("simulate --manager foo", "agent.manager = 'foo' from flag --manager: "),
     ],
@@ -48,7 +54,9 @@ def test_errors_name_the_option(tmp_path: Path, args: str, message: str) -> None
 
 def test_config_show_names_the_origin(tmp_path: Path) -> None:
     given = ("--home", str(tmp_path), "--set", "agent.port_range=21000-21999")
-    shown = json.loads(moorage("config", "show", "--origin", "-o", "json", *given, home=tmp_path).stdout)
+    shown = json.loads(
+        moorage("config", "show", "--origin", "-o", "json", *given, home=tmp_path).stdout
+    )
     origins = shown["common.home"]["origin"], shown["agent.port_range"]["origin"]
     assert origins == ("flag --home", "flag --set")
 

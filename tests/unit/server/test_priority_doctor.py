@@ -1,4 +1,5 @@
-"""Keys, templates and queued sessions above the ceilings of resource groups, as the doctor finds them."""
+"""Keys, templates and queued sessions above the ceilings of resource groups, as the doctor finds
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ GROUPS = [
 ]
 
 
-def key(priority: int, membership: str | None = "member", platform: str | None = None) -> dict[str, Any]:
+def key(
+    priority: int, membership: str | None = "member", platform: str | None = None
+) -> dict[str, Any]:
     role = "admin" if platform else "member"
     return {
         "name": "k",
@@ -27,7 +30,9 @@ def key(priority: int, membership: str | None = "member", platform: str | None =
     }
 
 
-def queued(priority: int, group: str, membership: str | None = "member", platform: str | None = None) -> Any:
+def queued(
+    priority: int, group: str, membership: str | None = "member", platform: str | None = None
+) -> Any:
     owner = {"user": "ann", "project": "vision", "membership": membership, "platform": platform}
     return owner | {"group": group, "priority": priority, "sessions": 3}
 

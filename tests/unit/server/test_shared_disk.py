@@ -27,9 +27,12 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("limit", "bound"), [("20GiB", "processes of members at most 20GiB each"), ("0", "without any limit")]
+    ("limit", "bound"),
+    [("20GiB", "processes of members at most 20GiB each"), ("0", "without any limit")],
 )
-def test_one_disk_is_named_with_what_bounds_it_and_the_cure(tmp_path: Path, limit: str, bound: str) -> None:
+def test_one_disk_is_named_with_what_bounds_it_and_the_cure(
+    tmp_path: Path, limit: str, bound: str
+) -> None:
     [found] = check_shared_disk(settings(process_disk=limit), tmp_path)
     assert found.status == "warn"
     assert f"sessions can fill the one with {tmp_path}/postgres/data" in found.detail

@@ -46,11 +46,15 @@ def test_stopping_the_agent_leaves_kernels_running() -> None:
     assert re.findall(inherited, agent.read_text(), re.MULTILINE) == []
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_systemd_accepts_units(unit: Path, tmp_path: Path) -> None:
     # Replace the program and the user by ones that exist on this machine.
-    text = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.MULTILINE)
+    text = re.sub(
+        r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.MULTILINE
+    )
     text = re.sub(r"^(User|Group)=.*", r"\1=root", text, flags=re.MULTILINE)
     candidate = tmp_path / unit.name
     candidate.write_text(text)

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from moorage.manager.store.migration_locks import Migration, TableLock
 from moorage.server.upgrade_plan import UpgradePlan, oldest_beside, plan_lines, plan_upgrade
 
-DAY_S, NOW = 86_400.0, 2e9
-OLD, NEW = "0.3.9", "0.4.0"
+DAY_S = 86_400.0
+NOW = 2e9
+OLD = "0.3.9"
+NEW = "0.4.0"
 ADDS = Migration("0101", "Names of things", "expand", (TableLock("sessions", "reads and writes"),))
-TAKES = Migration("0102", "The former names go", "contract", (TableLock("sessions", "reads and writes"),))
+TAKES = Migration(
+    "0102", "The former names go", "contract", (TableLock("sessions", "reads and writes"),)
+)
 RUNS: dict[str, Any] = {
     "revision": "0100",
     "now": NOW,
@@ -36,7 +40,9 @@ RUNS: dict[str, Any] = {
 
 
 def plan(
-    facts: dict[str, Any], migrations: Sequence[Migration] = (ADDS,), proxies: dict[str, str] | None = None
+    facts: dict[str, Any],
+    migrations: Sequence[Migration] = (ADDS,),
+    proxies: dict[str, str] | None = None,
 ) -> UpgradePlan:
     return plan_upgrade(
         facts, migrations, version=NEW, newest_revision="0102", compatible_since="0100",
@@ -100,29 +106,99 @@ def test_managers_are_restarted_for_pending_migrations_alone() -> None:
     facts = deepcopy(RUNS)
     for one in facts["managers"] + facts["agents"]:
         one["version"] = NEW
+
     steps = plan(facts, [ADDS], {"edge-1": NEW, "edge-2": NEW}).steps
-    assert [step.part for step in steps] == ["database", "database", "manager", "manager", "manager"]
+    assert [step.part for step in steps] == [
+        "database",
+        "database",
+        "manager",
+        "manager",
+        "manager",
+    ]
 
 
 # Facts, migrations, status, name, part of the detail, part of the next step.
 CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
     (changed("revision", None), (), "fail", "schema", "empty", "moorage manager"),
     (changed("revision", "0100:unprepared"), (), "fail", "schema", "not finished", "db restore"),
-    (changed("revision", "0103"), (), "fail", "schema", "newer than 0102", "of the release that made it"),
-    (changed("managers", None), (ADDS,), "fail", "schema", "does not record its managers", "stop every"),
-    (changed("managers.1.version", "0.5.0"), (), "fail", "managers", "newer than 0.4.0", "newest release"),
-    (changed("managers.1.version", "0.2.1"), (), "fail", "managers", "more than one", "to 0.3 first"),
-    (changed("managers.1.version", "0.2.1"), (TAKES,), "fail", "managers", "0102 removes", "stop all"),
+    (
+        changed("revision", "0103"),
+        (),
+        "fail",
+        "schema",
+        "newer than 0102",
+        "of the release that made it",
+    ),
+    (
+        changed("managers", None),
+        (ADDS,),
+        "fail",
+        "schema",
+        "does not record its managers",
+        "stop every",
+    ),
+    (
+        changed("managers.1.version", "0.5.0"),
+        (),
+        "fail",
+        "managers",
+        "newer than 0.4.0",
+        "newest release",
+    ),
+    (
+        changed("managers.1.version", "0.2.1"),
+        (),
+        "fail",
+        "managers",
+        "more than one",
+        "to 0.3 first",
+    ),
+    (
+        changed("managers.1.version", "0.2.1"),
+        (TAKES,),
+        "fail",
+        "managers",
+        "0102 removes",
+        "stop all",
+    ),
     (changed("agents.0.version", "0.2.1"), (), "warn", "agents", "more than one", "to 0.3 first"),
     (changed("agents.0.version", "0.5.0"), (), "warn", "agents", "newer", "newest release"),
-    (changed("agents.0.connected", False), (), "warn", "agents", "not connected: node-1", "before it starts"),
-    (changed("managers", RUNS["managers"][:1]), (), "warn", "managers", "there is one", "second manager"),
-    (changed("managers", RUNS["managers"][:1]), (), "warn", "proxies", "there is one", "proxy.workers"),
+    (
+        changed("agents.0.connected", False),
+        (),
+        "warn",
+        "agents",
+        "not connected: node-1",
+        "before it starts",
+    ),
+    (
+        changed("managers", RUNS["managers"][:1]),
+        (),
+        "warn",
+        "managers",
+        "there is one",
+        "second manager",
+    ),
+    (
+        changed("managers", RUNS["managers"][:1]),
+        (),
+        "warn",
+        "proxies",
+        "there is one",
+        "proxy.workers",
+    ),
     (changed("backup_at", None), (ADDS,), "warn", "backup", "none was recorded", "step 1"),
     (changed("backup_at", NOW - 3 * DAY_S), (ADDS,), "warn", "backup", "3 days old", "step 1"),
     (RUNS, (ADDS,), "ok", "way back", "do not begin to lead", "db downgrade"),
     (changed("revision", "0099"), (ADDS,), "warn", "way back", "do not start again", "db restore"),
-    (changed("rows.sessions", 12_000_000), (ADDS,), "warn", "locks", "sessions (12,000,000 rows)", "quiet"),
+    (
+        changed("rows.sessions", 12_000_000),
+        (ADDS,),
+        "warn",
+        "locks",
+        "sessions (12,000,000 rows)",
+        "quiet",
+    ),
     (
         changed("transactions", [{"pid": 7, "user": "ann", "age_s": 90.0}]),
         (ADDS,),
@@ -170,7 +246,12 @@ def test_every_old_part_is_upgraded_once_and_in_order(
     leader = next((number for number, (_, leads) in enumerate(managers) if leads), None)
     facts = RUNS | {
         "managers": [
-            {"link": f"198.51.100.{n}:8701", "version": version, "leads": n == leader, "proxies": ["edge"]}
+            {
+                "link": f"198.51.100.{n}:8701",
+                "version": version,
+                "leads": n == leader,
+                "proxies": ["edge"],
+            }
             for n, (version, _) in enumerate(managers)
         ],
         "agents": [
@@ -186,5 +267,6 @@ def test_every_old_part_is_upgraded_once_and_in_order(
     assert sorted(restarted) == sorted(old)
     if leader is not None and (link := facts["managers"][leader]["link"]) in old:
         assert restarted[-1] == link
+
     upgraded = {name for step in steps if step.part == "agent" for name in step.subjects}
     assert upgraded == {one["id"] for one in facts["agents"] if one["version"] == OLD}

@@ -21,11 +21,21 @@ EXACT = KernelProfile(start_s=Range(0.02, 0.02), run_s=Range(3, 3), stop_s=Range
 
 def spec(type: SessionType = SessionType.BATCH, **env: str) -> KernelSpec:
     return KernelSpec(
-        KernelId("k"), SessionId("s"), "some-session", type, "process", "custom", "m", command=("x",), env=env
+        KernelId("k"),
+        SessionId("s"),
+        "some-session",
+        type,
+        "process",
+        "custom",
+        "m",
+        command=("x",),
+        env=env,
     )
 
 
-def draw(profile: KernelProfile = EXACT, kernel: KernelSpec | None = None, seed: int = 1) -> KernelScript:
+def draw(
+    profile: KernelProfile = EXACT, kernel: KernelSpec | None = None, seed: int = 1
+) -> KernelScript:
     return profile.draw(kernel or spec(), random.Random(seed))
 
 
@@ -87,11 +97,13 @@ def test_probability_one_always_fails() -> None:
 
 
 @given(
-    st.integers(), st.dictionaries(st.sampled_from(["SIM_RUN_S", "SIM_START_MS", "SIM_EXIT"]), st.just("1"))
+    st.integers(),
+    st.dictionaries(st.sampled_from(["SIM_RUN_S", "SIM_START_MS", "SIM_EXIT"]), st.just("1")),
 )
 def test_override_leaves_other_kernels_unchanged(seed: int, env: dict[str, str]) -> None:
     profile = KernelProfile(fail_start=0.3, fail_run=0.3, hang_stop=0.3)
-    plain, overridden = random.Random(seed), random.Random(seed)
+    plain = random.Random(seed)
+    overridden = random.Random(seed)
     profile.draw(spec(), plain)
     profile.draw(spec(SessionType.INFERENCE, **env), overridden)
     assert profile.draw(spec(), plain) == profile.draw(spec(), overridden)
@@ -108,7 +120,12 @@ def test_drawn_times_stay_within_the_profile(seed: int, p: float, low: float, wi
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("5ms..50ms", (0.005, 0.05)), ("5ms", (0.005, 0.005)), ("0s..0s", (0, 0)), ("1.5ms..2ms", None)],
+    [
+        ("5ms..50ms", (0.005, 0.05)),
+        ("5ms", (0.005, 0.005)),
+        ("0s..0s", (0, 0)),
+        ("1.5ms..2ms", None),
+    ],
 )
 def test_parse_range(text: str, expected: tuple[float, float] | None) -> None:
     found = parse_range(text, "--start-time")

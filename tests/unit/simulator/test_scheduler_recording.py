@@ -30,12 +30,18 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def agent(number: int = 0, gpus: int = 2, free: int | None = None, **fields: object) -> AgentState:
     free = gpus if free is None else free
-    devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000 * (n < free)) for n in range(gpus))
+    devices = tuple(
+        DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000 * (n < free)) for n in range(gpus)
+    )
     supported = frozenset({"process"}), frozenset({"custom"})
-    return AgentState(AgentId(f"a{number}"), *supported, {"cpu": 9000}, {"cpu": 9000}, devices, **fields)  # type: ignore[arg-type]
+    return AgentState(
+        AgentId(f"a{number}"), *supported, {"cpu": 9000}, {"cpu": 9000}, devices, **fields
+    )  # type: ignore[arg-type]
 
 
-def item(name: str, at_s: float, gpus: int, limit_s: int | None = None, **fields: object) -> Pending:
+def item(
+    name: str, at_s: float, gpus: int, limit_s: int | None = None, **fields: object
+) -> Pending:
     options = {"time_limit": None if limit_s is None else limit_s * SECOND} | fields
     at = round(at_s * SECOND)
     ids = SessionId(name), KernelId(f"k-{name}")
@@ -47,12 +53,16 @@ def item(name: str, at_s: float, gpus: int, limit_s: int | None = None, **fields
 def decision(
     at_s: float, *pending: Pending, agents: tuple[AgentState, ...] | None = None, **fields: object
 ) -> Decision:
-    snapshot = Snapshot("g", (agent(),) if agents is None else agents, pending, fields.pop("quotas", ()))  # type: ignore[arg-type]
+    snapshot = Snapshot(
+        "g", (agent(),) if agents is None else agents, pending, fields.pop("quotas", ())
+    )  # type: ignore[arg-type]
     policy: Policy = fields.pop("policy", Policy())  # type: ignore[assignment]
     return Decision(round(at_s * SECOND), 5, snapshot, policy, (), 0, {}, (), 0)
 
 
-def run(name: str, taken_s: float, released_s: float | None, gpus: int = 1, **fields: object) -> RunView:
+def run(
+    name: str, taken_s: float, released_s: float | None, gpus: int = 1, **fields: object
+) -> RunView:
     takes = [TakeView(slot="cuda.device", device_id=f"g{n}", amount=1000) for n in range(gpus)]
     row: dict[str, object] = {
         "kernel_id": f"k-{name}", "session_id": name, "name": name, "agent_id": "a0", "user": "ann",
@@ -110,6 +120,7 @@ def test_earlier_kernels_are_fixed_and_unfinished_sessions_run_until_the_end() -
     trace = build_trace(passes, runs, 60 * SECOND)
     assert trace is not None
     assert (len(trace.fixed), trace.unknown_run_times) == (1, 2)
+
     # One GPU is in use until 20. a gets the other one, then b, which keeps it; c never gets both.
     assert starts(simulate(trace)) == {"a": 10, "b": 15, "c": None}
     statistics = summarize(simulate(trace))
@@ -176,7 +187,10 @@ def test_agents_that_drain_join_and_leave() -> None:
 
 
 def test_recorded_policy_changes_at_the_recorded_time() -> None:
-    passes = [decision(n, *FOUR[: n + 1], policy=POLICIES["greedy" if n < 2 else "strict"]) for n in range(4)]
+    passes = [
+        decision(n, *FOUR[: n + 1], policy=POLICIES["greedy" if n < 2 else "strict"])
+        for n in range(4)
+    ]
     trace = build_trace(passes, OBSERVED, 400 * SECOND)
     assert trace is not None
     assert trace.latest_policy == POLICIES["strict"]
@@ -186,12 +200,19 @@ def test_recorded_policy_changes_at_the_recorded_time() -> None:
 def test_quotas_count_simulated_use() -> None:
     first, second, other = (
         item(name, at, 1, user=user, project=project)
-        for name, at, user, project in (("a", 0, "ann", "p"), ("b", 5, "ann", "p"), ("c", 6, "bob", "q"))
+        for name, at, user, project in (
+            ("a", 0, "ann", "p"),
+            ("b", 5, "ann", "p"),
+            ("c", 6, "bob", "q"),
+        )
     )
     runs = [run("a", 0, 10), run("b", 10, 20), run("c", 30, 31)]
 
     def starts_with(quota: Quota) -> dict[str, float | None]:
-        passes = [decision(at, *some, quotas=(quota,)) for at, some in ((0, [first]), (6, [second, other]))]
+        passes = [
+            decision(at, *some, quotas=(quota,))
+            for at, some in ((0, [first]), (6, [second, other]))
+        ]
         trace = build_trace(passes, runs, 40 * SECOND)
         assert trace is not None
         return starts(simulate(trace))
@@ -213,8 +234,11 @@ def test_quotas_count_simulated_use() -> None:
 
 def test_use_by_other_groups_counts_as_recorded() -> None:
     """Of the three GPUs of the quota, another group has two until 20."""
-    first, second = item("a", 0, 1, user="ann"), item("b", 1, 1, user="ann")
-    quota = Quota("user", "ann", {"cuda.device": 3}, {"cuda.device": 2}, None, 1, {"cuda.device": 2}, 1)
+    first = item("a", 0, 1, user="ann")
+    second = item("b", 1, 1, user="ann")
+    quota = Quota(
+        "user", "ann", {"cuda.device": 3}, {"cuda.device": 2}, None, 1, {"cuda.device": 2}, 1
+    )
     passes = [
         decision(0, first, quotas=(quota,)),
         decision(1, second, quotas=(quota,)),
@@ -230,8 +254,8 @@ def test_use_by_other_groups_counts_as_recorded() -> None:
     assert starts(simulate(trace)) == {"a": 0, "b": 30}
 
 
-# low runs from 0 and needs 40 s. high arrives at 10, preempts it, and starts when the grace has ended, at 15.
-# When high has ended at 25, low runs again from its beginning, until 65.
+# low runs from 0 and needs 40 s. high arrives at 10, preempts it, and starts when the grace has
+# ended, at 15. When high has ended at 25, low runs again from its beginning, until 65.
 PREEMPTS = Policy(preemption=Preemption(grace=5 * SECOND))
 
 
@@ -253,9 +277,15 @@ def test_preempted_session_is_one_arrival_with_the_run_time_of_its_last_attempt(
         ("low", 40),
         ("high", 10),
     ]
-    simulated, observed = simulate(trace), observe(trace)
+    simulated = simulate(trace)
+    observed = observe(trace)
     assert starts(simulated) == starts(observed) == {"low": 0, "high": 15}
-    assert simulated.usage == ((0, 2000), (15 * SECOND, 2000), (25 * SECOND, 2000), (65 * SECOND, 0))
+    assert simulated.usage == (
+        (0, 2000),
+        (15 * SECOND, 2000),
+        (25 * SECOND, 2000),
+        (65 * SECOND, 0),
+    )
     assert observed.usage == simulated.usage
     assert [outcome.preemptions for outcome in simulated.outcomes] == [1, 0]
     assert summarize(observed).preemptions == summarize(simulated).preemptions == 1
@@ -274,21 +304,30 @@ def test_session_that_was_ended_by_preemption_has_an_unknown_run_time() -> None:
 
 
 @pytest.mark.parametrize(("preemptible", "expected"), [(True, 15), (False, 40)])
-def test_kernel_from_before_the_recording_may_be_preempted(preemptible: bool, expected: int) -> None:
+def test_kernel_from_before_the_recording_may_be_preempted(
+    preemptible: bool, expected: int
+) -> None:
     high = replace(item("high", 10, 2), priority=50)
     runs = [run("old", 0, 40, 2, preemptible=preemptible), run("high", 40, 50, 2)]
     trace = build_trace([decision(10, high)], runs, 200 * SECOND)
     assert trace is not None
     result = simulate(trace, PREEMPTS)
     assert starts(result) == {"high": expected}
-    ends = (25, 2000) if preemptible else (50, 0)  # requeued, it runs once more, beyond the recording
+
+    # requeued, it runs once more, beyond the recording
+    ends = (25, 2000) if preemptible else (50, 0)
     assert result.usage[-1] == (ends[0] * SECOND, ends[1])
 
 
 def test_recorded_preemption_of_an_earlier_kernel() -> None:
-    """It ran from -5; preempted at 10 it runs again at 25 for 40 s. Unless preempted, it ends at 35."""
+    """It ran from -5; preempted at 10 it runs again at 25 for 40 s. Unless preempted, it ends at
+    35."""
     passes = preempted_work()[1:]
-    runs = [run("low", -5, 15, 2), run("high", 15, 25, 2), run("low", 25, 65, 2, kernel_id="k-low2")]
+    runs = [
+        run("low", -5, 15, 2),
+        run("high", 15, 25, 2),
+        run("low", 25, 65, 2, kernel_id="k-low2"),
+    ]
     trace = build_trace(passes, runs, 100 * SECOND)
     assert trace is not None
     assert starts(simulate(trace)) == {"high": 15}
@@ -302,8 +341,14 @@ def test_what_if_there_were_more_agents_or_devices() -> None:
     assert model == what_if.model_agent(trace, "a0")
     with pytest.raises(InvalidInput, match="'a9' is no recorded agent"):
         what_if.model_agent(trace, "a9")
+
     strict = POLICIES["strict"]
-    assert starts(simulate(what_if.with_agents(trace, model, 1), strict)) == {"a": 0, "b": 1, "c": 2, "d": 42}
+    assert starts(simulate(what_if.with_agents(trace, model, 1), strict)) == {
+        "a": 0,
+        "b": 1,
+        "c": 2,
+        "d": 42,
+    }
     one = what_if.with_devices(trace, model, 1)
     assert starts(simulate(one, strict)) == {"a": 0, "b": 1, "c": 51, "d": 51}
     three = what_if.with_devices(trace, model, 3)
@@ -343,7 +388,15 @@ def test_recorded_jobs_are_simulated_like_synthetic_jobs(
 ) -> None:
     """Jobs as the scheduler saw them, on agents as it saw them."""
     jobs = [
-        Job(f"j{n:02}", at * SECOND, gpus, run * SECOND, user, run * SECOND if known else None, priority)
+        Job(
+            f"j{n:02}",
+            at * SECOND,
+            gpus,
+            run * SECOND,
+            user,
+            run * SECOND if known else None,
+            priority,
+        )
         for n, (at, gpus, run, known, user, priority) in enumerate(sorted(rows))
     ]
     fleet = Fleet(2, 2)
@@ -353,7 +406,8 @@ def test_recorded_jobs_are_simulated_like_synthetic_jobs(
         full, rest = divmod(job.gpus, fleet.gpus)
         sizes = [fleet.gpus] * full + [rest] * (rest > 0)
         kernels = [
-            KernelRequest(KernelId(f"{job.name}-{n}"), {"cuda.device": size}) for n, size in enumerate(sizes)
+            KernelRequest(KernelId(f"{job.name}-{n}"), {"cuda.device": size})
+            for n, size in enumerate(sizes)
         ]
         arrivals.append(
             Arrival(
@@ -364,6 +418,7 @@ def test_recorded_jobs_are_simulated_like_synthetic_jobs(
                 job.at, job.runs, None,
             )
         )  # fmt: skip
+
     end = 10_000 * SECOND
     agents = tuple((0, without_load(agent(number))) for number in range(2))
     recording = Trace("g", 0, end, tuple(arrivals), agents, policies=((0, POLICIES[name]),))

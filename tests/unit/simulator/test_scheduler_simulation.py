@@ -26,7 +26,9 @@ from moorage.simulator.scheduler.statistics import jain_index, percentile
 from moorage.simulator.scheduler.trace import trace_of_jobs
 
 
-def job(name: str, at_s: int, gpus: int, run_s: int, user: str = "ann", **options: int | None) -> Job:
+def job(
+    name: str, at_s: int, gpus: int, run_s: int, user: str = "ann", **options: int | None
+) -> Job:
     fields = {"limit": run_s * SECOND} | options
     return Job(name, at_s * SECOND, gpus, run_s * SECOND, user, **fields)  # type: ignore[arg-type]
 
@@ -72,7 +74,8 @@ def test_statistics_worked_out_by_hand() -> None:
     assert strict.large_wait == 99
     assert strict.slowdown == pytest.approx((1 + 149 / 50 + 188 / 40 + 347 / 200) / 4)
     assert (strict.bypasses, strict.max_bypasses, strict.makespan) == (0, 0, 350)
-    ann, bob = 150 / (150 + 99), 240 / (240 + 295)
+    ann = 150 / (150 + 99)
+    bob = 240 / (240 + 295)
     assert strict.fairness == pytest.approx((ann + bob) ** 2 / (2 * (ann**2 + bob**2)))
 
     greedy = summarize(run(FOUR, TWO_GPUS, "greedy"))
@@ -109,7 +112,9 @@ def traces(draw: st.DrawFn) -> tuple[Job, ...]:
             max_size=25,
         )
     )
-    return tuple(job(f"j{n:02}", *row) for n, row in enumerate(sorted(rows, key=lambda row: row[0])))
+    return tuple(
+        job(f"j{n:02}", *row) for n, row in enumerate(sorted(rows, key=lambda row: row[0]))
+    )
 
 
 @examples(150)
@@ -159,6 +164,7 @@ def test_synthetic_trace_has_the_requested_shape(shape: str) -> None:
     assert [j.at for j in jobs] == sorted(j.at for j in jobs)
     assert {j.gpus for j in jobs} == {size for size, _ in kind.sizes}
     assert all(kind.runs[0] <= j.runs <= kind.runs[1] and j.limit == j.runs for j in jobs)
+
     # Log-uniform: half of the run times are below the geometric mean.
     geometric_mean = (kind.runs[0] * kind.runs[1]) ** 0.5
     assert sum(j.runs < geometric_mean for j in jobs) == pytest.approx(1000, abs=100)
@@ -174,7 +180,10 @@ def test_padded_limits_are_never_too_short() -> None:
 
 
 def test_file_of_jobs_is_read_in_the_order_of_arrival() -> None:
-    lines = ['{"at_s": 5, "gpus": 2, "run_s": 60, "user": "ann", "limit_s": 30, "priority": 20}', ""]
+    lines = [
+        '{"at_s": 5, "gpus": 2, "run_s": 60, "user": "ann", "limit_s": 30, "priority": 20}',
+        "",
+    ]
     jobs = read_jobs([*lines, '{"at_s": 0.5, "gpus": 1, "run_s": 3600}'])
     assert [(j.at, j.gpus, j.runs, j.limit, j.priority) for j in jobs] == [
         (SECOND // 2, 1, HOUR, None, 10),

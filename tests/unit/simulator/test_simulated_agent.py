@@ -25,7 +25,9 @@ from moorage.common.model.status import SessionType
 from moorage.simulator.fleet import KernelProfile, Progress, Range, Statistics, summarize
 from moorage.simulator.fleet.agent import SimulatedAgent, SimulationContext
 
-INFO = AgentInfo(AgentId("sim-0"), "default", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), ())
+INFO = AgentInfo(
+    AgentId("sim-0"), "default", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), ()
+)
 HANGING = KernelProfile(run_s=None, hang_stop=1)
 EXACT = KernelProfile(start_s=Range(0.1, 0.1), run_s=Range(3, 3), stop_s=Range(0.2, 0.2))
 
@@ -42,7 +44,8 @@ class VirtualTime:
     """The timers of an event loop, without the loop."""
 
     def __init__(self) -> None:
-        self._now, self._order = 0.0, itertools.count()
+        self._now = 0.0
+        self._order = itertools.count()
         self._waiting: list[tuple[float, int, VirtualTimer]] = []
 
     def time(self) -> float:
@@ -68,9 +71,13 @@ class VirtualTime:
 
 class Harness:
     def __init__(self, profile: KernelProfile = EXACT, seed: int = 7, **options: Any) -> None:
-        self.time, self.statistics = VirtualTime(), Statistics(agents=1)
-        self.changes = self.generation = 0
-        context = SimulationContext(profile, self.time, ManualClock(), self.statistics, port=9999, **options)
+        self.time = VirtualTime()
+        self.statistics = Statistics(agents=1)
+        self.changes = 0
+        self.generation = 0
+        context = SimulationContext(
+            profile, self.time, ManualClock(), self.statistics, port=9999, **options
+        )
         self.agent = SimulatedAgent(INFO, context, random.Random(seed), changed=self._changed)
 
     def _changed(self, within_s: float) -> None:
@@ -99,7 +106,9 @@ def spec(kernel_id: str = "k", type: SessionType = SessionType.BATCH, **fields: 
 def test_batch_kernel_from_order_to_exit() -> None:
     sim = Harness()
     sim.order(spec())
-    assert sim.state() is S.CREATING, "a report with these orders' generation names all their kernels"
+    assert sim.state() is S.CREATING, (
+        "a report with these orders' generation names all their kernels"
+    )
     assert sim.agent.report().orders_generation == 1
     sim.time.advance(0.1)
     assert sim.state() is S.RUNNING
@@ -114,7 +123,11 @@ def test_batch_kernel_from_order_to_exit() -> None:
     assert sim.observation() is None
     sim.time.advance(1)
     assert sim.time.pending == 0
-    assert (sim.statistics.created, sim.statistics.ready, dict(+sim.statistics.states)) == (1, 1, {})
+    assert (sim.statistics.created, sim.statistics.ready, dict(+sim.statistics.states)) == (
+        1,
+        1,
+        {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +141,9 @@ def test_batch_kernel_from_order_to_exit() -> None:
         ({}, KernelProfile(fail_run=1), Reason.EXIT_NONZERO, 1),
     ],
 )
-def test_end_reasons(env: dict[str, str], profile: KernelProfile, reason: Reason, code: int | None) -> None:
+def test_end_reasons(
+    env: dict[str, str], profile: KernelProfile, reason: Reason, code: int | None
+) -> None:
     sim = Harness(profile)
     sim.order(spec(env=env, start_timeout_s=4))
     sim.time.advance(15)
@@ -217,7 +232,9 @@ def test_lost_checkpoint_is_recovered_from_running_kernels() -> None:
     sim.time.advance(1)
     sim.agent.die(lose_checkpoint=True)
     found = {k.kernel_id: k.state for k in sim.agent.report().kernels}
-    assert found == {"wanted": S.UNKNOWN, "unwanted": S.UNKNOWN}, "left out, they would count as gone"
+    assert found == {"wanted": S.UNKNOWN, "unwanted": S.UNKNOWN}, (
+        "left out, they would count as gone"
+    )
     sim.order(spec("wanted"))
     assert sim.state("wanted") is S.RUNNING
     assert sim.statistics.created == 2, "it was adopted, not created again"
@@ -230,7 +247,8 @@ def test_lost_checkpoint_is_recovered_from_running_kernels() -> None:
 def test_only_probed_kernels_have_a_port() -> None:
     sim = Harness()
     sim.order(spec("b"), spec("i", SessionType.INFERENCE, probe_path="/"))
-    batch, inference = sim.observation("b"), sim.observation("i")
+    batch = sim.observation("b")
+    inference = sim.observation("i")
     assert batch is not None
     assert inference is not None
     assert (batch.host, batch.port) == ("", 0)
@@ -259,9 +277,9 @@ def test_draining_agent_ends_its_kernels_and_starts_none() -> None:
 async def test_logs() -> None:
     sim = Harness()
     sim.order(spec())
-    assert [b"kernel k" in piece async for piece in sim.agent.open_log(LogRequest("r", KernelId("k")))] == [
-        True
-    ]
+    assert [
+        b"kernel k" in piece async for piece in sim.agent.open_log(LogRequest("r", KernelId("k")))
+    ] == [True]
     with pytest.raises(NotFound, match="no kernel other"):
         [piece async for piece in sim.agent.open_log(LogRequest("r", KernelId("other")))]
 
@@ -287,7 +305,9 @@ STEP = st.one_of(
 
 @examples(200)
 @given(st.integers(), st.lists(STEP, max_size=15))
-def test_reports_are_complete_and_counters_correct_after_any_sequence(seed: int, steps: list[Any]) -> None:
+def test_reports_are_complete_and_counters_correct_after_any_sequence(
+    seed: int, steps: list[Any]
+) -> None:
     sim = Harness(KernelProfile(fail_start=0.2, fail_run=0.2, hang_stop=0.2), seed)
     for what, value in steps:
         if what == "order":
@@ -297,6 +317,7 @@ def test_reports_are_complete_and_counters_correct_after_any_sequence(seed: int,
             sim.time.advance(value)
         else:
             sim.agent.die(reboot=value == "reboot", lose_checkpoint=value == "lose_checkpoint")
+
     sim.order()
     sim.time.advance(30)
     assert sim.agent.report().kernels == (), "only ordered kernels exist"

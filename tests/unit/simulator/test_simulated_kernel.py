@@ -79,7 +79,8 @@ def test_hung_kernel_survives_a_kill_until_it_is_released() -> None:
 
 @given(st.lists(st.floats(100, 120), max_size=6).map(sorted), st.floats(100, 120), st.floats(0, 9))
 def test_polling_and_timers_agree(polls: list[float], stop_at: float, grace_s: float) -> None:
-    timed, polled = kernel(stop_at=stop_at, grace_s=grace_s), kernel(stop_at=stop_at, grace_s=grace_s)
+    timed = kernel(stop_at=stop_at, grace_s=grace_s)
+    polled = kernel(stop_at=stop_at, grace_s=grace_s)
     at, code = exit_of(timed)
     for now in polls:
         polled.advance(now)

@@ -43,7 +43,10 @@ def picked(*changed: str) -> list[str]:
 
 def test_tests_that_import_a_module_are_picked() -> None:
     assert picked("src/moorage/planner.py") == ["tests/unit/test_planner.py"]
-    assert picked("src/moorage/store/rows.py") == ["tests/store/test_rows.py", "tests/wire/test_api.py"]
+    assert picked("src/moorage/store/rows.py") == [
+        "tests/store/test_rows.py",
+        "tests/wire/test_api.py",
+    ]
 
 
 def test_a_statement_of_sql_belongs_to_the_module_that_names_it() -> None:

@@ -16,7 +16,12 @@ PLATFORMS = names_in_turn(STEPS, Kind.TURN)
 
 def step(name: str, kind: Kind, **values: object) -> Step:
     usual_s = {Extent.SMOKE: 10.0, Extent.GATE: 100.0, Extent.FULL: 200.0}
-    row: dict[str, object] = {"about": name, "usual_s": usual_s, "weight": 1.0, "tests": (f"tests/{name}",)}
+    row: dict[str, object] = {
+        "about": name,
+        "usual_s": usual_s,
+        "weight": 1.0,
+        "tests": (f"tests/{name}",),
+    }
     return Step.model_validate({"name": name, "kind": kind, **row, **values})
 
 
@@ -75,7 +80,9 @@ def test_each_part_of_the_platforms_comes_once_in_three_commits() -> None:
     assert len(PLATFORMS) == 3
     for first in range(0, 999, 3):
         block = range(first, first + 3)
-        assert sorted(name for number in block for name in in_turn(PLATFORMS, number, 1)) == sorted(PLATFORMS)
+        assert sorted(name for number in block for name in in_turn(PLATFORMS, number, 1)) == sorted(
+            PLATFORMS
+        )
 
 
 @pytest.mark.parametrize("stride", [2, 3, 5, 6, 9, 30])
@@ -165,7 +172,10 @@ def test_expression_selects_the_extent() -> None:
             '[a]\nkind = "check"\nabout = "x"\nweight = 1\ntests = ["t"]\nusual_s = { gate = 1 }\nwork = 2',
             "work",
         ),
-        ('[a]\nkind = "sometimes"\nabout = "x"\nweight = 1\ntests = ["t"]\nusual_s = { gate = 1 }', "kind"),
+        (
+            '[a]\nkind = "sometimes"\nabout = "x"\nweight = 1\ntests = ["t"]\nusual_s = { gate = 1 }',
+            "kind",
+        ),
     ],
 )
 def test_mistakes_in_the_table_are_named(tmp_path: Path, text: str, words: str) -> None:

@@ -28,7 +28,9 @@ def test_case_that_was_not_run_again_is_red() -> None:
 
 
 def test_step_without_a_failed_case_is_red() -> None:
-    assert judge([Retried(Failure("types", "", "out"), None)], set(), []).red == ["step types failed"]
+    assert judge([Retried(Failure("types", "", "out"), None)], set(), []).red == [
+        "step types failed"
+    ]
 
 
 def test_many_flaky_cases_are_red() -> None:
@@ -53,4 +55,6 @@ def test_quarantined_case_does_not_judge() -> None:
 
 
 def test_quarantine_holds_no_step() -> None:
-    assert judge([Retried(Failure("core", "", "out"), False)], {""}, []).red == ["step core failed twice"]
+    assert judge([Retried(Failure("core", "", "out"), False)], {""}, []).red == [
+        "step core failed twice"
+    ]

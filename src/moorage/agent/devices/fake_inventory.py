@@ -8,16 +8,30 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 _GIB = 1024**3
 # Memory as specified by the manufacturers; any other model gets 80 GiB.
-_MEMORY_GIB = {"T4": 16, "L4": 24, "A10": 24, "V100": 32, "A40": 48, "L40S": 48, "A100": 80, "H100": 80,
-               "H200": 141, "B200": 192, "GH200": 96}  # fmt: skip
-CPU, MEM = 256_000, 2048 * _GIB
+_MEMORY_GIB = {
+    "T4": 16,
+    "L4": 24,
+    "A10": 24,
+    "V100": 32,
+    "A40": 48,
+    "L40S": 48,
+    "A100": 80,
+    "H100": 80,
+    "H200": 141,
+    "B200": 192,
+    "GH200": 96,
+}
+CPU = 256_000
+MEM = 2048 * _GIB
 
 
 class FakeInventory:
-    """``owner`` keeps the device ids of two fake nodes apart. ``nvlink``: the GPUs form two NVLink domains of
-    equal size, each attached to its own NUMA node."""
+    """``owner`` keeps the device ids of two fake nodes apart. ``nvlink``: the GPUs form two NVLink
+    domains of equal size, each attached to its own NUMA node."""
 
-    def __init__(self, count: int, model: str, owner: str = "node", *, nvlink: bool = False) -> None:
+    def __init__(
+        self, count: int, model: str, owner: str = "node", *, nvlink: bool = False
+    ) -> None:
         self._offers = (
             SlotOffer("cpu", CPU),
             SlotOffer("mem", MEM),

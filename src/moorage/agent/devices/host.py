@@ -1,4 +1,5 @@
-"""CPU and memory of the node: capacity within the limits of the agent's control groups, and current use."""
+"""CPU and memory of the node: capacity within the limits of the agent's control groups, and current
+use."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class HostInventory:
     /sys."""
 
     def __init__(self, reserved_mem: int, root: Path = Path("/")) -> None:
-        self._reserved, self._root = reserved_mem, root
+        self._reserved = reserved_mem
+        self._root = root
 
     def offers(self) -> tuple[SlotOffer, ...]:
         cpu = min(len(os.sched_getaffinity(0)) * 1000, *self._cpu_limits())
@@ -36,13 +38,14 @@ class HostInventory:
         return 0
 
     def _cgroups(self, controller: str) -> list[str]:
-        """The control group of this process and its ancestors under /sys/fs/cgroup, version 1 or 2. The
-        tightest limit applies."""
+        """The control group of this process and its ancestors under /sys/fs/cgroup, version 1 or 2.
+        The tightest limit applies."""
         folders: list[str] = []
         for line in self._read("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers and controller not in controllers.split(","):
                 continue
+
             mounts = (
                 [f"/sys/fs/cgroup/{controller}"]
                 if controllers
@@ -51,6 +54,7 @@ class HostInventory:
             parts = [part for part in path.split("/") if part]
             for mount in mounts:
                 folders += ["/".join([mount, *parts[:depth]]) for depth in range(len(parts) + 1)]
+
         return folders
 
     def _cpu_limits(self) -> list[int]:
@@ -63,6 +67,7 @@ class HostInventory:
                 period = self._read(f"{folder}/cpu.cfs_period_us").strip()
             if quota.isdigit() and period.isdigit() and int(period):
                 limits.append(max(1, int(quota) * 1000 // int(period)))
+
         return limits
 
     def _memory_limits(self) -> list[int]:
@@ -76,8 +81,8 @@ class HostInventory:
 
 
 def node_counters(root: Path = Path("/")) -> tuple[int, int]:
-    """CPU time used by the whole node since boot in microseconds, and memory in use in bytes. Raises
-    ``OSError``."""
+    """CPU time used by the whole node since boot in microseconds, and memory in use in bytes.
+    Raises ``OSError``."""
     fields = (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
     memory = {}
@@ -85,5 +90,6 @@ def node_counters(root: Path = Path("/")) -> tuple[int, int]:
         name, _, rest = line.partition(":")
         if name in ("MemTotal", "MemAvailable"):
             memory[name] = int(rest.split()[0]) * 1024
+
     used = memory.get("MemTotal", 0) - memory.get("MemAvailable", 0)
     return (user + nice + system + irq + softirq + steal) * _TICK_US, used

@@ -1,4 +1,5 @@
-"""Node inventory: the slots that an agent offers, as configured by ``agent.inventory`` and ``agent.gpus``."""
+"""Node inventory: the slots that an agent offers, as configured by ``agent.inventory`` and
+``agent.gpus``."""
 
 from __future__ import annotations
 
@@ -31,10 +32,12 @@ class CombinedInventory:
 
 
 class CpuSlots:
-    """The ``devices`` of a node, and ``count`` slots ``cuda.device`` that are no devices if it has no GPU.
+    """The ``devices`` of a node, and ``count`` slots ``cuda.device`` that are no devices if it has
+    no GPU.
 
-    A kernel that holds one sees no GPU (``CUDA_VISIBLE_DEVICES`` is empty), and its description names the
-    slot. The slots bring neither memory nor time of the CPU: a session asks for these beside them.
+    A kernel that holds one sees no GPU (``CUDA_VISIBLE_DEVICES`` is empty), and its description
+    names the slot. The slots bring neither memory nor time of the CPU: a session asks for these
+    beside them.
     """
 
     def __init__(self, devices: Inventory, count: int) -> None:
@@ -50,11 +53,12 @@ class CpuSlots:
 
 
 class OvercommittedCpu:
-    """An inventory whose ``cpu`` is offered ``factor`` times on a node without a GPU: kernels that wait for
-    requests most of the time share it. Each keeps the limit of its own request."""
+    """An inventory whose ``cpu`` is offered ``factor`` times on a node without a GPU: kernels that
+    wait for requests most of the time share it. Each keeps the limit of its own request."""
 
     def __init__(self, node: Inventory, factor: int) -> None:
-        self._node, self._factor = node, factor
+        self._node = node
+        self._factor = factor
 
     def offers(self) -> tuple[SlotOffer, ...]:
         found = self._node.offers()
@@ -71,15 +75,22 @@ def _is_gpu(offer: SlotOffer) -> bool:
 
 
 def load_inventory(
-    setting: str, devices: Inventory, *, gpus: str | None = None, reserved_mem: str = "0", owner: str = "node"
+    setting: str,
+    devices: Inventory,
+    *,
+    gpus: str | None = None,
+    reserved_mem: str = "0",
+    owner: str = "node",
 ) -> Inventory:
-    """The inventory for the settings ``agent.inventory``, ``agent.gpus`` and ``agent.reserved_mem``.
-    ``devices``: the devices of this node. ``owner`` prefixes the device ids of a fake inventory. Raises
-    ``ConfigError`` for ``gpus`` that the node does not have; the settings have validated the rest."""
+    """The inventory for the settings ``agent.inventory``, ``agent.gpus`` and
+    ``agent.reserved_mem``. ``devices``: the devices of this node. ``owner`` prefixes the device ids
+    of a fake inventory. Raises ``ConfigError`` for ``gpus`` that the node does not have; the
+    settings have validated the rest."""
     choice = parse_inventory(setting)
     if isinstance(choice, FakeGpus):
         fake = FakeInventory(choice.count, choice.model, owner, nvlink=choice.nvlink)
         return fake if gpus is None else SelectedDevices(fake, gpus)
+
     selected = devices if gpus is None else SelectedDevices(devices, gpus)
     slotted = CpuSlots(selected, choice.cpu_slots) if choice.cpu_slots else selected
     node = CombinedInventory(HostInventory(parse_size(reserved_mem)), slotted)

@@ -1,4 +1,5 @@
-"""Record of the devices that a node offered, and of what its driver said, which outlives the agent."""
+"""Record of the devices that a node offered, and of what its driver said, which outlives the
+agent."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Known:
 
 
 class KnownDevices:
-    """``file`` is written once its directory exists. A record that cannot be read or written costs only the
-    memory of devices that fail: nothing raises."""
+    """``file`` is written once its directory exists. A record that cannot be read or written costs
+    only the memory of devices that fail: nothing raises."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -46,14 +47,19 @@ class KnownDevices:
         except FileNotFoundError:
             return Known()
         except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("the record of the devices cannot be read", file=str(self._file), error=repr(error))
+            log.warning(
+                "the record of the devices cannot be read", file=str(self._file), error=repr(error)
+            )
             return Known()
 
     def save(self, offers: Iterable[SlotOffer], facts: DriverFacts) -> None:
         """Record devices, healthy or not."""
-        now = Known(tuple(replace(offer, healthy=True, unhealthy_reason="") for offer in offers), facts)
+        now = Known(
+            tuple(replace(offer, healthy=True, unhealthy_reason="") for offer in offers), facts
+        )
         if now == self._saved or not self._file.parent.is_dir():
             return
+
         record = {
             "boot": _boot_id(),
             "devices": [asdict(offer) for offer in now.offers],
@@ -64,8 +70,13 @@ class KnownDevices:
             temporary.write_text(json.dumps(record))
             os.replace(temporary, self._file)
         except OSError as error:
-            log.warning("the record of the devices cannot be written", file=str(self._file), error=str(error))
+            log.warning(
+                "the record of the devices cannot be written",
+                file=str(self._file),
+                error=str(error),
+            )
             return
+
         self._saved = now
 
 

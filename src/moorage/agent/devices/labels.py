@@ -1,7 +1,7 @@
 """Labels that an agent derives from the GPUs of its node. Pure.
 
-A label that would not hold for every GPU of the node is left out: a session that asks for it may get any of
-them.
+A label that would not hold for every GPU of the node is left out: a session that asks for it may
+get any of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,21 @@ from moorage.common.model.slots import CPU_SLOT
 MODELS = frozenset(
     {
         *("GB300", "B300", "GB200", "B200", "B100", "GH200", "H200", "H100", "H800", "H20"),
-        *("A100", "A800", "A40", "A30", "A16", "A10", "A10G", "A2", "L40S", "L40", "L20", "L4", "L2"),
+        *(
+            "A100",
+            "A800",
+            "A40",
+            "A30",
+            "A16",
+            "A10",
+            "A10G",
+            "A2",
+            "L40S",
+            "L40",
+            "L20",
+            "L4",
+            "L2",
+        ),
         *("V100", "V100S", "T4", "P100", "P40", "P4", "K80", "M60"),
     }
 )
@@ -28,8 +42,8 @@ _MIG = re.compile(r" MIG (?:[0-9]+c\.)?([0-9]+g\.[0-9]+gb)")
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """``driver`` and ``cuda``: versions, like 580.159.04 and 13.0. ``compute``: the compute capability of
-    each GPU by its id, like 9.0. What is unknown is ""."""
+    """``driver`` and ``cuda``: versions, like 580.159.04 and 13.0. ``compute``: the compute
+    capability of each GPU by its id, like 9.0. What is unknown is ""."""
 
     driver: str = ""
     cuda: str = ""
@@ -37,11 +51,13 @@ class DriverFacts:
 
 
 def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, str]:
-    """The labels of a node that offers these devices; none for a node without NVIDIA GPUs. GPUs that fail
-    count: a session that asks for one waits for it, instead of being told that there is none."""
+    """The labels of a node that offers these devices; none for a node without NVIDIA GPUs. GPUs
+    that fail count: a session that asks for one waits for it, instead of being told that there is
+    none."""
     gpus = [offer for offer in offers if _is_named_gpu(offer)]
     if not gpus:
         return {}
+
     slices = [offer for offer in gpus if offer.parent]
     ids = {offer.parent or offer.device_id for offer in gpus}
     names = {_MIG.split(offer.model)[0] for offer in gpus}
@@ -57,18 +73,23 @@ def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, 
     }
     if slices:
         profiles = {found[1] if (found := _MIG.search(offer.model)) else "" for offer in slices}
-        labels["mig"] = _only(profiles) if len(slices) == len(gpus) and len(profiles) == 1 else "mixed"
+        labels["mig"] = (
+            _only(profiles) if len(slices) == len(gpus) and len(profiles) == 1 else "mixed"
+        )
+
     return {name: value for name, value in labels.items() if value}
 
 
 def short_name(name: str) -> str:
-    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". Of one that is not in the table,
-    the name without its brand: ``RTX-A6000``."""
+    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". Of one that is not in
+    the table, the name without its brand: ``RTX-A6000``."""
     words = re.split(r"[ \-_/]+", name)
     known = [word for word in words if word in MODELS]
     if known:
         return known[0]
-    return "-".join(word for word in words if word not in ("NVIDIA", "Tesla", "GeForce", "Quadro", "(fake)"))
+    return "-".join(
+        word for word in words if word not in ("NVIDIA", "Tesla", "GeForce", "Quadro", "(fake)")
+    )
 
 
 def _is_named_gpu(offer: SlotOffer) -> bool:

@@ -45,8 +45,9 @@ class DeviceManager:
         }
 
     def environment(self, spec: KernelSpec) -> dict[str, str]:
-        """Environment variables that restrict a kernel to its own devices. Every vendor contributes, so that
-        the devices of a vendor from which the kernel has none are hidden too. Raises ``VendorFailed``."""
+        """Environment variables that restrict a kernel to its own devices. Every vendor
+        contributes, so that the devices of a vendor from which the kernel has none are hidden too.
+        Raises ``VendorFailed``."""
         granted = [grant.device_id for grant in spec.devices if grant.device_id and grant.amount]
         env: dict[str, str] = {}
         for vendor in self._vendors:
@@ -55,12 +56,17 @@ class DeviceManager:
         return env
 
     def places(self, devices: Iterable[str]) -> dict[str, DevicePlace]:
-        """Where devices are on this node, for runtimes that give them to containers: those of NVIDIA."""
+        """Where devices are on this node, for runtimes that give them to containers: those of
+        NVIDIA."""
         found = {}
         for device in devices:
             vendor = self._owner.get(DeviceId(device))
-            if isinstance(vendor, NvidiaVendor) and (place := vendor.place(DeviceId(device))) is not None:
+            if (
+                isinstance(vendor, NvidiaVendor)
+                and (place := vendor.place(DeviceId(device))) is not None
+            ):
                 found[device] = place
+
         return found
 
     def _by_vendor(self, devices: DeviceParents) -> Iterable[tuple[Vendor, DeviceParents]]:

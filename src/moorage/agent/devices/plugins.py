@@ -1,8 +1,8 @@
 """Loader for device vendors of other packages.
 
-A package registers a class or function without parameters in the entry point group ``moorage.inventories``;
-the call returns a ``Vendor``. Exceptions of a vendor are logged and affect only its own devices: they are
-offered as unhealthy until the vendor answers again.
+A package registers a class or function without parameters in the entry point group
+``moorage.inventories``; the call returns a ``Vendor``. Exceptions of a vendor are logged and affect
+only its own devices: they are offered as unhealthy until the vendor answers again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def installed_vendors() -> list[Vendor]:
         except Exception as error:
             log.exception("a device vendor cannot be loaded", vendor=entry.name, error=repr(error))
             continue
+
         vendors.append(IsolatedVendor(vendor))
         log.info("loaded a device vendor", vendor=entry.name, entry_point=entry.value)
+
     return vendors
 
 
@@ -42,7 +44,8 @@ class IsolatedVendor:
     """Confines the failures of a vendor to its own devices."""
 
     def __init__(self, inner: Vendor) -> None:
-        self._inner, self.name = inner, inner.name
+        self._inner = inner
+        self.name = inner.name
         self._last_offers: tuple[SlotOffer, ...] = ()
         self._failing: set[str] = set()
 
@@ -56,6 +59,7 @@ class IsolatedVendor:
             self._last_offers = tuple(
                 replace(o, healthy=False, unhealthy_reason=reason) for o in self._last_offers
             )
+
         return self._last_offers
 
     def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
@@ -69,7 +73,8 @@ class IsolatedVendor:
         try:
             reasons = self._call("unhealthy", lambda: dict(self._inner.unhealthy(devices)))
         except VendorFailed:
-            # An unknown health is no reason to withdraw devices; ``offers`` decides whether they exist.
+            # An unknown health is no reason to withdraw devices; ``offers`` decides whether they
+            # exist.
             return {}
         return {d: str(reason) for d, reason in reasons.items() if d in devices}
 
@@ -85,7 +90,11 @@ class IsolatedVendor:
             if method not in self._failing:
                 self._failing.add(method)
                 log.exception("a device vendor fails", vendor=self.name, method=method)
-            raise VendorFailed(f"the device vendor {self.name!r} failed in {method}: {error!r}") from error
+
+            raise VendorFailed(
+                f"the device vendor {self.name!r} failed in {method}: {error!r}"
+            ) from error
+
         self._failing.discard(method)
         return result
 
@@ -98,8 +107,11 @@ def _validated(name: str, offers: Iterable[SlotOffer]) -> Iterable[SlotOffer]:
             raise ValueError(
                 f"{offer!r}: a device needs a slot like {name}.device, an id, and the capacity 1000"
             )
+
         if family == "cuda" or family.startswith("cuda-"):
             raise ValueError(
-                f"slot {offer.slot!r} is reserved for NVIDIA; use a family of your own, like {name}.device"
+                f"slot {offer.slot!r} is reserved for NVIDIA; use a family of your own, like "
+                f"{name}.device"
             )
+
         yield offer

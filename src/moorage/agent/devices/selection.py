@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 class SelectedDevices:
     """``names``: indexes and ids of GPUs, like ``"0, 2"`` or ``"GPU-7c5e..., 1"``; duplicates are
-    ignored. The index of a GPU in MIG mode selects all of its slices; a single slice is selected by its id.
+    ignored. The index of a GPU in MIG mode selects all of its slices; a single slice is selected by
+    its id.
 
     Reads the inventory at once. Raises ``ConfigError`` for a name that matches no device.
     """
@@ -24,6 +25,7 @@ class SelectedDevices:
         self._devices = devices
         by_index = _by_index(devices.offers())
         by_id = {offer.device_id: offer for offers in by_index for offer in offers}
+
         # A dict as an ordered set.
         self._selected: dict[DeviceId, None] = {}
         for name in (word.strip() for word in names.split(",")):
@@ -33,20 +35,27 @@ class SelectedDevices:
                 self._selected[DeviceId(name)] = None
             else:
                 raise ConfigError(
-                    f"agent.gpus: {name!r} is not a GPU of this node", next_step=_next_step(by_index)
+                    f"agent.gpus: {name!r} is not a GPU of this node",
+                    next_step=_next_step(by_index),
                 )
 
     def offers(self) -> tuple[SlotOffer, ...]:
         offers = self._devices.offers()
         by_id = {offer.device_id: offer for offer in offers}
         scalars = tuple(offer for offer in offers if not offer.device_id)
-        return scalars + tuple(by_id[device_id] for device_id in self._selected if device_id in by_id)
+        return scalars + tuple(
+            by_id[device_id] for device_id in self._selected if device_id in by_id
+        )
 
 
 def _by_index(offers: tuple[SlotOffer, ...]) -> list[list[SlotOffer]]:
-    """Device offers grouped by GPU, in the order of the inventory; the slices of a GPU form one group."""
+    """Device offers grouped by GPU, in the order of the inventory; the slices of a GPU form one
+    group."""
     devices = [offer for offer in offers if offer.device_id]
-    return [list(group) for _, group in groupby(devices, key=lambda offer: offer.parent or offer.device_id)]
+    return [
+        list(group)
+        for _, group in groupby(devices, key=lambda offer: offer.parent or offer.device_id)
+    ]
 
 
 def _next_step(by_index: list[list[SlotOffer]]) -> str:
@@ -55,5 +64,7 @@ def _next_step(by_index: list[list[SlotOffer]]) -> str:
     failed = [offer for gpu in by_index for offer in gpu if offer.unhealthy_reason]
     if failed:
         return f"{failed[0].device_id}: {failed[0].unhealthy_reason}"
-    ids = ", ".join(f"{index} = {gpu[0].parent or gpu[0].device_id}" for index, gpu in enumerate(by_index))
+    ids = ", ".join(
+        f"{index} = {gpu[0].parent or gpu[0].device_id}" for index, gpu in enumerate(by_index)
+    )
     return f"use an index or id: {ids}"

@@ -1,6 +1,7 @@
 """Interface that a device vendor implements, and the measurements that it returns.
 
-The NVIDIA implementation is in ``nvidia/``; other vendors come as packages with an entry point (``plugins``).
+The NVIDIA implementation is in ``nvidia/``; other vendors come as packages with an entry point
+(``plugins``).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ DeviceParents = Mapping[DeviceId, DeviceId]
 class DeviceMeasurement:
     """Current use of one device or slice.
 
-    ``memory_used`` and ``memory_total`` in bytes. ``utilization`` in 1/1000 of the device; None if the driver
-    does not report it. ``memory_by_pid``: bytes per process, None for a process whose share is unknown.
-    ``utilization_by_pid``: 1/1000 per process that was active since the last measurement. ``temperature`` in
-    degrees Celsius, ``power`` in milliwatts. ``slowed_by``: what lowers the device's clocks now, such as
-    ``hardware-thermal``.
+    ``memory_used`` and ``memory_total`` in bytes. ``utilization`` in 1/1000 of the device; None if
+    the driver does not report it. ``memory_by_pid``: bytes per process, None for a process whose
+    share is unknown. ``utilization_by_pid``: 1/1000 per process that was active since the last
+    measurement. ``temperature`` in degrees Celsius, ``power`` in milliwatts. ``slowed_by``: what
+    lowers the device's clocks now, such as ``hardware-thermal``.
     """
 
     device_id: DeviceId
@@ -54,8 +55,9 @@ class Vendor(Protocol):
     name: str
 
     def offers(self) -> tuple[SlotOffer, ...]:
-        """Devices of this node, in slots ``<family>.device`` with capacity 1000 and a stable device id. A
-        device that was offered before and now fails stays in the list with ``healthy=False``."""
+        """Devices of this node, in slots ``<family>.device`` with capacity 1000 and a stable device
+        id. A device that was offered before and now fails stays in the list with
+        ``healthy=False``."""
         ...
 
     def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
@@ -67,6 +69,6 @@ class Vendor(Protocol):
         ...
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
-        """Environment variables that make exactly these devices visible to a process, and none of the
-        vendor's devices if ``devices`` is empty."""
+        """Environment variables that make exactly these devices visible to a process, and none of
+        the vendor's devices if ``devices`` is empty."""
         ...

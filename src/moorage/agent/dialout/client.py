@@ -1,6 +1,8 @@
-"""Dial-out client: a connection to each proxy, which opens streams over it to ports of the agent's kernels.
+"""Dial-out client: a connection to each proxy, which opens streams over it to ports of the agent's
+kernels.
 
-A proxy may reach these ports and no others: whoever takes over a proxy gets nothing else of the node.
+A proxy may reach these ports and no others: whoever takes over a proxy gets nothing else of the
+node.
 """
 
 from __future__ import annotations
@@ -35,26 +37,30 @@ log = structlog.get_logger("moorage.agent.dialout")
 _CONNECT_S = 5.0
 _SPARE = "another address of it is connected"
 _WHY = 300  # characters of a reason in a report
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
+FIRST_BACKOFF_S = 0.2
+LONGEST_BACKOFF_S = 5.0
 # A connection that lasted so long was no failed attempt.
 _STEADY_S = 10.0
-# A connection that is no longer wanted ends without streams, and after all proxies' tables have changed.
-_LEAVE_S, _LONGEST_LEAVE_S = 30.0, 3600.0
+# A connection that is no longer wanted ends without streams, and after all proxies' tables have
+# changed.
+_LEAVE_S = 30.0
+_LONGEST_LEAVE_S = 3600.0
 
 
 def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
     """Whether ``port`` is of one of these kernels, and it has not ended."""
     return any(
-        kernel.state not in ENDED and (kernel.port == port or any(app.port == port for app in kernel.apps))
+        kernel.state not in ENDED
+        and (kernel.port == port or any(app.port == port for app in kernel.apps))
         for kernel in kernels()
         if kernel.host
     )
 
 
 class DialOut:
-    """``host``: where the kernels listen. ``may_open``: whether a port is one of theirs. ``dialer`` has the
-    identity of the agent. ``probe``: where proxies try whether they reach the agent; None: they do not.
-    Nothing is dialed before ``set_proxies``."""
+    """``host``: where the kernels listen. ``may_open``: whether a port is one of theirs. ``dialer``
+    has the identity of the agent. ``probe``: where proxies try whether they reach the agent; None:
+    they do not. Nothing is dialed before ``set_proxies``."""
 
     def __init__(
         self,
@@ -65,8 +71,12 @@ class DialOut:
         clock: Clock,
         probe: ProbePort | None = None,
     ) -> None:
-        self._agent_id, self._host, self._may_open, self._probe = agent_id, host, may_open, probe
-        self._dialer, self._clock = dialer, clock
+        self._agent_id = agent_id
+        self._host = host
+        self._may_open = may_open
+        self._probe = probe
+        self._dialer = dialer
+        self._clock = clock
         self._links: dict[str, ProxyLink] = {}
         self._reached: dict[str, ProxyLink] = {}  # by process of a proxy
         self._leaving: set[asyncio.Task[None]] = set()
@@ -80,7 +90,8 @@ class DialOut:
 
     @property
     def undialed(self) -> dict[str, str]:
-        """The addresses of proxies to which there is no connection after a failure, with its reason."""
+        """The addresses of proxies to which there is no connection after a failure, with its
+        reason."""
         return {
             address: link.why[:_WHY]
             for address, link in self._links.items()
@@ -92,14 +103,16 @@ class DialOut:
         return self._links[address].why
 
     def set_proxies(self, addresses: Collection[str], revoked: Collection[str] = ()) -> None:
-        """Keep a connection to each of these, and to no other. ``revoked``: peer ids of proxies that get
-        nothing any more, at whatever address."""
+        """Keep a connection to each of these, and to no other. ``revoked``: peer ids of proxies
+        that get nothing any more, at whatever address."""
         self._revoked.clear()
         self._revoked.update(revoked)
+
         for address in self._links.keys() - set(addresses):
             task = spawn("agent.dialout.leave", self._links.pop(address).leave())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
+
         for address in addresses:
             if address not in self._links:
                 self._links[address] = ProxyLink(
@@ -114,11 +127,13 @@ class DialOut:
                     self._revoked,
                 )
                 self._all.add(self._links[address])
+
         for link in self._all:
             link.check_revoked()
 
     async def close(self) -> None:
-        links, self._links = self._links, {}
+        links = self._links
+        self._links = {}
         await asyncio.gather(*(link.close() for link in links.values()))
         await cancel_and_wait(*self._leaving)
         if self._probe is not None:
@@ -139,9 +154,10 @@ def dial_out(
 
 
 class ProxyLink:
-    """The connection to one proxy, dialed again whenever it ends. ``reached``: the links that are connected,
-    by what the proxies say of their processes. A proxy that another link has reached, by another address, is
-    left until that link has lost it. ``revoked``: peer ids of proxies, which change."""
+    """The connection to one proxy, dialed again whenever it ends. ``reached``: the links that are
+    connected, by what the proxies say of their processes. A proxy that another link has reached, by
+    another address, is left until that link has lost it. ``revoked``: peer ids of proxies, which
+    change."""
 
     def __init__(
         self,
@@ -155,17 +171,26 @@ class ProxyLink:
         reached: dict[str, ProxyLink] | None = None,
         revoked: Collection[str] = (),
     ) -> None:
-        self._revoked, self._peer_id = revoked, ""
-        self._probe, self._reached = probe, {} if reached is None else reached
-        self._worker, self._is_spare = "", False
+        self._revoked = revoked
+        self._peer_id = ""
+        self._probe = probe
+        self._reached = {} if reached is None else reached
+        self._worker = ""
+        self._is_spare = False
         self._lost = asyncio.Event()  # it is not in `reached` any more
         self._connection: Connection | None = None
         self._attempt: Connection | None = None  # whose end says why there is no connection
-        self._address, self._agent_id, self._host = address, agent_id, host
-        self._may_open, self._dialer, self._clock = may_open, dialer, clock
+        self._address = address
+        self._agent_id = agent_id
+        self._host = host
+        self._may_open = may_open
+        self._dialer = dialer
+        self._clock = clock
         self._opening: dict[int, asyncio.Task[None]] = {}
-        self._greeted, self._ended = asyncio.Event(), asyncio.Event()
-        self.why = self._logged = ""
+        self._greeted = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.why = ""
+        self._logged = ""
         self.is_connected = False
         self._task = SupervisedTask("agent.dialout", self._run, key=address)
 
@@ -181,8 +206,12 @@ class ProxyLink:
         """Close the connection when proxies no longer use it."""
         began_at = self._clock.monotonic()
         self._lose()
+
         try:
-            while self.is_connected and (after_s := self._clock.monotonic() - began_at) < _LONGEST_LEAVE_S:
+            while (
+                self.is_connected
+                and (after_s := self._clock.monotonic() - began_at) < _LONGEST_LEAVE_S
+            ):
                 if after_s >= _LEAVE_S and not (self._connection and self._connection.streams):
                     break
                 await asyncio.sleep(1)
@@ -197,21 +226,28 @@ class ProxyLink:
                 await self._connect()
             except (OSError, TimeoutError, ConfigError, ValueError) as error:
                 self.why = str(error) or "no answer in time"
+
             if self._clock.monotonic() - began_at > _STEADY_S:
                 backoff_s = FIRST_BACKOFF_S
             if self.why != self._logged:
                 self._logged = self.why
                 log.warning("no dial-out connection to a proxy", proxy=self._address, why=self.why)
+
             await asyncio.sleep(backoff_s * self._clock.jitter(0.25))
             backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
 
     async def _connect(self) -> None:
         """One connection, until it ends. Raises what a connection raises that is not made."""
-        loop, identity = asyncio.get_running_loop(), self._dialer.identity()
-        self._greeted, self._ended = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        identity = self._dialer.identity()
+        self._greeted = asyncio.Event()
+        self._ended = asyncio.Event()
         host, port = split_address(self._address)
         connection = Connection(
-            on_hello=self._on_hello, on_open=self._on_open, on_cancel=self._cancel, on_lost=self._on_lost
+            on_hello=self._on_hello,
+            on_open=self._on_open,
+            on_cancel=self._cancel,
+            on_lost=self._on_lost,
         )
         self._attempt = connection
         try:
@@ -230,26 +266,44 @@ class ProxyLink:
                             f"{self._address} is no proxy of this installation",
                             next_step="check proxy.dialout_address",
                         )
+
                     if peer_id in self._revoked:
                         raise ConfigError(f"the proxy at {self._address} was revoked")
+
                     self._peer_id = peer_id
-                connection.peer, self._connection = self._address, connection
+
+                connection.peer = self._address
+                self._connection = connection
                 token = {} if identity else {"token": self._dialer.token}
-                hello = {"version": 1, "agent": self._agent_id, "reached": sorted(self._reached), **token}
+                hello = {
+                    "version": 1,
+                    "agent": self._agent_id,
+                    "reached": sorted(self._reached),
+                    **token,
+                }
                 if self._probe is not None and (probe_port := await self._probe.open()):
                     hello |= {"address": self._probe.host, "probe": probe_port}
+
                 connection.say_hello(hello)
                 await self._greeted.wait()
+
             if (first := self._reached.get(self._worker)) is not None or self._is_spare:
-                self._logged = self.why = _SPARE
+                self._logged = _SPARE
+                self.why = _SPARE
                 connection.end(self.why)
                 if first is not None:
                     await first._lost.wait()
+
                 return
+
             if self._worker:
-                self._reached[self._worker], self._lost = self, asyncio.Event()
-            self.is_connected, self._logged = True, ""
+                self._lost = asyncio.Event()
+                self._reached[self._worker] = self
+
+            self.is_connected = True
+            self._logged = ""
             log.info("dial-out connection to a proxy", proxy=self._address)
+
             while not self._ended.is_set():
                 try:
                     async with asyncio.timeout(TICK_S):
@@ -257,7 +311,8 @@ class ProxyLink:
                 except TimeoutError:
                     connection.tick()
         finally:
-            self.is_connected, self._attempt = False, None
+            self.is_connected = False
+            self._attempt = None
             self._lose()
             connection.end("the agent ends it")
             await cancel_and_wait(*self._opening.values())
@@ -269,7 +324,8 @@ class ProxyLink:
         self._lost.set()
 
     def _on_hello(self, connection: Connection, hello: Mapping[str, Any]) -> None:
-        self._worker, self._is_spare = str(hello.get("worker", "")), hello.get("spare") is True
+        self._worker = str(hello.get("worker", ""))
+        self._is_spare = hello.get("spare") is True
         self._greeted.set()
 
     def _on_lost(self, connection: Connection, why: str) -> None:
@@ -282,7 +338,9 @@ class ProxyLink:
         if not self._may_open(port):
             connection.refuse(number, f"no kernel of this agent has port {port}")
             return
-        task = self._opening[number] = spawn("agent.dialout.open", self._open(connection, number, port))
+        task = self._opening[number] = spawn(
+            "agent.dialout.open", self._open(connection, number, port)
+        )
         task.add_done_callback(lambda _: self._opening.pop(number, None))
 
     def _cancel(self, number: int) -> None:
@@ -290,7 +348,8 @@ class ProxyLink:
             task.cancel()
 
     async def _open(self, connection: Connection, number: int, port: int) -> None:
-        kernel, stream = Half(), Half()
+        kernel = Half()
+        stream = Half()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -298,6 +357,7 @@ class ProxyLink:
         except (OSError, TimeoutError) as error:
             connection.refuse(number, str(error) or "the kernel does not answer")
             return
+
         if connection.accept(number, stream) is not None:
             stream.join(kernel)
         elif kernel.transport is not None:

@@ -1,4 +1,5 @@
-"""Probe port: tells a proxy that connects that it has reached this agent, so that it need not dial out."""
+"""Probe port: tells a proxy that connects that it has reached this agent, so that it need not dial
+out."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ _ATTEMPTS = 3
 
 
 class ProbePort:
-    """One of the ports of kernels, which a firewall treats as theirs, at the address where they listen. It is
-    open from the first ``open`` on."""
+    """One of the ports of kernels, which a firewall treats as theirs, at the address where they
+    listen. It is open from the first ``open`` on."""
 
     def __init__(self, agent_id: str, host: str, ports: PortAllocator) -> None:
         self.host = host
-        self._agent_id, self._ports = agent_id, ports
+        self._agent_id = agent_id
+        self._ports = ports
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -33,22 +35,26 @@ class ProbePort:
             port = self._ports.allocate()
         except NoFreePort:
             return
+
         try:
             server = await asyncio.start_server(self._greet, self.host, port)
         except OSError:  # somebody has just taken it
             self._ports.release(port)
             return
+
         if self._port:  # another call was faster
             server.close()
             self._ports.release(port)
         else:
-            self._server, self._port = server, port
+            self._server = server
+            self._port = port
 
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
             self._ports.release(self._port)
-            self._server, self._port = None, 0
+            self._server = None
+            self._port = 0
 
     async def _greet(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting(self._agent_id))

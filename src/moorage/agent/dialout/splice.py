@@ -1,4 +1,5 @@
-"""Splice of two transports: each writes what the other receives, and follows its pauses, end and reset."""
+"""Splice of two transports: each writes what the other receives, and follows its pauses, end and
+reset."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Half(asyncio.Protocol):
 
     def join(self, other: Half) -> None:
         """Both are connected."""
-        self._other, other._other = other, self
+        self._other = other
+        other._other = self
         for half in (self, other):
             if half.transport is not None:
                 half.transport.resume_reading()
@@ -28,7 +30,8 @@ class Half(asyncio.Protocol):
         self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.transport, other = None, self._other
+        self.transport = None
+        other = self._other
         if other is None or other.transport is None:
             return
         if exc is None and self._has_ended and other._has_ended:
@@ -41,7 +44,8 @@ class Half(asyncio.Protocol):
             other.transport.write(data)
 
     def eof_received(self) -> bool:
-        self._has_ended, other = True, self._other
+        self._has_ended = True
+        other = self._other
         if other is None or other.transport is None:
             return False
         other.transport.write_eof()

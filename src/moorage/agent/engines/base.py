@@ -1,4 +1,5 @@
-"""Engine interface: the command, environment and readiness probes of a kernel's main program. Pure."""
+"""Engine interface: the command, environment and readiness probes of a kernel's main program.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +14,30 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import CPU_SLOT
 from moorage.common.model.status import SessionType
 
-# Variables of the agent that kernels inherit: none that may hold a secret. ``agent.process_env`` adds others.
+# Variables of the agent that kernels inherit: none that may hold a secret. ``agent.process_env``
+# adds others.
 _INHERITED = (
-    *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "SHELL", "USER", "LOGNAME", "LD_LIBRARY_PATH"),
+    *(
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "LC_*",
+        "TZ",
+        "TERM",
+        "SHELL",
+        "USER",
+        "LOGNAME",
+        "LD_LIBRARY_PATH",
+    ),
     *("HF_ENDPOINT", "HF_HUB_OFFLINE"),
-    *("CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *(
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ),
 )
 # Paths of the agent's user, which a kernel with a user of its own cannot use.
 _OF_USER = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "PYTHONUSERBASE")
@@ -49,10 +69,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Invocation of a kernel's main program. The user's ``env`` overrides ``defaults``, but not ``env``.
+    """Invocation of a kernel's main program. The user's ``env`` overrides ``defaults``, but not
+    ``env``.
 
-    ``probes``: the kernel is ready when one succeeds; the next is tried only if the server has no such route.
-    Without probes it is ready as soon as the process runs.
+    ``probes``: the kernel is ready when one succeeds; the next is tried only if the server has no
+    such route. Without probes it is ready as soon as the process runs.
     """
 
     argv: tuple[str, ...]
@@ -64,7 +85,9 @@ class Invocation:
 class Engine(Protocol):
     name: str
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
+    def invocation(
+        self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
+    ) -> Invocation:
         """``port``: what stands for it where it is not known yet; 0 for none."""
         ...
 
@@ -73,7 +96,8 @@ class Engine(Protocol):
         ...
 
     def progress(self, log_tail: str) -> str:
-        """What it does while it loads, like ``loading weights: 50%``; "" if its log does not say."""
+        """What it does while it loads, like ``loading weights: 50%``; "" if its log does not
+        say."""
         ...
 
 
@@ -84,14 +108,16 @@ def needs_port(spec: KernelSpec) -> bool:
 
 
 def visible_devices(spec: KernelSpec) -> str:
-    """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel uses none."""
+    """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel uses
+    none."""
     return ",".join(granted_gpus(spec))
 
 
 def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
     """The share of each granted GPU, in 1/1000, in the order of the plan."""
     # A MIG slice is a slot of its own, like cuda-1g10gb.device.
-    families, granted = ("cuda.", "cuda-"), dict[DeviceId, int]()
+    families = ("cuda.", "cuda-")
+    granted = dict[DeviceId, int]()
     for grant in spec.devices:
         is_gpu = grant.slot.startswith(families) and not grant.device_id.startswith(CPU_SLOT)
         if is_gpu and grant.amount:
@@ -108,17 +134,18 @@ def environment(
     node: NodeInfo,
     own_user: bool = False,
 ) -> dict[str, str]:
-    """The complete environment of a process kernel: what it inherits, then the engine's, the user's and our
-    variables.
+    """The complete environment of a process kernel: what it inherits, then the engine's, the user's
+    and our variables.
 
-    Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded once.
-    ``own_user``: the kernel has a uid of its own, and caches in its HOME.
+    Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded
+    once. ``own_user``: the kernel has a uid of its own, and caches in its HOME.
     """
     patterns = (*_INHERITED, *node.inherited, *(() if own_user else _OF_USER))
     inherited = {
         name: value
         for name, value in base.items()
-        if not name.startswith("MOORAGE_") and any(fnmatchcase(name, pattern) for pattern in patterns)
+        if not name.startswith("MOORAGE_")
+        and any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     if own_user:
         inherited |= {"USER": _OWN_USER, "LOGNAME": _OWN_USER}
@@ -127,9 +154,12 @@ def environment(
         inherited.setdefault("HF_HOME", f"{inherited['XDG_CACHE_HOME']}/huggingface")
         if node.user_base:
             inherited.setdefault("PYTHONUSERBASE", node.user_base)
+
     # The agent's own interpreter, with which a session can run `moorage` on its node.
     ours = {"HOME": work_dir, "PWD": work_dir, "MOORAGE_PYTHON": node.python}
-    return inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
+    return (
+        inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
+    )
 
 
 def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str, str]:
@@ -159,7 +189,8 @@ def substitute(word: str, values: Mapping[str, str]) -> str:
 
 
 def generation_probe(spec: KernelSpec) -> Probe:
-    """Generates one token: a server that answers has loaded its weights and compiled its CUDA kernels."""
+    """Generates one token: a server that answers has loaded its weights and compiled its CUDA
+    kernels."""
     body = {"model": spec.served_name, "prompt": "Hi", "max_tokens": 1, "temperature": 0}
     return _post(spec, "/v1/completions", body)
 

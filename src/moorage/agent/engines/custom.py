@@ -1,21 +1,29 @@
-"""Custom engine: runs any program, with ``{port}``, ``{host}`` and ``{model}`` in its command replaced."""
+"""Custom engine: runs any program, with ``{port}``, ``{host}`` and ``{model}`` in its command
+replaced."""
 
 from __future__ import annotations
 
 from moorage.agent.engines.base import Invocation, NodeInfo, Probe, bearer_headers, substitute
 from moorage.common.model.kernel import KernelSpec
 
-# The main program of a session without a command. Nearly every image has it, and SIGTERM ends it at once.
+# The main program of a session without a command. Nearly every image has it, and SIGTERM ends it at
+# once.
 IDLE = ("sleep", "infinity")
 
 
 class CustomEngine:
     name = "custom"
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
+    def invocation(
+        self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
+    ) -> Invocation:
         values = {"{port}": str(port), "{host}": host, "{model}": spec.model}
         env = {"HOST": host, "MOORAGE_SECRET": spec.secret} | ({"PORT": str(port)} if port else {})
-        probes = (Probe("GET", spec.probe_path, headers=bearer_headers(spec)),) if spec.probe_path else ()
+        probes = (
+            (Probe("GET", spec.probe_path, headers=bearer_headers(spec)),)
+            if spec.probe_path
+            else ()
+        )
         return Invocation(
             tuple(substitute(word, values) for word in spec.command or IDLE), env=env, probes=probes
         )

@@ -6,8 +6,8 @@ from moorage.agent.engines.base import Invocation, NodeInfo, embedding_probe, ge
 from moorage.agent.engines.progress import LLAMACPP, read_progress
 from moorage.common.model.kernel import KernelSpec
 
-# Run as a file, not as a module: importing the agent's packages takes 0.8 s. -P keeps this directory, and its
-# file names, out of the engine's import path.
+# Run as a file, not as a module: importing the agent's packages takes 0.8 s. -P keeps this
+# directory, and its file names, out of the engine's import path.
 SERVER = ("-P", __file__.rpartition("/")[0] + "/llamacpp_server.py")
 _EMBEDDING = ("--embedding", "--embeddings", "--rerank", "--reranking")
 
@@ -15,14 +15,29 @@ _EMBEDDING = ("--embedding", "--embeddings", "--rerank", "--reranking")
 class LlamaCppEngine:
     name = "llamacpp"
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
-        """The user's ``args`` come first, so that they cannot move the server to another address."""
-        threads = () if _has_option(spec, "--threads", "-t") else ("--threads", str(_threads(spec, node)))
+    def invocation(
+        self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
+    ) -> Invocation:
+        """The user's ``args`` come first, so that they cannot move the server to another
+        address."""
+        threads = (
+            () if _has_option(spec, "--threads", "-t") else ("--threads", str(_threads(spec, node)))
+        )
         argv = (
             *(node.python, *SERVER, *spec.args, *threads),
-            *("--model", spec.model, "--alias", spec.served_name, "--host", host, "--port", str(port)),
+            *(
+                "--model",
+                spec.model,
+                "--alias",
+                spec.served_name,
+                "--host",
+                host,
+                "--port",
+                str(port),
+            ),
         )
         probe = embedding_probe(spec) if _has_option(spec, *_EMBEDDING) else generation_probe(spec)
+
         # In the environment: ps shows arguments to every user.
         return Invocation(argv, env={"MOORAGE_SECRET": spec.secret}, probes=(probe,))
 
@@ -38,7 +53,7 @@ def _has_option(spec: KernelSpec, *options: str) -> bool:
 
 
 def _threads(spec: KernelSpec, node: NodeInfo) -> int:
-    """The kernel's CPUs, or half of the node's if it was granted none. ggml's threads spin-wait, so more
-    threads than CPUs slow all of them down."""
+    """The kernel's CPUs, or half of the node's if it was granted none. ggml's threads spin-wait, so
+    more threads than CPUs slow all of them down."""
     granted = spec.slots.get("cpu", 0) // 1000
     return max(1, min(granted or node.cores // 2, node.cores))

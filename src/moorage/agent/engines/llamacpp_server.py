@@ -1,8 +1,9 @@
 """Server program of the llama.cpp engine: ``python -P llamacpp_server.py --model FILE ...``.
 
-It serves one model with llama.cpp's own OpenAI server. It runs as a file and imports nothing of ours, so that
-it starts as fast as llama.cpp does. The API key comes from the environment (``MOORAGE_SECRET``). Exit status
-2 means that the arguments or the model file are invalid; standard error says why.
+It serves one model with llama.cpp's own OpenAI server. It runs as a file and imports nothing of
+ours, so that it starts as fast as llama.cpp does. The API key comes from the environment
+(``MOORAGE_SECRET``). Exit status 2 means that the arguments or the model file are invalid; standard
+error says why.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ IDLE_TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Option:
-    """An option of llama-server: its names, the parameter that it sets, and how. ``value``: the parameter of
-    a flag. ``enum``: prefix of the members of an enumeration, of which the text names one."""
+    """An option of llama-server: its names, the parameter that it sets, and how. ``value``: the
+    parameter of a flag. ``enum``: prefix of the members of an enumeration, of which the text names
+    one."""
 
     names: str
     parameter: str
@@ -56,7 +58,8 @@ def template_values(text: str) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in found.items()}
 
 
-# Of llama-server (its README), what a server of one model has. Its address, name and key are Moorage's.
+# Of llama-server (its README), what a server of one model has. Its address, name and key are
+# Moorage's.
 OPTIONS = (
     Option("-n --predict --n-predict", "n_predict", int),
     Option("-b --batch-size", "n_batch", int),
@@ -150,8 +153,8 @@ _ENUM_WORDS = {"on": "enabled", "off": "disabled"}
 
 
 def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
-    """``others`` of the result: values by parameter, of ``OPTIONS``. Raises ``SystemExit`` (2) after printing
-    the error."""
+    """``others`` of the result: values by parameter, of ``OPTIONS``. Raises ``SystemExit`` (2)
+    after printing the error."""
     parser = argparse.ArgumentParser(
         prog="llamacpp", description="Serve one GGUF model with llama.cpp.", allow_abbrev=False
     )
@@ -178,17 +181,29 @@ def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
     parser.add_argument(
         "--embedding", "--embeddings", action="store_true", help="serve embeddings instead of text"
     )
-    parser.add_argument("--rerank", "--reranking", action="store_true", help="serve rerank instead of text")
-    parser.add_argument("--lora", action="append", default=[], help="a file with a LoRA adapter; repeatable")
+    parser.add_argument(
+        "--rerank", "--reranking", action="store_true", help="serve rerank instead of text"
+    )
+    parser.add_argument(
+        "--lora", action="append", default=[], help="a file with a LoRA adapter; repeatable"
+    )
     others = parser.add_argument_group("of llama-server")
     for option in OPTIONS:
-        names, dest = option.names.split(), f"set {option.parameter}"
+        names = option.names.split()
+        dest = f"set {option.parameter}"
         if option.value is not None:
-            others.add_argument(*names, dest=dest, action="store_const", const=option.value, default=None)
+            others.add_argument(
+                *names, dest=dest, action="store_const", const=option.value, default=None
+            )
         else:
             others.add_argument(*names, dest=dest, type=option.type or str, default=None)
+
     found = parser.parse_args(argv)
-    given = {dest.removeprefix("set "): value for dest, value in vars(found).items() if dest[:4] == "set "}
+    given = {
+        dest.removeprefix("set "): value
+        for dest, value in vars(found).items()
+        if dest[:4] == "set "
+    }
     found.others = {parameter: value for parameter, value in given.items() if value is not None}
     return found
 
@@ -214,8 +229,11 @@ def find_problem(path: Path) -> str:
             magic = file.read(4)
     except OSError as error:
         return f"cannot read the model {path}: {error.strerror}"
+
     return (
-        "" if magic == b"GGUF" else f"{path} is not a GGUF file: it begins with {magic!r}, not with b'GGUF'"
+        ""
+        if magic == b"GGUF"
+        else f"{path} is not a GGUF file: it begins with {magic!r}, not with b'GGUF'"
     )
 
 
@@ -232,6 +250,7 @@ def parameters(xllamacpp: Any, options: argparse.Namespace, key: str, cores: int
     params.embedding = options.embedding or options.rerank
     if options.rerank:
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_RANK
+
     threads = min(options.threads, cores)
     params.cpuparams.n_threads = threads
     params.cpuparams_batch.n_threads = threads
@@ -243,14 +262,17 @@ def parameters(xllamacpp: Any, options: argparse.Namespace, key: str, cores: int
     params.lora_adapters = [_adapter(xllamacpp, path) for path in options.lora]
     if key:
         params.api_keys = [key]
+
     for parameter, value in options.others.items():
         _set(params, parameter, value)
+
     return params
 
 
 def _adapter(xllamacpp: Any, path: str) -> Any:
     adapter = xllamacpp.CommonAdapterLoraInfo()
-    adapter.path, adapter.scale = path, 1.0
+    adapter.path = path
+    adapter.scale = 1.0
     return adapter
 
 
@@ -259,18 +281,24 @@ def _set(params: Any, parameter: str, value: Any) -> None:
     *path, name = parameter.split(".")
     for part in path:
         params = getattr(params, part)
+
     enumeration = type(getattr(params, name))
     if not hasattr(enumeration, "__members__"):
         if isinstance(value, list):  # of a fixed length: the rest is 0
             value = value + [0.0] * (len(getattr(params, name)) - len(value))
+
         setattr(params, name, value)
         return
+
     option = next(one for one in OPTIONS if one.parameter == parameter)
     word = _ENUM_WORDS.get(value, value)
     members = {key.removeprefix(option.enum).lower(): key for key in enumeration.__members__}
     member = value if value in enumeration.__members__ else members.get(word.lower())
     if member is None:
-        raise ValueError(f"argument {option.names.split()[-1]}: {value!r} is none of {', '.join(members)}")
+        raise ValueError(
+            f"argument {option.names.split()[-1]}: {value!r} is none of {', '.join(members)}"
+        )
+
     setattr(params, name, enumeration[member])
 
 
@@ -280,6 +308,7 @@ def main(argv: Sequence[str]) -> int:
     if problem := find_problem(options.model):
         print(f"llamacpp: {problem}", file=sys.stderr)
         return 2
+
     try:
         import xllamacpp
     except ImportError as error:
@@ -288,20 +317,31 @@ def main(argv: Sequence[str]) -> int:
         step = "apt install libgomp1" if lacks_library else "pip install 'moorage[llamacpp]'"
         print(f"llamacpp: {error}; install it with: {step}", file=sys.stderr)
         return 2
+
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+
     try:
         params = parameters(xllamacpp, options, os.environ.get("MOORAGE_SECRET", ""), cores)
     except ValueError as error:
         print(f"llamacpp: {error}", file=sys.stderr)
         return 2
+
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
-        print(f"llamacpp: cannot serve {options.model}: {error} The lines above say why.", file=sys.stderr)
+        print(
+            f"llamacpp: cannot serve {options.model}: {error} The lines above say why.",
+            file=sys.stderr,
+        )
         return 2
-    print(f"llamacpp: serving {options.alias} at {server.listening_address}", file=sys.stderr, flush=True)
+
+    print(
+        f"llamacpp: serving {options.alias} at {server.listening_address}",
+        file=sys.stderr,
+        flush=True,
+    )
     stop.wait()
     del server  # stops it
     return 0

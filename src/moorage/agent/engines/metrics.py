@@ -6,11 +6,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-PATH, MODELS = "/metrics", "/v1/models"
+PATH = "/metrics"
+MODELS = "/v1/models"
 _RUNNING = ("vllm:num_requests_running", "llamacpp:requests_processing")
 _WAITING = ("vllm:num_requests_waiting", "llamacpp:requests_deferred")
 # From 0 to 1. llama.cpp has had none for some time.
-_KV_CACHE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio")
+_KV_CACHE = (
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "llamacpp:kv_cache_usage_ratio",
+)
 # They grow while the engine works on requests.
 _PROGRESS = (
     *("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
@@ -30,8 +35,8 @@ class EngineMetrics:
 
 
 def parse_metrics(text: str) -> EngineMetrics | None:
-    """From Prometheus text. Values of several engines in one server are added up; of their KV caches, the
-    fullest counts. None: it is not an engine that is known here."""
+    """From Prometheus text. Values of several engines in one server are added up; of their KV
+    caches, the fullest counts. None: it is not an engine that is known here."""
     found: dict[str, list[float]] = {}
     for line in text.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
@@ -44,9 +49,12 @@ def parse_metrics(text: str) -> EngineMetrics | None:
     def values(names: tuple[str, ...]) -> list[float]:
         return [value for name in names for value in found.get(name, ())]
 
-    running, waiting, kv_cache = values(_RUNNING), values(_WAITING), values(_KV_CACHE)
+    running = values(_RUNNING)
+    waiting = values(_WAITING)
+    kv_cache = values(_KV_CACHE)
     if not running or not waiting:
         return None
+
     full = min(1.0, max(0.0, *kv_cache)) if kv_cache else None
     return EngineMetrics(_count(sum(running)), _count(sum(waiting)), full, sum(values(_PROGRESS)))
 

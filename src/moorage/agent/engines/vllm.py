@@ -1,10 +1,17 @@
-"""vLLM engine: runs vLLM's OpenAI server. It stops cleanly only with ``--shutdown-timeout`` of at least 1."""
+"""vLLM engine: runs vLLM's OpenAI server. It stops cleanly only with ``--shutdown-timeout`` of at
+least 1."""
 
 from __future__ import annotations
 
 import shlex
 
-from moorage.agent.engines.base import Invocation, NodeInfo, embedding_probe, generation_probe, granted_gpus
+from moorage.agent.engines.base import (
+    Invocation,
+    NodeInfo,
+    embedding_probe,
+    generation_probe,
+    granted_gpus,
+)
 from moorage.agent.engines.progress import VLLM, read_progress
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import WHOLE_DEVICE
@@ -21,8 +28,11 @@ _POOLING = frozenset({"pooling", "embed", "embedding"})
 class VllmEngine:
     name = "vllm"
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
-        """The user's ``args`` come first, so that they cannot move the server to another address."""
+    def invocation(
+        self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo
+    ) -> Invocation:
+        """The user's ``args`` come first, so that they cannot move the server to another
+        address."""
         argv = (
             *shlex.split(node.vllm_command),
             *("serve", spec.model, *spec.args, *_shutdown_option(spec), *_gpu_options(spec)),
@@ -50,22 +60,26 @@ def _has_option(spec: KernelSpec, *options: str) -> bool:
 
 
 def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
-    """Options for the granted GPUs, unless the user sets them: tensor parallelism over all of them, and a
-    memory limit for shares of a GPU.
+    """Options for the granted GPUs, unless the user sets them: tensor parallelism over all of them,
+    and a memory limit for shares of a GPU.
 
-    vLLM's default fraction applies to the share, so that kernels on the same GPU leave space for CUDA's own
-    memory. vLLM has one limit for all GPUs, so the smallest share counts.
+    vLLM's default fraction applies to the share, so that kernels on the same GPU leave space for
+    CUDA's own memory. vLLM has one limit for all GPUs, so the smallest share counts.
     """
-    shares, options = list(granted_gpus(spec).values()), list[str]()
+    shares = list(granted_gpus(spec).values())
+    options = list[str]()
+
     # CUDA shows a process only one MIG slice, however many it was granted.
     sliced = any(grant.slot.startswith("cuda-") for grant in spec.devices)
     if len(shares) > 1 and not sliced and not _has_option(spec, *_PARALLEL):
         options += ["--tensor-parallel-size", str(len(shares))]
+
     if shares and min(shares) < WHOLE_DEVICE and not _has_option(spec, *_MEMORY):
         options += [
             "--gpu-memory-utilization",
             f"{min(shares) * _GPU_MEMORY_PERCENT // 100 / WHOLE_DEVICE:.3f}",
         ]
+
     return tuple(options)
 
 

@@ -1,7 +1,15 @@
-"""Isolated environments for engines, which this node makes for itself: one per engine, kept and reused."""
+"""Isolated environments for engines, which this node makes for itself: one per engine, kept and
+reused."""
 
 from moorage.agent.environments.install import InstallFailed, install
 from moorage.agent.environments.layout import engines_folder, prepared_program
 from moorage.agent.environments.recipes import Recipe, vllm_recipe
 
-__all__ = ["InstallFailed", "Recipe", "engines_folder", "install", "prepared_program", "vllm_recipe"]
+__all__ = [
+    "InstallFailed",
+    "Recipe",
+    "engines_folder",
+    "install",
+    "prepared_program",
+    "vllm_recipe",
+]

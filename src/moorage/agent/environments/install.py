@@ -1,8 +1,9 @@
-"""Making an environment for an engine: a venv of this Python, pip, and a check that the engine starts.
+"""Making an environment for an engine: a venv of this Python, pip, and a check that the engine
+starts.
 
-It is made in a folder of its own, and ``current`` is turned to it when it is complete. A run that was killed
-leaves a folder without its mark, which the next run removes; what pip had downloaded is in pip's cache. One
-run at a time per engine: another one waits, and finds the environment.
+It is made in a folder of its own, and ``current`` is turned to it when it is complete. A run that
+was killed leaves a folder without its mark, which the next run removes; what pip had downloaded is
+in pip's cache. One run at a time per engine: another one waits, and finds the environment.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ class InstallFailed(StartupError):
 
 
 def install(folder: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) -> Path:
-    """Make the environment of ``recipe`` below ``folder``, unless it is there; return its directory.
+    """Make the environment of ``recipe`` below ``folder``, unless it is there; return its
+    directory.
 
-    ``env``: that of pip. Raises ``InstallFailed``; then nothing is left, and what was used before still is.
+    ``env``: that of pip. Raises ``InstallFailed``; then nothing is left, and what was used before
+    still is.
     """
     home = folder / recipe.engine
     try:
@@ -46,6 +49,7 @@ def install(folder: Path, recipe: Recipe, report: Report, env: Mapping[str, str]
         with _locked(home, report):
             if (found := _current(home, recipe)) is not None:
                 return found
+
             _sweep(home)
             _check_disk(home, recipe.size)
             made = Path(tempfile.mkdtemp(prefix=f"{recipe.key}-", dir=home))
@@ -55,6 +59,7 @@ def install(folder: Path, recipe: Recipe, report: Report, env: Mapping[str, str]
             except BaseException:
                 shutil.rmtree(made, ignore_errors=True)
                 raise
+
             return made
     except OSError as error:
         raise InstallFailed(f"cannot write to {home}: {error.strerror}") from None
@@ -93,7 +98,8 @@ def _check_disk(home: Path, size: int) -> None:
     free = shutil.disk_usage(home).free
     if size > free:
         raise InstallFailed(
-            f"the environment takes {_gib(size)} while it is made, and {home} has {_gib(free)} free",
+            f"the environment takes {_gib(size)} while it is made, and {home} has {_gib(free)} "
+            "free",
             next_step="make room, or set XDG_CACHE_HOME of the agent to a larger disk",
         )
 
@@ -110,6 +116,7 @@ def _make(made: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) ->
             f"{sys.executable} makes no virtual environment: {venv[-1] if venv else 'no message'}",
             next_step="apt install python3-venv on this node",
         )
+
     looked_at = 0
 
     def follow(line: str) -> None:
@@ -120,13 +127,16 @@ def _make(made: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) ->
 
     for step in recipe.steps:
         _run_step(made, step, env, follow)
+
     report("checking that it starts", recipe.packages)
     failed = _run([str(made / "bin" / recipe.engine), "--version"], env)
     if failed is not None:
         raise InstallFailed(f"{recipe.engine} was installed and does not start: {_reason(failed)}")
 
 
-def _run_step(made: Path, step: Step, env: Mapping[str, str], follow: Callable[[str], None]) -> None:
+def _run_step(
+    made: Path, step: Step, env: Mapping[str, str], follow: Callable[[str], None]
+) -> None:
     python = str(made / "bin" / "python")
     failed = _run([python, *step.arguments], env, follow)
     if failed is not None and step.instead and not _is_full(failed):
@@ -135,9 +145,12 @@ def _run_step(made: Path, step: Step, env: Mapping[str, str], follow: Callable[[
         return
     if _is_full(failed):
         raise InstallFailed(f"the disk of {made} is full", next_step="make room, and run it again")
+
     raise InstallFailed(
         f"pip failed: {_reason(failed)}",
-        next_step="check the network and pip's index (pip config list) on this node, and run it again",
+        next_step=(
+            "check the network and pip's index (pip config list) on this node, and run it again"
+        ),
     )
 
 
@@ -156,12 +169,14 @@ def _run(
         errors="replace",
     )
     assert process.stdout is not None
+
     try:
         with process.stdout as lines:
             for line in map(str.strip, lines):
                 if line:
                     last.append(line)
                     follow(line)
+
         return None if process.wait() == 0 else list(last)
     finally:
         if process.poll() is None:

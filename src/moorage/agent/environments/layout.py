@@ -1,5 +1,5 @@
-"""Layout of the environments of engines on this node. ``current`` is a link to the one that is used, which
-is made when it is complete: whoever follows it never meets half an environment."""
+"""Layout of the environments of engines on this node. ``current`` is a link to the one that is
+used, which is made when it is complete: whoever follows it never meets half an environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ CURRENT = "current"
 
 
 def engines_folder(env: Mapping[str, str]) -> Path:
-    """Beside the hub's cache. Kernels without a user of their own inherit the agent's ``XDG_CACHE_HOME``."""
+    """Beside the hub's cache. Kernels without a user of their own inherit the agent's
+    ``XDG_CACHE_HOME``."""
     cache = Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return cache / "moorage" / "engines"
 

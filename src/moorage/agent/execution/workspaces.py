@@ -23,7 +23,8 @@ class WorkspaceRequestHandler:
     """``in_use`` returns the sessions that have a kernel here."""
 
     def __init__(self, workspaces: Workspaces, in_use: Callable[[], Collection[SessionId]]) -> None:
-        self._workspaces, self._in_use = workspaces, in_use
+        self._workspaces = workspaces
+        self._in_use = in_use
 
     async def handle(self, request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
         try:
@@ -38,15 +39,23 @@ class WorkspaceRequestHandler:
         elif request.remove in in_use:
             return agent_pb2.WorkspaceAnswer(request_id=request.request_id, error=_IN_USE)
         else:
-            removed = await asyncio.to_thread(self._workspaces.remove_kept, SessionId(request.remove))
+            removed = await asyncio.to_thread(
+                self._workspaces.remove_kept, SessionId(request.remove)
+            )
             workspaces = [removed] if removed else []
+
         return agent_pb2.WorkspaceAnswer(
             request_id=request.request_id,
-            workspaces=[_to_wire(workspace, workspace.session_id in in_use) for workspace in workspaces],
+            workspaces=[
+                _to_wire(workspace, workspace.session_id in in_use) for workspace in workspaces
+            ],
         )
 
 
 def _to_wire(workspace: KeptWorkspace, in_use: bool) -> agent_pb2.Workspace:
     return agent_pb2.Workspace(
-        session_id=workspace.session_id, size=workspace.size, changed_at=workspace.changed_at, in_use=in_use
+        session_id=workspace.session_id,
+        size=workspace.size,
+        changed_at=workspace.changed_at,
+        in_use=in_use,
     )

@@ -1,1 +1,2 @@
-"""Kernels of one agent: reconciliation with the manager's orders, and one supervised task per kernel."""
+"""Kernels of one agent: reconciliation with the manager's orders, and one supervised task per
+kernel."""

@@ -1,4 +1,5 @@
-"""Cluster view of one kernel: addresses, ports, environment and SSH files for reaching its peers. Pure."""
+"""Cluster view of one kernel: addresses, ports, environment and SSH files for reaching its peers.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from moorage.agent.runtimes.base import LOOPBACK, OVERLAY_INTERFACE, File
 from moorage.common.model.cluster import ClusterMembership
 
 # On a private network nothing else can hold these ports.
-PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT = 29_500, 2222
-# On a shared network each cluster derives its ports from its id. The range lies below Linux's ephemeral
-# ports and above the default ``agent.port_range``.
-_SHARED_FIRST, _SHARED_PORTS = 25_000, 3_800
+PRIVATE_MASTER_PORT = 29_500
+PRIVATE_SSH_PORT = 2222
+# On a shared network each cluster derives its ports from its id. The range lies below Linux's
+# ephemeral ports and above the default ``agent.port_range``.
+_SHARED_FIRST = 25_000
+_SHARED_PORTS = 3_800
 _HOST_KEY_ALIAS = "moorage-cluster"
 
 
@@ -41,7 +44,9 @@ def addresses(cluster: ClusterMembership, network: Network) -> tuple[str, ...]:
     """The address of each kernel as this kernel reaches it, by rank."""
     if network is Network.SHARED:
         return (LOOPBACK,) * len(cluster.members)
-    return tuple(peer.address if network is Network.NODES else peer.hostname for peer in cluster.members)
+    return tuple(
+        peer.address if network is Network.NODES else peer.hostname for peer in cluster.members
+    )
 
 
 def master_port(cluster: ClusterMembership, network: Network) -> int:
@@ -64,8 +69,8 @@ def _shared_port(cluster: ClusterMembership) -> int:
 
 
 def default_environment(cluster: ClusterMembership, network: Network) -> dict[str, str]:
-    """Variables for torch.distributed and similar launchers, one process per kernel; a user may override
-    them."""
+    """Variables for torch.distributed and similar launchers, one process per kernel; a user may
+    override them."""
     return {
         "MASTER_ADDR": addresses(cluster, network)[0],
         "MASTER_PORT": str(master_port(cluster, network)),
@@ -77,14 +82,16 @@ def default_environment(cluster: ClusterMembership, network: Network) -> dict[st
 
 
 def _interface(cluster: ClusterMembership, network: Network) -> dict[str, str]:
-    """Containers over several nodes have two interfaces, and libraries would choose the other one."""
+    """Containers over several nodes have two interfaces, and libraries would choose the other
+    one."""
     if network is not Network.PRIVATE or cluster.mode == "single-node":
         return {}
     return {"NCCL_SOCKET_IFNAME": OVERLAY_INTERFACE, "GLOO_SOCKET_IFNAME": OVERLAY_INTERFACE}
 
 
 def fixed_environment(cluster: ClusterMembership, network: Network, folder: str) -> dict[str, str]:
-    """Variables that a user cannot override. ``folder``: the directory of the kernel's SSH files."""
+    """Variables that a user cannot override. ``folder``: the directory of the kernel's SSH
+    files."""
     return {
         "MOORAGE_CLUSTER_SIZE": str(len(cluster.members)),
         "MOORAGE_CLUSTER_MODE": cluster.mode,
@@ -99,19 +106,26 @@ def fixed_environment(cluster: ClusterMembership, network: Network, folder: str)
 
 
 def ssh_files(cluster: ClusterMembership, network: Network, folder: str) -> tuple[File, ...]:
-    """Files for ``ssh -F FOLDER/config sub1``, and for a server that uses the same key as its host key. Only
-    that key is trusted, which rules out a man in the middle."""
+    """Files for ``ssh -F FOLDER/config sub1``, and for a server that uses the same key as its host
+    key. Only that key is trusted, which rules out a man in the middle."""
     if not cluster.private_key:
         return ()
-    key, public = f"{folder}/id_ed25519", f"{cluster.public_key}\n"
+
+    key = f"{folder}/id_ed25519"
+    public = f"{cluster.public_key}\n"
     hosts = [
-        f"Host {peer.hostname}\n    HostName {address}\n    Port {ssh_port(cluster, network, rank)}\n"
-        for rank, (peer, address) in enumerate(zip(cluster.members, addresses(cluster, network), strict=True))
+        f"Host {peer.hostname}\n    HostName {address}\n    Port "
+        f"{ssh_port(cluster, network, rank)}\n"
+        for rank, (peer, address) in enumerate(
+            zip(cluster.members, addresses(cluster, network), strict=True)
+        )
     ]
     common = (
-        f"Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n    HostKeyAlias {_HOST_KEY_ALIAS}\n"
+        f"Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n    HostKeyAlias "
+        f"{_HOST_KEY_ALIAS}\n"
         f"    UserKnownHostsFile {folder}/known_hosts\n    StrictHostKeyChecking yes\n"
     )
+
     return (
         File(key, cluster.private_key, 0o600),
         File(f"{key}.pub", public, 0o644),

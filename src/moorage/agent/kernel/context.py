@@ -35,11 +35,12 @@ class WithWorkDir(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """``host``: the address that kernels listen on, unless they have one of their own. ``process_dir``
-    returns the HOME of a kernel whose runtime keeps none. ``devices`` and ``memory_release`` are None where
-    devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process
-    runs under a uid of its own, by ``KernelSpec.isolated``. ``tracer``: None while traces are off.
-    ``model_cache``: the cache that containers read; None: there is none."""
+    """``host``: the address that kernels listen on, unless they have one of their own.
+    ``process_dir`` returns the HOME of a kernel whose runtime keeps none. ``devices`` and
+    ``memory_release`` are None where devices are simulated. ``offered``: the runtimes that new
+    kernels may use. ``isolates``: whether a process runs under a uid of its own, by
+    ``KernelSpec.isolated``. ``tracer``: None while traces are off. ``model_cache``: the cache that
+    containers read; None: there is none."""
 
     clock: Clock
     checkpoint: Checkpoint
@@ -66,8 +67,8 @@ class AgentContext:
         return keeper(spec.kernel_id)
 
     def capabilities(self, spec: KernelSpec) -> Capabilities:
-        """Those of its runtime. A runtime that this agent lacks has the default ones: its kernels wait for
-        it, and nothing is decided by them."""
+        """Those of its runtime. A runtime that this agent lacks has the default ones: its kernels
+        wait for it, and nothing is decided by them."""
         runtime = self.runtimes.get(spec.runtime)
         return runtime.capabilities if runtime is not None else Capabilities()
 

@@ -1,8 +1,8 @@
 """Steps of a kernel's creation: requirements, ports, image, device memory, workspace, start.
 
-Each step takes the agent's context and the kernel's record or spec and returns a value. ``KernelTask`` runs
-the steps in order, keeps the record and writes the checkpoint. A step raises ``Refused`` when the kernel
-cannot start on this node.
+Each step takes the agent's context and the kernel's record or spec and returns a value.
+``KernelTask`` runs the steps in order, keeps the record and writes the checkpoint. A step raises
+``Refused`` when the kernel cannot start on this node.
 """
 
 from __future__ import annotations
@@ -43,17 +43,24 @@ class Refused(Exception):
     """The kernel cannot start on this node; it ends with this reason."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        self.reason, self.detail = reason, detail
+        self.reason = reason
+        self.detail = detail
 
 
 def select_runtime(context: AgentContext, spec: KernelSpec) -> tuple[Runtime, Engine]:
     runtimes = context.runtimes
     if spec.runtime not in runtimes or spec.runtime not in context.offered:
         known = ", ".join(sorted(context.offered.intersection(runtimes)))
-        raise Refused(Reason.CREATE_FAILED, f"this agent has no runtime {spec.runtime!r}; it has: {known}")
+        raise Refused(
+            Reason.CREATE_FAILED, f"this agent has no runtime {spec.runtime!r}; it has: {known}"
+        )
+
     if spec.engine not in ENGINES:
         known = ", ".join(ENGINES)
-        raise Refused(Reason.ENGINE_MISSING, f"this agent has no engine {spec.engine!r}; it has: {known}")
+        raise Refused(
+            Reason.ENGINE_MISSING, f"this agent has no engine {spec.engine!r}; it has: {known}"
+        )
+
     return runtimes[spec.runtime], ENGINES[spec.engine]
 
 
@@ -83,11 +90,14 @@ def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRec
 def allocate_service_ports(
     context: AgentContext, record: KernelRecord, ports: Sequence[ServicePort]
 ) -> KernelRecord:
-    """Allocate a port of the node for each of these service ports. Kernels with an address of their own pick
-    theirs as they start."""
+    """Allocate a port of the node for each of these service ports. Kernels with an address of their
+    own pick theirs as they start."""
     if context.capabilities(record.spec).own_address:
-        apps = tuple(AppPort(port.name, 0, port.protocol, port.base_path, 0, port.guarded) for port in ports)
+        apps = tuple(
+            AppPort(port.name, 0, port.protocol, port.base_path, 0, port.guarded) for port in ports
+        )
         return replace(record, apps=(*record.apps, *apps))
+
     used_inside = {record.port, *(app.inner for app in record.apps)}
     try:
         apps = context.ports.allocate_service_ports(
@@ -95,16 +105,19 @@ def allocate_service_ports(
         )
     except NoFreePort as error:
         raise Refused(Reason.PORT_TAKEN, str(error)) from None
+
     return replace(record, apps=(*record.apps, *apps))
 
 
 async def write_intent(context: AgentContext, record: KernelRecord) -> None:
-    """Record the intent to start, before anything is started: an agent that dies in between never starts the
-    kernel a second time."""
+    """Record the intent to start, before anything is started: an agent that dies in between never
+    starts the kernel a second time."""
     try:
         await asyncio.to_thread(context.checkpoint.write, record)
     except OSError as error:
-        raise Refused(failed_write(error.errno), f"the agent cannot write its checkpoint: {error}") from None
+        raise Refused(
+            failed_write(error.errno), f"the agent cannot write its checkpoint: {error}"
+        ) from None
 
 
 async def fetch_model(
@@ -116,33 +129,42 @@ async def fetch_model(
 ) -> models.FetchedModel | None:
     """Fetch a model that is on a hub, while ``condition()``. None: it is not fetched.
 
-    Done before the intent to start is recorded: an agent that ends in between goes on where it was. A kernel
-    with a user of its own could not read the cache.
+    Done before the intent to start is recorded: an agent that ends in between goes on where it was.
+    A kernel with a user of its own could not read the cache.
     """
     capabilities = context.capabilities(spec)
     if capabilities.model_mounts:
         cache = context.model_cache
         if cache is None or not models.is_shared(spec):
             return None
+
         work = failure_as_value(lambda: models.fetch_shared(spec, cache, os.environ, on_progress))
     elif not capabilities.node_processes or not models.is_fetched(spec):
         return None
     elif context.has_own_user(spec):
         if spec.engine == "vllm":
             return None  # it fetches its model by itself, into its own cache
-        detail = f"{spec.model!r} is on a hub, and kernels with a user of their own cannot read the cache"
+
+        detail = (
+            f"{spec.model!r} is on a hub, and kernels with a user of their own cannot read "
+            "the cache"
+        )
         raise Refused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
     elif spec.isolated:
         return None  # it is refused: nothing is done with its variables as the agent's user
     else:
         work = failure_as_value(lambda: _fetch(spec, on_progress))
+
     found = await run_while(f"fetch.{spec.kernel_id}", work, wakeup, condition)
     if isinstance(found, CreateFailed):
         raise Refused(found.reason, str(found))
+
     return found
 
 
-async def _fetch(spec: KernelSpec, on_progress: Callable[[str], None]) -> models.FetchedModel | None:
+async def _fetch(
+    spec: KernelSpec, on_progress: Callable[[str], None]
+) -> models.FetchedModel | None:
     return models.FetchedModel(await models.fetch(spec, os.environ, on_progress))
 
 
@@ -153,33 +175,45 @@ async def prepare_image(
     wakeup: asyncio.Event,
     condition: Callable[[], bool],
 ) -> tuple[ServicePort, ...]:
-    """Fetch what the runtime needs, while ``condition()``. Returns the service ports that the image has."""
+    """Fetch what the runtime needs, while ``condition()``. Returns the service ports that the image
+    has."""
     work = failure_as_value(lambda: runtime.prepare(launch, on_progress))
     prepared = await run_while(f"prepare.{launch.kernel_id}", work, wakeup, condition)
     if isinstance(prepared, CreateFailed):
         raise Refused(prepared.reason, str(prepared))
+
     return prepared or ()
 
 
 def prepare_launch(
-    context: AgentContext, record: KernelRecord, engine: Engine, model: models.FetchedModel | None = None
+    context: AgentContext,
+    record: KernelRecord,
+    engine: Engine,
+    model: models.FetchedModel | None = None,
 ) -> Launch:
     """``model``: where its model is, if it was fetched."""
     spec = record.spec if model is None else replace(record.spec, model=model.path)
     if spec.traceparent:
         spec = replace(spec, traceparent=program_traceparent(context.tracer, spec))
+
     launch_context = _launch_context(context, spec)
     call = build_invocation(engine, spec, record.port, launch_context, record.apps)
     launch = build_launch(spec, call, record.port, launch_context, record.apps)
     if model is not None and model.folder:
         launch = replace(launch, model_folder=model.folder, paths=())
+
     if spec.inputs:
-        launch = replace(launch, inputs={one.path: str(context.outputs.path(one)) for one in spec.inputs})
+        launch = replace(
+            launch, inputs={one.path: str(context.outputs.path(one)) for one in spec.inputs}
+        )
+
     if context.devices is None:
         return launch
-    # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its own.
+    # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its
+    # own.
     if not context.capabilities(spec).devices:
         return replace(launch, places=context.devices.places(launch.devices))
+
     try:
         return replace(launch, env=launch.env | context.devices.environment(spec))
     except VendorFailed as error:
@@ -193,11 +227,13 @@ async def wait_for_device_memory(
     wakeup: asyncio.Event,
     condition: Callable[[], bool],
 ) -> None:
-    """Wait until earlier users of the kernel's devices have released their memory, while ``condition()``."""
+    """Wait until earlier users of the kernel's devices have released their memory, while
+    ``condition()``."""
     check = context.memory_release
     devices = frozenset(grant.device_id for grant in spec.devices if grant.device_id)
     if check is None or not devices or context.is_simulated(spec):
         return
+
     waiting = check.wait(spec.kernel_id, devices, on_waiting)
     refusal = await run_while(f"device-memory.{spec.kernel_id}", waiting, wakeup, condition)
     if refusal is not None:
@@ -206,21 +242,26 @@ async def wait_for_device_memory(
 
 async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
     """Its workspace, and for a container the directory of its progress."""
-    work_dir, contained = context.work_dir(spec), context.is_contained(spec)
+    work_dir = context.work_dir(spec)
+    contained = context.is_contained(spec)
     if context.is_simulated(spec) or not (spec.workspace or contained):
         return
+
     try:
         await asyncio.to_thread(context.workspaces.create, spec, contained, work_dir)
         if contained:
             await asyncio.to_thread(context.workspaces.create_progress, spec)
     except OSError as error:
-        raise Refused(Reason.CREATE_FAILED, f"cannot create its directories on this node: {error}") from None
+        raise Refused(
+            Reason.CREATE_FAILED, f"cannot create its directories on this node: {error}"
+        ) from None
 
 
 async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
-    """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned, or after
-    ``CREATE_GRACE_S``: a half-started kernel should be complete enough for the agent's next run to find it.
-    A site that does not answer must not keep the agent from ending; then it is as if it had been killed."""
+    """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned, or
+    after ``CREATE_GRACE_S``: a half-started kernel should be complete enough for the agent's next
+    run to find it. A site that does not answer must not keep the agent from ending; then it is as
+    if it had been killed."""
     creating = spawn(f"create.{launch.kernel_id}", failure_as_value(lambda: runtime.create(launch)))
     try:
         return await asyncio.shield(creating)
@@ -231,23 +272,31 @@ async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
 
 
 def readiness_check(
-    context: AgentContext, record: KernelRecord, engine: Engine, address: tuple[str, int] | None = None
+    context: AgentContext,
+    record: KernelRecord,
+    engine: Engine,
+    address: tuple[str, int] | None = None,
 ) -> ReadinessCheck | None:
-    """None: the kernel is ready as soon as it runs. ``address``: where it listens, if not on this node."""
+    """None: the kernel is ready as soon as it runs. ``address``: where it listens, if not on this
+    node."""
     probes = _invocation(context, record, engine).probes
     if not probes or context.is_simulated(record.spec):
         return None
+
     # Imported here: the HTTP client takes 10 MB, which a node of batch kernels does not need.
     from moorage.agent.kernel.readiness import ReadinessCheck
 
     host, port = address or (context.host, record.port)
     host = f"[{host}]" if ":" in host else host
-    handle, runtime = record.handle, context.runtimes.get(record.spec.runtime)
+    handle = record.handle
+    runtime = context.runtimes.get(record.spec.runtime)
 
     async def read_log() -> str:
         try:
             return (
-                "" if handle is None or runtime is None else await runtime.log_tail(handle, _LOG_TAIL_BYTES)
+                ""
+                if handle is None or runtime is None
+                else await runtime.log_tail(handle, _LOG_TAIL_BYTES)
             )
         except (OSError, RuntimeFailed):
             return ""
@@ -259,14 +308,16 @@ def readiness_check(
 async def run_while(
     name: str, work: Coroutine[Any, Any, T], wakeup: asyncio.Event, condition: Callable[[], bool]
 ) -> T | None:
-    """The result of ``work``, or None if ``condition()`` became false first; ``work`` is then cancelled.
-    ``wakeup`` must be set whenever the result of ``condition`` may have changed."""
+    """The result of ``work``, or None if ``condition()`` became false first; ``work`` is then
+    cancelled. ``wakeup`` must be set whenever the result of ``condition`` may have changed."""
     task = spawn(name, work)
     task.add_done_callback(lambda _: wakeup.set())
+
     try:
         while condition() and not task.done():
             wakeup.clear()
             await wakeup.wait()
+
         return task.result() if task.done() else None
     finally:
         await cancel_and_wait(task)

@@ -1,9 +1,8 @@
 """Health of ready kernels: probes each engine again and again, and reads its metrics.
 
 A probe is a real generation, as at the start. After ``FAILURES`` failed ones in a row the kernel is
-unhealthy,
-until one succeeds. One that gets no answer in time has not failed if the engine's own counters show that it
-works: requests before it in the queue may take long.
+unhealthy, until one succeeds. One that gets no answer in time has not failed if the engine's own
+counters show that it works: requests before it in the queue may take long.
 """
 
 from __future__ import annotations
@@ -30,9 +29,11 @@ class KernelHealth:
 
     def __init__(self, check: ReadinessCheck) -> None:
         self._check = check
-        self._failures, self._progress = 0, 0.0
+        self._failures = 0
+        self._progress = 0.0
         self.interval_s = check.interval_s
-        self.probed_at = self.read_at = float("-inf")
+        self.probed_at = float("-inf")
+        self.read_at = self.probed_at
         self.metrics: EngineMetrics | None = None
         self.has_metrics = True  # until it says that it has none
         self.max_model_len: int | None = None
@@ -41,7 +42,11 @@ class KernelHealth:
     @property
     def problem(self) -> str:
         """Why it is unhealthy; "" if it is healthy."""
-        return f"{self._failures} health checks failed: {self._check.last_result}" if self._is_bad else ""
+        return (
+            f"{self._failures} health checks failed: {self._check.last_result}"
+            if self._is_bad
+            else ""
+        )
 
     @property
     def _is_bad(self) -> bool:
@@ -49,7 +54,8 @@ class KernelHealth:
 
     def forget(self) -> None:
         """It cannot be checked at present: what its probes met before says nothing any more."""
-        self._failures, self.probed_at = 0, float("-inf")
+        self.probed_at = float("-inf")
+        self._failures = 0
 
     async def probe(self) -> None:
         outcome = await self._check.probe_once()
@@ -68,9 +74,10 @@ class KernelHealth:
 
 
 class HealthMonitor:
-    """``serving``: the ready kernels that answer requests, each with how to check it. ``on_change`` is called
-    with a kernel and why it is unhealthy, "" once it is healthy again. ``period_s``: between two probes.
-    ``is_unreachable``: of a kernel that is not checked at present, since no request gets to it."""
+    """``serving``: the ready kernels that answer requests, each with how to check it. ``on_change``
+    is called with a kernel and why it is unhealthy, "" once it is healthy again. ``period_s``:
+    between two probes. ``is_unreachable``: of a kernel that is not checked at present, since no
+    request gets to it."""
 
     def __init__(
         self,
@@ -80,34 +87,44 @@ class HealthMonitor:
         period_s: float,
         is_unreachable: Callable[[KernelId], bool] = lambda _: False,
     ) -> None:
-        self._serving, self._on_change, self._clock, self._period_s = serving, on_change, clock, period_s
+        self._serving = serving
+        self._on_change = on_change
+        self._clock = clock
+        self._period_s = period_s
         self._is_unreachable = is_unreachable
         self._kernels: dict[KernelId, KernelHealth | None] = {}
         self._running: dict[tuple[KernelId, str], asyncio.Task[None]] = {}
 
     async def tick(self) -> None:
         """Begin the checks that are due. A slow one delays no other."""
-        serving, now = self._serving(), self._clock.monotonic()
+        serving = self._serving()
+        now = self._clock.monotonic()
         for kernel_id in self._kernels.keys() - serving.keys():
             del self._kernels[kernel_id]
+
         for kernel_id, make in serving.items():
             if kernel_id not in self._kernels:
                 check = make()
                 self._kernels[kernel_id] = KernelHealth(check) if check is not None else None
                 if (made := self._kernels[kernel_id]) is not None:
                     made.probed_at = now  # it has just become ready
+
             health = self._kernels[kernel_id]
             if health is None:
                 continue
+
             if self._is_unreachable(kernel_id):
                 was_bad = bool(health.problem)
                 health.forget()
                 if was_bad:
                     self._on_change(kernel_id, "")
+
                 continue
+
             if health.has_metrics and now - health.read_at >= health.interval_s:
                 health.read_at = now
                 self._begin(kernel_id, "metrics", health.read_metrics)
+
             period_s = max(self._period_s, health.interval_s)
             if now - health.probed_at >= period_s and self._begin(kernel_id, "probe", health.probe):
                 health.probed_at = now

@@ -1,4 +1,5 @@
-"""Ids of kernels as the outside world says them: managers in their orders, processes in their environment."""
+"""Ids of kernels as the outside world says them: managers in their orders, processes in their
+environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Launch parameters of a kernel: translates its spec into what a runtime's ``create`` takes. Pure."""
+"""Launch parameters of a kernel: translates its spec into what a runtime's ``create`` takes.
+Pure."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ _SSH = "/etc/moorage/ssh"
 class LaunchContext:
     """Environment in which a kernel is launched.
 
-    ``contained``: the kernel sees neither the agent's environment nor the node's address, programs and
-    directories. ``host``: the address that it listens on if it has the network of the node. ``agent_env``:
-    the agent's own environment. ``workspace``: directory on the node for the session's workspace, "" for
-    none. ``own_user``: a process in a sandbox, which has a uid and a network of its own. ``own_address``: it
-    runs on another node, which shares the file system but nothing else, and picks its port there.
-    ``overlay``: clusters over several nodes have a network of their own. ``progress``: directory on the node
-    for a container's progress, "" for none.
+    ``contained``: the kernel sees neither the agent's environment nor the node's address, programs
+    and directories. ``host``: the address that it listens on if it has the network of the node.
+    ``agent_env``: the agent's own environment. ``workspace``: directory on the node for the
+    session's workspace, "" for none. ``own_user``: a process in a sandbox, which has a uid and a
+    network of its own. ``own_address``: it runs on another node, which shares the file system but
+    nothing else, and picks its port there. ``overlay``: clusters over several nodes have a network
+    of their own. ``progress``: directory on the node for a container's progress, "" for none.
     """
 
     contained: bool
@@ -59,7 +60,11 @@ class LaunchContext:
 
 
 def build_invocation(
-    engine: Engine, spec: KernelSpec, port: int, context: LaunchContext, apps: tuple[AppPort, ...] = ()
+    engine: Engine,
+    spec: KernelSpec,
+    port: int,
+    context: LaunchContext,
+    apps: tuple[AppPort, ...] = (),
 ) -> Invocation:
     """The command of the kernel's main program, with its service ports filled in."""
     cores = max(1, spec.slots.get("cpu", 0) // 1000)
@@ -72,20 +77,29 @@ def build_invocation(
     else:
         host = _ANY_ADDRESS if context.own_user else context.host
         call = engine.invocation(spec, host=host, port=port, node=context.node)
+
     if not apps:
         return call
+
     env = service_ports.environment(spec.session_id, apps)
     values = service_ports.placeholders(spec.session_id, apps)
-    return replace(call, argv=tuple(substitute(word, values) for word in call.argv), env=call.env | env)
+    return replace(
+        call, argv=tuple(substitute(word, values) for word in call.argv), env=call.env | env
+    )
 
 
 def build_launch(
-    spec: KernelSpec, call: Invocation, port: int, context: LaunchContext, apps: tuple[AppPort, ...] = ()
+    spec: KernelSpec,
+    call: Invocation,
+    port: int,
+    context: LaunchContext,
+    apps: tuple[AppPort, ...] = (),
 ) -> Launch:
     launch = _without_cluster(spec, call, port, context, apps)
     cluster = spec.cluster
     if cluster is None:
         return launch
+
     folder = _SSH if context.contained else f"{context.work_dir}/.ssh"
     network = _network(cluster, context)
     launch = replace(
@@ -94,7 +108,8 @@ def build_launch(
         files=kernel_cluster.ssh_files(cluster, network, folder),
         hostname=cluster.hostname,
         hosts={
-            peer.hostname: LOOPBACK if network is Network.SHARED else peer.address for peer in cluster.members
+            peer.hostname: LOOPBACK if network is Network.SHARED else peer.address
+            for peer in cluster.members
         },
     )
     if network is not Network.PRIVATE:
@@ -103,12 +118,15 @@ def build_launch(
         return replace(launch, network=cluster.group)
     if not cluster.private_key:
         return launch  # the runtime refuses it
+
     interface = overlay.interface(cluster, kernel_cluster.overlay_port(cluster))
     return replace(launch, hosts=overlay.hosts(cluster), overlay=interface)
 
 
 def _network(cluster: ClusterMembership, context: LaunchContext) -> Network:
-    return kernel_cluster.network(cluster, context.contained, context.overlay, sandboxed=context.own_user)
+    return kernel_cluster.network(
+        cluster, context.contained, context.overlay, sandboxed=context.own_user
+    )
 
 
 def _without_cluster(
@@ -119,11 +137,13 @@ def _without_cluster(
         network = _network(spec.cluster, context)
         defaults = kernel_cluster.default_environment(spec.cluster, network)
         call = replace(call, defaults=call.defaults | defaults)
+
     if spec.traceparent:
         call = replace(call, defaults=call.defaults | {"TRACEPARENT": spec.traceparent})
     if spec.workspace:
         workspace = WORKSPACE if context.contained else context.work_dir
         call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": workspace})
+
     call = replace(call, env=call.env | _progress_environment(spec, context))
     if context.contained or context.own_address:
         env = contained_environment(spec, call)
@@ -136,6 +156,7 @@ def _without_cluster(
             node=context.node,
             own_user=context.own_user,
         )
+
     return Launch(
         spec.kernel_id,
         call.argv,
@@ -158,7 +179,8 @@ def _without_cluster(
 
 
 def progress_file(kernel_id: KernelId) -> str:
-    """Name of the file of a kernel's progress, which the kernels of a session may have in one directory."""
+    """Name of the file of a kernel's progress, which the kernels of a session may have in one
+    directory."""
     return f".moorage-progress-{kernel_id}"
 
 

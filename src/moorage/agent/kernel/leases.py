@@ -1,10 +1,10 @@
 """Leases of kernels: ask managers for contact in time, and tell the supervisors of the kernels.
 
-A kernel with a lease runs no longer than ``lease_s`` after the last contact. A contact is a report that a
-manager has stored; it counts from when the report was sent, so the manager, who counts from when it was
-stored, is always later. Its time (``Clock.boottime``) is in one file for all kernels. Their supervisors read
-it when a lease is about to run out, and end the kernel if there was no later contact. So a lease holds
-without the agent.
+A kernel with a lease runs no longer than ``lease_s`` after the last contact. A contact is a report
+that a manager has stored; it counts from when the report was sent, so the manager, who counts from
+when it was stored, is always later. Its time (``Clock.boottime``) is in one file for all kernels.
+Their supervisors read it when a lease is about to run out, and end the kernel if there was no later
+contact. So a lease holds without the agent.
 """
 
 from __future__ import annotations
@@ -23,18 +23,26 @@ from moorage.common.model.kernel import KernelSpec
 
 log = structlog.get_logger("moorage.agent.leases")
 # Fractions of the shortest lease: contact is asked for after the first, and again after the second.
-_RENEW_AFTER, _RETRY_AFTER = 0.25, 0.05
+_RENEW_AFTER = 0.25
+_RETRY_AFTER = 0.05
 
 
 class KernelLeases:
     """``on_due``: called when a report should ask for contact now."""
 
-    def __init__(self, state: Path, clock: Clock, on_due: Callable[[], None] = lambda: None) -> None:
-        self._file, self._clock, self.on_due = state / "lease", clock, on_due
+    def __init__(
+        self, state: Path, clock: Clock, on_due: Callable[[], None] = lambda: None
+    ) -> None:
+        self._file = state / "lease"
+        self._clock = clock
+        self.on_due = on_due
         self._held: dict[KernelId, float] = {}
-        self._durations: Counter[float] = Counter()  # few different ones, with how many kernels have each
+
+        # few different ones, with how many kernels have each
+        self._durations: Counter[float] = Counter()
         self._shortest: float | None = None
-        self._contact = self._requested = -float("inf")
+        self._contact = -float("inf")
+        self._requested = self._contact
         self._renewed = asyncio.Event()
 
     def hold(self, spec: KernelSpec) -> None:
@@ -57,7 +65,8 @@ class KernelLeases:
         if self._shortest is None:
             return float("inf")
         at = max(
-            self._contact + _RENEW_AFTER * self._shortest, self._requested + _RETRY_AFTER * self._shortest
+            self._contact + _RENEW_AFTER * self._shortest,
+            self._requested + _RETRY_AFTER * self._shortest,
         )
         return max(0.0, at - self._clock.boottime())
 
@@ -73,18 +82,24 @@ class KernelLeases:
         contact = sent_at / 1000
         if contact <= self._contact:
             return
+
         self._contact = contact
         temporary = self._file.with_suffix(".tmp")
         try:
-            temporary.write_text(f"{contact:.3f}")  # no fsync: no supervisor outlives a crash of the machine
+            # no fsync: no supervisor outlives a crash of the machine
+            temporary.write_text(f"{contact:.3f}")
             temporary.replace(self._file)
         except OSError as error:
-            log.error("cannot renew the leases of kernels; they end unless this succeeds", error=str(error))
+            log.error(
+                "cannot renew the leases of kernels; they end unless this succeeds",
+                error=str(error),
+            )
+
         self._renewed.set()
 
     async def acquire(self, lease_s: float) -> Lease | None:
-        """The lease of a kernel that is about to start, once half of it is left; None for a kernel without
-        one."""
+        """The lease of a kernel that is about to start, once half of it is left; None for a kernel
+        without one."""
         if not lease_s:
             return None
         while self._contact + lease_s / 2 < self._clock.boottime():

@@ -45,26 +45,33 @@ _SHUTDOWN = "its agent was shut down with its kernels"
 class KernelManager:
     """``on_change`` is called, in the event loop, whenever there is something new to report.
 
-    ``applied_generation``: the generation of the orders in force, 0 before the first since the start.
-    ``newest_generation``: the newest generation ever applied, over restarts. ``listed``: the runtimes whose
-    kernels have all been found since the start. Of any other runtime there may be kernels that neither the
-    checkpoint nor ``observations`` has.
+    ``applied_generation``: the generation of the orders in force, 0 before the first since the
+    start. ``newest_generation``: the newest generation ever applied, over restarts. ``listed``: the
+    runtimes whose kernels have all been found since the start. Of any other runtime there may be
+    kernels that neither the checkpoint nor ``observations`` has.
     """
 
     def __init__(self, context: AgentContext, *, on_change: OnChange) -> None:
-        self._context, self._on_change = context, on_change
-        self.applied_generation = self.newest_generation = self._saved_generation = 0
+        self._context = context
+        self._on_change = on_change
+        self.applied_generation = 0
+        self.newest_generation = 0
+        self._saved_generation = 0
         self.draining = False
         self._ordered: dict[KernelId, KernelSpec] | None = None
         self._kernels: dict[KernelId, KernelTask] = {}
         self._runs: dict[KernelId, SupervisedTask] = {}
-        # Kernels that a runtime has found and the checkpoint does not know, and those being destroyed.
+
+        # Kernels that a runtime has found and the checkpoint does not know, and those being
+        # destroyed.
         self._orphans: dict[KernelId, tuple[Runtime, Handle]] = {}
         self._destroying: dict[KernelId, asyncio.Task[None]] = {}
         self._saving: SupervisedTask | None = None
         self.listed: frozenset[str] = frozenset()
         self._scheduled_reconcile: asyncio.Handle | None = None
-        # Kernels that may have changed since the last reconciliation, and since the last report, in order.
+
+        # Kernels that may have changed since the last reconciliation, and since the last report, in
+        # order.
         self._unreconciled: dict[KernelId, None] = {}
         self._unreported: dict[KernelId, None] = {}
         self._active: dict[KernelId, RunningKernel] = {}
@@ -73,13 +80,17 @@ class KernelManager:
         self._removed = RemovedKernels()
 
     async def recover(self) -> None:
-        """Resume the kernels of an earlier run of this agent: those of its checkpoint, and those that the
-        runtimes find."""
+        """Resume the kernels of an earlier run of this agent: those of its checkpoint, and those
+        that the runtimes find."""
         checkpoint = self._context.checkpoint
         records = await asyncio.to_thread(checkpoint.load)
-        self.newest_generation = self._saved_generation = await asyncio.to_thread(checkpoint.generation)
+        self.newest_generation = await asyncio.to_thread(checkpoint.generation)
+        self._saved_generation = self.newest_generation
         found, unanswered = await self._find_kernels()
-        self._context.ports.reserve(port for record in records.values() for port in record.node_ports)
+        self._context.ports.reserve(
+            port for record in records.values() for port in record.node_ports
+        )
+
         for kernel_id, record in records.items():
             _, handle = found.pop(kernel_id, (None, None))
             maybe_started = record.outcome is None and record.handle is None
@@ -87,19 +98,28 @@ class KernelManager:
             has_answered = runtime in self._context.runtimes and runtime not in unanswered
             if maybe_started and (handle or has_answered):
                 record = _resolve_intent(record, handle)
+
             self._start_task(record, maybe_started=maybe_started)
+
         self._orphans = found
         if records or found:
-            log.info("recovered kernels of an earlier run", in_checkpoint=len(records), orphans=len(found))
+            log.info(
+                "recovered kernels of an earlier run",
+                in_checkpoint=len(records),
+                orphans=len(found),
+            )
 
     async def scan(self) -> None:
-        """Find kernels that are not in the checkpoint, and prune the logs of removed kernels. Expensive: it
-        reads every process of the node."""
+        """Find kernels that are not in the checkpoint, and prune the logs of removed kernels.
+        Expensive: it reads every process of the node."""
         found, unanswered = await self._find_kernels()
         found |= {k: v for k, v in self._orphans.items() if v[0].name in unanswered}
-        orphans = {k: v for k, v in found.items() if k not in self._kernels and k not in self._destroying}
+        orphans = {
+            k: v for k, v in found.items() if k not in self._kernels and k not in self._destroying
+        }
         if orphans:
             log.warning("found kernels that are not in the checkpoint", kernels=sorted(orphans))
+
         self._unreported |= dict.fromkeys((*self._orphans, *orphans))
         self._orphans = orphans
         self._reconcile()
@@ -107,13 +127,17 @@ class KernelManager:
         await asyncio.to_thread(self._context.logs.prune, set(self._kernels))
 
     def apply_orders(self, orders: Orders | OrdersDelta) -> bool:
-        """Apply these orders, or changes to those in force. False: refused, as ``reconcile.accepts`` says.
+        """Apply these orders, or changes to those in force. False: refused, as
+        ``reconcile.accepts`` says.
 
-        On return every ordered kernel is in ``observations``: a report of this generation is complete.
+        On return every ordered kernel is in ``observations``: a report of this generation is
+        complete.
         """
         if not policy.accepts(self.newest_generation, self.applied_generation, orders):
             return False
-        self.applied_generation = self.newest_generation = orders.generation
+
+        self.applied_generation = orders.generation
+        self.newest_generation = self.applied_generation
         changed: list[KernelId] | None = None
         if isinstance(orders, Orders):
             self._ordered = {spec.kernel_id: spec for spec in orders.kernels if is_usable(spec)}
@@ -121,17 +145,24 @@ class KernelManager:
             assert self._ordered is not None
             for kernel_id in orders.withdrawn:
                 self._ordered.pop(kernel_id, None)
+
             self._ordered |= {spec.kernel_id: spec for spec in orders.added if is_usable(spec)}
             changed = [*orders.withdrawn, *(spec.kernel_id for spec in orders.added)]
-        if self._saved_generation != self.newest_generation and (self._saving is None or self._saving.done):
-            self._saving = SupervisedTask("kernels.save-generation", self._save_generation, finite=True)
+
+        if self._saved_generation != self.newest_generation and (
+            self._saving is None or self._saving.done
+        ):
+            self._saving = SupervisedTask(
+                "kernels.save-generation", self._save_generation, finite=True
+            )
+
         self._reconcile(changed)
         self._on_change(HOUSEKEEPING)
         return True
 
     def observations(self) -> tuple[Observation, ...]:
-        """Every kernel of this node, and those removed a while ago. Orphans are included: an omitted kernel
-        counts as GONE, and its devices as free."""
+        """Every kernel of this node, and those removed a while ago. Orphans are included: an
+        omitted kernel counts as GONE, and its devices as free."""
         every = (*self._kernels, *self._orphans, *self._destroying)
         found = {k: seen for k in every if (seen := self._observation(k)) is not None}
         removed = self._removed.recent(self._context.clock.monotonic())
@@ -140,15 +171,19 @@ class KernelManager:
 
     def take_changes(self) -> tuple[tuple[Observation, ...], frozenset[KernelId]]:
         """The kernels that may have changed since the last call, and those that no longer exist."""
-        changed, self._unreported = self._unreported, {}
+        changed = self._unreported
+        self._unreported = {}
         found = {k: seen for k in changed if (seen := self._observation(k)) is not None}
         return tuple(found.values()), frozenset(changed.keys() - found.keys())
 
     def _observation(self, kernel_id: KernelId) -> Observation | None:
         if (kernel := self._kernels.get(kernel_id)) is not None:
-            seen, problem = kernel.observation(), self._unhealthy.get(kernel_id)
+            seen = kernel.observation()
+            problem = self._unhealthy.get(kernel_id)
             problem = "" if seen.unhealthy else problem
-            return replace(seen, unhealthy=problem) if problem and seen.state in policy.ALIVE else seen
+            return (
+                replace(seen, unhealthy=problem) if problem and seen.state in policy.ALIVE else seen
+            )
         is_orphan = kernel_id in self._orphans or kernel_id in self._destroying
         return orphan_observation(kernel_id) if is_orphan else None
 
@@ -177,16 +212,20 @@ class KernelManager:
 
     def states(self) -> dict[KernelId, tuple[str, ObservedState]]:
         """Session name and state of each kernel in the checkpoint."""
-        return {k: (kernel.record.spec.session_name, kernel.state) for k, kernel in self._kernels.items()}
+        return {
+            k: (kernel.record.spec.session_name, kernel.state)
+            for k, kernel in self._kernels.items()
+        }
 
     def sessions(self) -> frozenset[SessionId]:
         """Sessions with a kernel here, ended kernels that are still reported included."""
         return frozenset(kernel.record.spec.session_id for kernel in self._kernels.values())
 
     def open_log(self, request: LogRequest) -> AsyncGenerator[bytes | LogPiece, None]:
-        """Open the log of a kernel; a runtime that knows no numbers of bytes gives them alone. Raises
-        ``NotFound`` if there is neither such a kernel nor its log."""
-        kernel_id, kernel = request.kernel_id, self._kernels.get(request.kernel_id)
+        """Open the log of a kernel; a runtime that knows no numbers of bytes gives them alone.
+        Raises ``NotFound`` if there is neither such a kernel nor its log."""
+        kernel_id = request.kernel_id
+        kernel = self._kernels.get(request.kernel_id)
         wanted = LogRange(
             request.tail_lines, request.follow, request.timestamps, request.since_ms, request.offset
         )
@@ -197,20 +236,25 @@ class KernelManager:
                 return ranged.log_range(kernel.record.handle, wanted)
             if runtime is not None and not wanted.needs_times:
                 return runtime.logs(kernel.record.handle, request.tail_lines, request.follow)
+
             if runtime is not None and not runtime.capabilities.node_processes:
                 raise NotFound(
                     f"runtime {runtime.name} keeps no times of logs",
                     next_step="leave out --timestamps and --since",
                 )
+
         if kernel is None:
             try:
                 validate_kernel_id(kernel_id)
             except InvalidInput as error:
                 raise NotFound(str(error)) from None
+
             if not self._context.logs.exists(kernel_id):
                 raise NotFound(
-                    f"this agent has no log of kernel {kernel_id}", next_step="it may have been pruned"
+                    f"this agent has no log of kernel {kernel_id}",
+                    next_step="it may have been pruned",
                 )
+
         return self._context.logs.read_range(
             kernel_id, wanted, lambda: kernel is not None and kernel.state not in policy.ENDED
         )
@@ -220,7 +264,9 @@ class KernelManager:
         kernel = self._kernels.get(kernel_id)
         if kernel is None:
             raise NotFound(f"this agent has no kernel {kernel_id}")
-        spec, handle = kernel.record.spec, kernel.record.handle
+
+        spec = kernel.record.spec
+        handle = kernel.record.handle
         runtime = self._context.runtimes.get(spec.runtime)
         if handle is None or runtime is None or not runtime.capabilities.is_open(kernel.state):
             raise Conflict(f"the kernel is not running: it is {kernel.state}")
@@ -234,14 +280,16 @@ class KernelManager:
         folder = self._context.workspaces.path(spec, contained)
         if folder is None and not contained:
             folder = self._context.work_dir(spec)
+
         return LiveKernel(runtime, handle, folder, is_ending)
 
     async def drain(self, reserve_s: float = 10.0) -> None:
-        """Terminate all kernels gracefully, and start no more. Returns when all have ended, or when the
-        longest grace period and ``reserve_s`` seconds have passed."""
+        """Terminate all kernels gracefully, and start no more. Returns when all have ended, or when
+        the longest grace period and ``reserve_s`` seconds have passed."""
         self.draining = True
         for kernel in self._kernels.values():
             kernel.terminate(Reason.AGENT_SHUTDOWN, _SHUTDOWN)
+
         grace_s = max((kernel.record.spec.stop_s for kernel in self._kernels.values()), default=0)
         try:
             async with asyncio.timeout(grace_s + reserve_s):
@@ -255,12 +303,14 @@ class KernelManager:
         """Cancel all tasks. Kernels keep running."""
         if self._scheduled_reconcile is not None:
             self._scheduled_reconcile.cancel()
+
         await asyncio.gather(*(run.close() for run in self._runs.values()))
         await cancel_and_wait(*self._destroying.values())
         if self._saving is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SAVE_S):
                     await self._saving.wait()
+
             await self._saving.close()
 
     def alive(self) -> list[KernelId]:
@@ -278,6 +328,7 @@ class KernelManager:
             except RuntimeFailed as error:
                 log.info("a runtime cannot list its kernels", runtime=name, why=error.message)
                 unanswered.add(name)
+
         self.listed |= self._context.runtimes.keys() - unanswered
         return found, unanswered
 
@@ -291,13 +342,15 @@ class KernelManager:
 
     def _reconcile_changed(self) -> None:
         self._scheduled_reconcile = None
-        changed, self._unreconciled = self._unreconciled, {}
+        changed = self._unreconciled
+        self._unreconciled = {}
         self._reconcile(changed)
 
     def _reconcile(self, among: Collection[KernelId] | None = None) -> None:
         """Act upon these kernels; None: upon all."""
         if among is None:
             among = dict.fromkeys((*self._kernels, *self._orphans, *(self._ordered or ())))
+
         known = {k: kernel for k in among if (kernel := self._kernels.get(k)) is not None}
         checkpoint = {kernel_id: kernel.record.spec for kernel_id, kernel in known.items()}
         observed = {kernel_id: kernel.state for kernel_id, kernel in known.items()}
@@ -345,12 +398,15 @@ class KernelManager:
             destroyed = True
         except (OSError, RuntimeFailed) as error:
             log.error(
-                "cannot destroy the kernel, retrying after the next scan", kernel=kernel_id, error=str(error)
+                "cannot destroy the kernel, retrying after the next scan",
+                kernel=kernel_id,
+                error=str(error),
             )
         finally:
             if not destroyed:
                 # It still exists, and is reported until a scan no longer finds it.
                 self._orphans[kernel_id] = runtime, handle
+
             del self._destroying[kernel_id]
             self._unreported[kernel_id] = None
             self._on_change(IMMEDIATE)
@@ -369,17 +425,22 @@ class KernelManager:
         self._kernels[record.kernel_id] = kernel
         self._note(record.kernel_id)
         run = with_log_fields(record.spec, kernel.run)
-        self._runs[record.kernel_id] = SupervisedTask("kernel", run, key=record.kernel_id, finite=True)
+        self._runs[record.kernel_id] = SupervisedTask(
+            "kernel", run, key=record.kernel_id, finite=True
+        )
 
     def _on_kernel_change(self, kernel_id: KernelId, within_s: float) -> None:
         self._note(kernel_id)
         if within_s == UNHURRIED:
             return
+
         self._on_change(within_s)
         self._kernel_changed.set()
         self._unreconciled[kernel_id] = None
         if self._scheduled_reconcile is None:
-            self._scheduled_reconcile = asyncio.get_running_loop().call_soon(self._reconcile_changed)
+            self._scheduled_reconcile = asyncio.get_running_loop().call_soon(
+                self._reconcile_changed
+            )
 
     def _on_kernel_removed(self, kernel_id: KernelId) -> None:
         self._removed.add(self._kernels[kernel_id].observation(), self._context.clock.monotonic())
@@ -397,12 +458,16 @@ class KernelManager:
             self._active.pop(kernel_id, None)
         elif kernel_id not in self._active or self._active[kernel_id].handle is not record.handle:
             devices = {d.device_id: d.amount for d in record.spec.devices}
-            self._active[kernel_id] = RunningKernel(record.spec.runtime, record.handle, devices, record.spec)
+            self._active[kernel_id] = RunningKernel(
+                record.spec.runtime, record.handle, devices, record.spec
+            )
 
 
 def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:
-    """The agent died while it was starting this kernel. Continue with it if it was started; else it has
-    ended, and is not started again."""
+    """The agent died while it was starting this kernel. Continue with it if it was started; else it
+    has ended, and is not started again."""
     if found is not None:
         return replace(record, handle=found)
-    return replace(record, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED))
+    return replace(
+        record, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
+    )

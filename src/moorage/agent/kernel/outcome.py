@@ -7,10 +7,27 @@ from dataclasses import dataclass
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
-# Signals by number. A program raises the first kind itself: a crash. The second kind comes from outside.
-_CRASHES = {3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV",
-            31: "SIGSYS"}  # fmt: skip
-_KILLS = {1: "SIGHUP", 2: "SIGINT", 9: "SIGKILL", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU"}
+# Signals by number. A program raises the first kind itself: a crash. The second kind comes from
+# outside.
+_CRASHES = {
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    11: "SIGSEGV",
+    31: "SIGSYS",
+}
+_KILLS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    9: "SIGKILL",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +42,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TerminationCause:
-    """Cause of a termination by the agent. Without a reason, the order was withdrawn: the manager has it."""
+    """Cause of a termination by the agent. Without a reason, the order was withdrawn: the manager
+    has it."""
 
     reason: Reason = Reason.NONE
     detail: str = ""
@@ -42,8 +60,9 @@ def determine_outcome(
     lease_expired: bool = False,
     walltime_over: bool = False,
 ) -> Outcome:
-    """The outcome of an ended kernel, from the runtime's last status of it. ``refused``: its program could
-    not be executed. ``cause``: set if the agent terminated the kernel; it overrides the exit status."""
+    """The outcome of an ended kernel, from the runtime's last status of it. ``refused``: its
+    program could not be executed. ``cause``: set if the agent terminated the kernel; it overrides
+    the exit status."""
     if cause is not None:
         return Outcome(ObservedState.EXITED, exit_code, cause.reason, cause.detail)
     if lease_expired:
@@ -59,16 +78,21 @@ def determine_outcome(
         return Outcome(state, None, Reason.KILLED, detail)
     if exit_code == 0:
         return Outcome(state, 0, Reason.EXIT_ZERO, detail)
+
     if exit_code > 0 and oom:
-        # Such as a data loader, or the program behind `sh -c`: its parent then fails in its own way.
+        # Such as a data loader, or the program behind `sh -c`: its parent then fails in its own
+        # way.
         detail = f"the Linux OOM killer ended a process of it; exit code {exit_code}"
         return Outcome(state, exit_code, Reason.OOM, detail)
+
     if exit_code > 0:
         return Outcome(state, exit_code, Reason.EXIT_NONZERO, detail or f"exit code {exit_code}")
+
     number = -exit_code
     if oom:
         return Outcome(state, exit_code, Reason.OOM, "the Linux OOM killer ended it")
     if name := _CRASHES.get(number):
         return Outcome(state, exit_code, Reason.EXIT_NONZERO, f"it crashed with {name}")
+
     killed = f"killed by {_KILLS.get(number, f'signal {number}')}"
     return Outcome(state, exit_code, Reason.KILLED, f"{killed}: {detail}" if detail else killed)

@@ -1,8 +1,10 @@
-"""Encrypted network of a cluster over several nodes: keys, addresses and ports of its WireGuard peers. Pure.
+"""Encrypted network of a cluster over several nodes: keys, addresses and ports of its WireGuard
+peers. Pure.
 
-All of it follows from the membership, so that nothing has to be exchanged or stored before the kernels
-start: each kernel has the SSH key of its cluster, and derives the WireGuard keys of all ranks from it. The
-interfaces live in the network namespaces of the containers, so clusters may use the same addresses.
+All of it follows from the membership, so that nothing has to be exchanged or stored before the
+kernels start: each kernel has the SSH key of its cluster, and derives the WireGuard keys of all
+ranks from it. The interfaces live in the network namespaces of the containers, so clusters may use
+the same addresses.
 """
 
 from __future__ import annotations
@@ -15,20 +17,24 @@ from ipaddress import IPv4Address
 from moorage.agent.runtimes.base import Overlay, OverlayPeer
 from moorage.common.model.cluster import ClusterMembership
 
-# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely use.
+# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely
+# use.
 _FIRST = IPv4Address("100.127.0.1")
 _PURPOSE = b"moorage cluster network"
 
 
 def interface(cluster: ClusterMembership, first_port: int) -> Overlay:
-    """The interface of this kernel. ``first_port``: the UDP port of main1 on its node; the others follow by
-    rank. Keys differ between clusters and between attempts of one session."""
+    """The interface of this kernel. ``first_port``: the UDP port of main1 on its node; the others
+    follow by rank. Keys differ between clusters and between attempts of one session."""
     keys = [_private_key(cluster, rank) for rank in range(len(cluster.members))]
     peers = tuple(
-        OverlayPeer(peer.hostname, _address(rank), _public_key(keys[rank]), peer.address, first_port + rank)
+        OverlayPeer(
+            peer.hostname, _address(rank), _public_key(keys[rank]), peer.address, first_port + rank
+        )
         for rank, peer in enumerate(cluster.members)
     )
     own = cluster.rank
+
     return Overlay(
         private_key=base64.b64encode(keys[own]).decode(),
         address=peers[own].address,

@@ -1,4 +1,5 @@
-"""Preflight checks on the node before a kernel starts: its engine is installed, its model exists. Does IO."""
+"""Preflight checks on the node before a kernel starts: its engine is installed, its model exists.
+Does IO."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...]
 
 
 def with_prepared(node: NodeInfo) -> NodeInfo:
-    """The node with the engines that it has installed for itself, where nothing else was named or found."""
+    """The node with the engines that it has installed for itself, where nothing else was named or
+    found."""
     prepared = prepared_program(os.environ, "vllm")
     if node.vllm_command != _DEFAULT_VLLM or shutil.which(_DEFAULT_VLLM) or not prepared.exists():
         return node
@@ -54,13 +56,19 @@ def find_unsupported(spec: KernelSpec, capabilities: Capabilities) -> str:
     wanted = {
         "`cluster`": spec.cluster is not None and not capabilities.clusters,
         "`ports`": bool(spec.ports) and not capabilities.service_ports,
-        "`workspace`": bool(spec.workspace) and not capabilities.workspaces and not capabilities.simulated,
+        "`workspace`": bool(spec.workspace)
+        and not capabilities.workspaces
+        and not capabilities.simulated,
         "`outputs` and `inputs`": bool(spec.outputs or spec.inputs)
         and not (capabilities.simulated or capabilities.contained or capabilities.node_processes),
         "`image`": bool(spec.image) and not capabilities.images and not capabilities.simulated,
     }
     missing = [name for name, lacks in wanted.items() if lacks]
-    return f"runtime {spec.runtime!r} has no {' and no '.join(missing)}; leave it out" if missing else ""
+    return (
+        f"runtime {spec.runtime!r} has no {' and no '.join(missing)}; leave it out"
+        if missing
+        else ""
+    )
 
 
 def find_unmet_requirement(spec: KernelSpec, node: NodeInfo) -> tuple[Reason, str] | None:
@@ -70,19 +78,23 @@ def find_unmet_requirement(spec: KernelSpec, node: NodeInfo) -> tuple[Reason, st
         problem = _find_llamacpp_problem()
     elif spec.engine == "vllm":
         problem = _find_vllm_problem(node)
+
     if problem := problem or models.find_unfetchable(spec):
         return Reason.ENGINE_MISSING, problem
     if is_gguf_id(spec.model):
         return None
     if spec.engine == "llamacpp" or (spec.engine == "vllm" and is_path(spec.model)):
         return _find_model_problem(spec)
+
     return None
 
 
 def _find_llamacpp_problem() -> str:
     if importlib.util.find_spec("xllamacpp") is not None:
         return ""
-    return "engine llamacpp needs the package xllamacpp: pip install 'moorage[llamacpp]' on this node"
+    return (
+        "engine llamacpp needs the package xllamacpp: pip install 'moorage[llamacpp]' on this node"
+    )
 
 
 def _find_vllm_problem(node: NodeInfo) -> str:
@@ -101,16 +113,20 @@ def _find_model_problem(spec: KernelSpec) -> tuple[Reason, str] | None:
     if not is_path(spec.model):
         return (
             Reason.MODEL_MISSING,
-            f"llamacpp serves a GGUF file: {spec.model!r} is no path, nor an id like OWNER/NAME-GGUF:Q8_0",
+            f"llamacpp serves a GGUF file: {spec.model!r} is no path, nor an id like "
+            "OWNER/NAME-GGUF:Q8_0",
         )
+
     path = Path(spec.model)
     if not path.is_absolute():
         return (
             Reason.MODEL_MISSING,
             f"{spec.model!r} is relative, and kernels have their own directory: give a full path",
         )
+
     if not path.exists():
         return Reason.MODEL_MISSING, f"there is no {spec.model} on this node"
     if spec.engine == "llamacpp" and not path.is_file():
         return Reason.MODEL_MISSING, f"{spec.model} is not a file; llamacpp serves a GGUF file"
+
     return None

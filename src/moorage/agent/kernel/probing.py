@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 class Probing:
-    """``check``: None for a kernel that is ready as soon as it runs. ``wakeup`` is set when it is ready."""
+    """``check``: None for a kernel that is ready as soon as it runs. ``wakeup`` is set when it is
+    ready."""
 
     def __init__(
         self, key: KernelId, clock: Clock, wakeup: asyncio.Event, on_activity: Callable[[str], None]
     ) -> None:
-        self._key, self._clock, self._wakeup, self._on_activity = key, clock, wakeup, on_activity
+        self._key = key
+        self._clock = clock
+        self._wakeup = wakeup
+        self._on_activity = on_activity
         self.check: ReadinessCheck | None = None
         self._succeeded = False
         self._task: SupervisedTask | None = None
@@ -37,6 +41,7 @@ class Probing:
         """Probe from now on, unless that has begun."""
         if self.check is None or self._task is not None:
             return
+
         check = self.check
 
         async def probe() -> None:
@@ -48,6 +53,8 @@ class Probing:
 
     async def stop(self) -> None:
         """What it has found counts no more: a later ``begin`` probes anew."""
-        task, self._task, self._succeeded = self._task, None, False
+        task = self._task
+        self._task = None
+        self._succeeded = False
         if task is not None:
             await task.close()

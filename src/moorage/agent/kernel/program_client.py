@@ -1,9 +1,10 @@
-"""HTTP client for the programs of tenants: the only way in which the agent asks a kernel anything over HTTP.
+"""HTTP client for the programs of tenants: the only way in which the agent asks a kernel anything
+over HTTP.
 
-A program decides what it answers, and the agent may be root on a node with services of its own. So no
-redirect is followed, an answer is read up to a bound and never decompressed, and each request has a time
-limit. Requests go to the address that the runtime has named and to no other, without a proxy from the
-environment.
+A program decides what it answers, and the agent may be root on a node with services of its own. So
+no redirect is followed, an answer is read up to a bound and never decompressed, and each request
+has a time limit. Requests go to the address that the runtime has named and to no other, without a
+proxy from the environment.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class ProgramClient:
         data: bytes | None = None,
         whole: bool = True,
     ) -> Answer:
-        """Return the response, also one with an error or a redirect. ``whole``: wait for the end of its body,
-        or for ``most_bytes`` of it; otherwise for the first piece, as a program may never end it.
+        """Return the response, also one with an error or a redirect. ``whole``: wait for the end of
+        its body, or for ``most_bytes`` of it; otherwise for the first piece, as a program may never
+        end it.
 
         Raises ``NoAnswer``.
         """
@@ -79,4 +81,5 @@ class ProgramClient:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             is_listening = not isinstance(error, aiohttp.ClientConnectorError)
             raise NoAnswer(str(error) or type(error).__name__, is_listening=is_listening) from None
+
         return Answer(response.status, bytes(body[:most_bytes]))

@@ -1,7 +1,8 @@
-"""Progress that programs report: JSON lines in the file that ``MOORAGE_PROGRESS`` names, or lines of the log.
+"""Progress that programs report: JSON lines in the file that ``MOORAGE_PROGRESS`` names, or lines
+of the log.
 
-The newest valid line is the progress. Programs are not trusted: of a file only the end is read, and only of a
-regular one with a single name that is no link.
+The newest valid line is the progress. Programs are not trusted: of a file only the end is read, and
+only of a regular one with a single name that is no link.
 """
 
 from __future__ import annotations
@@ -28,19 +29,21 @@ from moorage.common.model.progress import PROGRESS_FROM
 from moorage.common.model.usage import KernelProgress
 
 log = structlog.get_logger("moorage.agent.progress")
-_TAIL_BYTES, _LINE_BYTES, _MESSAGE = 64 * 1024, 4096, 200
+_TAIL_BYTES = 64 * 1024
+_LINE_BYTES = 4096
+_MESSAGE = 200
 _LARGEST = (1 << 53) - 1
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 # Lines that may be progress, of which a hostile program could print as many as fit.
 _CANDIDATES = 200
-# ``title:  40%|####      | 120/300 [00:12<00:18,  9.80it/s]``, as tqdm prints it. The title is found from
-# here: a pattern that begins with any text takes the square of the length of a line.
+# ``title:  40%|####      | 120/300 [00:12<00:18,  9.80it/s]``, as tqdm prints it. The title is
+# found from here: a pattern that begins with any text takes the square of the length of a line.
 _BAR = re.compile(r"\d{1,3}%\|[^|]*\| (?P<step>\d{1,15})/(?P<of>\d{1,15}) \[")
 
 
 def parse_lines(kernel_id: KernelId, tail: bytes, *, log: bool = False) -> KernelProgress | None:
-    """The newest progress in the end of a file; None if there is none. ``problem`` says why a newer line was
-    ignored. ``log``: other lines are no problem, and bars of tqdm count."""
+    """The newest progress in the end of a file; None if there is none. ``problem`` says why a newer
+    line was ignored. ``log``: other lines are no problem, and bars of tqdm count."""
     problem = ""
     end = tail if log else tail[: tail.rfind(b"\n") + 1]
     lines = (line for line in reversed(re.split(rb"[\r\n]+", end)) if line.strip())
@@ -49,7 +52,9 @@ def parse_lines(kernel_id: KernelId, tail: bytes, *, log: bool = False) -> Kerne
         found = _parse(kernel_id, line, log)
         if isinstance(found, KernelProgress):
             return KernelProgress(**_fields(found) | {"problem": problem})
+
         problem = problem or found
+
     return KernelProgress(kernel_id, problem=problem) if problem else None
 
 
@@ -60,17 +65,21 @@ def _fields(found: KernelProgress) -> dict[str, Any]:
 def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
     """The progress in a line, or why it has none; "" for an ordinary line of a log."""
     if log and (bar := _BAR.search(text := line[-_LINE_BYTES:].decode(errors="replace"))):
-        step, of = int(bar["step"]), int(bar["of"])
+        step = int(bar["step"])
+        of = int(bar["of"])
         fraction = min(step / of, 1.0) if of else None
         return KernelProgress(kernel_id, fraction, step, of, _title(text[: bar.start()]))
+
     if log and b'"fraction"' not in line:
         return ""
     if len(line) > _LINE_BYTES:
         return f"a line of {len(line)} bytes was ignored: at most {_LINE_BYTES} are allowed"
+
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return f"{_text(line.decode(errors='replace'), 60)!r} was ignored: it is not a JSON object"
+
     return _check(kernel_id, value)
 
 
@@ -83,22 +92,34 @@ def _title(before: str) -> str:
 def _check(kernel_id: KernelId, value: Any) -> KernelProgress | str:
     if not isinstance(value, dict):
         return f"{_text(str(value), 60)!r} was ignored: it is not a JSON object"
-    fraction, step, of = value.get("fraction"), value.get("step"), value.get("of")
+
+    fraction = value.get("fraction")
+    step = value.get("step")
+    of = value.get("of")
     if fraction is None and _is_count(step) and _is_count(of) and of:
         fraction = step / of
     if fraction is not None and not _is_fraction(fraction):
         return f"fraction {_text(str(fraction), 40)} was ignored: it is not a number from 0 to 1"
+
     for name, count in (("step", step), ("of", of)):
         if count is not None and not _is_count(count):
-            return f"{name} {_text(str(count), 40)} was ignored: it is not an integer from 0 to {_LARGEST}"
+            return (
+                f"{name} {_text(str(count), 40)} was ignored: it is not an integer from 0 to "
+                f"{_LARGEST}"
+            )
+
     message = value.get("message", "")
     if not isinstance(message, str):
         return f"message {_text(str(message), 40)} was ignored: it is not a text"
+
     if fraction is step is None and not message:
         if isinstance(value.get("reloaded"), bool):
             return ""  # it acknowledges a reload
         return "a line without fraction, step and message was ignored"
-    return KernelProgress(kernel_id, None if fraction is None else float(fraction), step, of, _text(message))
+
+    return KernelProgress(
+        kernel_id, None if fraction is None else float(fraction), step, of, _text(message)
+    )
 
 
 def _is_fraction(value: Any) -> bool:
@@ -120,9 +141,11 @@ def read_tail(path: Path) -> bytes | None:
     fd = _open(path)
     if fd is None:
         return None
+
     try:
         start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
         tail = os.pread(fd, _TAIL_BYTES, start)
+
         # What is left of a line whose begin is not read is no line of its own.
         return tail if start == 0 else tail[tail.find(b"\n") + 1 :]
     except OSError:
@@ -143,11 +166,12 @@ def size_of(path: Path) -> int:
 
 
 def read_from(path: Path, begin: int) -> bytes:
-    """The complete lines of a program's file that were written since it had ``begin`` bytes, of those in its
-    end. All of them if it is shorter now: it was written anew."""
+    """The complete lines of a program's file that were written since it had ``begin`` bytes, of
+    those in its end. All of them if it is shorter now: it was written anew."""
     fd = _open(path)
     if fd is None:
         return b""
+
     try:
         size = os.fstat(fd).st_size
         start = max(begin if begin <= size else 0, size - _TAIL_BYTES)
@@ -163,14 +187,17 @@ def _open(path: Path) -> int | None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+
     try:
         found = os.fstat(fd)
     except OSError:
         os.close(fd)
         return None
+
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(fd)
         return None
+
     return fd
 
 
@@ -180,7 +207,8 @@ class ProgressReader:
     def __init__(
         self, context: AgentContext, running: Callable[[], Mapping[KernelId, RunningKernel]]
     ) -> None:
-        self._context, self._running = context, running
+        self._context = context
+        self._running = running
         self._log_read_at: dict[KernelId, float] = {}
         self.latest: dict[KernelId, KernelProgress] = {}
 
@@ -190,10 +218,12 @@ class ProgressReader:
         for kernel_id, kernel in running.items():
             if kernel.spec is None:
                 continue
+
             if kernel.spec.env.get(PROGRESS_FROM) == "log":
                 await self._read_log(kernel_id, kernel)
             elif (folder := self._context.progress_folder(kernel.spec)) is not None:
                 files[kernel_id] = folder / progress_file(kernel_id)
+
         found = await asyncio.to_thread(_read_files, files.items()) if files else {}
         self.latest = {k: one for k, one in (self.latest | found).items() if k in running}
         self._log_read_at = {k: at for k, at in self._log_read_at.items() if k in running}
@@ -203,15 +233,24 @@ class ProgressReader:
 
     async def _read_log(self, kernel_id: KernelId, kernel: RunningKernel) -> None:
         runtime = self._context.runtimes.get(kernel.runtime)
-        now, before = self._context.clock.monotonic(), self._log_read_at.get(kernel_id)
-        if runtime is None or (before is not None and now - before < runtime.capabilities.check_interval_s):
+        now = self._context.clock.monotonic()
+        before = self._log_read_at.get(kernel_id)
+        if runtime is None or (
+            before is not None and now - before < runtime.capabilities.check_interval_s
+        ):
             return
+
         self._log_read_at[kernel_id] = now
         try:
             tail = await runtime.log_tail(kernel.handle, _TAIL_BYTES)
         except (OSError, RuntimeFailed) as error:
-            log.debug("cannot read the progress of a kernel in its log", kernel=kernel_id, reason=str(error))
+            log.debug(
+                "cannot read the progress of a kernel in its log",
+                kernel=kernel_id,
+                reason=str(error),
+            )
             return
+
         if (found := parse_lines(kernel_id, tail.encode(), log=True)) is not None:
             self.latest[kernel_id] = found
 

@@ -1,4 +1,5 @@
-"""Readiness check of a kernel: probes it over HTTP until it serves requests, and whether it still does."""
+"""Readiness check of a kernel: probes it over HTTP until it serves requests, and whether it still
+does."""
 
 from __future__ import annotations
 
@@ -6,7 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from moorage.agent.engines.base import Engine, Probe
-from moorage.agent.engines.metrics import MODELS, PATH, EngineMetrics, parse_max_model_len, parse_metrics
+from moorage.agent.engines.metrics import (
+    MODELS,
+    PATH,
+    EngineMetrics,
+    parse_max_model_len,
+    parse_metrics,
+)
 from moorage.agent.kernel.program_client import NoAnswer, ProgramClient
 from moorage.agent.runtimes.base import OnProgress, ignore_progress
 from moorage.common.aio.clock import Clock
@@ -28,8 +35,8 @@ _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 
 class ReadinessCheck:
     """``last_result`` describes the latest attempt, for the error of a kernel that is never ready.
-    ``read_log``: the end of its log, in which the engine may say how far it is. ``interval_s``: the least
-    time between two checks of a ready kernel."""
+    ``read_log``: the end of its log, in which the engine may say how far it is. ``interval_s``: the
+    least time between two checks of a ready kernel."""
 
     def __init__(
         self,
@@ -40,24 +47,32 @@ class ReadinessCheck:
         interval_s: float = 0.0,
     ) -> None:
         self.interval_s = interval_s
-        self._engine, self._probes, self._base_url = engine, probes, base_url
-        self._read_log, self._stage = read_log, ""
+        self._engine = engine
+        self._probes = probes
+        self._base_url = base_url
+        self._read_log = read_log
+        self._stage = ""
         self.last_result = "not probed yet"
         self._on_progress: OnProgress = ignore_progress
 
-    async def wait(self, period_s: float, clock: Clock, on_progress: OnProgress = ignore_progress) -> None:
-        """Return when a probe succeeds. Pauses grow from 10 ms to ``period_s``: a fast start is noticed
-        early, and a slow one costs few probes. ``on_progress`` is called while the server loads (it does
-        not listen yet) and while it warms up (it listens, but no probe succeeds)."""
+    async def wait(
+        self, period_s: float, clock: Clock, on_progress: OnProgress = ignore_progress
+    ) -> None:
+        """Return when a probe succeeds. Pauses grow from 10 ms to ``period_s``: a fast start is
+        noticed early, and a slow one costs few probes. ``on_progress`` is called while the server
+        loads (it does not listen yet) and while it warms up (it listens, but no probe succeeds)."""
         if self.interval_s:  # each probe is a call of a site
             period_s = max(period_s, min(self.interval_s, _SITE_PAUSE_S))
-        self._on_progress, pause = on_progress, min(_FIRST_PAUSE_S, period_s)
+
+        pause = min(_FIRST_PAUSE_S, period_s)
+        self._on_progress = on_progress
         read_at = clock.monotonic()
         async with ProgramClient() as client:
             while not await self._probe(client):
                 if self._read_log is not None and clock.monotonic() - read_at >= _READ_LOG_S:
                     self._stage = self._engine.progress(await self._read_log())
                     read_at = clock.monotonic()
+
                 await asyncio.sleep(pause * clock.jitter(0.1))
                 pause = min(period_s, pause * 1.3)
 
@@ -98,6 +113,7 @@ class ReadinessCheck:
                 )
         except NoAnswer:
             return 0, b""
+
         return answer.status, answer.body
 
     async def _probe(self, client: ProgramClient) -> bool:
@@ -121,14 +137,18 @@ class ReadinessCheck:
                 self.last_result = f"{name}: {error}"
                 if not error.is_listening:
                     self._on_progress(self._stage or "loading: it does not listen yet")
+
                 return False
             finally:
                 slow.cancel()
+
             if self._engine.ready(answer.status, answer.body):
                 return True
+
             text = answer.body[:200].decode(errors="replace").replace("\0", "").strip()
             self.last_result = f"{name} answered {answer.status} {text}".strip()
             if answer.status not in _NO_SUCH_ROUTE:
                 self._on_progress(self._stage or f"warming up: {self.last_result}")
                 return False
+
         return False

@@ -1,4 +1,5 @@
-"""Reconciles the manager's orders with the agent's checkpoint and the kernels observed on the node. Pure."""
+"""Reconciles the manager's orders with the agent's checkpoint and the kernels observed on the node.
+Pure."""
 
 from __future__ import annotations
 
@@ -45,15 +46,16 @@ class Destroy:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove what remains of an ended kernel that is no longer ordered, then its checkpoint record."""
+    """Remove what remains of an ended kernel that is no longer ordered, then its checkpoint
+    record."""
 
     kernel_id: KernelId
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Ask the program to read its settings again, for all reloads up to ``generation``. Repeated until the
-    checkpoint says that it was done."""
+    """Ask the program to read its settings again, for all reloads up to ``generation``. Repeated
+    until the checkpoint says that it was done."""
 
     kernel_id: KernelId
     generation: int
@@ -63,8 +65,8 @@ Action = Create | Adopt | Stop | Destroy | Remove | Reload
 
 
 def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
-    """Orders of an older generation than ``newest`` arrived late and are never applied; neither is a delta to
-    other orders than those ``applied``, the generation in force."""
+    """Orders of an older generation than ``newest`` arrived late and are never applied; neither is
+    a delta to other orders than those ``applied``, the generation in force."""
     return orders.generation >= newest and (isinstance(orders, Orders) or orders.base == applied)
 
 
@@ -75,28 +77,31 @@ def reconcile(
     unlisted: Collection[str] = (),
     among: Iterable[KernelId] | None = None,
 ) -> list[Action]:
-    """The actions that take the node closer to its orders. ``observed`` has the state of the kernels in the
-    checkpoint and of those found outside it; a missing one counts as UNKNOWN. ``unlisted``: runtimes that
-    have not said which kernels they have. ``among``: the kernels to look at, such as those that have changed;
-    None: all of them. What happens to a kernel depends on no other.
+    """The actions that take the node closer to its orders. ``observed`` has the state of the
+    kernels in the checkpoint and of those found outside it; a missing one counts as UNKNOWN.
+    ``unlisted``: runtimes that have not said which kernels they have. ``among``: the kernels to
+    look at, such as those that have changed; None: all of them. What happens to a kernel depends on
+    no other.
 
     * Without orders (not connected since the start) there are no actions.
-    * A kernel in the checkpoint is never created again, whatever its state. Its end is reported until the
-      order is withdrawn; the manager decides whether another one starts.
-    * UNKNOWN is not GONE: such a kernel is kept, and a kernel that an unlisted runtime may have is not
-      created.
+    * A kernel in the checkpoint is never created again, whatever its state. Its end is reported
+      until the order is withdrawn; the manager decides whether another one starts.
+    * UNKNOWN is not GONE: such a kernel is kept, and a kernel that an unlisted runtime may have is
+      not created.
     * Terminations precede creations, so that a device is free before it is used again.
-    * A kernel that runs is reloaded for a newer generation than the checkpoint has. One that is created later
-      begins with the settings of that moment.
+    * A kernel that runs is reloaded for a newer generation than the checkpoint has. One that is
+      created later begins with the settings of that moment.
     """
     if ordered is None:
         return []
+
     ends: list[Action] = []
     adoptions: list[Action] = []
     creations: list[Action] = []
     reloads: list[Action] = []
     for kernel_id in dict.fromkeys((*checkpoint, *observed, *ordered)) if among is None else among:
-        known, spec = checkpoint.get(kernel_id), ordered.get(kernel_id)
+        known = checkpoint.get(kernel_id)
+        spec = ordered.get(kernel_id)
         if spec is None:
             if known is None and kernel_id in observed:
                 ends.append(Destroy(kernel_id))
@@ -113,6 +118,7 @@ def reconcile(
             creations.append(Create(spec))
         elif known is not None and _is_outdated(known, spec, observed.get(kernel_id)):
             reloads.append(Reload(kernel_id, spec.reload_generation))
+
     return [*ends, *adoptions, *creations, *reloads]
 
 

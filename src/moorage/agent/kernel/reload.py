@@ -1,7 +1,8 @@
-"""Reload of a kernel's program: asks it to read its settings again, and waits for its acknowledgement.
+"""Reload of a kernel's program: asks it to read its settings again, and waits for its
+acknowledgement.
 
-One reload of a kernel runs at a time. Of those that are wanted meanwhile, only the newest follows. One that
-the agent did not see to its end is done again by the next run of the agent.
+One reload of a kernel runs at a time. Of those that are wanted meanwhile, only the newest follows.
+One that the agent did not see to its end is done again by the next run of the agent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from moorage.common.link.messages import Observation
 from moorage.common.model.kernel import KernelReload, KernelSpec, Reloaded
 from moorage.common.model.service_ports import app_path
 
-_POLL_S, _ANSWER_BYTES, _DETAIL = 0.1, 200, 300
+_POLL_S = 0.1
+_ANSWER_BYTES = 200
+_DETAIL = 300
 
 
 class ReloadFailed(Exception):
@@ -34,7 +37,9 @@ class Reloading:
     """``wakeup`` is set when a reload has ended."""
 
     def __init__(self, context: AgentContext, wakeup: asyncio.Event) -> None:
-        self._context, self._wakeup, self._wanted = context, wakeup, 0
+        self._context = context
+        self._wakeup = wakeup
+        self._wanted = 0
         self._running: asyncio.Task[Reloaded] | None = None
 
     def want(self, generation: int) -> None:
@@ -42,29 +47,37 @@ class Reloading:
         self._wakeup.set()
 
     def advance(self, record: KernelRecord, seen: Observation) -> KernelRecord:
-        """The record with the outcome of a reload that has ended; the same one if none has. Begins the next
-        one. ``seen``: where the kernel listens."""
+        """The record with the outcome of a reload that has ended; the same one if none has. Begins
+        the next one. ``seen``: where the kernel listens."""
         running = self._running
         if running is not None and running.done():
-            self._running, reloaded = None, running.result()
+            reloaded = running.result()
+            self._running = None
             spec = replace(record.spec, reload_generation=reloaded.generation)
             record = replace(record, spec=spec, reload=reloaded)
+
         if self._running is None and self._wanted > record.spec.reload_generation:
             work = reload(self._context, record, seen, self._wanted)
             self._running = spawn(f"reload.{record.kernel_id}", work)
             self._running.add_done_callback(lambda _: self._wakeup.set())
+
         return record
 
     async def stop(self) -> None:
-        running, self._running = self._running, None
+        running = self._running
+        self._running = None
         await cancel_and_wait(running)
 
 
-async def reload(context: AgentContext, record: KernelRecord, seen: Observation, generation: int) -> Reloaded:
+async def reload(
+    context: AgentContext, record: KernelRecord, seen: Observation, generation: int
+) -> Reloaded:
     """Ask the program to reload, and say how it ended."""
-    how, handle = record.spec.reload, record.handle
+    how = record.spec.reload
+    handle = record.handle
     if how is None or handle is None:
         return Reloaded(generation, "failed", "its specification has no `reload`")
+
     progress = _progress_path(context, record.spec) if how.acknowledge == "progress" else None
     try:
         async with asyncio.timeout(how.timeout_s):
@@ -73,13 +86,17 @@ async def reload(context: AgentContext, record: KernelRecord, seen: Observation,
                 await send_signal(context, record.spec, handle, how.signal)
             else:
                 await _post(record.spec, how, seen)
+
             if progress is not None:
                 await _await_line(progress, begin)
     except TimeoutError:
-        return Reloaded(generation, "timed-out", f"it has not acknowledged within {how.timeout_s:g} s")
+        return Reloaded(
+            generation, "timed-out", f"it has not acknowledged within {how.timeout_s:g} s"
+        )
     except (ReloadFailed, SignalRefused, RuntimeFailed, OSError) as error:
         detail = " ".join(str(error).replace("\0", "").split())
         return Reloaded(generation, "failed", detail[:_DETAIL])
+
     return Reloaded(generation, "reloaded")
 
 
@@ -89,7 +106,8 @@ def _progress_path(context: AgentContext, spec: KernelSpec) -> Path | None:
 
 
 async def send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, name: str) -> None:
-    """Raises ``ReloadFailed`` for a runtime that sends none, ``SignalRefused`` and ``RuntimeFailed``."""
+    """Raises ``ReloadFailed`` for a runtime that sends none, ``SignalRefused`` and
+    ``RuntimeFailed``."""
     runtime: object = context.runtimes.get(spec.runtime)
     if not isinstance(runtime, Signalling) or not context.capabilities(spec).signals:
         raise ReloadFailed(f"the runtime {spec.runtime} sends no signals to programs")
@@ -114,24 +132,32 @@ async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
             )
     except NoAnswer as error:
         raise ReloadFailed(f"POST {how.path}: {error}") from None
+
     if not 200 <= answer.status < 300:
         text = answer.body.decode(errors="replace").strip()
         raise ReloadFailed(f"POST {how.path} answered {answer.status} {text}".strip())
 
 
 def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str, dict[str, str]]:
-    """URL and headers. An app below the path of the proxy, or with the session's key, is asked so."""
+    """URL and headers. An app below the path of the proxy, or with the session's key, is asked
+    so."""
     host = f"[{seen.host}]" if ":" in seen.host else seen.host
     if not how.port and spec.answers_requests:
         if not seen.port:
             raise ReloadFailed("it listens on no port yet")
         return f"http://{host}:{seen.port}{how.path}", bearer_headers(spec)
+
     apps = [app for app in seen.apps if app.protocol == "http" and how.port in ("", app.name)]
     if len(apps) != 1:
-        raise ReloadFailed(f"it has {len(apps)} service ports for http called {how.port or 'anything'!r}")
+        raise ReloadFailed(
+            f"it has {len(apps)} service ports for http called {how.port or 'anything'!r}"
+        )
+
     [app] = apps
     prefix = app_path(spec.session_id, app.name) if app.base_path else ""
-    return f"http://{host}:{app.port}{prefix}{how.path}", bearer_headers(spec) if app.guarded else {}
+    return f"http://{host}:{app.port}{prefix}{how.path}", bearer_headers(
+        spec
+    ) if app.guarded else {}
 
 
 async def _await_line(path: Path, begin: int) -> None:
@@ -142,8 +168,13 @@ async def _await_line(path: Path, begin: int) -> None:
                 value = json.loads(line)
             except (ValueError, RecursionError):
                 continue
+
             if isinstance(value, dict) and isinstance(done := value.get("reloaded"), bool):
                 if done:
                     return
-                raise ReloadFailed(f"the program says that it has not reloaded: {value.get('message', '')}")
+
+                raise ReloadFailed(
+                    f"the program says that it has not reloaded: {value.get('message', '')}"
+                )
+
         await asyncio.sleep(_POLL_S)

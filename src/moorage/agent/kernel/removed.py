@@ -1,8 +1,9 @@
 """Kernels that were removed a while ago, as they were reported last.
 
-A manager orders the removal of an ended kernel once its end is stored. If its database then loses that, as by
-a failover to a standby that lacked the last commits, it believes that the kernel runs, or never started. So
-each full report tells the end of such kernels once more; a manager that knows it ignores that.
+A manager orders the removal of an ended kernel once its end is stored. If its database then loses
+that, as by a failover to a standby that lacked the last commits, it believes that the kernel runs,
+or never started. So each full report tells the end of such kernels once more; a manager that knows
+it ignores that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections import OrderedDict
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 
-KEPT_S, KEPT = 600.0, 200
+KEPT_S = 600.0
+KEPT = 200
 
 
 class RemovedKernels:

@@ -1,4 +1,5 @@
-"""Job of a kernel at a site, as the site describes it. Pure. Times are Unix seconds, 0 if unknown."""
+"""Job of a kernel at a site, as the site describes it. Pure. Times are Unix seconds, 0 if
+unknown."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
 from moorage.common.model.status import ObservedState
 
-# A job that nobody has seen since cannot run any more so long after the end of its walltime: sites kill a
-# little late, and clocks differ.
+# A job that nobody has seen since cannot run any more so long after the end of its walltime: sites
+# kill a little late, and clocks differ.
 WALLTIME_GRACE_S = 600.0
 # A site may state the same time a little differently each time it is asked.
 _SAME_S = 1.0
@@ -18,8 +19,8 @@ _SAME_S = 1.0
 
 @dataclass(slots=True)
 class SiteJob:
-    """``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there by
-    name. ``unreachable``: why no request gets to its engine; it is not replaced for that before
+    """``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there
+    by name. ``unreachable``: why no request gets to its engine; it is not replaced for that before
     ``kept_until``."""
 
     finds_address: bool = False
@@ -32,17 +33,24 @@ class SiteJob:
 
     def note(self, observed: RuntimeObservation) -> bool:
         """Take over what the runtime observed. Returns whether there is something new to report."""
-        starts, ends = observed.expected_start or 0.0, observed.ends_at or self.ends_at
+        starts = observed.expected_start or 0.0
+        ends = observed.ends_at or self.ends_at
+
         # Of a job that nobody speaks of for a moment it stays what it was.
         is_seen = observed.state is ObservedState.RUNNING
         reached = is_seen and bool(observed.unreachable) is not bool(self.unreachable)
         if reached:
-            self.unreachable, self.kept_until = observed.unreachable, observed.kept_until
+            self.unreachable = observed.unreachable
+            self.kept_until = observed.kept_until
+
         if self.finds_address and observed.address not in (None, self.address):
-            self.address, self.app_ports = observed.address, observed.app_ports
+            self.address = observed.address
+            self.app_ports = observed.app_ports
         elif abs(starts - self.expected_start) < _SAME_S and abs(ends - self.ends_at) < _SAME_S:
             return reached
-        self.expected_start, self.ends_at = starts, ends
+
+        self.expected_start = starts
+        self.ends_at = ends
         return True
 
     @property
@@ -50,7 +58,8 @@ class SiteJob:
         return self.finds_address and self.address is None
 
     def outlived(self, observed: RuntimeObservation, now: float) -> RuntimeObservation | None:
-        """The end of a job of which nothing is known, once its walltime is over; None: it may run."""
+        """The end of a job of which nothing is known, once its walltime is over; None: it may
+        run."""
         if observed.state is not ObservedState.UNKNOWN or not self.ends_at:
             return None
         if now < self.ends_at + WALLTIME_GRACE_S:
@@ -63,10 +72,16 @@ class SiteJob:
             found = ((app, self.app_ports.get(app.name, 0)) for app in observation.apps)
             apps = tuple(replace(app, port=port, inner=port) for app, port in found if port)
             observation = replace(observation, apps=apps)
+
         if self.unreachable and observation.state is ObservedState.RUNNING:
-            observation = replace(observation, unhealthy=self.unreachable, kept_until=self.kept_until)
+            observation = replace(
+                observation, unhealthy=self.unreachable, kept_until=self.kept_until
+            )
+
         if not (self.expected_start or self.ends_at or self.address):
             return observation
+
         host, port = self.address or (observation.host, observation.port)
-        starts, ends = self.expected_start, self.ends_at
+        starts = self.expected_start
+        ends = self.ends_at
         return replace(observation, host=host, port=port, expected_start=starts, ends_at=ends)

@@ -1,7 +1,7 @@
 """Clock of a kernel's start timeout: it runs only while the kernel is known to start. Pure.
 
-The queue of a site does not count, however seldom it is looked at, and neither does the time in which the
-runtime does not say what has become of the kernel.
+The queue of a site does not count, however seldom it is looked at, and neither does the time in
+which the runtime does not say what has become of the kernel.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from moorage.common.model.status import ObservedState
 
 @dataclass(slots=True)
 class StartClock:
-    """``runs_since``: when it began to run, in monotonic seconds; None: it stands. ``counted_s``: what it
-    counted before that. An agent that was restarted begins anew, and stands until the first observation."""
+    """``runs_since``: when it began to run, in monotonic seconds; None: it stands. ``counted_s``:
+    what it counted before that. An agent that was restarted begins anew, and stands until the first
+    observation."""
 
     runs_since: float | None = None
     counted_s: float = 0.0
@@ -25,11 +26,15 @@ class StartClock:
         """The kernel was observed in ``state``, and until now as it was observed before."""
         if self.runs_since is not None:
             self.counted_s += now - self.runs_since
+
         self.runs_since = now
         if state is ObservedState.UNKNOWN:
             self.runs_since = None
-        elif state is ObservedState.QUEUED:  # its start is yet to begin, also that of a job that waits again
-            self.runs_since, self.counted_s = None, 0.0
+        elif (
+            state is ObservedState.QUEUED
+        ):  # its start is yet to begin, also that of a job that waits again
+            self.runs_since = None
+            self.counted_s = 0.0
 
     def remaining_s(self, limit_s: float, now: float) -> float:
         """Seconds until the start timeout; 0 or less: it has passed."""

@@ -1,6 +1,8 @@
-"""Trace of a kernel's start: a span for each step that its task takes until it is ready or has failed.
+"""Trace of a kernel's start: a span for each step that its task takes until it is ready or has
+failed.
 
-Off is another class: without a tracer, or for a session that is not recorded, ``StartTrace`` does nothing.
+Off is another class: without a tracer, or for a session that is not recorded, ``StartTrace`` does
+nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +41,15 @@ class StartTrace:
 
 
 class RecordedStart(StartTrace):
-    """Recorded from ``record.created_at``, also after a restart of the agent; the steps only since then."""
+    """Recorded from ``record.created_at``, also after a restart of the agent; the steps only since
+    then."""
 
-    def __init__(self, sink: TraceSink, session: SpanContext, record: KernelRecord, clock: Clock) -> None:
-        self._sink, self._session, self._clock = sink, session, clock
+    def __init__(
+        self, sink: TraceSink, session: SpanContext, record: KernelRecord, clock: Clock
+    ) -> None:
+        self._sink = sink
+        self._session = session
+        self._clock = clock
         self._context = kernel_context(record.kernel_id, session)
         self._created_at = record.created_at
         self._spans: list[Span] = []
@@ -51,7 +58,8 @@ class RecordedStart(StartTrace):
         self._over = False
 
     async def step(self, name: str, work: Awaitable[T]) -> T:
-        began, error = self._clock.now().timestamp(), ""
+        began = self._clock.now().timestamp()
+        error = ""
         try:
             return await work
         except BaseException as failed:
@@ -65,19 +73,25 @@ class RecordedStart(StartTrace):
     def note(self, state: ObservedState, record: KernelRecord) -> None:
         if self._over:
             return
-        now, outcome = self._clock.now().timestamp(), record.outcome
+
+        now = self._clock.now().timestamp()
+        outcome = record.outcome
         if state is ObservedState.QUEUED:
             self._queued_at = now if self._queued_at is None else self._queued_at
         elif self._queued_at is not None and state is not ObservedState.UNKNOWN:
             self._add("site queue", self._queued_at, now)
-            self._queued_at, self._last = None, now
+            self._queued_at = None
+            self._last = now
+
         error = ""
         if outcome is not None:
             error = "" if outcome.exit_code == 0 else f"{outcome.reason}: {outcome.detail}"
         elif state is not ObservedState.RUNNING:
             return
+
         if record.handle is not None:
             self._add("readiness", self._last, now, error)
+
         self._end(now, record.spec, error)
 
     def _add(self, name: str, began: float, ended: float, error: str = "") -> None:
@@ -93,11 +107,19 @@ class RecordedStart(StartTrace):
         }
         if spec.cluster is not None:
             attributes["moorage.kernel.hostname"] = spec.cluster.hostname
-        spans, self._spans, self._over = self._spans, [], True
+
+        spans = self._spans
+        self._spans = []
+        self._over = True
         root = Span(
-            "kernel start", self._context, self._session.span_id, self._created_at, now, attributes,
+            "kernel start",
+            self._context,
+            self._session.span_id,
+            self._created_at,
+            now,
+            attributes,
             error=error,
-        )  # fmt: skip
+        )
         self._sink.record([*spans, root])
 
 
@@ -113,13 +135,17 @@ def start_trace(sink: TraceSink | None, record: KernelRecord, clock: Clock) -> S
 
 
 def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
-    """What the program continues: the span of its kernel's start where the agent records it, else that of its
-    session's; "" if the session is not traced."""
+    """What the program continues: the span of its kernel's start where the agent records it, else
+    that of its session's; "" if the session is not traced."""
     session = None if sink is None else parse_traceparent(spec.traceparent)
-    return spec.traceparent if session is None else kernel_context(spec.kernel_id, session).traceparent
+    return (
+        spec.traceparent if session is None else kernel_context(spec.kernel_id, session).traceparent
+    )
 
 
-def with_log_fields(spec: KernelSpec, run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+def with_log_fields(
+    spec: KernelSpec, run: Callable[[], Awaitable[None]]
+) -> Callable[[], Awaitable[None]]:
     """``run``, the task of this kernel, whose log lines say so."""
     session = parse_traceparent(spec.traceparent)
     subject = LogFields(

@@ -1,4 +1,5 @@
-"""Outputs and inputs of a kernel as steps of its life: inputs before it starts, outputs when it has ended."""
+"""Outputs and inputs of a kernel as steps of its life: inputs before it starts, outputs when it has
+ended."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ async def fetch_inputs(
     wakeup: asyncio.Event,
     condition: Callable[[], bool],
 ) -> None:
-    """Have its inputs on this node, while ``condition()``. Done before the intent to start is recorded, as is
-    the download of a model."""
+    """Have its inputs on this node, while ``condition()``. Done before the intent to start is
+    recorded, as is the download of a model."""
     if not spec.inputs:
         return
+
     fetching = _failure(context.outputs.fetch(spec, on_progress))
     failed = await create.run_while(f"inputs.{spec.kernel_id}", fetching, wakeup, condition)
     if failed:
@@ -40,13 +42,16 @@ async def keep_outputs(
     wakeup: asyncio.Event,
     condition: Callable[[], bool],
 ) -> Outcome:
-    """The outcome of a kernel whose program has ended: it is a failure if an output of it cannot be kept."""
+    """The outcome of a kernel whose program has ended: it is a failure if an output of it cannot be
+    kept."""
     if not spec.outputs or outcome.reason is not Reason.EXIT_ZERO:
         return outcome
+
     contained = context.is_contained(spec)
     work = context.workspaces.path(spec, contained) if contained else None
     keeping = _failure(context.outputs.keep(spec, work or context.work_dir(spec)))
     failed = await create.run_while(f"outputs.{spec.kernel_id}", keeping, wakeup, condition)
+
     return replace(outcome, reason=Reason.OUTPUT_FAILED, detail=failed) if failed else outcome
 
 

@@ -1,12 +1,14 @@
 """Kernel task: one supervised task that takes one kernel from its creation to its removal.
 
-Other code only makes requests (``stop``, ``terminate``, ``remove``, ``reloading``). The task alone changes
-the kernel's state and record: it observes the kernel and the requests, and takes the next step. A request may
-therefore come at any moment, during creation too, and still leaves nothing running.
+Other code only makes requests (``stop``, ``terminate``, ``remove``, ``reloading``). The task alone
+changes the kernel's state and record: it observes the kernel and the requests, and takes the next
+step. A request may therefore come at any moment, during creation too, and still leaves nothing
+running.
 
-A failure of the task is no failure of the kernel. Restarted by the supervisor, the task continues from the
-record: a kernel that runs is watched on, one that has to end is destroyed once its grace period has passed,
-whatever else fails, and a creation that failed half-way is undone and ends the kernel with ``create-failed``.
+A failure of the task is no failure of the kernel. Restarted by the supervisor, the task continues
+from the record: a kernel that runs is watched on, one that has to end is destroyed once its grace
+period has passed, whatever else fails, and a creation that failed half-way is undone and ends the
+kernel with ``create-failed``.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ from moorage.agent.kernel.reload import Reloading
 from moorage.agent.kernel.site_job import SiteJob
 from moorage.agent.kernel.start_clock import StartClock, start_timeout
 from moorage.agent.kernel.start_trace import start_trace
-from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
+from moorage.agent.link.report_timing import (
+    HOUSEKEEPING,
+    IMMEDIATE,
+    UNHURRIED,
+    OnChange,
+    coalescing_window,
+)
 from moorage.agent.runtimes import (
     CreateFailed,
     Handle,
@@ -61,12 +69,14 @@ _LOG_TAIL_BYTES = 8192
 
 
 class KernelTask:
-    """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``; ``state`` is
-    what the agent acts by. It is reported once it is known: a kernel of which this task has neither seen nor
-    done anything yet is reported as UNKNOWN. ``on_change`` is called when there is something new to report,
-    or to know of the kernel; ``on_removed`` when only its log remains.
+    """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``;
+    ``state`` is what the agent acts by. It is reported once it is known: a kernel of which this
+    task has neither seen nor done anything yet is reported as UNKNOWN. ``on_change`` is called when
+    there is something new to report, or to know of the kernel; ``on_removed`` when only its log
+    remains.
 
-    ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not answered yet.
+    ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not
+    answered yet.
     """
 
     def __init__(
@@ -78,8 +88,10 @@ class KernelTask:
         on_removed: Callable[[KernelId], None],
         maybe_started: bool = False,
     ) -> None:
-        self._record, self._context = record, context
-        self._on_change, self._on_removed = on_change, on_removed
+        self._record = record
+        self._context = context
+        self._on_change = on_change
+        self._on_removed = on_removed
         self._maybe_started = maybe_started
         self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
         self._is_known = record.outcome is not None
@@ -87,13 +99,17 @@ class KernelTask:
             self.state = record.outcome.state
         else:
             context.leases.hold(record.spec)
+
         self._activity = ""  # current step of a kernel that does not run yet, for users
         self._record_unsaved = False
-        # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed again.
+
+        # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed
+        # again.
         self._order_withdrawn = False
         self._termination = record.termination
         self._removal_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
+
         # Progress of readiness and termination.
         self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
         self.reloading = Reloading(context, self._wakeup)
@@ -133,7 +149,9 @@ class KernelTask:
 
     def observation(self) -> Observation:
         state = self.state if self._is_known else ObservedState.UNKNOWN
-        return self._job.reported(self.record.observation(state, self._context.host, self._activity))
+        return self._job.reported(
+            self.record.observation(state, self._context.host, self._activity)
+        )
 
     # The task.
 
@@ -143,11 +161,14 @@ class KernelTask:
             if self.record.outcome is None:
                 goes_on = (self._wakeup, lambda: not self._must_end())
                 outcome = await self._run_to_end()
-                outcome = await step_files.keep_outputs(self._context, self.record.spec, outcome, *goes_on)
+                outcome = await step_files.keep_outputs(
+                    self._context, self.record.spec, outcome, *goes_on
+                )
                 await self._probing.stop()
                 await self._record_outcome(outcome)
             elif self._record_unsaved:
                 await self._save_record()
+
             await self._removal_requested.wait()
             await teardown.remove(self._context, self.record, self._log)
             self._on_removed(self.record.kernel_id)
@@ -160,41 +181,55 @@ class KernelTask:
             await self.reloading.stop()
 
     async def _run_to_end(self) -> Outcome:
-        context, spec = self._context, self.record.spec
+        context = self._context
+        spec = self.record.spec
         try:
             if self._maybe_started or self.record.handle is not None:
                 await self._require_runtime()
+
             runtime, engine = create.select_runtime(context, spec)
             if self._creation_failure:
                 return await self._undo_creation(runtime)
+
             if self.record.handle is None:
-                start = self._find_started(runtime) if self._maybe_started else self._create(runtime, engine)
+                start = (
+                    self._find_started(runtime)
+                    if self._maybe_started
+                    else self._create(runtime, engine)
+                )
                 if (outcome := await start) is not None:
                     return outcome
         except create.Refused as refused:
             return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
+
         assert self.record.handle is not None
         if self._end.is_overdue:
             # Reached only after a failure: an observation or a graceful stop fails again and again.
             await teardown.destroy(runtime, self.record.handle, self._log)
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+
         return await self._watch(runtime, self.record.handle)
 
     async def _undo_creation(self, runtime: Runtime) -> Outcome:
         """Destroy what a failed creation may have left. The kernel is not created a second time."""
-        await teardown.find_and_destroy(runtime, self.record.kernel_id, self._log, self._set_unknown)
+        await teardown.find_and_destroy(
+            runtime, self.record.kernel_id, self._log, self._set_unknown
+        )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         detail = f"the agent failed while it created the kernel: {self._creation_failure}"
         return Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
 
     async def _require_runtime(self) -> None:
-        """Block forever if this agent runs without the kernel's runtime: the kernel's state is unknown."""
+        """Block forever if this agent runs without the kernel's runtime: the kernel's state is
+        unknown."""
         runtime = self.record.spec.runtime
         if runtime in self._context.runtimes:
             return
+
         self._log.error(
-            "this agent no longer has the runtime of an existing kernel; the kernel and its devices are kept",
+            "this agent no longer has the runtime of an existing kernel; the kernel and its "
+            "devices are kept",
             runtime=runtime,
             next_step="restart this agent with that runtime",
         )
@@ -202,8 +237,8 @@ class KernelTask:
         await asyncio.Event().wait()
 
     async def _find_started(self, runtime: Runtime) -> Outcome | None:
-        """Find a kernel that an earlier run of the agent may have started. Returns its outcome if it was
-        never started."""
+        """Find a kernel that an earlier run of the agent may have started. Returns its outcome if
+        it was never started."""
         kernel_id = self.record.kernel_id
         handle = await teardown.find(runtime, kernel_id, self._log, self._set_unknown)
         if handle is None:
@@ -221,13 +256,18 @@ class KernelTask:
             raise
 
     async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> Outcome | None:
-        context, spec, step = self._context, self.record.spec, self._trace.step
+        context = self._context
+        spec = self.record.spec
+        step = self._trace.step
         await step("requirements", create.check_requirements(context, spec))
         goes_on = (self._wakeup, lambda: not self._must_end())
-        model = await step("model", create.fetch_model(context, spec, self._set_preparing, *goes_on))
+        model = await step(
+            "model", create.fetch_model(context, spec, self._set_preparing, *goes_on)
+        )
         await step("inputs", step_files.fetch_inputs(context, spec, self._set_preparing, *goes_on))
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+
         self.record = create.allocate_main_port(context, self.record)
         self.record = create.allocate_service_ports(context, self.record, spec.ports)
         await create.write_intent(context, self.record)
@@ -236,54 +276,70 @@ class KernelTask:
             self._set_state(ObservedState.PREPARING)
             preparing = create.prepare_image(runtime, launch, self._set_activity, *goes_on)
             image_ports = await step("image", preparing)
+
             # The image may declare service ports beside those of the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self.record = create.allocate_service_ports(context, self.record, additional)
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine, model)
+
         waiting = create.wait_for_device_memory(context, spec, self._set_preparing, *goes_on)
         await step("device memory", waiting)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+
         if context.capabilities(spec).max_jobs is None:
             self._set_state(ObservedState.CREATING)
         else:  # only its site knows whether it then starts or waits
             self._set_preparing("submitting its job")
+
         await create.create_directories(context, spec)
         if spec.lease_s:
             leases = context.leases.acquire(spec.lease_s)
             lease = await create.run_while(f"lease.{spec.kernel_id}", leases, *goes_on)
             if self._must_end():
                 return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+
             launch = replace(launch, lease=lease)
+
         handle = await step("create", self._start(runtime, launch))
         if handle is None:
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+
         if isinstance(handle, CreateFailed):
             if not handle.clean:
-                await teardown.find_and_destroy(runtime, spec.kernel_id, self._log, self._set_unknown)
+                await teardown.find_and_destroy(
+                    runtime, spec.kernel_id, self._log, self._set_unknown
+                )
+
             raise create.Refused(handle.reason, str(handle))
+
         self.record = replace(self.record, handle=handle)
-        # Saved after the next report (decision 15). Until then the runtime can find what the intent meant.
+        # Saved after the next report (decision 15). Until then the runtime can find what the intent
+        # meant.
         self._record_unsaved = True
         return None
 
     async def _start(self, runtime: Runtime, launch: Launch) -> Handle | CreateFailed | None:
         """Start the kernel, again and again while its site does not answer. None: it must end.
 
-        A job that was not submitted waits as one in the queue does: no time counts. An agent that is
-        restarted meanwhile finds no intent to start, and begins anew.
+        A job that was not submitted waits as one in the queue does: no time counts. An agent that
+        is restarted meanwhile finds no intent to start, and begins anew.
         """
-        context, spec = self._context, self.record.spec
-        clock, outage_s = context.clock, context.capabilities(spec).outage_s
+        context = self._context
+        spec = self.record.spec
+        clock = context.clock
+        outage_s = context.capabilities(spec).outage_s
         if spec.session_type is SessionType.INFERENCE:
             outage_s = min(outage_s, _SERVING_OUTAGE_S)
+
         until = clock.monotonic() + outage_s
         pauses_s = chain(SITE_PAUSES_S, repeat(SITE_PAUSES_S[-1]))
         while True:
             started = await create.start(runtime, launch)
             if not _is_away(started) or clock.monotonic() >= until:
                 return started
+
             await asyncio.to_thread(context.checkpoint.remove, spec.kernel_id)
             self._set_state(ObservedState.QUEUED)
             self._set_activity(f"not submitted yet: {started}")
@@ -293,24 +349,32 @@ class KernelTask:
             )
             if self._must_end():
                 return None
+
             self._start_clock.note(ObservedState.QUEUED, clock.monotonic())
             await create.write_intent(context, self.record)
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         """Observe the kernel until it has ended, and act upon requests."""
         self._probing.check = self.readiness_check()
-        # ``create`` has confirmed the start, which replaces the first observation only (decision 15).
+
+        # ``create`` has confirmed the start, which replaces the first observation only (decision
+        # 15).
         observed = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
         while True:
             self._wakeup.clear()
             observed = observed or await runtime.observe(handle)
             if observed.state in ENDED:
                 if observed.exit_code is None:
-                    await teardown.destroy(runtime, handle, self._log)  # some of its processes may remain
+                    # some of its processes may remain
+                    await teardown.destroy(runtime, handle, self._log)
+
                 return self._outcome_of(observed)
+
             await self._note_job(observed)
-            if (ended := self._job.outlived(observed, self._context.clock.now().timestamp())) is not None:
+            ended = self._job.outlived(observed, self._context.clock.now().timestamp())
+            if ended is not None:
                 return self._outcome_of(ended)
+
             recheck_s: float | None = _RETRY_S
             if observed.state is ObservedState.UNKNOWN:
                 self._set_unknown()
@@ -318,16 +382,20 @@ class KernelTask:
                 recheck_s = await self._advance_termination(runtime, handle)
             else:
                 recheck_s = await self._advance_readiness(observed)
+
             if self._record_unsaved:
                 await self._save_record()
+
             await watch.wait_for_change(
                 runtime, handle, observed.state, recheck_s, wakeup=self._wakeup, log=self._log
             )
             observed = None
 
     async def _note_job(self, observed: RuntimeObservation) -> None:
-        before, was_unreachable = self._job.address, self.is_unreachable
+        before = self._job.address
+        was_unreachable = self.is_unreachable
         self._start_clock.note(observed.state, self._context.clock.monotonic())
+
         if self._job.note(observed):
             moved = self._job.address != before
             is_urgent = moved or self.is_unreachable is not was_unreachable
@@ -347,30 +415,38 @@ class KernelTask:
         return create.readiness_check(self._context, self.record, engine, self._job.address)
 
     async def _advance_readiness(self, observed: RuntimeObservation) -> float | None:
-        """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the next check,
-        None for no limit."""
+        """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the
+        next check, None for no limit."""
         if self.record.ready:
             self._set_state(ObservedState.RUNNING)
-            if (record := self.reloading.advance(self.record, self.observation())) is not self.record:
-                self.record, self._record_unsaved = record, True
+            record = self.reloading.advance(self.record, self.observation())
+            if record is not self.record:
+                self.record = record
+                self._record_unsaved = True
                 self._on_change(IMMEDIATE)
+
             return None
-        probing, running = self._probing, observed.state is ObservedState.RUNNING
+
+        probing = self._probing
+        running = observed.state is ObservedState.RUNNING
         if running and not self._job.awaits_address and probing.has_passed:
             self.record = replace(self.record, ready=True)
             self._record_unsaved = True
             if probing.check is not None:
-                # Saved before it is reported: a kernel once reported ready stays ready over restarts of the
-                # agent. Kernels without a readiness probe are ready as soon as they run; a restarted agent
-                # re-derives that.
+                # Saved before it is reported: a kernel once reported ready stays ready over
+                # restarts of the agent. Kernels without a readiness probe are ready as soon as they
+                # run; a restarted agent re-derives that.
                 await self._save_record()
+
             self._set_state(ObservedState.RUNNING)
             return None
+
         if observed.state is ObservedState.QUEUED:
             await probing.stop()
             self._set_state(ObservedState.QUEUED)
             self._set_activity(observed.detail)
             return None
+
         self._set_state(ObservedState.CREATING)
         probing.begin(self.record.spec.probe_period_s)
         return self._check_start_timeout()
@@ -393,7 +469,9 @@ class KernelTask:
 
     async def _record_outcome(self, outcome: Outcome) -> None:
         """Report how the kernel ended, with the end of its log."""
-        handle, runtime, tail = self.record.handle, self._context.runtimes.get(self.record.spec.runtime), ""
+        handle = self.record.handle
+        runtime = self._context.runtimes.get(self.record.spec.runtime)
+        tail = ""
         try:
             if handle and runtime:
                 async with asyncio.timeout(_LOG_TAIL_TIMEOUT_S):
@@ -406,8 +484,12 @@ class KernelTask:
             self._record_unsaved = True
             self._context.leases.release(self.record.kernel_id)
             self._set_state(outcome.state)
+
         self._log.info(
-            "kernel ended", reason=outcome.reason.value, exit_code=outcome.exit_code, detail=outcome.detail
+            "kernel ended",
+            reason=outcome.reason.value,
+            exit_code=outcome.exit_code,
+            detail=outcome.detail,
         )
         await self._save_record()
 
@@ -432,7 +514,9 @@ class KernelTask:
     def _set_state(self, state: ObservedState) -> None:
         # An end is always worth a report: its outcome is new even where the state is not.
         if self.state is not state or state in ENDED:
-            self.state, self._is_known, self._activity = state, True, ""
+            self.state = state
+            self._is_known = True
+            self._activity = ""
             self._trace.note(state, self.record)
             self._on_change(coalescing_window(state))
         elif not self._is_known:
@@ -454,9 +538,10 @@ class KernelTask:
             self._on_change(HOUSEKEEPING)
 
     async def _save_record(self) -> None:
-        """Write the record to the checkpoint. A failure (a full disk) must not end the kernel: at worst, a
-        restarted agent has an older record."""
-        record, self._record_unsaved = self.record, False
+        """Write the record to the checkpoint. A failure (a full disk) must not end the kernel: at
+        worst, a restarted agent has an older record."""
+        record = self.record
+        self._record_unsaved = False
         try:
             await asyncio.to_thread(self._context.checkpoint.write, record)
         except OSError as error:

@@ -1,5 +1,5 @@
-"""Teardown of one kernel: terminates it, finds and destroys what remains of it, and retries until the runtime
-answers."""
+"""Teardown of one kernel: terminates it, finds and destroys what remains of it, and retries until
+the runtime answers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ from moorage.common.model.kernel import KernelSpec
 _RETRY_S = 1.0
 # How long it may take to send a signal. The runtime may wait for the end of the signal's handler.
 _SIGNAL_S = 2.0
-# The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
+# The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent
+# does.
 STOP_MARGIN_S = 3.0
 
 
 class Termination:
-    """Termination of a kernel: gracefully first, by force once its grace period has passed. A program with a
-    checkpoint signal gets that before, with time of its own to save its state and to end.
+    """Termination of a kernel: gracefully first, by force once its grace period has passed. A
+    program with a checkpoint signal gets that before, with time of its own to save its state and to
+    end.
 
-    The deadline begins with the first attempt, whatever comes of it: a kernel that cannot be stopped
-    gracefully is destroyed all the same. An agent that was restarted begins anew.
+    The deadline begins with the first attempt, whatever comes of it: a kernel that cannot be
+    stopped gracefully is destroyed all the same. An agent that was restarted begins anew.
     """
 
     def __init__(self, context: AgentContext, spec: KernelSpec) -> None:
-        self._context, self._spec, self._clock = context, spec, context.clock
+        self._context = context
+        self._spec = spec
+        self._clock = context.clock
         self._deadline: float | None = None
         self._checkpoint_sent = not spec.checkpoint_signal
         self._stops_at: float | None = None  # when the program has had its time to save its state
@@ -49,9 +53,11 @@ class Termination:
     async def advance(
         self, runtime: Runtime, handle: Handle, log: FilteringBoundLogger, *, running: bool
     ) -> float:
-        """Take the next step. ``running``: its program has begun. Returns the seconds until the one after."""
+        """Take the next step. ``running``: its program has begun. Returns the seconds until the one
+        after."""
         self.begin()
         assert self._deadline is not None
+
         try:
             if self.is_overdue:
                 await runtime.destroy(handle)
@@ -59,8 +65,13 @@ class Termination:
             if not self._checkpoint_sent:
                 self._checkpoint_sent = True
                 await self._ask_for_checkpoint(handle, log, running=running)
-            if self._stops_at is not None and (left := self._stops_at - self._clock.monotonic()) > 0:
+
+            if (
+                self._stops_at is not None
+                and (left := self._stops_at - self._clock.monotonic()) > 0
+            ):
                 return left
+
             if not self._stop_sent:
                 await runtime.stop(handle, self._spec.stop_grace_s)
                 self._stop_sent = True
@@ -68,12 +79,16 @@ class Termination:
         except (OSError, RuntimeFailed) as error:
             log.warning("cannot stop the kernel, retrying", error=str(error))
             return _RETRY_S
+
         return max(0.0, self._deadline - self._clock.monotonic())
 
-    async def _ask_for_checkpoint(self, handle: Handle, log: FilteringBoundLogger, *, running: bool) -> None:
-        """A program that cannot be asked is stopped at once. A kernel of a cluster waits all the same: others
-        may still need it."""
-        spec, asked = self._spec, False
+    async def _ask_for_checkpoint(
+        self, handle: Handle, log: FilteringBoundLogger, *, running: bool
+    ) -> None:
+        """A program that cannot be asked is stopped at once. A kernel of a cluster waits all the
+        same: others may still need it."""
+        spec = self._spec
+        asked = False
         if running:
             try:
                 async with asyncio.timeout(_SIGNAL_S):
@@ -83,24 +98,31 @@ class Termination:
                 asked = True
             except (OSError, RuntimeFailed, ReloadFailed, SignalRefused) as error:
                 log.warning("the program got no checkpoint signal", error=str(error))
+
         if asked or (running and spec.cluster is not None):
             self._stops_at = self._clock.monotonic() + spec.checkpoint_grace_s
-            log.info("asked to save its state", signal=spec.checkpoint_signal, s=spec.checkpoint_grace_s)
+            log.info(
+                "asked to save its state", signal=spec.checkpoint_signal, s=spec.checkpoint_grace_s
+            )
 
 
 async def remove(context: AgentContext, record: KernelRecord, log: FilteringBoundLogger) -> None:
-    """Remove everything of an ended kernel except its log, the checkpoint record last. Release its ports."""
+    """Remove everything of an ended kernel except its log, the checkpoint record last. Release its
+    ports."""
     runtime = context.runtimes.get(record.spec.runtime)
     if record.handle is not None and runtime is not None:
         await destroy(runtime, record.handle, log)
     elif runtime is not None:
         await find_and_destroy(runtime, record.kernel_id, log)
+
     if record.spec.workspace == "drop":
         await asyncio.to_thread(context.workspaces.remove_temporary, record.spec)
+
     try:
         await asyncio.to_thread(context.checkpoint.remove, record.kernel_id)
     except OSError as error:
         log.error("cannot remove the kernel's checkpoint record", error=str(error))
+
     for port in record.node_ports:
         context.ports.release(port)
 
@@ -111,7 +133,8 @@ async def find_and_destroy(
     log: FilteringBoundLogger,
     on_no_answer: Callable[[], None] = lambda: None,
 ) -> None:
-    """Destroy a kernel without a handle. No start is recorded, but a crash may have lost the record."""
+    """Destroy a kernel without a handle. No start is recorded, but a crash may have lost the
+    record."""
     handle = await find(runtime, kernel_id, log, on_no_answer)
     if handle is not None:
         await destroy(runtime, handle, log)
@@ -123,8 +146,9 @@ async def find(
     log: FilteringBoundLogger,
     on_no_answer: Callable[[], None] = lambda: None,
 ) -> Handle | None:
-    """The kernel's handle, or None if the runtime has no such kernel. ``on_no_answer`` is called for each
-    failed attempt: until the runtime answers, the kernel may exist, and keeps its devices."""
+    """The kernel's handle, or None if the runtime has no such kernel. ``on_no_answer`` is called
+    for each failed attempt: until the runtime answers, the kernel may exist, and keeps its
+    devices."""
     while True:
         try:
             return (await runtime.find()).get(kernel_id)

@@ -22,9 +22,11 @@ async def wait_for_change(
     wakeup: asyncio.Event,
     log: FilteringBoundLogger,
 ) -> None:
-    """Return when the kernel may have left ``last_state``, when ``wakeup`` is set, or after ``timeout_s``."""
+    """Return when the kernel may have left ``last_state``, when ``wakeup`` is set, or after
+    ``timeout_s``."""
     waiting = spawn("kernel.wait", _wait_on_runtime(runtime, handle, last_state, log))
     waiting.add_done_callback(lambda _: wakeup.set())
+
     try:
         async with asyncio.timeout(timeout_s):
             await wakeup.wait()
@@ -32,6 +34,7 @@ async def wait_for_change(
         pass
     finally:
         await cancel_and_wait(waiting)
+
     # Without this, a runtime whose ``wait`` fails at once would be observed without a pause.
     raise_failure(waiting)
 

@@ -1,5 +1,5 @@
-"""Answers to the manager's requests for logs and workspaces, each a call of its own beside the agent's
-stream."""
+"""Answers to the manager's requests for logs and workspaces, each a call of its own beside the
+agent's stream."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ async def send_log(
     call = stub.SendLogs(metadata=metadata, timeout=None if request.follow else _LOG_TIMEOUT_S)
     current = asyncio.current_task()
     assert current is not None
-    # The manager ends the call when its reader has disconnected; a silent kernel may write nothing for long.
+
+    # The manager ends the call when its reader has disconnected; a silent kernel may write nothing
+    # for long.
     call.add_done_callback(lambda _: current.cancel())
 
     def chunk(data: bytes = b"", **fields: Any) -> agent_pb2.LogChunk:
         return agent_pb2.LogChunk(request_id=request.request_id, data=data, **fields)
 
     try:
-        # Identifies the request, even if the log stays empty for long. An error of opening it comes next.
+        # Identifies the request, even if the log stays empty for long. An error of opening it comes
+        # next.
         await call.write(chunk(marks_end=True, timed=request.is_timed))
         try:
             async with aclosing(open_log(request)) as pieces:
@@ -57,18 +60,20 @@ async def send_log(
                     if not is_told and piece.offset is not None:
                         # In a message of its own: the log may stay silent for long.
                         await call.write(chunk(offset=piece.offset))
+
                     is_told = is_told or piece.offset is not None or bool(piece.data)
                     for start in range(0, len(piece.data), _CHUNK):
                         await call.write(chunk(piece.data[start : start + _CHUNK]))
         except OutputLost:
-            # Without the mark of its end: the reader looks for the place, and tells the loss. In an orderly
-            # way, because a cancelled call would take what is in front of the gap with it.
+            # Without the mark of its end: the reader looks for the place, and tells the loss. In an
+            # orderly way, because a cancelled call would take what is in front of the gap with it.
             pass
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))
             await call.write(chunk(end=True))
         else:
             await call.write(chunk(end=True))
+
         await call.done_writing()
         await call
     except BROKEN:

@@ -1,8 +1,8 @@
-"""Client of the agent link: a gRPC stream with reports up and orders down, and calls for logs, commands,
-workspaces and usage.
+"""Client of the agent link: a gRPC stream with reports up and orders down, and calls for logs,
+commands, workspaces and usage.
 
-It reconnects with backoff for as long as it runs. Each stream begins with the full state in both directions
-and continues with deltas (``common.link.sync``).
+It reconnects with backoff for as long as it runs. Each stream begins with the full state in both
+directions and continues with deltas (``common.link.sync``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.link import answers
-from moorage.agent.link.connection import OPTIONS, REFUSED, REFUSED_BACKOFF_S, decode, explain, if_many
+from moorage.agent.link.connection import (
+    OPTIONS,
+    REFUSED,
+    REFUSED_BACKOFF_S,
+    decode,
+    explain,
+    if_many,
+)
 from moorage.agent.link.departure import Departure
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
@@ -53,8 +60,8 @@ from moorage.common.model.usage import UsageReport
 
 log = structlog.get_logger("moorage.agent.link.client")
 
-# Changes come in bursts. The first of a burst is reported at once, then follows a pause. A busy manager asks
-# for a longer one, at most this.
+# Changes come in bursts. The first of a burst is reported at once, then follows a pause. A busy
+# manager asks for a longer one, at most this.
 _MAX_REQUESTED_PAUSE_S = 1.0
 _MAX_REQUESTED_INTERVAL_S = 600.0
 # A manager whose connection lives but which reads no reports for so long is left.
@@ -71,15 +78,15 @@ class _WaitingUsage:
 
 
 class LinkClient:
-    """``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice, it waits for that. A
-    supervisor restarts it.
+    """``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice, it waits for
+    that. A supervisor restarts it.
 
-    ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report(whole)`` returns the full
-    report, or what may have changed since its last call. ``apply_orders`` returns False for orders that it
-    refuses; deltas follow full orders. ``on_connect`` is called when the first orders of a stream have been
-    applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for contact, and are renewed by
-    it. ``stub``: of the current connection. ``on_proxies``: gets
-    the proxies to dial out to, and the peer ids of those that were revoked.
+    ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report(whole)`` returns the
+    full report, or what may have changed since its last call. ``apply_orders`` returns False for
+    orders that it refuses; deltas follow full orders. ``on_connect`` is called when the first
+    orders of a stream have been applied, and ``on_disconnect`` when that stream has ended.
+    ``leases`` ask for contact, and are renewed by it. ``stub``: of the current connection.
+    ``on_proxies``: gets the proxies to dial out to, and the peer ids of those that were revoked.
     """
 
     def __init__(
@@ -100,22 +107,35 @@ class LinkClient:
         on_proxies: Callable[[tuple[str, ...], frozenset[str]], None] = lambda *_: None,
     ) -> None:
         self._on_proxies = on_proxies
-        self._dialer, self._clock, self._interval_s = dialer, clock, interval_s
-        self._make_report, self._apply_orders, self._open_log = make_report, apply_orders, open_log
-        self._run_command, self._handle_workspace_request = run_command, handle_workspace_request
-        self._stream_numbers, self._stream_number = stream_numbers, 0
-        self._on_connect, self._on_disconnect = on_connect, on_disconnect
+        self._dialer = dialer
+        self._clock = clock
+        self._interval_s = interval_s
+        self._make_report = make_report
+        self._apply_orders = apply_orders
+        self._open_log = open_log
+        self._run_command = run_command
+        self._handle_workspace_request = handle_workspace_request
+        self._stream_numbers = stream_numbers
+        self._stream_number = 0
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
         self._leases = leases or KernelLeases(Path(), clock)  # without kernels it does nothing
         self._report_due = asyncio.Event()
         self._report_timer: asyncio.TimerHandle | None = None
         self._shutting_down = asyncio.Event()
         self._notice_sent = asyncio.Event()
+
         # Whether the stream is open, and whether orders have been applied on it.
-        self._is_open, self._has_orders = False, False
+        self._is_open = False
+        self._has_orders = False
         self._logged_causes: dict[str, str] = {}  # by manager
-        self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
-        self._requested_pause_s = self._requested_interval_s = 0.0
+        self._reports = ReportSender()
+        self._orders = OrdersReceiver()
+        self._orders_wanted = False
+        self._requested_pause_s = 0.0
+        self._requested_interval_s = 0.0
         self._departure: Departure | None = None  # of the current stream, or of the last one
+
         # Whether the manager accepts usage in reports, and what goes with the next one.
         self._usage_in_reports = False
         self._usage: _WaitingUsage | None = None
@@ -133,19 +153,23 @@ class LinkClient:
         return self._usage is None and not self._holds_usage
 
     async def send_usage(self, make: MakeUsage) -> bool:
-        """Send the usage that ``make`` returns. Where it goes with the next report, ``make`` is called only
-        then: it waits for up to ``interval_s``, and must not be as old by then. False: there is no
-        connection, or it ended or the manager did not accept the usage in time."""
+        """Send the usage that ``make`` returns. Where it goes with the next report, ``make`` is
+        called only then: it waits for up to ``interval_s``, and must not be as old by then. False:
+        there is no connection, or it ended or the manager did not accept the usage in time."""
         if self.stub is None or not self.connected:
             return False
         if self._usage_in_reports:
             self._usage = _WaitingUsage(make, asyncio.get_running_loop().create_future())
             return await self._usage.is_sent
+
         wire = usage_codec.usage_to_wire(make())
         try:
-            await self.stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S)
+            await self.stub.SendUsage(
+                wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S
+            )
         except BROKEN:
             return False
+
         return True
 
     def schedule_report(self, within_s: float = 0.0) -> None:
@@ -160,14 +184,15 @@ class LinkClient:
             self._report_timer = loop.call_at(due, self._report_due.set)
 
     def _follow(self, wire: agent_pb2.ManagerMessage) -> None:
-        """Learn of managers. Pause between reports as this one asks. It must know the longest pause that is
-        kept: silence is three missing heartbeats."""
+        """Learn of managers. Pause between reports as this one asks. It must know the longest pause
+        that is kept: silence is three missing heartbeats."""
         if wire.managers:
             self._dialer.learn(wire.managers)
         if wire.HasField("dialout"):
             self._on_proxies(tuple(wire.dialout.addresses), frozenset(wire.dialout.revoked))
         if wire.HasField("orders"):
             self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
+
         if wire.HasField("heartbeat_ms"):
             self._usage_in_reports, before = True, self.interval_s
             self._holds_usage = wire.hold_usage
@@ -190,28 +215,35 @@ class LinkClient:
         while True:
             if self._shutting_down.is_set():
                 await asyncio.Event().wait()
+
             self._has_orders = False
             try:
                 await self._attach()
                 if self._goes():
                     continue
+
                 self._log_disconnect("the manager ended the connection")
             except ConfigError as error:
                 self._log_disconnect(str(error))
             except TimeoutError:
-                self._log_disconnect(f"the manager has accepted no report for {_WRITE_TIMEOUT_S:.0f} s")
+                self._log_disconnect(
+                    f"the manager has accepted no report for {_WRITE_TIMEOUT_S:.0f} s"
+                )
             except grpc.aio.AioRpcError as error:
                 raise_if_cancelled()
                 self._log_disconnect(explain(self._dialer, error))
                 if error.code() in REFUSED:
                     await asyncio.sleep(REFUSED_BACKOFF_S * self._clock.jitter(0.25))
                     continue
+
             if self._has_orders:
                 self._dialer.redial.succeeded()
+
             await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     def _goes(self) -> bool:
-        """Whether the stream has ended because the agent goes to another manager, which has answered."""
+        """Whether the stream has ended because the agent goes to another manager, which has
+        answered."""
         if self._departure is None or not self._departure.has_begun:
             return False
         self._dialer.redial.succeeded()
@@ -220,10 +252,12 @@ class LinkClient:
         return True
 
     async def send_shutdown_notice(self, timeout_s: float = 2.0) -> None:
-        """Send a last report, and wait up to ``timeout_s`` until the manager has applied it. Returns at once
-        when no stream is open. Orders are not awaited: a manager with any report may place kernels here."""
+        """Send a last report, and wait up to ``timeout_s`` until the manager has applied it.
+        Returns at once when no stream is open. Orders are not awaited: a manager with any report
+        may place kernels here."""
         if not self._is_open:
             return
+
         self._shutting_down.set()
         self._report_due.set()
         try:
@@ -244,15 +278,21 @@ class LinkClient:
             await self._dialer.admit(channel)
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
             call = stub.Attach(metadata=self._dialer.metadata)
+
             # Deltas refer to what was sent on the same stream, so each stream starts afresh.
-            self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
-            self._requested_pause_s, self._usage_in_reports, self._holds_usage = 0.0, False, False
+            self._reports = ReportSender()
+            self._orders = OrdersReceiver()
+            self._orders_wanted = False
+            self._requested_pause_s = 0.0
+            self._usage_in_reports = False
+            self._holds_usage = False
             self._stream_number = next(self._stream_numbers)
             self.stub = stub
             sender = spawn("link.send", self._send_reports(call))
             sender.add_done_callback(lambda task: _end_with(task, call))
             requests: set[asyncio.Task[None]] = set()
-            departure = self._departure = Departure(self._dialer, self._clock, requests, call.cancel)
+            departure = Departure(self._dialer, self._clock, requests, call.cancel)
+            self._departure = departure
             try:
                 async for wire in call:
                     message = await decode(wire)
@@ -276,10 +316,12 @@ class LinkClient:
                 if not departure.has_begun or cancel_requested():
                     raise
             finally:
-                self.stub, self._is_open = None, False
+                self.stub = None
+                self._is_open = False
                 self._end_usage(is_sent=False)
                 if self._has_orders:
                     self._on_disconnect()
+
                 await departure.close()
                 await cancel_and_wait(sender, *requests)
                 call.cancel()
@@ -295,7 +337,9 @@ class LinkClient:
                 work = serve_exec(stub, metadata, request, self._run_command)
                 return spawn(f"link.exec.{request.request_id}", work)
             case WorkspaceRequest():
-                work = answers.send_workspaces(stub, metadata, request, self._handle_workspace_request)
+                work = answers.send_workspaces(
+                    stub, metadata, request, self._handle_workspace_request
+                )
                 return spawn(f"link.workspaces.{request.request_id}", work)
             case LogRequest():
                 work = answers.send_log(stub, metadata, request, self._open_log)
@@ -305,10 +349,12 @@ class LinkClient:
         self._orders_wanted = not self._orders.accept(message)
         if self._orders_wanted:
             log.warning(
-                "a delta of the orders does not match: asking for full orders", generation=message.generation
+                "a delta of the orders does not match: asking for full orders",
+                generation=message.generation,
             )
             self._report_due.set()
             return
+
         if not self._apply_orders(message):
             # The manager continues above the newest generation that a full report names.
             self._orders.reject()
@@ -316,16 +362,23 @@ class LinkClient:
             log.error(
                 "refusing orders that are older than those applied before",
                 generation=message.generation,
-                next_step="if this repeats, upgrade the manager: this release continues above what its "
+                next_step="if this repeats, upgrade the manager: this release continues above "
+                "what its "
                 "agents have seen, as after the restore of a backup",
             )
             self._reports.force_full()
             self._report_due.set()
+
             return
+
         if not self._has_orders:
             self._has_orders = True
             self._logged_causes.clear()
-            log.info("connected to the manager", manager=self._dialer.target, generation=message.generation)
+            log.info(
+                "connected to the manager",
+                manager=self._dialer.target,
+                generation=message.generation,
+            )
             self._on_connect()
 
     async def _send_reports(
@@ -337,17 +390,20 @@ class LinkClient:
             while True:
                 self._report_due.clear()
                 self._cancel_timer()
-                shutting_down, started_at = self._shutting_down.is_set(), self._clock.monotonic()
+                shutting_down = self._shutting_down.is_set()
+                started_at = self._clock.monotonic()
                 report = self._next_report()
                 message = await if_many(report.kernels, self._reports.next_message, report)
                 has_usage = self._add_usage(message)
                 async with asyncio.timeout(_WRITE_TIMEOUT_S):
                     await call.write(message)
+
                 if has_usage:
                     self._end_usage(is_sent=True)
                 if shutting_down:
                     await call.done_writing()
                     return
+
                 sent_at = self._clock.monotonic()
                 try:
                     # The spread keeps agents apart that have connected at the same moment.
@@ -356,24 +412,29 @@ class LinkClient:
                         await self._report_due.wait()
                 except TimeoutError:
                     continue
+
                 pause = AFTER_REPORT.after(sent_at - started_at, self._requested_pause_s)
                 await asyncio.sleep(max(0.0, sent_at + pause - self._clock.monotonic()))
         except BROKEN:
             pass  # the reading side logs the cause
 
     def _add_usage(self, message: agent_pb2.Report) -> bool:
-        """Add the usage that waits. What cannot be encoded concerns whoever sends it, and not the report."""
+        """Add the usage that waits. What cannot be encoded concerns whoever sends it, and not the
+        report."""
         if self._usage is None:
             return False
+
         try:
             message.usage.CopyFrom(usage_codec.usage_to_wire(self._usage.make()))
         except (TypeError, ValueError) as error:
             self._end_usage(error)
             return False
+
         return True
 
     def _end_usage(self, failure: Exception | None = None, *, is_sent: bool = False) -> None:
-        usage, self._usage = self._usage, None
+        usage = self._usage
+        self._usage = None
         if usage is None or usage.is_sent.done():
             return
         if failure is None:
@@ -382,8 +443,10 @@ class LinkClient:
             usage.is_sent.set_exception(failure)
 
     def _next_report(self) -> Report | ReportDelta:
-        report, interval_s = self._make_report(self._reports.needs_full), self.interval_s
-        info, sent_at = report.info, self._leases.request()
+        report = self._make_report(self._reports.needs_full)
+        interval_s = self.interval_s
+        info = report.info
+        sent_at = self._leases.request()
         assert info is not None
         if info.report_interval_s != interval_s:
             info = replace(info, report_interval_s=interval_s)

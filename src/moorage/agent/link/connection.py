@@ -1,4 +1,5 @@
-"""gRPC connection of the agent link: its options, the decoding of messages, and why it ended, in words."""
+"""gRPC connection of the agent link: its options, the decoding of messages, and why it ended, in
+words."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ MAX_MESSAGE = 64 * 1024 * 1024
 OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
-    # A manager that vanished silently is noticed after 5 + 4 s. The manager must allow such pings: its
-    # grpc.http2.min_ping_interval_without_data_ms must be lower.
+    # A manager that vanished silently is noticed after 5 + 4 s. The manager must allow such pings:
+    # its grpc.http2.min_ping_interval_without_data_ms must be lower.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
@@ -30,7 +31,8 @@ OPTIONS = [
     ("grpc.http2.bdp_probe", 0),  # as in the manager: a ping for each message
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.max_pings_without_data", 0),
-    # Each attempt gets a connection of its own, so that our backoff applies and not that of a shared one.
+    # Each attempt gets a connection of its own, so that our backoff applies and not that of a
+    # shared one.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.enable_retries", 0),
@@ -43,7 +45,8 @@ _IN_A_THREAD = 500
 
 
 async def if_many(kernels: Sized, work: Callable[[A], B], argument: A) -> B:
-    """``work(argument)``, in a thread if there are so many kernels that it would keep the event loop."""
+    """``work(argument)``, in a thread if there are so many kernels that it would keep the event
+    loop."""
     many = len(kernels) > _IN_A_THREAD
     return await asyncio.to_thread(work, argument) if many else work(argument)
 
@@ -57,7 +60,8 @@ async def decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
 
 
 def explain(dialer: Dialer, error: grpc.aio.AioRpcError) -> str:
-    code, details = error.code(), error.details()
+    code = error.code()
+    details = error.details()
     if (explanation := dialer.explain(error)) is not None:
         return explanation
     if code in REFUSED:

@@ -1,7 +1,8 @@
-"""Departure from a manager to a better one: one that has its database, or one that has fewer agents.
+"""Departure from a manager to a better one: one that has its database, or one that has fewer
+agents.
 
-The agent leaves only once the other manager answers, and for an equal one only while it serves no command and
-no log: those end with the connection.
+The agent leaves only once the other manager answers, and for an equal one only while it serves no
+command and no log: those end with the connection.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ from moorage.common.link.messages import FullReportRequest
 
 _SEARCH_EVERY_S = 2.0  # for a manager that has its database
 # How often, and how many times, is looked whether the agent is free to go to an equal manager.
-_LOOK_S, _LOOKS = 0.2, 100
+_LOOK_S = 0.2
+_LOOKS = 100
 
 
 class Departure:
-    """Of one stream. ``served``: the requests that it serves at the moment. ``leave`` ends the stream;
-    ``has_begun`` is true from then on."""
+    """Of one stream. ``served``: the requests that it serves at the moment. ``leave`` ends the
+    stream; ``has_begun`` is true from then on."""
 
     def __init__(
         self, dialer: Dialer, clock: Clock, served: Collection[Any], leave: Callable[[], object]
     ) -> None:
-        self._dialer, self._clock, self._served, self._leave = dialer, clock, served, leave
+        self._dialer = dialer
+        self._clock = clock
+        self._served = served
+        self._leave = leave
         self._task: asyncio.Task[None] | None = None
         self.has_begun = False
 
@@ -45,8 +50,8 @@ class Departure:
         await cancel_and_wait(self._task)
 
     async def _leave_for_better(self) -> None:
-        """The manager has lost its database. Without another one that has it nothing would be gained, and
-        commands would be cut off."""
+        """The manager has lost its database. Without another one that has it nothing would be
+        gained, and commands would be cut off."""
         found = False
         while not found:
             await asyncio.sleep(_SEARCH_EVERY_S / 2 * self._clock.jitter(0.5))
@@ -55,15 +60,18 @@ class Departure:
         self._leave()
 
     async def _leave_for(self, manager: str) -> None:
-        """Stay if the agent is busy for long, or the other manager does not answer: another agent may go."""
+        """Stay if the agent is busy for long, or the other manager does not answer: another agent
+        may go."""
         if manager not in self._dialer.redial.others:
             return
+
         for _ in range(_LOOKS):
             if not self._served and await self._dialer.prefer(manager, answers.CALL_TIMEOUT_S):
                 break
             await asyncio.sleep(_LOOK_S)
         else:
             return
+
         if not self._served:
             self.has_begun = True
             self._leave()

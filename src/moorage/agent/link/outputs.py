@@ -1,4 +1,5 @@
-"""Calls about outputs of steps: fetches one from the agent that has it, and asks which are still needed."""
+"""Calls about outputs of steps: fetches one from the agent that has it, and asks which are still
+needed."""
 
 from __future__ import annotations
 
@@ -20,17 +21,22 @@ _ASK_S = 10.0
 class OutputLink:
     """``stub``: of the current connection to a manager; None while there is none."""
 
-    def __init__(self, agent_id: AgentId, dialer: Dialer, stub: Callable[[], AgentLinkStub | None]) -> None:
-        self._agent_id, self._dialer, self._stub = agent_id, dialer, stub
+    def __init__(
+        self, agent_id: AgentId, dialer: Dialer, stub: Callable[[], AgentLinkStub | None]
+    ) -> None:
+        self._agent_id = agent_id
+        self._dialer = dialer
+        self._stub = stub
 
     async def fetch(
         self, kernel_id: KernelId, session_id: SessionId, output: str
     ) -> AsyncGenerator[bytes, None]:
-        """The output as the other agent sends it, complete at the end of the iteration. Raises ``NotFound``
-        if there is none, and ``OSError`` if it may come later."""
+        """The output as the other agent sends it, complete at the end of the iteration. Raises
+        ``NotFound`` if there is none, and ``OSError`` if it may come later."""
         stub = self._stub()
         if stub is None:
             raise ConnectionError("there is no connection to a manager")
+
         request = agent_pb2.OutputRequest(
             agent_id=self._agent_id, kernel_id=kernel_id, session_id=session_id, output=output
         )
@@ -39,9 +45,11 @@ class OutputLink:
             async for chunk in call:
                 if chunk.error:
                     raise NotFound(chunk.error)
+
                 yield chunk.data
                 if chunk.end:
                     return
+
             raise ConnectionError("the node that has it was lost while it sent it")
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
@@ -55,10 +63,14 @@ class OutputLink:
         stub = self._stub()
         if stub is None:
             return None
+
         request = agent_pb2.KeptOutputs(agent_id=self._agent_id, session_ids=sessions)
         try:
-            answer = await stub.NeededOutputs(request, metadata=self._dialer.metadata, timeout=_ASK_S)
+            answer = await stub.NeededOutputs(
+                request, metadata=self._dialer.metadata, timeout=_ASK_S
+            )
         except BROKEN:
             raise_if_cancelled()
             return None
+
         return frozenset(SessionId(one) for one in answer.session_ids)

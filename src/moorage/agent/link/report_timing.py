@@ -1,8 +1,9 @@
-"""Coalescing windows for reports, in seconds: how long a change may wait so that others join its report.
+"""Coalescing windows for reports, in seconds: how long a change may wait so that others join its
+report.
 
-A message costs both ends more than its content. The manager acts at once on a kernel that has become ready or
-has ended, so such a change is reported immediately. A kernel in transition is worth a message only if it
-stays there. Applied orders and removed kernels change no decision.
+A message costs both ends more than its content. The manager acts at once on a kernel that has
+become ready or has ended, so such a change is reported immediately. A kernel in transition is worth
+a message only if it stays there. Applied orders and removed kernels change no decision.
 """
 
 from __future__ import annotations

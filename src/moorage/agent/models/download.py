@@ -2,12 +2,14 @@
 
 Run as ``python -P download.py MODEL REVISION [UMASK]``.
 
-It prints lines of JSON: ``{"done": bytes, "total": bytes}`` while it fetches, at the end ``{"path": ...}`` or
-``{"error": ..., "reason": ...}`` with exit status 1. It runs in a process of its own, since huggingface-hub
-takes much memory, and so that a download can be ended at any moment. It ends when its standard input does.
+It prints lines of JSON: ``{"done": bytes, "total": bytes}`` while it fetches, at the end ``{"path":
+...}`` or ``{"error": ..., "reason": ...}`` with exit status 1. It runs in a process of its own,
+since huggingface-hub takes much memory, and so that a download can be ended at any moment. It ends
+when its standard input does.
 
-Large files are fetched here, into a partial file that the next run continues: huggingface-hub itself begins
-anew since 1.18. It then finds them in its cache, and does the rest: small files, links, references.
+Large files are fetched here, into a partial file that the next run continues: huggingface-hub
+itself begins anew since 1.18. It then finds them in its cache, and does the rest: small files,
+links, references.
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ from moorage.common.hub.selection import (
 _LARGE = 8 * 1024 * 1024
 _CHUNK = 4 * 1024 * 1024
 # Attempts in a row that bring nothing new, and the first pause between two, which grows.
-_ATTEMPTS, _PAUSE_S = 5, 1.0
-# Partial files of huggingface-hub that nobody has written to for so long belong to killed downloads.
+_ATTEMPTS = 5
+_PAUSE_S = 1.0
+# Partial files of huggingface-hub that nobody has written to for so long belong to killed
+# downloads.
 _ORPHAN_S = 24 * 3600
 # Space to leave on the disk.
 _SPARE = 1024**3
@@ -69,6 +73,7 @@ def main() -> int:
     model, revision, *umasks = sys.argv[1:]
     if umasks:
         os.umask(int(umasks[0], 8))
+
     threading.Thread(target=_exit_with_agent, daemon=True).start()
     hub = HubSettings.from_environment(os.environ)
     try:
@@ -77,12 +82,14 @@ def main() -> int:
     except Failed as error:
         _print({"error": str(error), "reason": error.reason})
         return 1
+
     _print({"path": str(path)})
     return 0
 
 
 def _exit_with_agent() -> None:
-    """Standard input is a pipe from the agent. Its next run must not wait for the lock of this one."""
+    """Standard input is a pipe from the agent. Its next run must not wait for the lock of this
+    one."""
     while os.read(0, 1):  # `sys.stdin` has a lock, which the end of the interpreter needs
         pass
     _agent_ended.set()
@@ -95,6 +102,7 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
     listed = _list(hub, name, revision)
     if listed is None:
         return _from_cache(hub, model, revision)
+
     commit, files = listed
     chosen = _choose(model, files)
     total = sum(file.size for file in chosen)
@@ -109,6 +117,7 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
         if file.sha256 and file.size >= _LARGE:
             _fetch_large(name, commit, file, blobs, lambda here, base=done: report(base + here))  # type: ignore[misc]
             done += file.size
+
     snapshot = _finish(hub, name, revision, [file.name for file in chosen])
     report(total)
     _mark(hub.cache, model, snapshot.name, chosen)
@@ -129,12 +138,15 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
 
     if hub.offline:
         return None
+
     try:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=30)
     except OfflineModeIsEnabled:
         return None
     except GatedRepoError:
-        raise Failed(f"{name} needs the consent of its owner: accept its terms, and pass HF_TOKEN") from None
+        raise Failed(
+            f"{name} needs the consent of its owner: accept its terms, and pass HF_TOKEN"
+        ) from None
     except RevisionNotFoundError:
         raise Failed(f"{name} has no revision {revision!r} on the hub at {hub.endpoint}") from None
     except RepositoryNotFoundError:
@@ -146,6 +158,7 @@ def _list(hub: HubSettings, name: str, revision: str) -> tuple[str, list[RemoteF
     except (httpx2.HTTPError, OSError) as error:  # without the hub the cache may do
         _print({"note": f"the hub at {hub.endpoint} does not answer: {_one_line(error)}"})
         return None
+
     return str(info.sha or revision), [
         RemoteFile(one.rfilename, int(one.size or 0), str(one.lfs.sha256) if one.lfs else "")
         for one in info.siblings or []
@@ -160,8 +173,11 @@ def _from_cache(hub: HubSettings, model: str, revision: str) -> Path:
     names = [] if snapshot is None else [str(p.relative_to(snapshot)) for p in snapshot.rglob("*")]
     found = gguf_files(names, split_id(model)[1]) if is_gguf_id(model) else weight_files(names)
     if snapshot is None or not found or any(not (snapshot / name).exists() for name in found):
-        why = "HF_HUB_OFFLINE is set" if hub.offline else f"the hub at {hub.endpoint} does not answer"
+        why = (
+            "HF_HUB_OFFLINE is set" if hub.offline else f"the hub at {hub.endpoint} does not answer"
+        )
         raise Failed(f"{why}, and the cache {hub.cache} has no {model}")
+
     return snapshot / found[0] if is_gguf_id(model) else snapshot
 
 
@@ -169,11 +185,15 @@ def _choose(model: str, files: list[RemoteFile]) -> list[RemoteFile]:
     names = {file.name: file for file in files}
     if not is_gguf_id(model):
         return [names[name] for name in transformers_files(names)]
+
     name, selector = split_id(model)
     found = gguf_files(names, selector)
     if not found:
         choices = ", ".join(gguf_choices(names)[:20]) or "none"
-        raise Failed(f"{name} has no GGUF file for {selector or 'any quantisation'!r}; it has {choices}")
+        raise Failed(
+            f"{name} has no GGUF file for {selector or 'any quantisation'!r}; it has {choices}"
+        )
+
     return [names[one] for one in found]
 
 
@@ -202,8 +222,11 @@ def _fetch_large(
     """Fetch a file into the cache, from where an earlier run ended. Raises ``Failed``."""
     from huggingface_hub import hf_hub_url
 
-    partial, url = _partial(blobs, file), hf_hub_url(name, file.name, revision=commit)
-    digest, failures, error = hashlib.sha256(), 0, ""
+    partial = _partial(blobs, file)
+    url = hf_hub_url(name, file.name, revision=commit)
+    digest = hashlib.sha256()
+    failures = 0
+    error = ""
     with partial.open("a+b") as out:
         have = _read_digest(out, digest, file.size)
         while have < file.size and failures < _ATTEMPTS:
@@ -218,16 +241,23 @@ def _fetch_large(
                 error = str(failed)
             except OSError as failed:
                 raise Failed(f"cannot write {partial}: {failed.strerror}", "disk-full") from None
+
             out.flush()
             failures = 0 if have > before else failures + 1
             if failures:
                 _agent_ended.wait(_PAUSE_S * failures)
+
         os.fsync(out.fileno())
+
     if have < file.size:
-        raise Failed(f"the download of {file.name} stopped after {have} of {file.size} bytes: {error}")
+        raise Failed(
+            f"the download of {file.name} stopped after {have} of {file.size} bytes: {error}"
+        )
+
     if digest.hexdigest() != file.sha256:
         partial.unlink()
         raise Failed(f"{file.name} does not have the checksum that the hub states; it was deleted")
+
     partial.replace(blobs / file.sha256)
 
 
@@ -255,7 +285,9 @@ def _stream(url: str, start: int) -> Iterator[bytes]:
     headers = build_hf_headers() | ({"Range": f"bytes={start}-"} if start else {})
     try:
         # Not `http_stream_backoff`: it takes a cut in the body for one before the head.
-        with get_session().stream("GET", url, headers=headers, follow_redirects=True, timeout=60) as response:
+        with get_session().stream(
+            "GET", url, headers=headers, follow_redirects=True, timeout=60
+        ) as response:
             if response.status_code != (206 if start else 200):
                 raise _StreamFailed(f"the hub answered {response.status_code}")
             yield from response.iter_bytes(1024 * 1024)
@@ -273,7 +305,9 @@ def _finish(hub: HubSettings, name: str, revision: str, files: list[str]) -> Pat
     try:
         # Brackets and stars in a name would be patterns.
         patterns = ["".join(f"[{c}]" if c in "*?[" else c for c in file) for file in files]
-        return Path(snapshot_download(name, revision=revision, cache_dir=hub.cache, allow_patterns=patterns))
+        return Path(
+            snapshot_download(name, revision=revision, cache_dir=hub.cache, allow_patterns=patterns)
+        )
     except OSError as error:
         if getattr(error, "errno", None) is not None and error.filename:
             raise Failed(f"cannot write {error.filename}: {error.strerror}", "disk-full") from None
@@ -292,7 +326,8 @@ def _mark(cache: Path, model: str, commit: str, files: list[RemoteFile]) -> None
 
 
 def _sweep(blobs: Path) -> None:
-    """Remove what killed downloads of huggingface-hub left. The clock is that of the file system."""
+    """Remove what killed downloads of huggingface-hub left. The clock is that of the file
+    system."""
     os.utime(blobs)
     now = blobs.stat().st_mtime
     for path in blobs.glob("*.incomplete"):
@@ -312,6 +347,7 @@ def _locked(cache: Path, name: str) -> Iterator[None]:
         file = (folder / f"moorage--{name.replace('/', '--')}.lock").open("w")
     except OSError as error:
         raise Failed(f"cannot write to the cache {cache}: {error.strerror}", "disk-full") from None
+
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -321,7 +357,8 @@ class _Report:
     """Prints each full percent once."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._percent = total, -1
+        self._total = total
+        self._percent = -1
 
     def __call__(self, done: int) -> None:
         percent = 100 * done // max(1, self._total)

@@ -1,7 +1,7 @@
 """Download step of a model: whether a kernel needs it, the program that does it, and its progress.
 
-It is the only writer of a cache that several tenants read. Their kernels decide neither where it writes nor
-which hub and token fill such a cache.
+It is the only writer of a cache that several tenants read. Their kernels decide neither where it
+writes nor which hub and token fill such a cache.
 """
 
 from __future__ import annotations
@@ -28,10 +28,20 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import format_amount
 
 PROGRAM = ("-P", str(Path(__file__).with_name("download.py")))
-# Of the kernel's variables, those of the hub and of proxies: a download is not the kernel's program.
-_OF_KERNEL = ("HF_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+# Of the kernel's variables, those of the hub and of proxies: a download is not the kernel's
+# program.
+_OF_KERNEL = (
+    "HF_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 _STOP_S = 5.0
-# Branches, tags and commits, also in namespaces like refs/pr/1. The program uses them as names of files.
+# Branches, tags and commits, also in namespaces like refs/pr/1. The program uses them as names of
+# files.
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
 # Whoever runs a container reads its model; only the agent writes it.
 _READABLE_UMASK = 0o022
@@ -39,25 +49,25 @@ _READABLE_UMASK = 0o022
 
 @dataclass(frozen=True, slots=True)
 class FetchedModel:
-    """``path``: what the engine loads. ``folder``: the directory of the node that its container has mounted
-    read-only below ``MODELS``; "" for a process."""
+    """``path``: what the engine loads. ``folder``: the directory of the node that its container has
+    mounted read-only below ``MODELS``; "" for a process."""
 
     path: str
     folder: str = ""
 
 
 def is_fetched(spec: KernelSpec) -> bool:
-    """Return whether the agent fetches its model: it is an id on a hub, and huggingface-hub is installed. An
-    engine that can does it by itself otherwise."""
+    """Return whether the agent fetches its model: it is an id on a hub, and huggingface-hub is
+    installed. An engine that can does it by itself otherwise."""
     if spec.engine == "llamacpp":
         return is_gguf_id(spec.model)
     return _loads_from_hub(spec) and _is_installed()
 
 
 def is_shared(spec: KernelSpec) -> bool:
-    """Return whether a container loads its model from the cache that all containers of the node read. That of
-    a member with a hub or a token of their own does not: what these give is for their project only, and the
-    engine downloads it inside its container."""
+    """Return whether a container loads its model from the cache that all containers of the node
+    read. That of a member with a hub or a token of their own does not: what these give is for their
+    project only, and the engine downloads it inside its container."""
     own_hub = spec.isolated and any(name.startswith("HF_") for name in spec.env)
     return _loads_from_hub(spec) and not own_hub
 
@@ -74,8 +84,11 @@ def find_unfetchable(spec: KernelSpec) -> str:
     return ""
 
 
-async def fetch(spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Callable[[str], None]) -> str:
-    """Fetch the model of a kernel into the cache of this node; return its directory, or its file for GGUF.
+async def fetch(
+    spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Callable[[str], None]
+) -> str:
+    """Fetch the model of a kernel into the cache of this node; return its directory, or its file
+    for GGUF.
 
     A model that was completely fetched at this revision is used as it is, without asking the hub. A
     cancellation ends the download; the next one continues it. Raises ``CreateFailed``.
@@ -86,19 +99,24 @@ async def fetch(spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Cal
 async def fetch_shared(
     spec: KernelSpec, cache: Path, agent_env: Mapping[str, str], on_progress: Callable[[str], None]
 ) -> FetchedModel | None:
-    """Fetch the model of a container into ``cache``, as ``fetch`` does. None: huggingface-hub is not
-    installed, and the cache has no such model: its engine downloads it inside the container.
+    """Fetch the model of a container into ``cache``, as ``fetch`` does. None: huggingface-hub is
+    not installed, and the cache has no such model: its engine downloads it inside the container.
 
-    The variables of the kernel count only if its owner is an administrator: the model is for everybody.
+    The variables of the kernel count only if its owner is an administrator: the model is for
+    everybody.
     """
     hub_cache = cache / "huggingface" / "hub"
-    env = _environment(agent_env, {} if spec.isolated else spec.env) | {"HF_HUB_CACHE": str(hub_cache)}
+    env = _environment(agent_env, {} if spec.isolated else spec.env) | {
+        "HF_HUB_CACHE": str(hub_cache)
+    }
     if _is_installed():
         found: Path | None = Path(await _fetch(spec, env, on_progress, umask=_READABLE_UMASK))
     else:
         found = await asyncio.to_thread(_find_snapshot, hub_cache, spec.model, _revision(spec))
+
     if found is None:
         return None
+
     folder = repository_folder(hub_cache, spec.model)
     return FetchedModel(f"{MODELS}/{folder.name}/{found.relative_to(folder)}", str(folder))
 
@@ -110,13 +128,18 @@ def _find_snapshot(cache: Path, model: str, revision: str) -> Path | None:
 
 
 async def _fetch(
-    spec: KernelSpec, env: Mapping[str, str], on_progress: Callable[[str], None], umask: int | None = None
+    spec: KernelSpec,
+    env: Mapping[str, str],
+    on_progress: Callable[[str], None],
+    umask: int | None = None,
 ) -> str:
     """``umask``: of the files; None: that of the agent."""
-    hub, revision = HubSettings.from_environment(env), _revision(spec)
+    hub = HubSettings.from_environment(env)
+    revision = _revision(spec)
     found = await asyncio.to_thread(find_complete, hub.cache, spec.model, revision)
     if found is not None:
         return str(found)
+
     on_progress("downloading")
     # The program sets it: uvloop starts none with another umask.
     umasks = () if umask is None else (f"{umask:o}",)
@@ -136,9 +159,13 @@ async def _fetch(
     finally:
         await _end(process)
         await cancel_and_wait(errors)
+
     if path := last.get("path"):
         return str(path)
-    detail = str(last.get("error") or tail or f"the download ended with status {process.returncode}")
+
+    detail = str(
+        last.get("error") or tail or f"the download ended with status {process.returncode}"
+    )
     reason = Reason.DISK_FULL if last.get("reason") == "disk-full" else Reason.MODEL_MISSING
     raise CreateFailed(detail, reason=reason)
 
@@ -147,7 +174,9 @@ def describe(done: int, total: int) -> str:
     return f"downloading: {min(100, 100 * done // max(1, total))}% of {format_amount('mem', total)}"
 
 
-async def _follow(process: asyncio.subprocess.Process, on_progress: Callable[[str], None]) -> dict[str, Any]:
+async def _follow(
+    process: asyncio.subprocess.Process, on_progress: Callable[[str], None]
+) -> dict[str, Any]:
     """The last line that is no progress."""
     assert process.stdout is not None
     last: dict[str, Any] = {}
@@ -156,10 +185,12 @@ async def _follow(process: asyncio.subprocess.Process, on_progress: Callable[[st
             found = json.loads(line)
         except ValueError:
             continue
+
         if "total" in found:
             on_progress(describe(found["done"], found["total"]))
         else:
             last = found
+
     return last
 
 
@@ -198,12 +229,14 @@ def _revision(spec: KernelSpec) -> str:
         if name == "--revision":
             revision = (value if equals else next(iter(spec.args[index + 1 :]), "")) or "main"
             break
+
     if not _REVISION.fullmatch(revision):
         raise CreateFailed(
             f"--revision {revision!r} is no branch, tag or commit of a model",
             reason=Reason.MODEL_MISSING,
             clean=True,
         )
+
     return revision
 
 

@@ -1,8 +1,10 @@
-"""Outputs of steps: kept when a kernel has succeeded, fetched before one starts, removed when not needed.
+"""Outputs of steps: kept when a kernel has succeeded, fetched before one starts, removed when not
+needed.
 
-The manager relays an output from the agent that has it. An agent asks again for as long as it is not told
-that there is none: the other agent, or the manager, may be about to return. What was fetched stays for other
-kernels of this node, so a kernel that is ordered again goes on where it was.
+The manager relays an output from the agent that has it. An agent asks again for as long as it is
+not told that there is none: the other agent, or the manager, may be about to return. What was
+fetched stays for other kernels of this node, so a kernel that is ordered again goes on where it
+was.
 """
 
 from __future__ import annotations
@@ -67,8 +69,12 @@ class NoOutputs:
 class OutputService:
     """``in_use`` returns the sessions that have a kernel here."""
 
-    def __init__(self, store: OutputStore, link: Link, in_use: Callable[[], Collection[SessionId]]) -> None:
-        self._store, self._link, self._in_use = store, link, in_use
+    def __init__(
+        self, store: OutputStore, link: Link, in_use: Callable[[], Collection[SessionId]]
+    ) -> None:
+        self._store = store
+        self._link = link
+        self._in_use = in_use
         self._fetching: defaultdict[tuple[SessionId, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._taken: dict[KernelId, frozenset[SessionId]] = {}  # by kernels that are about to start
 
@@ -89,7 +95,9 @@ class OutputService:
         finally:
             del self._taken[spec.kernel_id]
 
-    async def _fetch(self, kernel_id: KernelId, one: KernelInput, on_progress: Callable[[str], None]) -> None:
+    async def _fetch(
+        self, kernel_id: KernelId, one: KernelInput, on_progress: Callable[[str], None]
+    ) -> None:
         damaged = 0
         while True:
             try:
@@ -98,19 +106,24 @@ class OutputService:
                 damaged += 1
                 if damaged == _DAMAGED_TRIES:
                     raise
+
                 problem = error.message
             except ConnectionError as error:
                 problem = str(error)
+
             log.warning("cannot fetch an input yet, trying again", kernel=kernel_id, why=problem)
             on_progress(f"fetching input {one.path}: {problem}")
             await asyncio.sleep(_RETRY_S)
 
     async def _try(self, kernel_id: KernelId, one: KernelInput) -> None:
-        copy = CopyIn(lambda file, whole: self._store.receive(one.session_id, one.output, file, whole))
+        copy = CopyIn(
+            lambda file, whole: self._store.receive(one.session_id, one.output, file, whole)
+        )
         try:
             async with aclosing(self._link.fetch(kernel_id, one.session_id, one.output)) as pieces:
                 async for piece in pieces:
                     await copy.write(piece)
+
             await copy.end_input()
             await copy.read()
         finally:
@@ -125,7 +138,9 @@ class OutputService:
         return opened
 
     async def _read(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
-        copy = CopyOut(lambda sink: self._store.send(SessionId(request.session_id), request.output, sink))
+        copy = CopyOut(
+            lambda sink: self._store.send(SessionId(request.session_id), request.output, sink)
+        )
         try:
             while (piece := await copy.read()) is not None:
                 yield piece[1]
@@ -133,12 +148,15 @@ class OutputService:
             copy.disconnect()
 
     async def remove_unneeded(self) -> None:
-        """Remove the outputs that no step needs any more, as a manager says. Without an answer all stay."""
+        """Remove the outputs that no step needs any more, as a manager says. Without an answer all
+        stay."""
         kept = await asyncio.to_thread(self._store.sessions)
         for idle in [key for key, lock in self._fetching.items() if not lock.locked()]:
             del self._fetching[idle]
+
         if not kept or (needed := await self._link.needed(kept)) is None:
             return
+
         stay = needed.union(self._in_use(), *self._taken.values())
         for session_id in kept:
             if session_id not in stay:

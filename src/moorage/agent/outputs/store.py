@@ -1,11 +1,11 @@
 """Files of outputs on this node.
 
-STATE/outputs/<session id>/<output>/ has the directory ``files``, which nobody may write to, and ``about``:
-the SHA-256 of its tar stream, and its size. It appears there at once, when it is complete. What is not yet,
-is in STATE/outputs/.partial, which the next start of the agent empties.
+STATE/outputs/<session id>/<output>/ has the directory ``files``, which nobody may write to, and
+``about``: the SHA-256 of its tar stream, and its size. It appears there at once, when it is
+complete. What is not yet, is in STATE/outputs/.partial, which the next start of the agent empties.
 
-The directory belongs to the agent, not to the kernel that filled it: every file is copied, no link is
-followed, and one that leads out of the output is refused.
+The directory belongs to the agent, not to the kernel that filled it: every file is copied, no link
+is followed, and one that leads out of the output is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from moorage.common import archive
 from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
 from moorage.common.model.ids import SessionId
 
-_OWN, _HEADER_BYTES, _CHUNK = 0o700, 4096, 65536
+_OWN = 0o700
+_HEADER_BYTES = 4096
+_CHUNK = 65536
 _PARTIAL = ".partial"
 
 
@@ -39,17 +41,20 @@ class OutputDamaged(MoorageError):
 
 
 class OutputStore:
-    """``state``: the agent's state directory. ``max_bytes``: of all outputs of a step. All methods block."""
+    """``state``: the agent's state directory. ``max_bytes``: of all outputs of a step. All methods
+    block."""
 
     def __init__(self, state: Path, max_bytes: int) -> None:
-        self._root, self._max_bytes = state / "outputs", max_bytes
+        self._root = state / "outputs"
+        self._max_bytes = max_bytes
 
     def clean(self) -> None:
         """Remove what an earlier run of the agent has not completed."""
         _remove(self._root / _PARTIAL)
 
     def files(self, session_id: SessionId, output: str) -> Path:
-        """Where the files of an output are, if it is here. Raises ``NotFound`` for an invalid name."""
+        """Where the files of an output are, if it is here. Raises ``NotFound`` for an invalid
+        name."""
         return self._folder(session_id, output) / "files"
 
     def has(self, session_id: SessionId, output: str) -> bool:
@@ -62,13 +67,15 @@ class OutputStore:
         return [SessionId(name) for name in sorted(os.listdir(self._root)) if name != _PARTIAL]
 
     def keep(self, session_id: SessionId, work: Path, outputs: Sequence[str]) -> None:
-        """Copy ``outputs`` from the working directory of a kernel that has ended. Those that are here already
-        stay. Raises ``MoorageError`` and ``OSError``, and keeps none then that was not here."""
+        """Copy ``outputs`` from the working directory of a kernel that has ended. Those that are
+        here already stay. Raises ``MoorageError`` and ``OSError``, and keeps none then that was not
+        here."""
         left = self._max_bytes
         with self._partial() as partial:
             for number, output in enumerate(outputs):
                 if self.has(session_id, output):
                     continue
+
                 copied = partial / str(number)
                 left -= self._copy(work, output, copied, left)
                 _seal(copied)
@@ -85,8 +92,8 @@ class OutputStore:
     def receive(
         self, session_id: SessionId, output: str, source: IO[bytes], is_complete: Callable[[], bool]
     ) -> None:
-        """Read an output that another node sends. Raises ``OutputDamaged`` if it is not what that node keeps,
-        other ``MoorageError``, and ``OSError``."""
+        """Read an output that another node sends. Raises ``OutputDamaged`` if it is not what that
+        node keeps, other ``MoorageError``, and ``OSError``."""
         about = json.loads(source.readline(_HEADER_BYTES) or b"{}")
         hashed = _Hashed(source)
         with self._partial() as partial:
@@ -97,12 +104,18 @@ class OutputStore:
             except archive.UnsafeArchive:
                 if is_complete():
                     raise
+
             while hashed.read(_CHUNK):
                 pass  # the padding of the tar stream
+
             if not is_complete():
                 raise OutputDamaged(f"output {output!r} was cut off")
+
             if hashed.sha256.hexdigest() != about.get("sha256"):
-                raise OutputDamaged(f"output {output!r} has another checksum than on the node that sent it")
+                raise OutputDamaged(
+                    f"output {output!r} has another checksum than on the node that sent it"
+                )
+
             _seal(copied)
             self._complete(copied, session_id, output, about)
 
@@ -131,19 +144,28 @@ class OutputStore:
                     pass
             except archive.UnsafeArchive as error:
                 source.close()  # ends the thread
-                if (cause := packing.exception()) is not None and not isinstance(cause, BrokenPipeError):
+                cause = packing.exception()
+                if cause is not None and not isinstance(cause, BrokenPipeError):
                     raise _named(output, cause) from None
+
                 raise InvalidInput(_too_large(output, self._max_bytes, error)) from None
+
             if (cause := packing.exception()) is not None:
                 raise _named(output, cause)
+
         if stats.skipped:
             raise InvalidInput(f"output {output!r}: {stats.skipped[0]}, which is no part of it")
         if not stat.S_ISDIR(os.lstat(into).st_mode):
             raise InvalidInput(f"output {output!r} is no directory")
+
         return stats.size
 
     def _complete(
-        self, copied: Path, session_id: SessionId, output: str, about: dict[str, object] | None = None
+        self,
+        copied: Path,
+        session_id: SessionId,
+        output: str,
+        about: dict[str, object] | None = None,
     ) -> None:
         """Move sealed files to their place."""
         target = self._folder(session_id, output)
@@ -152,15 +174,18 @@ class OutputStore:
         copied.chmod(_OWN)  # a directory that is moved gets another parent, which is a change of it
         copied.rename(whole / "files")
         (whole / "files").chmod(0o555)
+
         if about is None:
             sink = _Measured()
             copying.pack(whole / "files", "", cast(IO[bytes], sink))
             about = {"sha256": sink.sha256.hexdigest(), "size": archive.size_of(whole / "files")}
+
         (whole / "about").write_text(json.dumps(about) + "\n")
         target.parent.mkdir(parents=True, exist_ok=True, mode=_OWN)
         with suppress(FileExistsError):
             whole.rename(target)
             return
+
         _remove(whole)
 
     @contextmanager
@@ -178,7 +203,8 @@ class _Hashed:
     """A stream that is hashed as it is read."""
 
     def __init__(self, source: IO[bytes]) -> None:
-        self._source, self.sha256 = source, hashlib.sha256()
+        self._source = source
+        self.sha256 = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
         piece = self._source.read(size)

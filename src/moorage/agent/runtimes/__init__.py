@@ -1,4 +1,5 @@
-"""Runtimes run kernels: as processes, as Docker containers, or as fakes. ``base`` is their interface."""
+"""Runtimes run kernels: as processes, as Docker containers, or as fakes. ``base`` is their
+interface."""
 
 from moorage.agent.runtimes.base import (
     Counters,

@@ -1,4 +1,5 @@
-"""Availability of a runtime whose service or site may stop answering: whether the agent offers it."""
+"""Availability of a runtime whose service or site may stop answering: whether the agent offers
+it."""
 
 from __future__ import annotations
 
@@ -13,17 +14,22 @@ UNAVAILABLE_AFTER_S = 60.0
 
 
 class RuntimeAvailability:
-    """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but
-    not while it refuses new kernels. ``isolates``: whether it takes kernels of any user, as of its last
-    answer. ``problem``: why it takes no new kernels, in its own words; "": it does."""
+    """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after
+    that, but not while it refuses new kernels. ``isolates``: whether it takes kernels of any user,
+    as of its last answer. ``problem``: why it takes no new kernels, in its own words; "": it
+    does."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
-        self._runtime, self._clock = runtime, clock
+        self._runtime = runtime
+        self._clock = clock
         self._answered_at: float | None = None
-        self.offered, self.isolates, self.problem = False, False, ""
+        self.offered = False
+        self.isolates = False
+        self.problem = ""
 
     async def check(self) -> None:
-        now, name = self._clock.monotonic(), self._runtime.name
+        now = self._clock.monotonic()
+        name = self._runtime.name
         try:
             isolation = await self._runtime.probe()
         except RuntimeFailed as error:
@@ -31,18 +37,23 @@ class RuntimeAvailability:
                 self._answered_at = now
                 self._withdraw(error, "a runtime takes no new kernels for now")
             elif self._answered_at is None or now - self._answered_at >= UNAVAILABLE_AFTER_S:
-                # Its first words stay: those of each attempt may differ, and would be reported each time.
+                # Its first words stay: those of each attempt may differ, and would be reported each
+                # time.
                 if self._answered_at is not None or not self.problem:
                     self._withdraw(error, "a runtime does not answer; no new kernels in it")
                 self._answered_at = None
         else:
             if not self.offered:
                 log.info("a runtime is available", runtime=name)
-            self._answered_at, self.offered, self.isolates = now, True, isolation.isolates
+
+            self._answered_at = now
+            self.offered = True
+            self.isolates = isolation.isolates
             self.problem = ""
 
     def _withdraw(self, error: RuntimeFailed, said: str) -> None:
         problem = f"{error.message}; {error.next_step}" if error.next_step else error.message
         if problem != self.problem:
             log.warning(said, runtime=self._runtime.name, why=problem)
-        self.offered, self.problem = False, problem
+        self.offered = False
+        self.problem = problem

@@ -1,7 +1,7 @@
 """Interface of a runtime, which runs kernels as processes, containers or HPC jobs.
 
-The conformance suite in ``moorage.testing.runtime_conformance`` defines the behaviour in detail; every
-runtime passes it.
+The conformance suite in ``moorage.testing.runtime_conformance`` defines the behaviour in detail;
+every runtime passes it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
 
-# Environment variables by which a runtime identifies its kernels on the node. They survive the loss of the
-# agent's checkpoint. OWNER_VAR holds the state directory of the agent.
-KERNEL_ID_VAR, OWNER_VAR, PORT_VAR = "MOORAGE_KERNEL_ID", "MOORAGE_AGENT_STATE", "MOORAGE_PORT"
+# Environment variables by which a runtime identifies its kernels on the node. They survive the loss
+# of the agent's checkpoint. OWNER_VAR holds the state directory of the agent.
+KERNEL_ID_VAR = "MOORAGE_KERNEL_ID"
+OWNER_VAR = "MOORAGE_AGENT_STATE"
+PORT_VAR = "MOORAGE_PORT"
 APPS_VAR = "MOORAGE_APPS"
 
 # Working directory of the session inside a container.
@@ -56,7 +58,8 @@ class CreateFailed(MoorageError):
         next_step: str = "",
     ) -> None:
         super().__init__(message, next_step=next_step)
-        self.reason, self.clean = reason, clean
+        self.reason = reason
+        self.clean = clean
 
 
 def failed_write(number: int | None) -> Reason:
@@ -65,8 +68,8 @@ def failed_write(number: int | None) -> Reason:
 
 
 class RuntimeFailed(MoorageError):
-    """A request to the runtime failed; a retry may succeed. ``is_refusal``: it answered, and takes no new
-    kernels for now."""
+    """A request to the runtime failed; a retry may succeed. ``is_refusal``: it answered, and takes
+    no new kernels for now."""
 
     code = "runtime-failed"
     is_refusal = False
@@ -74,27 +77,28 @@ class RuntimeFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the kernels of a runtime are like, and what it can do for them. Known without an answer from what
-    it runs on. The agent asks for these, never for the name of a runtime.
+    """What the kernels of a runtime are like, and what it can do for them. Known without an answer
+    from what it runs on. The agent asks for these, never for the name of a runtime.
 
     ``simulated``: kernels run no program; they need no preflight checks and no readiness probes.
-    ``contained``: kernels see neither the programs and files of the node nor the environment of the agent,
-    and listen on an address of their own. ``node_processes``: kernels are processes of this node, of the
-    agent's user unless they are sandboxed. ``images``: kernels run in container images, which ``prepare``
-    fetches. ``model_mounts``: kernels have ``Launch.model_folder`` mounted. ``devices``: the agent hands out
-    devices of its node. ``own_address``: kernels listen on an address and a port that only
-    ``RuntimeObservation.address`` tells; the agent allocates none. ``max_jobs``: the most kernels at once at
-    a site with a queue of its own, which may be QUEUED and whose lifetime ends with a walltime; None for a
-    runtime of this node.
+    ``contained``: kernels see neither the programs and files of the node nor the environment of the
+    agent, and listen on an address of their own. ``node_processes``: kernels are processes of this
+    node, of the agent's user unless they are sandboxed. ``images``: kernels run in container
+    images, which ``prepare`` fetches. ``model_mounts``: kernels have ``Launch.model_folder``
+    mounted. ``devices``: the agent hands out devices of its node. ``own_address``: kernels listen
+    on an address and a port that only ``RuntimeObservation.address`` tells; the agent allocates
+    none. ``max_jobs``: the most kernels at once at a site with a queue of its own, which may be
+    QUEUED and whose lifetime ends with a walltime; None for a runtime of this node.
 
-    What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
-    ``exec``, ``code`` (its commands and the agent share a directory and its sockets), ``workspaces``,
-    ``clusters`` (``overlay``: on a private network even over several nodes), ``service_ports``, ``leases``
-    (supervisors of kernels end them by their lease). ``signals``: it is ``Signalling``. ``files``: it has
-    ``copy``, for kernels that run no commands; ``directories_in``: also of whole directories into kernels.
-    ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks of a kernel's
-    health, where each is a call of a site. ``outage_s``: how long a start is tried again that failed clean
-    because what it runs on does not answer.
+    What a runtime without the following raises is ``CreateFailed`` in ``create``, or
+    ``ExecFailed``: ``exec``, ``code`` (its commands and the agent share a directory and its
+    sockets), ``workspaces``, ``clusters`` (``overlay``: on a private network even over several
+    nodes), ``service_ports``, ``leases`` (supervisors of kernels end them by their lease).
+    ``signals``: it is ``Signalling``. ``files``: it has ``copy``, for kernels that run no commands;
+    ``directories_in``: also of whole directories into kernels. ``usage``: whether it is measured.
+    ``check_interval_s``: the least time between two checks of a kernel's health, where each is a
+    call of a site. ``outage_s``: how long a start is tried again that failed clean because what it
+    runs on does not answer.
     """
 
     simulated: bool = False
@@ -125,15 +129,15 @@ class Capabilities:
         return self.max_jobs is not None
 
     def is_open(self, state: ObservedState) -> bool:
-        """Users may run commands in a kernel in ``state``, or copy files: a job that is queued has a
-        directory."""
+        """Users may run commands in a kernel in ``state``, or copy files: a job that is queued has
+        a directory."""
         return state is ObservedState.RUNNING or (self.files and state is ObservedState.QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """``isolates``: the runtime runs kernels of any user; without it, only those of administrators, and
-    ``detail`` says why."""
+    """``isolates``: the runtime runs kernels of any user; without it, only those of administrators,
+    and ``detail`` says why."""
 
     isolates: bool = True
     detail: str = ""
@@ -146,15 +150,15 @@ class Isolation:
 
 LOOPBACK = "127.0.0.1"
 """Where the kernels of a cluster reach each other that share a network namespace."""
-# For runtimes whose kernels have an address of their own: stands for the port in ``Launch.argv`` and
-# ``Launch.env``. The port is picked where the kernel runs.
+# For runtimes whose kernels have an address of their own: stands for the port in ``Launch.argv``
+# and ``Launch.env``. The port is picked where the kernel runs.
 PORT_TOKEN = "@MOORAGE_PORT@"
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that is created before the kernel starts, owned by the kernel's user. ``path`` is absolute, as
-    seen by the kernel; missing directories are created."""
+    """A file that is created before the kernel starts, owned by the kernel's user. ``path`` is
+    absolute, as seen by the kernel; missing directories are created."""
 
     path: str
     text: str = field(repr=False)
@@ -163,8 +167,8 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The supervisor of the kernel ends it ``seconds`` after the last contact with a manager: ``contact``, or
-    a later one in ``file`` (``Clock.boottime``, in seconds)."""
+    """The supervisor of the kernel ends it ``seconds`` after the last contact with a manager:
+    ``contact``, or a later one in ``file`` (``Clock.boottime``, in seconds)."""
 
     seconds: float
     contact: float
@@ -173,8 +177,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class OverlayPeer:
-    """Another kernel on the network of a cluster: its ``address`` there, and the ``endpoint`` (host and UDP
-    ``port``) at which its node can be reached. ``public_key``: in base64."""
+    """Another kernel on the network of a cluster: its ``address`` there, and the ``endpoint`` (host
+    and UDP ``port``) at which its node can be reached. ``public_key``: in base64."""
 
     hostname: str
     address: str
@@ -185,7 +189,8 @@ class OverlayPeer:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """WireGuard interface of a kernel on the network of its cluster. ``port``: the UDP port on this node."""
+    """WireGuard interface of a kernel on the network of its cluster. ``port``: the UDP port on this
+    node."""
 
     private_key: str = field(repr=False)
     address: str
@@ -195,9 +200,9 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
-    """Where a device is on its node. ``node``: its device node, like ``/dev/nvidia0``, of a slice that of its
-    GPU; "" if unknown. ``index``: its number in the order of the driver, like ``0``, or ``0:1`` for the
-    second slice of the first GPU."""
+    """Where a device is on its node. ``node``: its device node, like ``/dev/nvidia0``, of a slice
+    that of its GPU; "" if unknown. ``index``: its number in the order of the driver, like ``0``, or
+    ``0:1`` for the second slice of the first GPU."""
 
     node: str
     index: str
@@ -207,28 +212,30 @@ class DevicePlace:
 class Launch:
     """Specification of a kernel to start.
 
-    ``env`` is the complete environment; the runtime adds only the variables that identify the kernel.
-    ``port``: the port on which the kernel will listen, 0 for none. ``apps``: its service ports.
+    ``env`` is the complete environment; the runtime adds only the variables that identify the
+    kernel. ``port``: the port on which the kernel will listen, 0 for none. ``apps``: its service
+    ports.
 
-    For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs in
-    ``devices``, and where each is in ``places``; the files of the node that it reads in ``paths``;
-    ``model_folder``: directory of the node that is mounted read-only at its name below ``MODELS``, "" for
-    none; ``user``: ``uid[:gid]``, "" for the
-    default of the node; ``workspace``: the directory of the node that is mounted at ``WORKSPACE``, "" for
-    none; ``progress``: that at ``PROGRESS_FOLDER``.
+    For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs
+    in ``devices``, and where each is in ``places``; the files of the node that it reads in
+    ``paths``; ``model_folder``: directory of the node that is mounted read-only at its name below
+    ``MODELS``, "" for none; ``user``: ``uid[:gid]``, "" for the default of the node; ``workspace``:
+    the directory of the node that is mounted at ``WORKSPACE``, "" for none; ``progress``: that at
+    ``PROGRESS_FOLDER``.
 
-    For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
-    none; ``hosts``: the addresses of the kernels by hostname, ``LOOPBACK`` if they share a network namespace;
-    ``overlay``: its interface on the network that spans the nodes, None for none. ``lease``: None if the
-    kernel needs no contact with a manager.
+    For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node,
+    "" for none; ``hosts``: the addresses of the kernels by hostname, ``LOOPBACK`` if they share a
+    network namespace; ``overlay``: its interface on the network that spans the nodes, None for
+    none. ``lease``: None if the kernel needs no contact with a manager.
 
-    ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not isolated from
-    each other.
+    ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not
+    isolated from each other.
 
-    For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the kernel listens
-    on one, and ``PORT_TOKEN`` stands for it, as does ``port_token`` for the port of an app. ``hpc``: what its
-    job asks of the site; None: its resource group is not of kind hpc. ``inputs``: directories of the node, by
-    the paths in the working directory at which the kernel reads them.
+    For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the
+    kernel listens on one, and ``PORT_TOKEN`` stands for it, as does ``port_token`` for the port of
+    an app. ``hpc``: what its job asks of the site; None: its resource group is not of kind hpc.
+    ``inputs``: directories of the node, by the paths in the working directory at which the kernel
+    reads them.
     """
 
     kernel_id: KernelId
@@ -261,11 +268,12 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Reference to a kernel, stored in the agent's checkpoint. ``state`` is JSON private to the runtime.
+    """Reference to a kernel, stored in the agent's checkpoint. ``state`` is JSON private to the
+    runtime.
 
-    ``port`` and ``apps`` are set by ``find`` for kernels that are missing in the checkpoint; 0 and empty
-    where unknown. ``started`` is set by ``create`` if the runtime confirmed that the program runs, which
-    saves the first ``observe`` (decision 15).
+    ``port`` and ``apps`` are set by ``find`` for kernels that are missing in the checkpoint; 0 and
+    empty where unknown. ``started`` is set by ``create`` if the runtime confirmed that the program
+    runs, which saves the first ``observe`` (decision 15).
     """
 
     runtime: str
@@ -278,21 +286,21 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeObservation:
-    """State of a kernel as seen by its runtime: QUEUED (a site has it in its queue), CREATING, RUNNING (its
-    process lives), EXITED, GONE or UNKNOWN.
+    """State of a kernel as seen by its runtime: QUEUED (a site has it in its queue), CREATING,
+    RUNNING (its process lives), EXITED, GONE or UNKNOWN.
 
-    ``exit_code`` is negative for a signal, None if unknown. ``oom``: Linux has killed a process of the kernel
-    for want of memory, its main program or another. ``all_exited``: no process of an EXITED kernel
-    remains. ``never_started``: the program never ran; ``detail`` has the reason. ``lease_expired``: its
-    supervisor ended it.
+    ``exit_code`` is negative for a signal, None if unknown. ``oom``: Linux has killed a process of
+    the kernel for want of memory, its main program or another. ``all_exited``: no process of an
+    EXITED kernel remains. ``never_started``: the program never ran; ``detail`` has the reason.
+    ``lease_expired``: its supervisor ended it.
 
-    QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in unix
-    seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its walltime in unix
-    seconds; None: unlimited or unknown. ``address``: host and port at which the proxy reaches it, with
-    ``Capabilities.own_address``; it may change; port 0 if only its service ports are there. ``app_ports``:
-    the numbers of these by name. EXITED: ``walltime_over`` if that was the reason. RUNNING: ``unreachable``,
-    why no request gets to it although it may serve, and ``kept_until``, before when it is not replaced for
-    that, in unix seconds.
+    QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in
+    unix seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its
+    walltime in unix seconds; None: unlimited or unknown. ``address``: host and port at which the
+    proxy reaches it, with ``Capabilities.own_address``; it may change; port 0 if only its service
+    ports are there. ``app_ports``: the numbers of these by name. EXITED: ``walltime_over`` if that
+    was the reason. RUNNING: ``unreachable``, why no request gets to it although it may serve, and
+    ``kept_until``, before when it is not replaced for that, in unix seconds.
     """
 
     state: ObservedState
@@ -313,9 +321,10 @@ class RuntimeObservation:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Usage of a kernel: ``cpu_us``, ``rx`` and ``tx`` are totals since its start (CPU time in microseconds,
-    bytes), ``memory`` is the current use in bytes. ``rx`` and ``tx`` are None if the kernel has no network of
-    its own or the values are unknown. ``pids``: its processes in the pid namespace of the node.
+    """Usage of a kernel: ``cpu_us``, ``rx`` and ``tx`` are totals since its start (CPU time in
+    microseconds, bytes), ``memory`` is the current use in bytes. ``rx`` and ``tx`` are None if the
+    kernel has no network of its own or the values are unknown. ``pids``: its processes in the pid
+    namespace of the node.
 
     ``gpu`` (1/1000 of a device) and ``gpu_memory`` are set only by runtimes with fake devices.
     """
@@ -330,9 +339,9 @@ class Counters:
 
 
 class Runtime(Protocol):
-    """``silence_grace_s``: how long its kernels tolerate the silence of their agent before they count as
-    lost. 0 leaves it to the manager (minutes), which suits programs that end with their node; a batch system,
-    whose jobs outlive the agent, declares days."""
+    """``silence_grace_s``: how long its kernels tolerate the silence of their agent before they
+    count as lost. 0 leaves it to the manager (minutes), which suits programs that end with their
+    node; a batch system, whose jobs outlive the agent, declares days."""
 
     name: str
     silence_grace_s: float
@@ -347,13 +356,13 @@ class Runtime(Protocol):
     async def prepare(
         self, launch: Launch, on_progress: OnProgress = ignore_progress
     ) -> tuple[ServicePort, ...]:
-        """Fetch what ``create`` needs, such as the image. Returns the service ports that the image declares.
-        May take long; may be cancelled. Raises ``CreateFailed``."""
+        """Fetch what ``create`` needs, such as the image. Returns the service ports that the image
+        declares. May take long; may be cancelled. Raises ``CreateFailed``."""
         ...
 
     async def create(self, launch: Launch) -> Handle:
-        """Start the kernel; returns before it is ready. Idempotent: a second call with the same kernel id
-        returns the existing kernel. Raises ``CreateFailed``."""
+        """Start the kernel; returns before it is ready. Idempotent: a second call with the same
+        kernel id returns the existing kernel. Raises ``CreateFailed``."""
         ...
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
@@ -361,18 +370,18 @@ class Runtime(Protocol):
         ...
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
-        """Return when ``observe`` may report a state other than ``last_state``. Spurious returns are
-        allowed."""
+        """Return when ``observe`` may report a state other than ``last_state``. Spurious returns
+        are allowed."""
         ...
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
-        """Send the stop signal and return at once. The kernel is killed after ``grace_s`` seconds; a second
-        call restarts the grace period."""
+        """Send the stop signal and return at once. The kernel is killed after ``grace_s`` seconds;
+        a second call restarts the grace period."""
         ...
 
     async def destroy(self, handle: Handle) -> None:
-        """Kill all processes and remove everything but the log. Idempotent. Raises ``RuntimeFailed``
-        if something could not be killed."""
+        """Kill all processes and remove everything but the log. Idempotent. Raises
+        ``RuntimeFailed`` if something could not be killed."""
         ...
 
     async def find(self) -> dict[KernelId, Handle]:
@@ -381,36 +390,44 @@ class Runtime(Protocol):
         ...
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        """Usage of these kernels, without those that cannot be measured. Called every few seconds with all
-        running kernels, so it must be cheap. Raises ``RuntimeFailed`` without an answer."""
+        """Usage of these kernels, without those that cannot be measured. Called every few seconds
+        with all running kernels, so it must be cheap. Raises ``RuntimeFailed`` without an
+        answer."""
         ...
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """The log from the last ``tail_lines`` lines on (0: all that is kept). ``follow`` streams new output
-        until the kernel has exited."""
+    def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """The log from the last ``tail_lines`` lines on (0: all that is kept). ``follow`` streams
+        new output until the kernel has exited."""
         ...
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
-        """The end of the log: complete lines where possible, at most ``max_bytes`` as UTF-8, without NUL."""
+        """The end of the log: complete lines where possible, at most ``max_bytes`` as UTF-8,
+        without NUL."""
         ...
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
-        """Run a command inside the kernel, with its environment, working directory and limits. A missing
-        program does not raise: the ``Execution`` prints an error and exits with 126 or 127, as in a shell.
+        """Run a command inside the kernel, with its environment, working directory and limits. A
+        missing program does not raise: the ``Execution`` prints an error and exits with 126 or 127,
+        as in a shell.
 
-        Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` without an answer."""
+        Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` without an
+        answer."""
         ...
 
 
 @runtime_checkable
 class Closable(Protocol):
-    """Runtime with connections or processes to close when its agent ends. Its kernels keep running."""
+    """Runtime with connections or processes to close when its agent ends. Its kernels keep
+    running."""
 
     def close(self) -> Awaitable[None] | None: ...
 
 
 class BatchRuntime(Runtime, Protocol):
-    """Runtime that submits jobs to the queue of a site. ``Capabilities.files`` tells whether it copies."""
+    """Runtime that submits jobs to the queue of a site. ``Capabilities.files`` tells whether it
+    copies."""
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         """Jobs that it cannot end, or has doubts about, and for which the site may still bill."""
@@ -421,9 +438,9 @@ class BatchRuntime(Runtime, Protocol):
         ...
 
     async def copy(self, handle: Handle, copy: Copy) -> Execution:
-        """Copy files into or out of a kernel that is QUEUED or RUNNING. Nothing outside of its working
-        directory is read or written, and no link in it is followed. ``read`` of the result raises a
-        ``MoorageError`` for what cannot be copied; nothing was copied then."""
+        """Copy files into or out of a kernel that is QUEUED or RUNNING. Nothing outside of its
+        working directory is read or written, and no link in it is followed. ``read`` of the result
+        raises a ``MoorageError`` for what cannot be copied; nothing was copied then."""
         ...
 
     async def close(self) -> None: ...

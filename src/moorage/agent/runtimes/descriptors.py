@@ -13,10 +13,11 @@ CHUNK = 32 * 1024
 
 
 def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, int]]:
-    """Actions of ``os.posix_spawn`` that give a program ``sources`` as the numbers from ``first`` on.
+    """Actions of ``os.posix_spawn`` that give a program ``sources`` as the numbers from ``first``
+    on.
 
-    They go to numbers above all of these first, so that none is overwritten before it is copied, whatever the
-    numbers are. The copies up there stay open: a program closes what it does not know.
+    They go to numbers above all of these first, so that none is overwritten before it is copied,
+    whatever the numbers are. The copies up there stay open: a program closes what it does not know.
     """
     above = max((*sources, first + len(sources))) + 1
     up = [(os.POSIX_SPAWN_DUP2, fd, above + at) for at, fd in enumerate(sources)]
@@ -24,8 +25,8 @@ def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, in
 
 
 def read_now(fd: int) -> bytes | None:
-    """The available data; b"" at the end of file; None if there is no data yet. A terminal that was closed on
-    the other side is at its end, although Linux reports EIO."""
+    """The available data; b"" at the end of file; None if there is no data yet. A terminal that was
+    closed on the other side is at its end, although Linux reports EIO."""
     try:
         return os.read(fd, CHUNK)
     except BlockingIOError:
@@ -36,10 +37,12 @@ def read_now(fd: int) -> bytes | None:
 
 async def readable(fds: Iterable[int]) -> None:
     """Wait until one of them has data or is at its end."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
     watched = list(fds)
     for fd in watched:
         loop.add_reader(fd, ready.set)
+
     try:
         await ready.wait()
     finally:
@@ -63,6 +66,7 @@ async def write_all(fd: int, data: bytes) -> bool:
                 loop.remove_writer(fd)
         except OSError:
             return False
+
     return True
 
 

@@ -1,4 +1,5 @@
-"""Interface for commands that run inside a kernel, beside its main program. Part of the runtime interface."""
+"""Interface for commands that run inside a kernel, beside its main program. Part of the runtime
+interface."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from typing import Protocol
 
 from moorage.common.model.errors import MoorageError
 
-STDOUT, STDERR = 1, 2
+STDOUT = 1
+STDERR = 2
 # Time between SIGHUP and SIGKILL for a command whose client has disconnected.
 DISCONNECT_GRACE_S = 10.0
 # Exit codes of shells: command not found, and command found but not executable.
-NOT_FOUND, NOT_RUN = 127, 126
+NOT_FOUND = 127
+NOT_RUN = 126
 
 
 class ExecFailed(MoorageError):
@@ -22,8 +25,8 @@ class ExecFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``env`` is added to the environment of the kernel. ``tty``: run on a terminal with ``rows`` and
-    ``cols`` characters (0: unknown). Without ``stdin`` the input is empty."""
+    """``env`` is added to the environment of the kernel. ``tty``: run on a terminal with ``rows``
+    and ``cols`` characters (0: unknown). Without ``stdin`` the input is empty."""
 
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
@@ -35,9 +38,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of files as a tar stream. ``into`` the kernel: from the input, where the source is the entry
-    "copy" and was called ``name``; else to the output. ``path``: in the working directory of the kernel; of
-    ``into``, as with cp: a directory that exists gets the source."""
+    """A copy of files as a tar stream. ``into`` the kernel: from the input, where the source is the
+    entry "copy" and was called ``name``; else to the output. ``path``: in the working directory of
+    the kernel; of ``into``, as with cp: a directory that exists gets the source."""
 
     into: bool
     path: str
@@ -45,11 +48,13 @@ class Copy:
 
 
 class Execution(Protocol):
-    """A running command. It ends with its kernel at the latest. The owner must call ``disconnect``."""
+    """A running command. It ends with its kernel at the latest. The owner must call
+    ``disconnect``."""
 
     async def read(self) -> tuple[int, bytes] | None:
-        """The next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``. None: the command
-        has exited and all of its output was read. Later output of its background processes is not read."""
+        """The next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``. None:
+        the command has exited and all of its output was read. Later output of its background
+        processes is not read."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -70,5 +75,6 @@ class Execution(Protocol):
 
     def disconnect(self) -> None:
         """The client has disconnected: send SIGHUP if the command still runs, and SIGKILL after
-        ``DISCONNECT_GRACE_S`` seconds. Returns at once, so that it cannot be cancelled. Idempotent."""
+        ``DISCONNECT_GRACE_S`` seconds. Returns at once, so that it cannot be cancelled.
+        Idempotent."""
         ...

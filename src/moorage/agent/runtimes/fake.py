@@ -1,12 +1,13 @@
 """Runtime whose kernels are simulated, for tests, demonstrations and benchmarks.
 
-A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it runs; 0), ``FAKE_RUN_S`` (seconds
-until it exits on its own; default 1 for batch, never for other types), ``FAKE_EXIT_CODE`` (0),
-``FAKE_IGNORE_TERM`` (1: it exits only when killed), ``FAKE_SIGNALS`` (those that it has handlers for; HUP)
-and ``FAKE_LOG`` (its output). The usage that it reports:
-``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices),
-``FAKE_RX`` and ``FAKE_TX`` (bytes per second). Of a site with a queue: ``FAKE_QUEUE_S`` (seconds in the
-queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end; what its order asks for).
+A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it runs; 0),
+``FAKE_RUN_S`` (seconds until it exits on its own; default 1 for batch, never for other types),
+``FAKE_EXIT_CODE`` (0), ``FAKE_IGNORE_TERM`` (1: it exits only when killed), ``FAKE_SIGNALS`` (those
+that it has handlers for; HUP) and ``FAKE_LOG`` (its output). The usage that it reports:
+``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy
+devices), ``FAKE_RX`` and ``FAKE_TX`` (bytes per second). Of a site with a queue: ``FAKE_QUEUE_S``
+(seconds in the queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end; what its order asks
+for).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
-_SIGHUP, _MAX_PENDING_OUTPUT = -1, 16
+_SIGHUP = -1
+_MAX_PENDING_OUTPUT = 16
 
 
 class _Kernel:
@@ -64,7 +66,8 @@ class _Kernel:
         return self.simulated.state
 
     def observation(self) -> RuntimeObservation:
-        simulated, state = self.simulated, self.state
+        simulated = self.simulated
+        state = self.state
         if state is ObservedState.QUEUED:
             start = _unix(simulated.started_at, self._loop)
             return RuntimeObservation(state, detail="Priority", expected_start=start)
@@ -107,15 +110,15 @@ class _Kernel:
 
 @dataclass
 class FakeNode:
-    """The kernels of a node. It outlives an agent: two runtimes over one node are an agent before and after a
-    restart."""
+    """The kernels of a node. It outlives an agent: two runtimes over one node are an agent before
+    and after a restart."""
 
     kernels: dict[KernelId, _Kernel] = field(default_factory=dict)
 
 
 class FakeRuntime:
-    """``silence_grace_s``: as a runtime whose kernels outlive their agent declares it. ``max_jobs``: it plays
-    a site that takes so many; None: it plays a node."""
+    """``silence_grace_s``: as a runtime whose kernels outlive their agent declares it.
+    ``max_jobs``: it plays a site that takes so many; None: it plays a node."""
 
     name = "fake"
 
@@ -127,7 +130,8 @@ class FakeRuntime:
         silence_grace_s: float = 0.0,
         max_jobs: int | None = None,
     ) -> None:
-        self._logs, self._node = logs, node or FakeNode()
+        self._logs = logs
+        self._node = node or FakeNode()
         self.silence_grace_s = silence_grace_s
         self.capabilities = Capabilities(simulated=True, max_jobs=max_jobs, signals=True)
 
@@ -143,12 +147,14 @@ class FakeRuntime:
         handle = Handle(self.name, {"kernel_id": launch.kernel_id})
         if launch.kernel_id in self._node.kernels:
             return handle
+
         script = _script_from(launch.env, launch.hpc.walltime_s if launch.hpc else 0)
         _counters(launch.env, 0.0)  # refuse a malformed number now
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (folder / f"{OUTPUT}{0:016d}").write_text(text)
+
         self._node.kernels[launch.kernel_id] = _Kernel(launch, script)
         return handle
 
@@ -176,20 +182,26 @@ class FakeRuntime:
     async def find(self) -> dict[KernelId, Handle]:
         return {
             kernel_id: Handle(
-                self.name, {"kernel_id": kernel_id}, port=kernel.launch.port, apps=kernel.launch.apps
+                self.name,
+                {"kernel_id": kernel_id},
+                port=kernel.launch.port,
+                apps=kernel.launch.apps,
             )
             for kernel_id, kernel in self._node.kernels.items()
         }
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        now, kernels = asyncio.get_running_loop().time(), self._node.kernels
+        now = asyncio.get_running_loop().time()
+        kernels = self._node.kernels
         return {
             kernel_id: _counters(kernel.launch.env, now - kernel.simulated.created_at)
             for kernel_id in handles
             if (kernel := kernels.get(kernel_id)) is not None
         }
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+    def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
@@ -223,12 +235,13 @@ class FakeRuntime:
 
 
 class FakeExecution:
-    """A command in a fake kernel. Supported are ``echo TEXT``, ``warn TEXT`` (on stderr), ``exit CODE``,
-    ``cat`` (copies its input), ``env NAME``, ``size`` (prints the terminal size at the start and at each
-    change) and ``sleep`` (until it is ended)."""
+    """A command in a fake kernel. Supported are ``echo TEXT``, ``warn TEXT`` (on stderr), ``exit
+    CODE``, ``cat`` (copies its input), ``env NAME``, ``size`` (prints the terminal size at the
+    start and at each change) and ``sleep`` (until it is ended)."""
 
     def __init__(self, command: Command, env: Mapping[str, str]) -> None:
-        self._command, self._env = command, {**env, **command.env}
+        self._command = command
+        self._env = {**env, **command.env}
         self._output: Pipe[tuple[int, bytes]] = Pipe(_MAX_PENDING_OUTPUT)
         self._code: int | None = None
         self._initial_output: list[tuple[int, bytes]] = []
@@ -238,7 +251,9 @@ class FakeExecution:
         program, *rest = self._command.argv
         text = " ".join(rest)
         if program in ("echo", "warn"):
-            self._initial_output.append((STDOUT if program == "echo" else STDERR, f"{text}\n".encode()))
+            self._initial_output.append(
+                (STDOUT if program == "echo" else STDERR, f"{text}\n".encode())
+            )
             self.end(0)
         elif program == "env":
             self._initial_output.append((STDOUT, f"{self._env.get(text, '')}\n".encode()))
@@ -298,13 +313,16 @@ def _script_from(env: dict[str, str], walltime_s: float = 0) -> KernelScript:
             run_s = float(env["FAKE_RUN_S"])
         elif env.get("MOORAGE_SESSION_TYPE") == "batch":
             run_s = 1.0
+
         return KernelScript(
             start_s=float(env.get("FAKE_START_S", "0")),
             run_s=run_s,
             exit_code=int(env.get("FAKE_EXIT_CODE", "0")),
             stop_s=None if env.get("FAKE_IGNORE_TERM") == "1" else 0.0,
             queue_s=float(env.get("FAKE_QUEUE_S", "0")),
-            walltime_s=float(env["FAKE_WALLTIME_S"]) if "FAKE_WALLTIME_S" in env else walltime_s or None,
+            walltime_s=float(env["FAKE_WALLTIME_S"])
+            if "FAKE_WALLTIME_S" in env
+            else walltime_s or None,
         )
     except ValueError as error:
         raise CreateFailed(f"a FAKE_* variable is not a number: {error}") from None

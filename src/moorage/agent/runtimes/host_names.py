@@ -1,4 +1,5 @@
-"""Host names of the kernels of a cluster: the addresses that a runtime gives them, and a hosts file."""
+"""Host names of the kernels of a cluster: the addresses that a runtime gives them, and a hosts
+file."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ def resolve_hosts(hosts: Mapping[str, str]) -> dict[str, str]:
             addresses = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
         except OSError as error:
             raise CreateFailed(
-                f"this node cannot resolve {address!r}, the address of {hostname} of its cluster: {error}",
+                f"this node cannot resolve {address!r}, the address of {hostname} of its cluster: "
+                f"{error}",
                 reason=Reason.NO_NETWORK,
                 clean=True,
                 next_step="set agent.address of that agent to an IP address",
             ) from None
+
         resolved[hostname] = str(addresses[0][4][0])
+
     return resolved
 
 
 def hosts_file(addresses: Mapping[str, str], of_node: str) -> str:
-    """A hosts file with IP addresses by host name. They come before the lines ``of_node``, because resolvers
-    take the first match."""
+    """A hosts file with IP addresses by host name. They come before the lines ``of_node``, because
+    resolvers take the first match."""
     lines = "".join(f"{address} {hostname}\n" for hostname, address in addresses.items())
     return f"# Kernels of this session\n{lines}# Of the node\n{of_node}"

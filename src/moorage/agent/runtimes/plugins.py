@@ -1,7 +1,8 @@
 """Loader for runtimes: entry points of the group ``moorage.runtimes``.
 
-The entry points of this package are the runtimes that ship, each under its own name. The entry point NAME of
-another package is the runtime ``custom:NAME``, so that no package replaces a runtime that ships.
+The entry points of this package are the runtimes that ship, each under its own name. The entry
+point NAME of another package is the runtime ``custom:NAME``, so that no package replaces a runtime
+that ships.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 GROUP = "moorage.runtimes"
-# Version of ``Runtime``, ``RuntimePlugin`` and what both take. Grows with each change that breaks a plug-in.
+# Version of ``Runtime``, ``RuntimePlugin`` and what both take. Grows with each change that breaks a
+# plug-in.
 INTERFACE = 1
 _OWN = "moorage"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What runtimes are made of. ``state``: the agent's own directory, in ``home``, that of the installation;
-    ``identity`` belongs to ``state``, and no other agent has it."""
+    """What runtimes are made of. ``state``: the agent's own directory, in ``home``, that of the
+    installation; ``identity`` belongs to ``state``, and no other agent has it."""
 
     settings: AgentSettings
     state: Path
@@ -46,13 +48,14 @@ class AgentParts:
 class RuntimePlugin:
     """A runtime, as its entry point names it.
 
-    ``interface``: the version of the interface that it was written for. ``create`` makes the runtime from the
-    parts of the agent and the plug-in's own ``settings``, None if it has none; it returns None if the
-    runtime is switched off. It may block, raises ``ConfigError``, ``StartupError`` and ``OSError``, and need
-    not reach what the runtime runs on: that is for ``Runtime.probe``. ``site``: it submits jobs to a queue
-    elsewhere, and its agent offers nothing of the node; its runtimes have ``Capabilities.max_jobs``.
-    ``upkeep``: the seconds between two calls, and what is called with the runtime. ``in_agent``: it needs
-    nothing but the agent, which asks only at its start whether it can be used.
+    ``interface``: the version of the interface that it was written for. ``create`` makes the
+    runtime from the parts of the agent and the plug-in's own ``settings``, None if it has none; it
+    returns None if the runtime is switched off. It may block, raises ``ConfigError``,
+    ``StartupError`` and ``OSError``, and need not reach what the runtime runs on: that is for
+    ``Runtime.probe``. ``site``: it submits jobs to a queue elsewhere, and its agent offers nothing
+    of the node; its runtimes have ``Capabilities.max_jobs``. ``upkeep``: the seconds between two
+    calls, and what is called with the runtime. ``in_agent``: it needs nothing but the agent, which
+    asks only at its start whether it can be used.
     """
 
     interface: int
@@ -64,50 +67,70 @@ class RuntimePlugin:
 
 
 def load(name: str, entries: Iterable[EntryPoint] | None = None) -> RuntimePlugin:
-    """The plug-in of a runtime. ``entries``: None for those that are installed. Raises ``ConfigError`` if it
-    is missing, ambiguous, broken or written for another interface."""
+    """The plug-in of a runtime. ``entries``: None for those that are installed. Raises
+    ``ConfigError`` if it is missing, ambiguous, broken or written for another interface."""
     found = [
-        one for one in (entry_points(group=GROUP) if entries is None else entries) if name_of(one) == name
+        one
+        for one in (entry_points(group=GROUP) if entries is None else entries)
+        if name_of(one) == name
     ]
     if not found:
-        raise ConfigError(f"no installed package has the runtime {name!r}", next_step=_how_to_install(name))
+        raise ConfigError(
+            f"no installed package has the runtime {name!r}", next_step=_how_to_install(name)
+        )
+
     if len(found) > 1:
         packages = " and ".join(sorted(_package(entry) for entry in found))
         raise ConfigError(
-            f"the runtime {name!r} is in {packages}", next_step="uninstall all but one of these packages"
+            f"the runtime {name!r} is in {packages}",
+            next_step="uninstall all but one of these packages",
         )
+
     (entry,) = found
     try:
         plugin = entry.load()
     except Exception as error:
         raise ConfigError(
             f"the runtime {name!r} of {_package(entry)} cannot be loaded: {entry.value}: {error!r}",
-            next_step=f"repair or reinstall {_package(entry)}, or take {name} out of agent.runtimes",
+            next_step=(
+                f"repair or reinstall {_package(entry)}, or take {name} out of agent.runtimes"
+            ),
         ) from error
+
     if not isinstance(plugin, RuntimePlugin):
         raise ConfigError(
-            f"the runtime {name!r} of {_package(entry)} is a {type(plugin).__name__}: {entry.value}",
+            f"the runtime {name!r} of {_package(entry)} is a {type(plugin).__name__}: "
+            f"{entry.value}",
             next_step="its entry point must name a RuntimePlugin: see docs/runtimes.md",
         )
+
     if plugin.interface != INTERFACE:
         raise ConfigError(
-            f"the runtime {name!r} of {_package(entry)} is written for version {plugin.interface} of the "
+            f"the runtime {name!r} of {_package(entry)} is written for version {plugin.interface} "
+            "of the "
             f"interface; this agent has version {INTERFACE}",
-            next_step=f"install a version of {entry.dist.name if entry.dist else 'the package'} for "
+            next_step=f"install a version of {entry.dist.name if entry.dist else 'the package'} "
+            "for "
             f"version {INTERFACE}, or another version of moorage",
         )
+
     return plugin
 
 
-def settings_of(name: str, plugin: RuntimePlugin, given: dict[str, dict[str, Any]]) -> BaseModel | None:
+def settings_of(
+    name: str, plugin: RuntimePlugin, given: dict[str, dict[str, Any]]
+) -> BaseModel | None:
     """The plug-in's own settings from ``agent.plugins``. Raises ``ConfigError``."""
     section = name.removeprefix(CUSTOM)
     if plugin.settings is None:
         if given.get(section):
             raise ConfigError(
-                f"agent.plugins.{section}: the runtime {name} has no settings", next_step="remove the section"
+                f"agent.plugins.{section}: the runtime {name} has no settings",
+                next_step="remove the section",
             )
+
         return None
+
     # Imported here: agents without such a runtime do not carry pydantic.
     from pydantic import ValidationError
 
@@ -115,7 +138,8 @@ def settings_of(name: str, plugin: RuntimePlugin, given: dict[str, dict[str, Any
         return plugin.settings.model_validate(given.get(section, {}))
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(['agent.plugins', section, *map(str, problem['loc'])])} = {problem['input']!r}: "
+            f"{'.'.join(['agent.plugins', section, *map(str, problem['loc'])])} = "
+            f"{problem['input']!r}: "
             f"{problem['msg']}"
             for problem in error.errors()
         )
@@ -140,11 +164,14 @@ def check_built(name: str, plugin: RuntimePlugin, runtime: Runtime) -> None:
             f"the runtime {name!r} calls itself {runtime.name!r}",
             next_step=f"its package must set `name` of the runtime to {name!r}",
         )
+
     if runtime.capabilities.batch is not plugin.site:
         raise ConfigError(
             f"the runtime {name!r} has Capabilities.max_jobs = {runtime.capabilities.max_jobs}, "
             f"but its plug-in says site = {plugin.site}",
-            next_step="its package must set both for jobs of a site, and neither for kernels of the node",
+            next_step=(
+                "its package must set both for jobs of a site, and neither for kernels of the node"
+            ),
         )
 
 
@@ -157,14 +184,19 @@ def _is_ours(entry: EntryPoint) -> bool:
 
 
 def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed package"
+    return (
+        f"{entry.dist.name} {entry.dist.version}"
+        if entry.dist is not None
+        else "an unnamed package"
+    )
 
 
 def _how_to_install(name: str) -> str:
     if is_custom(name):
         entry = name.removeprefix(CUSTOM)
         return (
-            f"install a package with the entry point {entry!r} of the group {GROUP} where the agent runs, or "
+            f"install a package with the entry point {entry!r} of the group {GROUP} where the "
+            "agent runs, or "
             f"take {name} out of agent.runtimes"
         )
     return "install moorage again on this node: its entry points are missing"

@@ -1,6 +1,7 @@
 """Process information from /proc, and signals that cannot hit a reused pid.
 
-A process is identified by its pid and its start time (clock ticks since boot), because pids are reused.
+A process is identified by its pid and its start time (clock ticks since boot), because pids are
+reused.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def alive(pid: int, start: int) -> bool:
 
 
 def environ(pid: int) -> dict[str, str] | None:
-    """The environment of the process at its start; {} if the process has overwritten it, None if it is not
-    readable."""
+    """The environment of the process at its start; {} if the process has overwritten it, None if it
+    is not readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = file.read()
@@ -54,8 +55,8 @@ def environ(pid: int) -> dict[str, str] | None:
 
 
 def uid(pid: int) -> int:
-    """The real uid; -1 if the process does not exist. The owner of /proc/PID is no substitute: a process can
-    make that root."""
+    """The real uid; -1 if the process does not exist. The owner of /proc/PID is no substitute: a
+    process can make that root."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
@@ -86,8 +87,10 @@ def signal_sets(pid: int) -> SignalSets | None:
                     found[name] = int(value, 16)
     except (FileNotFoundError, ProcessLookupError):
         return None
+
     if len(found) < 4:
         return None
+
     return SignalSets(found[b"SigPnd"] | found[b"ShdPnd"], found[b"SigBlk"], found[b"SigCgt"])
 
 
@@ -97,6 +100,7 @@ def await_exit(pid: int, start: int, timeout_s: float) -> None:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
+
     try:
         if alive(pid, start):
             poll = select.poll()
@@ -111,12 +115,13 @@ def pids() -> Iterator[int]:
 
 
 def send_signal(pid: int, number: signal.Signals, is_target: Callable[[], bool]) -> bool:
-    """Send a signal if ``is_target()`` holds once the process is pinned by a pidfd, so that the pid cannot be
-    reused between check and signal. Returns whether the signal was sent."""
+    """Send a signal if ``is_target()`` holds once the process is pinned by a pidfd, so that the pid
+    cannot be reused between check and signal. Returns whether the signal was sent."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
+
     try:
         if not is_target():
             return False
@@ -125,6 +130,7 @@ def send_signal(pid: int, number: signal.Signals, is_target: Callable[[], bool])
         return False
     finally:
         os.close(pidfd)
+
     return True
 
 

@@ -12,7 +12,8 @@ from moorage.common.link.log_request import LogPiece
 
 @runtime_checkable
 class RangedLogs(Protocol):
-    """Without it, a log has neither: readers that are cut off find their place by what they saw last."""
+    """Without it, a log has neither: readers that are cut off find their place by what they saw
+    last."""
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
         """What of the log is ``wanted``, as ``LogStore.read_range`` has it."""

@@ -33,17 +33,20 @@ ON_NODES = ("process", "fake", "docker")
 
 
 class RuntimeRegistry:
-    """``known``: every runtime that may have kernels here, offered or not. ``offered``: the names of those
-    that take new ones, as of the last ``refresh``. ``loops``: name, tick and interval of their upkeep.
-    ``process``: on every agent, offered or not; set by ``start``."""
+    """``known``: every runtime that may have kernels here, offered or not. ``offered``: the names
+    of those that take new ones, as of the last ``refresh``. ``loops``: name, tick and interval of
+    their upkeep. ``process``: on every agent, offered or not; set by ``start``."""
 
     process: ProcessRuntime
 
     def __init__(
         self, settings: AgentSettings, state: Path, home: Path, logs: LogStore, clock: Clock
     ) -> None:
-        self._settings, self._state, self._home = settings, state, home
-        self._logs, self._clock = logs, clock
+        self._settings = settings
+        self._state = state
+        self._home = home
+        self._logs = logs
+        self._clock = clock
         self.known: dict[str, Runtime] = {}
         self.offered: tuple[str, ...] = ()
         self.loops: list[tuple[str, Callable[[], Awaitable[None]], float]] = []
@@ -55,10 +58,13 @@ class RuntimeRegistry:
         """Register the runtimes; ``stack`` closes them. ``identity``: see ``AgentParts``. Raises
         ``ConfigError``, ``StartupError``, and ``OSError``."""
         chosen = self._load()
-        parts = AgentParts(self._settings, self._state, self._home, self._logs, self._clock, identity)
+        parts = AgentParts(
+            self._settings, self._state, self._home, self._logs, self._clock, identity
+        )
         own = ProcessRuntime.name
         self.process = cast(ProcessRuntime, await self._create(own, plugins.load(own), parts))
         stack.push_async_callback(_close, self.process)
+
         for name, plugin in chosen.items():
             runtime = self.process if name == own else await self._create(name, plugin, parts)
             if plugin.upkeep is not None:
@@ -69,11 +75,14 @@ class RuntimeRegistry:
             if plugin.in_agent:
                 await self._probe_once(runtime)
                 continue
-            # Registered even while it does not answer: its kernels are kept, and found once it does.
+
+            # Registered even while it does not answer: its kernels are kept, and found once it
+            # does.
             self.known[name] = runtime
             self._availability[name] = RuntimeAvailability(runtime, self._clock)
             if plugin.site:
                 self._sites.append(cast(BatchRuntime, runtime))
+
             stack.push_async_callback(_close, runtime)
 
     async def refresh(self) -> tuple[str, ...]:
@@ -92,7 +101,9 @@ class RuntimeRegistry:
         if self.offered:
             return ""
         chosen = {name: self._availability.get(name) for name in self._settings.runtimes}
-        problems = {name: one.problem for name, one in chosen.items() if one is not None and one.problem}
+        problems = {
+            name: one.problem for name, one in chosen.items() if one is not None and one.problem
+        }
         return "; ".join(f"runtime {name}: {problem}" for name, problem in problems.items())
 
     def with_leases(self) -> tuple[str, ...]:
@@ -107,8 +118,8 @@ class RuntimeRegistry:
 
     @property
     def max_jobs(self) -> int | None:
-        """The jobs that the site of a batch runtime takes at once; None: its runtimes are those of this
-        node."""
+        """The jobs that the site of a batch runtime takes at once; None: its runtimes are those of
+        this node."""
         limits = [runtime.capabilities.max_jobs for runtime in self.known.values()]
         return sum(limit for limit in limits if limit is not None) if any(limits) else None
 
@@ -128,6 +139,7 @@ class RuntimeRegistry:
                 f"{', '.join(others)}, which runs on this node",
                 next_step="run one agent for each, with different agent.id and MOORAGE_HOME",
             )
+
         return chosen if sites else {name: plugins.load(name) for name in ON_NODES} | chosen
 
     async def _create(self, name: str, plugin: RuntimePlugin, parts: AgentParts) -> Runtime | None:
@@ -146,7 +158,8 @@ class RuntimeRegistry:
             self.known[runtime.name] = runtime
 
     async def _isolated(self, name: str) -> str:
-        """What the agent offers beside an offered runtime; "" if it does not isolate its kernels."""
+        """What the agent offers beside an offered runtime; "" if it does not isolate its
+        kernels."""
         isolated = isolated_name(name)
         if not isolated:
             return ""

@@ -58,10 +58,13 @@ def _celery(parts: AgentParts, _: None) -> Runtime:
             "agent.runtimes has celery, but agent.celery_app is not set",
             next_step="set agent.celery_app to the application, as of celery -A",
         )
+
     return CeleryRuntime(
         parts.state / "celery",
         parts.logs,
-        Application(settings.celery_app, settings.celery_workdir, settings.celery_python or sys.executable),
+        Application(
+            settings.celery_app, settings.celery_workdir, settings.celery_python or sys.executable
+        ),
         log_max_bytes=settings.log_max_bytes,
         log_keep_files=settings.log_keep_files,
     )

@@ -1,4 +1,5 @@
-"""Signals to the program of a kernel that do not end it: what a runtime with ``Capabilities.signals`` has."""
+"""Signals to the program of a kernel that do not end it: what a runtime with
+``Capabilities.signals`` has."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ class SignalRefused(MoorageError):
 @runtime_checkable
 class Signalling(Protocol):
     async def signal(self, handle: Handle, name: str) -> None:
-        """Send the signal called ``name``, such as HUP, to the main program. Returns when the program has
-        taken it and its handler has returned, where the runtime can see that. Raises ``SignalRefused`` where
-        the program has no handler for it, and ``RuntimeFailed``."""
+        """Send the signal called ``name``, such as HUP, to the main program. Returns when the
+        program has taken it and its handler has returned, where the runtime can see that. Raises
+        ``SignalRefused`` where the program has no handler for it, and ``RuntimeFailed``."""
         ...
 
 

@@ -1,8 +1,9 @@
 """Model of a simulated kernel: a script of its behavior, and the state that follows from it. Pure.
 
-The fake runtime, the fleet simulator and the deterministic simulation in ``tests/sim`` run their kernels on
-this model. Times are seconds on the caller's clock; the model reads none. A caller with timers advances the
-model at ``next_change``; a caller that polls advances it before it reads the state.
+The fake runtime, the fleet simulator and the deterministic simulation in ``tests/sim`` run their
+kernels on this model. Times are seconds on the caller's clock; the model reads none. A caller with
+timers advances the model at ``next_change``; a caller that polls advances it before it reads the
+state.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from math import inf
 
 from moorage.common.model.status import ObservedState
 
-SIGTERM, SIGKILL = -15, -9  # as exit codes
+# as exit codes
+SIGTERM = -15
+SIGKILL = -9
 
 
 @dataclass(frozen=True, slots=True)
 class KernelScript:
     """Behavior of one kernel. Durations are in seconds.
 
-    ``queue_s``: how long it is QUEUED first. ``walltime_s``: how long it may exist after that; None: for
-    ever. ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is stopped. ``exit_code``:
-    of an exit on its own. ``stop_s``: from SIGTERM to its exit; None: it ignores SIGTERM and exits when
-    killed. ``hangs``: not even SIGKILL ends it, as behind a hanging driver. ``refusal``: why it cannot be
-    started; "" if it can.
+    ``queue_s``: how long it is QUEUED first. ``walltime_s``: how long it may exist after that;
+    None: for ever. ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is
+    stopped. ``exit_code``: of an exit on its own. ``stop_s``: from SIGTERM to its exit; None: it
+    ignores SIGTERM and exits when killed. ``hangs``: not even SIGKILL ends it, as behind a hanging
+    driver. ``refusal``: why it cannot be started; "" if it can.
     """
 
     start_s: float = 0.0
@@ -38,9 +41,9 @@ class KernelScript:
 
 class SimulatedKernel:
     """``state`` is QUEUED, CREATING, RUNNING or EXITED. ``started_at``: when it leaves the queue.
-    ``ends_at``: the end of its walltime, None without one. ``exit_code`` is None until it has exited, and for
-    a kernel that could not be started. ``hung`` starts as ``script.hangs``; clearing it lets a pending stop
-    take effect."""
+    ``ends_at``: the end of its walltime, None without one. ``exit_code`` is None until it has
+    exited, and for a kernel that could not be started. ``hung`` starts as ``script.hangs``;
+    clearing it lets a pending stop take effect."""
 
     __slots__ = (
         "_exit_code",
@@ -55,29 +58,38 @@ class SimulatedKernel:
         "script",
         "started_at",
         "state",
-    )  # fmt: skip
+    )
 
     def __init__(self, script: KernelScript, now: float) -> None:
-        self.script, self.hung, self.created_at = script, script.hangs, now
+        self.script = script
+        self.hung = script.hangs
+        self.created_at = now
         self.state = ObservedState.QUEUED if script.queue_s else ObservedState.CREATING
         self.exit_code: int | None = None
         self.started_at = now + script.queue_s
         self.ready_at = self.started_at + script.start_s
         self.ends_at = None if script.walltime_s is None else self.started_at + script.walltime_s
+
         # Its exit on its own, and its exit because of a stop: the earlier one takes effect.
         self._exits_at = inf
         self._exit_code: int | None = script.exit_code
-        self._stops_at, self._signal = inf, SIGTERM
+        self._stops_at = inf
+        self._signal = SIGTERM
         if script.refusal:
-            self._exits_at, self._exit_code = self.ready_at, None
+            self._exits_at = self.ready_at
+            self._exit_code = None
         elif script.run_s is not None:
             self._exits_at = self.ready_at + script.run_s
+
         if self.ends_at is not None and self.ends_at <= self._exits_at:
-            self._exits_at, self._exit_code = self.ends_at, SIGTERM
+            self._exits_at = self.ends_at
+            self._exit_code = SIGTERM
 
     @property
     def walltime_over(self) -> bool:
-        return not self.alive and self._exits_at == self.ends_at and self._exits_at <= self._stops_at
+        return (
+            not self.alive and self._exits_at == self.ends_at and self._exits_at <= self._stops_at
+        )
 
     @property
     def alive(self) -> bool:
@@ -98,6 +110,7 @@ class SimulatedKernel:
     def advance(self, now: float) -> None:
         if not self.alive:
             return
+
         stops_at = inf if self.hung else self._stops_at
         if now >= min(self._exits_at, stops_at):
             self.state = ObservedState.EXITED
@@ -110,14 +123,18 @@ class SimulatedKernel:
     def stop(self, now: float, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL after ``grace_s`` seconds. A later call can only bring its exit
         forward."""
-        stop_s, code = self.script.stop_s, SIGTERM
+        stop_s = self.script.stop_s
+        code = SIGTERM
         if stop_s is None or stop_s > grace_s:
-            stop_s, code = grace_s, SIGKILL
+            stop_s = grace_s
+            code = SIGKILL
         if now + stop_s < self._stops_at:
-            self._stops_at, self._signal = now + stop_s, code
+            self._stops_at = now + stop_s
+            self._signal = code
 
     def kill(self, now: float) -> None:
         """Send SIGKILL."""
         if now < self._stops_at:
-            self._stops_at, self._signal = now, SIGKILL
+            self._stops_at = now
+            self._signal = SIGKILL
         self.advance(now)

@@ -1,9 +1,9 @@
 """WireGuard interface of a kernel on the network of its cluster.
 
-The interface is made in the network namespace of the node and then moved into that of the kernel, a container
-or a sandboxed process: its encrypted packets keep going through the node, and nothing but the kernel can use
-it. It ends with the kernel. Where the kernel of the node has no WireGuard, ``wireguard-go`` does its work in
-a process, which ends with the interface.
+The interface is made in the network namespace of the node and then moved into that of the kernel, a
+container or a sandboxed process: its encrypted packets keep going through the node, and nothing but
+the kernel can use it. It ends with the kernel. Where the kernel of the node has no WireGuard,
+``wireguard-go`` does its work in a process, which ends with the interface.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def configuration(overlay: Overlay, endpoints: dict[str, str]) -> str:
             f"Endpoint = {host}:{peer.port}",
             f"PersistentKeepalive = {_KEEPALIVE_S}",
         ]
+
     return "\n".join(lines) + "\n"
 
 
@@ -57,6 +58,7 @@ def missing_requirement() -> str:
         return "the agent does not run as root"
     if missing := [program for program in _PROGRAMS if shutil.which(program) is None]:
         return f"{', '.join(missing)} not installed"
+
     # Several containers are checked at once.
     probe = f"mwp{os.getpid() % 10**6}x{next(_probes) % 10**5}"
     if _try("ip", "link", "add", probe, "type", "wireguard") == "":
@@ -64,12 +66,13 @@ def missing_requirement() -> str:
         return ""
     if shutil.which(_USERSPACE) is None:
         return f"the kernel of the node has no WireGuard, and {_USERSPACE} is not installed"
+
     return "" if Path("/dev/net/tun").exists() else f"{_USERSPACE} requires /dev/net/tun"
 
 
 async def check(launch: Launch) -> dict[str, str]:
-    """Returns the IP addresses of the peers' nodes by hostname; empty for a kernel without an overlay. Raises
-    ``CreateFailed`` before anything exists."""
+    """Returns the IP addresses of the peers' nodes by hostname; empty for a kernel without an
+    overlay. Raises ``CreateFailed`` before anything exists."""
     if launch.overlay is None:
         return {}
     return await asyncio.to_thread(_check, launch.overlay)
@@ -84,9 +87,11 @@ def _check(overlay: Overlay) -> dict[str, str]:
     if reason := missing_requirement():
         raise _failed(
             f"kernels of this node cannot join a cluster on several nodes: {reason}",
-            "use --cluster-mode single-node; or there: apt install wireguard-tools wireguard-go iproute2, "
+            "use --cluster-mode single-node; or there: apt install wireguard-tools wireguard-go "
+            "iproute2, "
             "and run the agent as root",
         )
+
     endpoints = resolve_hosts({peer.hostname: peer.endpoint for peer in overlay.peers})
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -97,10 +102,12 @@ def _check(overlay: Overlay) -> dict[str, str]:
         except OSError as error:
             if error.errno in _NO_SUCH_FAMILY:
                 continue
+
             raise _failed(
                 f"UDP port {overlay.port} of this node, for the network of the cluster: {error}",
                 "start it again: each attempt has other ports",
             ) from None
+
     return endpoints
 
 
@@ -117,21 +124,21 @@ def _attach(kernel_id: str, overlay: Overlay, endpoints: dict[str, str], namespa
             f"the agent does not see {namespace}, the network namespace of its kernel",
             "run the agent on the node itself, not in a container",
         )
+
     # Names of interfaces have at most 15 characters.
     name = f"mw{sha256(kernel_id.encode()).hexdigest()[:12]}"
     inside = ("nsenter", f"--net={namespace}", "ip")
     _add(name)
-    problem = (
-        _try("wg", "setconf", name, "/dev/stdin", text=configuration(overlay, endpoints))
-        or _try("ip", "link", "set", name, "netns", namespace, "name", OVERLAY_INTERFACE)
-    )  # fmt: skip
+    problem = _try(
+        "wg", "setconf", name, "/dev/stdin", text=configuration(overlay, endpoints)
+    ) or _try("ip", "link", "set", name, "netns", namespace, "name", OVERLAY_INTERFACE)
     if problem:
         _try("ip", "link", "delete", name)
         raise _failed(f"the network of the cluster cannot be set up: {problem}")
-    problem = (
-        _try(*inside, "address", "add", f"{overlay.address}/{_PREFIX}", "dev", OVERLAY_INTERFACE)
-        or _try(*inside, "link", "set", OVERLAY_INTERFACE, "mtu", _MTU, "up")
-    )  # fmt: skip
+
+    problem = _try(
+        *inside, "address", "add", f"{overlay.address}/{_PREFIX}", "dev", OVERLAY_INTERFACE
+    ) or _try(*inside, "link", "set", OVERLAY_INTERFACE, "mtu", _MTU, "up")
     if problem:
         raise _failed(f"the network of the cluster cannot be set up: {problem}")
 
@@ -158,7 +165,12 @@ def _try(*argv: str, text: str = "") -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return "" if done.returncode == 0 else f"{' '.join(argv[:4])}: {done.stderr.strip() or done.returncode}"
+
+    return (
+        ""
+        if done.returncode == 0
+        else f"{' '.join(argv[:4])}: {done.stderr.strip() or done.returncode}"
+    )
 
 
 def _failed(message: str, next_step: str = "") -> CreateFailed:

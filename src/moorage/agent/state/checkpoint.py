@@ -1,8 +1,9 @@
 """Checkpoint of an agent on disk: one record per kernel, written before the agent acts on it.
 
-The files are STATE/checkpoint/<kernel id>.json (mode 0600: they hold the kernels' secrets), STATE/agent.json
-and STATE/identity.json. Each is replaced by an atomic rename after fsync. An unreadable file of the first two
-kinds is renamed to ``*.corrupt`` and logged; its kernel is then recovered through ``Runtime.find``.
+The files are STATE/checkpoint/<kernel id>.json (mode 0600: they hold the kernels' secrets),
+STATE/agent.json and STATE/identity.json. Each is replaced by an atomic rename after fsync. An
+unreadable file of the first two kinds is renamed to ``*.corrupt`` and logged; its kernel is then
+recovered through ``Runtime.find``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from moorage.common.link.messages import Observation
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelReload, KernelSpec, Reloaded
+from moorage.common.model.kernel import (
+    DeviceGrant,
+    HpcJob,
+    KernelInput,
+    KernelReload,
+    KernelSpec,
+    Reloaded,
+)
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -41,8 +49,8 @@ class KernelRecord:
     """One kernel. Without ``handle`` it was about to be started, and may have been.
 
     ``created_at``: when its creation began, in unix seconds. ``ready``: it has been ready.
-    ``termination``: why the agent terminates it. ``reload``: how the newest reload ended; its generation is
-    that of ``spec``.
+    ``termination``: why the agent terminates it. ``reload``: how the newest reload ended; its
+    generation is that of ``spec``.
     """
 
     spec: KernelSpec
@@ -85,7 +93,8 @@ class KernelRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AgentStart:
-    """One start of an agent. ``identity`` belongs to the state directory; ``start`` grows with each start."""
+    """One start of an agent. ``identity`` belongs to the state directory; ``start`` grows with each
+    start."""
 
     identity: str
     start: int
@@ -98,14 +107,18 @@ class AgentStart:
 def validate_kernel_id(kernel_id: str) -> None:
     """Raises ``InvalidInput`` for an id that must not become a file name."""
     if not _ID.fullmatch(kernel_id):
-        raise InvalidInput(f"kernel id {kernel_id!r} does not consist of 1 to 64 letters, digits, - and _")
+        raise InvalidInput(
+            f"kernel id {kernel_id!r} does not consist of 1 to 64 letters, digits, - and _"
+        )
 
 
 class Checkpoint:
-    """All methods block (fsync): call them in a thread. Each kernel's record has one writer, its task."""
+    """All methods block (fsync): call them in a thread. Each kernel's record has one writer, its
+    task."""
 
     def __init__(self, state: Path) -> None:
-        self._records, self._generation_file = state / "checkpoint", state / "agent.json"
+        self._records = state / "checkpoint"
+        self._generation_file = state / "agent.json"
         self._identity_file = state / "identity.json"
         try:
             self._records.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -123,8 +136,10 @@ class Checkpoint:
                 _quarantine(path, error)
             else:
                 records[record.kernel_id] = record
+
         for leftover in self._records.glob("*.tmp"):
             leftover.unlink(missing_ok=True)  # of a write that a crash interrupted
+
         return records
 
     def write(self, record: KernelRecord) -> None:
@@ -137,28 +152,35 @@ class Checkpoint:
         _sync_folder(self._records)
 
     def record_start(self, clock: Clock) -> AgentStart:
-        """Record a start of the agent. Its number exceeds that of every earlier start and follows the clock:
-        of two copies of one state directory, the one started later prevails.
+        """Record a start of the agent. Its number exceeds that of every earlier start and follows
+        the clock: of two copies of one state directory, the one started later prevails.
 
-        Raises ``StartupError`` for an unreadable file: a new identity would make this a different agent; and
-        where nothing can be written, as on a full disk.
+        Raises ``StartupError`` for an unreadable file: a new identity would make this a different
+        agent; and where nothing can be written, as on a full disk.
         """
         try:
             known = json.loads(self._identity_file.read_text())
-            identity, last_start = str(known["identity"]), int(known["start"])
+            identity = str(known["identity"])
+            last_start = int(known["start"])
         except FileNotFoundError:
-            identity, last_start = clock.new_id(), 0
+            identity = clock.new_id()
+            last_start = 0
         except (ValueError, KeyError, TypeError) as error:
             raise StartupError(
                 f"the agent's identity in {self._identity_file} cannot be read: {error!r}",
-                next_step="restore that file; without it, this is a different agent, which the manager "
+                next_step="restore that file; without it, this is a different agent, which the "
+                "manager "
                 "admits once the known one is LOST or removed with `moorage agents forget ID`",
             ) from None
+
         start = max(last_start + 1, int(clock.now().timestamp() * 1000))
         try:
-            self._replace(self._identity_file, {"version": VERSION, "identity": identity, "start": start})
+            self._replace(
+                self._identity_file, {"version": VERSION, "identity": identity, "start": start}
+            )
         except OSError as error:
             raise _cannot_write(self._identity_file.parent, error) from None
+
         return AgentStart(identity, start)
 
     def generation(self) -> int:
@@ -178,7 +200,8 @@ class Checkpoint:
         temporary = path.with_name(f"{path.name}.tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
-            file.write(json.dumps(value))  # json.dump writes in small pieces, which takes ten times as long
+            # json.dump writes in small pieces, which takes ten times as long
+            file.write(json.dumps(value))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -206,7 +229,9 @@ def _cannot_write(state: Path, error: OSError) -> StartupError:
 def _quarantine(path: Path, error: Exception) -> None:
     corrupt = path.with_name(f"{path.name}.corrupt")
     path.replace(corrupt)
-    log.error("unreadable checkpoint file, renamed", file=str(path), to=str(corrupt), error=repr(error))
+    log.error(
+        "unreadable checkpoint file, renamed", file=str(path), to=str(corrupt), error=repr(error)
+    )
 
 
 def record_to_json(record: KernelRecord) -> dict[str, Any]:
@@ -220,7 +245,10 @@ def record_from_json(data: dict[str, Any]) -> KernelRecord:
     """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for data that is not a record."""
     if data["version"] != VERSION:
         raise ValueError(f"checkpoint version {data['version']} is not {VERSION}")
-    handle, termination, outcome = data["handle"], data["termination"], data["outcome"]
+
+    handle = data["handle"]
+    termination = data["termination"]
+    outcome = data["outcome"]
     return KernelRecord(
         spec=_spec(data["spec"]),
         created_at=float(data["created_at"]),
@@ -247,7 +275,9 @@ def _termination(data: dict[str, Any]) -> TerminationCause:
 
 
 def _outcome(data: dict[str, Any]) -> Outcome:
-    return Outcome(ObservedState(data["state"]), data["exit_code"], Reason(data["reason"]), data["detail"])
+    return Outcome(
+        ObservedState(data["state"]), data["exit_code"], Reason(data["reason"]), data["detail"]
+    )
 
 
 def _spec(data: dict[str, Any]) -> KernelSpec:
@@ -261,7 +291,8 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
             "args": tuple(data["args"]),
             "command": tuple(data["command"]),
             "devices": tuple(
-                DeviceGrant(d["slot"], DeviceId(d["device_id"]), d["amount"]) for d in data["devices"]
+                DeviceGrant(d["slot"], DeviceId(d["device_id"]), d["amount"])
+                for d in data["devices"]
             ),
             "endpoint_id": EndpointId(endpoint) if endpoint else None,
             "cluster": _membership(data["cluster"]) if data.get("cluster") else None,
@@ -275,5 +306,7 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
 
 
 def _membership(data: dict[str, Any]) -> ClusterMembership:
-    members = tuple(ClusterMember(member["hostname"], member["address"]) for member in data["members"])
+    members = tuple(
+        ClusterMember(member["hostname"], member["address"]) for member in data["members"]
+    )
     return ClusterMembership(**data | {"group": KernelId(data["group"]), "members": members})

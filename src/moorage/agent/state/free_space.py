@@ -1,7 +1,7 @@
 """Free space on the disk of an agent's state, without which no kernel can start.
 
-The agent says so before work is placed on it: work that is placed and fails is tried elsewhere one attempt
-later, and while nothing else has room all of it would come here, and fail.
+The agent says so before work is placed on it: work that is placed and fails is tried elsewhere one
+attempt later, and while nothing else has room all of it would come here, and fail.
 """
 
 from __future__ import annotations
@@ -18,31 +18,44 @@ log = structlog.get_logger("moorage.agent.state")
 # How often to look, in seconds.
 FREE_SPACE_S = 5.0
 # Too little below the first, and enough again from the second on.
-LEAST_BYTES, ENOUGH_BYTES = 16 << 20, 32 << 20
-LEAST_FILES, ENOUGH_FILES = 100, 200
+LEAST_BYTES = 16 << 20
+ENOUGH_BYTES = 32 << 20
+LEAST_FILES = 100
+ENOUGH_FILES = 200
 
 
 class FreeSpace:
-    """``problem``: why no new kernel can start; "": one can. ``on_change``: called when that changes."""
+    """``problem``: why no new kernel can start; "": one can. ``on_change``: called when that
+    changes."""
 
     def __init__(self, state: Path, on_change: Callable[[], object] = lambda: None) -> None:
-        self._state, self._on_change, self.problem = state, on_change, ""
+        self._state = state
+        self._on_change = on_change
+        self.problem = ""
 
     async def check(self) -> None:
-        """Look at the disk. One that cannot be looked at has a problem of its own, and is taken as it was."""
+        """Look at the disk. One that cannot be looked at has a problem of its own, and is taken as
+        it was."""
         try:
             found = await asyncio.to_thread(os.statvfs, self._state)
         except OSError as error:
-            log.warning("cannot look at the disk of the state", state=str(self._state), error=str(error))
+            log.warning(
+                "cannot look at the disk of the state", state=str(self._state), error=str(error)
+            )
             return
+
         was_full = bool(self.problem)
         free = found.f_bavail * found.f_frsize
         few_bytes = free < (ENOUGH_BYTES if was_full else LEAST_BYTES)
+
         # A file system without a fixed number of files has none to count.
-        few_files = found.f_files > 0 and found.f_favail < (ENOUGH_FILES if was_full else LEAST_FILES)
+        few_files = found.f_files > 0 and found.f_favail < (
+            ENOUGH_FILES if was_full else LEAST_FILES
+        )
         is_full = few_bytes or few_files
         if is_full == was_full:
             return
+
         if is_full:
             left = f"{free >> 20} MiB" if few_bytes else f"{found.f_favail} files"
             self.problem = f"the disk of its state ({self._state}) is full: {left} left"
@@ -50,4 +63,5 @@ class FreeSpace:
         else:
             self.problem = ""
             log.info("the agent takes new kernels again: the disk of its state has space")
+
         self._on_change()

@@ -1,4 +1,5 @@
-"""Exclusive lock on an agent's state directory. Two agents on it would destroy each other's kernels."""
+"""Exclusive lock on an agent's state directory. Two agents on it would destroy each other's
+kernels."""
 
 from __future__ import annotations
 
@@ -10,14 +11,18 @@ from pathlib import Path
 from moorage.agent.runtimes import procfs
 from moorage.common.model.errors import StartupError
 
-_ATTEMPTS, _PAUSE_S = 40, 0.05
+_ATTEMPTS = 40
+_PAUSE_S = 0.05
 
 
 class StateLock:
-    """An async context manager. Creates the state directory if it is missing. Raises ``StartupError``."""
+    """An async context manager. Creates the state directory if it is missing. Raises
+    ``StartupError``."""
 
     def __init__(self, state: Path, agent_id: str) -> None:
-        self._state, self._agent_id, self._fd = state, agent_id, -1
+        self._state = state
+        self._agent_id = agent_id
+        self._fd = -1
 
     async def __aenter__(self) -> None:
         try:
@@ -28,23 +33,28 @@ class StateLock:
                 f"the agent cannot use its state directory {self._state}: {error}",
                 next_step="set common.home (MOORAGE_HOME) to a directory that it may write",
             ) from None
+
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-                # An agent that was killed while it forked a kernel's supervisor leaves the lock, for a
-                # moment, to the forked process. Wait for it: until then the kernel could not be found either.
+                # An agent that was killed while it forked a kernel's supervisor leaves the lock,
+                # for a moment, to the forked process. Wait for it: until then the kernel could not
+                # be found either.
                 holder = procfs.stat(int(pid)) if pid.isdigit() else None
                 if attempts_left and not (holder and holder.alive):
                     await asyncio.sleep(_PAUSE_S)
                     continue
+
                 os.close(fd)
                 raise StartupError(
-                    f"agent {self._agent_id!r} is already running, as process {pid}: it holds {self._state}",
+                    f"agent {self._agent_id!r} is already running, as process {pid}: it holds "
+                    f"{self._state}",
                     next_step="stop it, or give this one another agent.id",
                 ) from None
+
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd

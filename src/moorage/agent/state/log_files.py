@@ -1,8 +1,8 @@
 """Files of a kernel's log as a reader finds them.
 
-``output.NUMBER`` (``log_writer.py``) begins with the byte of that number. Supervisors that an older release
-has started write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each rotation: of these no
-numbers are known, and a name says nothing for longer than a moment.
+``output.NUMBER`` (``log_writer.py``) begins with the byte of that number. Supervisors that an older
+release has started write ``kernel.log`` and rename it to ``kernel.log.1``, ``.2`` ... at each
+rotation: of these no numbers are known, and a name says nothing for longer than a moment.
 
 A reader holds the file that it reads open. It never finds its place again by a name.
 """
@@ -29,7 +29,8 @@ class LogFile:
     """An open file of a log. ``start``: the number of its first byte; None: unknown."""
 
     def __init__(self, path: Path, start: int | None) -> None:
-        self.start, self.folder = start, path.parent
+        self.start = start
+        self.folder = path.parent
         self.fd = os.open(path, os.O_RDONLY)
         self.inode = os.fstat(self.fd).st_ino
 
@@ -62,8 +63,10 @@ class LogFile:
         return times_of(self.folder / f"{TIMES}{self.start:016d}", self.start)
 
     def last_lines(self, count: int) -> tuple[int, int]:
-        """The offset of the last ``count`` lines, and how many were found (fewer in a shorter file)."""
-        found, end = 0, self.size
+        """The offset of the last ``count`` lines, and how many were found (fewer in a shorter
+        file)."""
+        found = 0
+        end = self.size
         position = end
         while position:
             step = min(_CHUNK, position)
@@ -73,9 +76,11 @@ class LogFile:
             while (at := data.rfind(b"\n", 0, at)) >= 0:
                 if position + at == end - 1:
                     continue  # the newline at the end of the last line starts no other
+
                 found += 1
                 if found == count:
                     return position + at + 1, found
+
         return 0, found + (1 if end else 0)
 
 
@@ -101,8 +106,8 @@ def open_files(folder: Path) -> Iterator[list[LogFile]]:
 
 
 def successor(file: LogFile) -> tuple[LogFile | None, bool]:
-    """The file that goes on behind ``file``, and whether bytes between them are lost. None: there is none
-    yet. Once there is one, ``file`` is complete.
+    """The file that goes on behind ``file``, and whether bytes between them are lost. None: there
+    is none yet. Once there is one, ``file`` is complete.
     """
     if file.start is not None:
         return _numbered_successor(file, file.start)
@@ -115,18 +120,24 @@ def successor(file: LogFile) -> tuple[LogFile | None, bool]:
 def _numbered_successor(file: LogFile, start: int) -> tuple[LogFile | None, bool]:
     found = None
     for _ in range(_ATTEMPTS):
-        later = [number for number, _ in _names(file.folder) if number is not None and number > start]
+        later = [
+            number for number, _ in _names(file.folder) if number is not None and number > start
+        ]
         if not later:
             return None, False
-        # A listing may miss a file that was created meanwhile, and show the one after it: look again.
+        # A listing may miss a file that was created meanwhile, and show the one after it: look
+        # again.
         if later[0] != file.end and found != later[0]:
             found = later[0]
             continue
+
         try:
             newer = LogFile(file.folder / f"{OUTPUT}{later[0]:016d}", later[0])
         except FileNotFoundError:
             continue  # rotated away meanwhile
+
         return newer, later[0] != file.end
+
     return None, False
 
 
@@ -135,6 +146,7 @@ def _open_all(folder: Path) -> list[LogFile]:
     for _ in range(_ATTEMPTS):
         for file in files:
             file.close()
+
         files.clear()
         names = _names(folder)
         try:
@@ -142,33 +154,42 @@ def _open_all(folder: Path) -> list[LogFile]:
                 files.append(LogFile(folder / name, start))
         except FileNotFoundError:
             continue
+
         if _is_undisturbed(folder, names, files):
             break
+
     return files
 
 
-def _is_undisturbed(folder: Path, names: list[tuple[int | None, str]], files: list[LogFile]) -> bool:
-    """Whether nothing was renamed while the files were opened, and no file was missed between two."""
+def _is_undisturbed(
+    folder: Path, names: list[tuple[int | None, str]], files: list[LogFile]
+) -> bool:
+    """Whether nothing was renamed while the files were opened, and no file was missed between
+    two."""
     if any(a.end != b.start for a, b in pairwise(files) if a.start is not None):
         return _names(folder) == names
     if not files or files[0].start is not None:
         return True
+
     try:
         inodes = [(folder / name).stat().st_ino for _, name in names]
     except FileNotFoundError:
         return False
+
     return inodes == [file.inode for file in files] and _names(folder) == names
 
 
 def _names(folder: Path) -> list[tuple[int | None, str]]:
-    """Names of the files, oldest first, each with the number of its first byte. A job that the site runs
-    again may have files of both kinds."""
+    """Names of the files, oldest first, each with the number of its first byte. A job that the site
+    runs again may have files of both kinds."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
     renamed = sorted(
-        ((int(match[1] or 0), name) for name in names if (match := _RENAMED.fullmatch(name))), reverse=True
+        ((int(match[1] or 0), name) for name in names if (match := _RENAMED.fullmatch(name))),
+        reverse=True,
     )
     numbered = sorted(
         (int(number), name)

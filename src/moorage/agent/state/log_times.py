@@ -1,10 +1,11 @@
 """Index of the times at which the bytes of a log were written, beside each of its files.
 
-``times.NUMBER`` belongs to ``output.NUMBER``. Who writes the log writes it (``log_writer.py``). It consists
-of pairs of integers of 8 bytes, little endian. The first pair is that number, and the precision in
-milliseconds; each other one an offset in that file, and the unix time in milliseconds from which on the bytes
-there were written. ``kernel.times.1`` belongs to ``kernel.log.1`` of an older release, and begins with the
-inode of that file, by which a reader finds it while files are renamed.
+``times.NUMBER`` belongs to ``output.NUMBER``. Who writes the log writes it (``log_writer.py``). It
+consists of pairs of integers of 8 bytes, little endian. The first pair is that number, and the
+precision in milliseconds; each other one an offset in that file, and the unix time in milliseconds
+from which on the bytes there were written. ``kernel.times.1`` belongs to ``kernel.log.1`` of an
+older release, and begins with the inode of that file, by which a reader finds it while files are
+renamed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ UNKNOWN_TIME = b"- "
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What of a log is read: the last ``tail_lines`` lines (0: all) of what was written since ``since_ms``
-    (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``: each line begins with
-    its time. ``offset``: not what is in front of this byte, which with ``timestamps`` begins a line."""
+    """What of a log is read: the last ``tail_lines`` lines (0: all) of what was written since
+    ``since_ms`` (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``:
+    each line begins with its time. ``offset``: not what is in front of this byte, which with
+    ``timestamps`` begins a line."""
 
     tail_lines: int = 0
     follow: bool = False
@@ -35,7 +37,8 @@ class LogRange:
 
     @property
     def tells_gaps(self) -> bool:
-        """Whether the reader knows what to do where bytes are missing: a follower looks for the place."""
+        """Whether the reader knows what to do where bytes are missing: a follower looks for the
+        place."""
         return self.follow or self.offset is not None
 
     @property
@@ -44,13 +47,16 @@ class LogRange:
 
 
 class FileTimes:
-    """The index of one file of a log. Times are 0 where they are not known. ``file``: its number or inode."""
+    """The index of one file of a log. Times are 0 where they are not known. ``file``: its number or
+    inode."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._offsets, self._times = array("Q"), array("Q")
+        self._offsets = array("Q")
+        self._times = array("Q")
         header = array("Q", file.read(16))
-        self.file, self.precision_ms = header[0], header[1]
+        self.file = header[0]
+        self.precision_ms = header[1]
 
     def close(self) -> None:
         self._file.close()
@@ -91,20 +97,24 @@ def times_of(path: Path, file: int) -> FileTimes | None:
         opened = path.open("rb")
     except FileNotFoundError:
         return None  # it was rotated away
+
     try:
         times = FileTimes(opened)
     except (IndexError, ValueError):  # it has no whole header yet
         opened.close()
         return None
+
     if times.file != file:
         opened.close()
         return None
+
     times.refresh()
     return times
 
 
 def set_inode(times: Path, log: Path) -> None:
-    """Write the inode of ``log`` into its index, after both were moved, perhaps to another file system."""
+    """Write the inode of ``log`` into its index, after both were moved, perhaps to another file
+    system."""
     with times.open("r+b") as file:
         file.write(array("Q", (log.stat().st_ino,)).tobytes())
 
@@ -112,18 +122,22 @@ def set_inode(times: Path, log: Path) -> None:
 class TimedLines:
     """Lines with their time in front, from the first that was written since ``since_ms``. Pure.
 
-    ``within``: the first piece begins within a line, which is left out where there is a ``since_ms``.
-    ``first``: the index of the first byte that was shown of the newest piece.
+    ``within``: the first piece begins within a line, which is left out where there is a
+    ``since_ms``. ``first``: the index of the first byte that was shown of the newest piece.
     """
 
     def __init__(self, wanted: LogRange, *, within: bool = False) -> None:
-        self._stamps, self._since_ms = wanted.timestamps, wanted.since_ms
-        self._within, self._skip = within, wanted.since_ms > 0
+        self._stamps = wanted.timestamps
+        self._since_ms = wanted.since_ms
+        self._within = within
+        self._skip = wanted.since_ms > 0
         self.first = 0
 
     def feed(self, data: bytes, time_at: Callable[[int], int], precision_ms: int = 0) -> bytes:
-        """The next piece, which may begin and end anywhere. ``time_at``: of the byte at an index of it."""
-        shown, start = list[bytes](), 0
+        """The next piece, which may begin and end anywhere. ``time_at``: of the byte at an index of
+        it."""
+        shown = list[bytes]()
+        start = 0
         self.first = 0
         while start < len(data):
             end = data.find(b"\n", start) + 1 or len(data)
@@ -133,12 +147,15 @@ class TimedLines:
                     self._skip = False
                 if self._stamps and not self._skip:
                     shown.append(stamp(time_ms))
+
             if self._skip:
                 self.first = end
             else:
                 shown.append(data[start:end])
+
             self._within = data[end - 1] != 10
             start = end
+
         return b"".join(shown)
 
 

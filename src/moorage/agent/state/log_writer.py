@@ -1,11 +1,13 @@
 """Writer of a kernel's log: files of bounded size, each named by the number of its first byte.
 
-``output.NUMBER`` counts from the first byte that the kernel has written. A file keeps its name and, once
-there is a newer one, its contents, so that a reader knows from the names alone which bytes are kept, in which
-order, and which are lost. ``times.NUMBER`` beside it has the times of its bytes (``log_times.py``).
+``output.NUMBER`` counts from the first byte that the kernel has written. A file keeps its name and,
+once there is a newer one, its contents, so that a reader knows from the names alone which bytes are
+kept, in which order, and which are lost. ``times.NUMBER`` beside it has the times of its bytes
+(``log_times.py``).
 
-Supervisors of processes (``runtimes/process/shim.py``) and launchers of batch jobs (``runtimes/batch``) run a
-copy of this file, by itself: standard library only, little of it, Python 3.7 or later.
+Supervisors of processes (``runtimes/process/shim.py``) and launchers of batch jobs
+(``runtimes/batch``) run a copy of this file, by itself: standard library only, little of it, Python
+3.7 or later.
 """
 
 from __future__ import annotations
@@ -14,28 +16,40 @@ import os
 import time
 
 # One time is noted in this interval, and no more of them than the log has bytes and these to spare.
-PRECISION_MS, SPARE_BYTES = 100, 4096
-OUTPUT, TIMES = "output.", "times."
+PRECISION_MS = 100
+SPARE_BYTES = 4096
+OUTPUT = "output."
+TIMES = "times."
 
 
 class Log:
-    """Appends to the log in ``folder``, behind what is there. A file has at most ``max_bytes``; ``keep``
-    older ones are kept. ``precision_ms``: of the times; 0: none are kept.
+    """Appends to the log in ``folder``, behind what is there. A file has at most ``max_bytes``;
+    ``keep`` older ones are kept. ``precision_ms``: of the times; 0: none are kept.
 
-    ``end``: the number of the next byte. Bytes that the disk refuses are counted, and missing: a full disk
-    must not stop the kernel.
+    ``end``: the number of the next byte. Bytes that the disk refuses are counted, and missing: a
+    full disk must not stop the kernel.
     """
 
-    def __init__(self, folder: str, max_bytes: int, keep: int, precision_ms: int = PRECISION_MS) -> None:
-        self.folder, self.max_bytes, self.keep = folder, max_bytes, keep
+    def __init__(
+        self, folder: str, max_bytes: int, keep: int, precision_ms: int = PRECISION_MS
+    ) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.keep = keep
         self.precision_ms = precision_ms
-        self.fd = self.times_fd = -1
-        self.start = self.end = self.size = self.times_size = self.noted_at = 0
+        self.fd = -1
+        self.times_fd = -1
+        self.start = 0
+        self.end = 0
+        self.size = 0
+        self.times_size = 0
+        self.noted_at = 0
         try:
             kept = self._kept()
             if kept:
                 self.start = kept[-1]
                 self.end = self.start + os.stat(self._path(OUTPUT, self.start)).st_size
+
             self._open()
         except OSError:
             self.close()
@@ -52,12 +66,14 @@ class Log:
             self._rotate()
         if self.precision_ms:
             self._note_time(at_ms)
+
         written = 0
         if self.fd >= 0:
             try:
                 written = os.write(self.fd, data)
             except OSError:
                 pass
+
         self.size += written
         self.end += len(data)
         if written < len(data):
@@ -75,7 +91,8 @@ class Log:
         for fd in (self.fd, self.times_fd):
             if fd >= 0:
                 os.close(fd)
-        self.fd = self.times_fd = -1
+        self.fd = -1
+        self.times_fd = -1
 
     def _path(self, kind: str, number: int) -> str:
         return f"{self.folder}/{kind}{number:016d}"
@@ -113,6 +130,7 @@ class Log:
         """Before the bytes are written: whoever reads them finds their time."""
         if self.fd < 0 or 0 <= now_ms - self.noted_at < self.precision_ms:
             return
+
         self.noted_at = now_ms
         try:
             if self.times_fd < 0:
@@ -121,13 +139,16 @@ class Log:
                 self.times_size = os.fstat(self.times_fd).st_size
                 if not self.times_size:
                     self._append_pair(self.start, self.precision_ms)
+
             if self.times_size <= self.size + SPARE_BYTES:
                 self._append_pair(self.size, now_ms)
         except OSError:
             pass
 
     def _append_pair(self, first: int, second: int) -> None:
-        written = os.write(self.times_fd, first.to_bytes(8, "little") + second.to_bytes(8, "little"))
+        written = os.write(
+            self.times_fd, first.to_bytes(8, "little") + second.to_bytes(8, "little")
+        )
         if written == 16:
             self.times_size += written
         else:  # a full disk

@@ -49,8 +49,8 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a reading begins. ``file``, which is open: None: there is none yet. ``number``: of the first
-    byte; None: unknown. ``within``: it may be within a line."""
+    """Where a reading begins. ``file``, which is open: None: there is none yet. ``number``: of the
+    first byte; None: unknown. ``within``: it may be within a line."""
 
     file: LogFile | None
     offset: int
@@ -59,7 +59,8 @@ class _Place:
 
     def take(self) -> LogFile | None:
         """The file, which the caller closes."""
-        file, self.file = self.file, None
+        file = self.file
+        self.file = None
         return file
 
     def close(self) -> None:
@@ -71,7 +72,9 @@ class LogStore:
     """``max_bytes``, ``keep_files``: of the logs that the agent itself writes, see ``Log``."""
 
     def __init__(self, root: Path, *, max_bytes: int = 10 << 20, keep_files: int = 3) -> None:
-        self.root, self._max_bytes, self._keep_files = root, max_bytes, keep_files
+        self.root = root
+        self._max_bytes = max_bytes
+        self._keep_files = keep_files
 
     def folder(self, kernel_id: KernelId) -> Path:
         return self.root / kernel_id
@@ -88,7 +91,8 @@ class LogStore:
         return bool(log_paths(self.folder(kernel_id)))
 
     def tail(self, kernel_id: KernelId, max_bytes: int) -> str:
-        """The end of the log, at most ``max_bytes`` as UTF-8, complete lines where possible, no NUL."""
+        """The end of the log, at most ``max_bytes`` as UTF-8, complete lines where possible, no
+        NUL."""
         data = b""
         with open_files(self.folder(kernel_id)) as files:
             for file in reversed(files):
@@ -96,46 +100,56 @@ class LogStore:
                 data = file.read(max(0, file.size - left), left) + data
                 if len(data) >= max_bytes:
                     break
+
         return tail_text(data, max_bytes)
 
     async def read_range(
         self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
     ) -> AsyncGenerator[LogPiece, None]:
-        """What is ``wanted`` of a log, and with ``follow`` what is appended until ``is_running()`` is false.
-        Rotation in the meantime loses nothing that a reader keeps up with.
+        """What is ``wanted`` of a log, and with ``follow`` what is appended until ``is_running()``
+        is false. Rotation in the meantime loses nothing that a reader keeps up with.
 
-        Pieces have the numbers of their first bytes, where these are known. An empty one tells in front of
-        all others where the log begins, unless that depends on times.
+        Pieces have the numbers of their first bytes, where these are known. An empty one tells in
+        front of all others where the log begins, unless that depends on times.
 
-        Raises ``NotFound`` if times are wanted and none were kept. Where bytes are missing, a reader that
-        knows of gaps gets ``OutputLost``; any other gets what is kept behind them. A follower without numbers
-        is told only of what was rotated away meanwhile.
+        Raises ``NotFound`` if times are wanted and none were kept. Where bytes are missing, a
+        reader that knows of gaps gets ``OutputLost``; any other gets what is kept behind them. A
+        follower without numbers is told only of what was rotated away meanwhile.
         """
         if wanted.needs_times:
             place = await asyncio.to_thread(self._place, kernel_id, wanted)
             lines = TimedLines(wanted, within=place.within)
         else:
-            place, lines = self._place(kernel_id, wanted), None
+            place = self._place(kernel_id, wanted)
+            lines = None
+
         times: FileTimes | None = None
         timed: LogFile | None = None
         try:
             async with aclosing(self._pieces(kernel_id, place, wanted, is_running)) as pieces:
                 if not wanted.since_ms:
                     yield LogPiece(b"", place.number)
+
                 async for piece in pieces:
                     if piece.lost and wanted.tells_gaps:
                         raise OutputLost("the log was rotated while it could not be read")
                     if lines is None:
                         yield LogPiece(piece.data, piece.number)
                         continue
+
                     if times is not None and timed is piece.file:
                         times.refresh()
                     else:
                         if times is not None:
                             times.close()
-                        times, timed = await _open_times(piece.file), piece.file
+
+                        times = await _open_times(piece.file)
+                        timed = piece.file
+
                     if shown := _timed(lines, times, piece):
-                        yield LogPiece(shown, None if piece.number is None else piece.number + lines.first)
+                        yield LogPiece(
+                            shown, None if piece.number is None else piece.number + lines.first
+                        )
         finally:
             place.close()
             if times is not None:
@@ -144,7 +158,9 @@ class LogStore:
     async def _pieces(
         self, kernel_id: KernelId, place: _Place, wanted: LogRange, is_running: Callable[[], bool]
     ) -> AsyncGenerator[_Piece, None]:
-        file, offset, lost = place.take(), place.offset, False
+        file = place.take()
+        offset = place.offset
+        lost = False
         is_numbered = wanted.offset is not None
         try:
             while True:
@@ -152,26 +168,33 @@ class LogStore:
                 is_following = wanted.follow and is_running()
                 if file is None:
                     first = self._place(kernel_id, LogRange())
-                    file, offset = first.take(), first.offset
+                    file = first.take()
+                    offset = first.offset
                     lost = file is not None and (file.start or 0) > (place.number or 0)
+
                 while file is not None:
                     while data := file.read(offset):
                         offset += len(data)
                         yield _Piece(file, offset - len(data), data, lost)
                         lost = False
+
                     newer, is_gap = successor(file)
                     if newer is None:
                         break
                     if offset < file.size:  # written between the last look and its rotation
                         newer.close()
                         continue
-                    # A reader without numbers begins anew at a gap. It comes behind one that was rotated
-                    # away; at one that is kept, it would begin anew for ever.
+
+                    # A reader without numbers begins anew at a gap. It comes behind one that was
+                    # rotated away; at one that is kept, it would begin anew for ever.
                     lost = lost or (is_gap and (is_numbered or file.is_deleted))
                     file.close()
-                    file, offset = newer, 0
+                    file = newer
+                    offset = 0
+
                 if not is_following:
                     return
+
                 await asyncio.sleep(_FOLLOW_S)
         finally:
             if file is not None:
@@ -184,10 +207,16 @@ class LogStore:
                 at, offset, within = _find_times(files, wanted)
             else:
                 at, offset, within = *_place_of_last_lines(files, wanted.tail_lines), False
-            if wanted.offset and (numbered := _place_of_number(files, wanted.offset)) > (at, offset):
+
+            if wanted.offset and (numbered := _place_of_number(files, wanted.offset)) > (
+                at,
+                offset,
+            ):
                 at, offset, within = *numbered, False
+
             if not files:
                 return _Place(None, 0, wanted.offset or 0)
+
             file = files.pop(at)
             return _Place(file, offset, None if file.start is None else file.start + offset, within)
 
@@ -206,9 +235,11 @@ def _find_times(files: list[LogFile], wanted: LogRange) -> tuple[int, int, bool]
     try:
         if not any(indexes) and any(file.size for file in files):
             raise NotFound(
-                "no times of this log were kept: its runtime keeps none, or an older release started it",
+                "no times of this log were kept: its runtime keeps none, or an older release "
+                "started it",
                 next_step="leave out --timestamps and --since",
             )
+
         return _timed_place(files, indexes, wanted)
     finally:
         for index in filter(None, indexes):
@@ -224,7 +255,8 @@ async def _open_times(file: LogFile) -> FileTimes | None:
 
 
 def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
-    """The index of the file in which the last ``count`` lines begin (0: all), and the offset there."""
+    """The index of the file in which the last ``count`` lines begin (0: all), and the offset
+    there."""
     remaining = count
     for at in reversed(range(len(files) if count else 0)):
         offset, found = files[at].last_lines(remaining)
@@ -235,26 +267,29 @@ def _place_of_last_lines(files: list[LogFile], count: int) -> tuple[int, int]:
 
 
 def _place_of_number(files: list[LogFile], number: int) -> tuple[int, int]:
-    """The index of the file that has the byte ``number``, or else the first one behind it that is kept, and
-    the offset there. Of files without numbers: the beginning of the first."""
+    """The index of the file that has the byte ``number``, or else the first one behind it that is
+    kept, and the offset there. Of files without numbers: the beginning of the first."""
     if not files or files[-1].start is None:
         return 0, 0
+
     starts = [-1 if file.start is None else file.start for file in files]
     at = max(bisect_right(starts, number) - 1, 0)
     offset = max(number - max(starts[at], 0), 0)
     if at + 1 < len(files) and offset >= files[at].size:
         return at + 1, 0  # also behind the last byte in front of a gap
+
     return at, offset
 
 
 def _timed_place(
     files: list[LogFile], indexes: list[FileTimes | None], wanted: LogRange
 ) -> tuple[int, int, bool]:
-    """The index of the file in which ``wanted`` begins, the offset there, and whether it may be within a
-    line."""
+    """The index of the file in which ``wanted`` begins, the offset there, and whether it may be
+    within a line."""
     begin, offset = _place_of_last_lines(files, wanted.tail_lines)
     if not wanted.since_ms or not files:
         return begin, offset, False
+
     for at in range(begin, len(files)):
         index = indexes[at]
         first = None if index is None else index.first_since(wanted.since_ms)
@@ -262,6 +297,7 @@ def _timed_place(
             return at, max(first - 1, 0), first > 0
         if first is not None:
             return at, offset, False
+
     end = files[-1].size
     return len(files) - 1, max(end - 1, 0), end > 0
 
@@ -281,8 +317,8 @@ def _timed(lines: TimedLines, times: FileTimes | None, piece: _Piece) -> bytes:
 
 
 def tail_text(data: bytes, max_bytes: int) -> str:
-    """The end of a log in the form of ``Runtime.log_tail``. Data of ``max_bytes`` or more is taken as
-    truncated at its beginning."""
+    """The end of a log in the form of ``Runtime.log_tail``. Data of ``max_bytes`` or more is taken
+    as truncated at its beginning."""
     if len(data) >= max_bytes:
         # The first line is probably incomplete, and so may be its first character.
         data = data.partition(b"\n")[2] or data

@@ -18,12 +18,12 @@ class NoFreePort(MoorageError):
 
 
 class PortAllocator:
-    """``port_range``: ``low-high``, both included. ``host``: the address that kernels listen on; ports in use
-    there are skipped.
+    """``port_range``: ``low-high``, both included. ``host``: the address that kernels listen on;
+    ports in use there are skipped.
 
-    A released port is not reused for ``cooldown_s`` seconds, so that a client of the old kernel does not
-    reach the new one; if no other port is free it is reused earlier. ``seed`` makes agents that share a node
-    and a range begin at different ports.
+    A released port is not reused for ``cooldown_s`` seconds, so that a client of the old kernel
+    does not reach the new one; if no other port is free it is reused earlier. ``seed`` makes agents
+    that share a node and a range begin at different ports.
     """
 
     def __init__(
@@ -32,7 +32,9 @@ class PortAllocator:
         low, _, high = port_range.partition("-")
         self._port_range = port_range
         self._all = range(int(low), int(high) + 1)
-        self._host, self._clock, self._cooldown_s = host, clock, cooldown_s
+        self._host = host
+        self._clock = clock
+        self._cooldown_s = cooldown_s
         self._next = zlib.crc32(seed.encode()) % len(self._all)
         self._allocated: set[int] = set()
         self._released_at: dict[int, float] = {}
@@ -52,9 +54,11 @@ class PortAllocator:
         self._allocated.update(port for port in ports if port)
 
     def reclaimable(self, apps: Sequence[AppPort]) -> tuple[AppPort, ...]:
-        """The service ports of an orphaned kernel that this agent may have allocated. A program can claim any
-        port in its environment; this keeps it from taking another kernel's."""
-        return tuple(app for app in apps if app.port in self._all and app.port not in self._allocated)
+        """The service ports of an orphaned kernel that this agent may have allocated. A program can
+        claim any port in its environment; this keeps it from taking another kernel's."""
+        return tuple(
+            app for app in apps if app.port in self._all and app.port not in self._allocated
+        )
 
     def allocate(self, avoid: Container[int] = ()) -> int:
         """A port that is not in ``avoid``. Raises ``NoFreePort``."""
@@ -62,17 +66,23 @@ class PortAllocator:
         order = [self._all[(self._next + i) % len(self._all)] for i in range(len(self._all))]
         free = [port for port in order if port not in self._allocated and port not in avoid]
         cooled_down = [
-            port for port in free if now - self._released_at.get(port, -self._cooldown_s) >= self._cooldown_s
+            port
+            for port in free
+            if now - self._released_at.get(port, -self._cooldown_s) >= self._cooldown_s
         ]
-        cooling_down = sorted(set(free) - set(cooled_down), key=lambda port: self._released_at[port])
+        cooling_down = sorted(
+            set(free) - set(cooled_down), key=lambda port: self._released_at[port]
+        )
         for port in (*cooled_down, *cooling_down):
             try:
                 _bind(self._host, port)
             except OSError:
                 continue
+
             self._allocated.add(port)
             self._next = self._all.index(port) + 1
             return port
+
         raise NoFreePort(
             f"none of the ports {self._port_range} is free on {self._host}: "
             f"{len(self._allocated)} are held by kernels, the others by other programs",
@@ -82,9 +92,12 @@ class PortAllocator:
     def allocate_service_ports(
         self, ports: Sequence[ServicePort], *, contained: bool, used_inside: Iterable[int] = ()
     ) -> tuple[AppPort, ...]:
-        """A port of the node for each of ``ports``. ``contained``: the program has the ports of its container
-        to itself, except those ``used_inside``. Raises ``NoFreePort``, and then allocates none."""
-        avoid = {port for port in used_inside if port} | {p.port for p in ports if contained and p.port}
+        """A port of the node for each of ``ports``. ``contained``: the program has the ports of its
+        container to itself, except those ``used_inside``. Raises ``NoFreePort``, and then allocates
+        none."""
+        avoid = {port for port in used_inside if port} | {
+            p.port for p in ports if contained and p.port
+        }
         apps: list[AppPort] = []
         try:
             for port in ports:
@@ -93,13 +106,19 @@ class PortAllocator:
                         f"port {port.port} of {port.name!r} is already used in this container",
                         next_step="declare another port for it",
                     )
+
                 node_port = self.allocate(avoid=avoid)
                 inner = port.port if contained and port.port else node_port
-                apps.append(AppPort(port.name, node_port, port.protocol, port.base_path, inner, port.guarded))
+                apps.append(
+                    AppPort(
+                        port.name, node_port, port.protocol, port.base_path, inner, port.guarded
+                    )
+                )
         except NoFreePort:
             for app in apps:
                 self._allocated.discard(app.port)
             raise
+
         return tuple(apps)
 
     def release(self, port: int) -> None:
@@ -120,7 +139,8 @@ def is_free(host: str, port: int) -> bool:
 def _bind(host: str, port: int) -> None:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
-        # As engines do it: lingering connections of an earlier kernel do not count, a listener does.
+        # As engines do it: lingering connections of an earlier kernel do not count, a listener
+        # does.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
         probe.listen(1)

@@ -1,8 +1,9 @@
 """Session workspaces on this node.
 
-STATE/workspaces/kept/<session id> outlives the session's kernels. STATE/workspaces/temporary/<kernel id> is
-removed with its container, and so is STATE/progress/<kernel id>. A process kernel's temporary workspace is
-its working directory, which its runtime removes.
+STATE/workspaces/kept/<session id> outlives the session's kernels.
+STATE/workspaces/temporary/<kernel id> is removed with its container, and so is
+STATE/progress/<kernel id>. A process kernel's temporary workspace is its working directory, which
+its runtime removes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from moorage.agent.runtimes.process.files import make_directories
 from moorage.common.model.ids import SessionId
 from moorage.common.model.kernel import KernelSpec
 
-# A container may run as any user, so all may write; the directories above keep other users of the node out.
-_OPEN, _OWN = 0o777, 0o700
+# A container may run as any user, so all may write; the directories above keep other users of the
+# node out.
+_OPEN = 0o777
+_OWN = 0o700
 
 
 @dataclass(frozen=True, slots=True)
 class KeptWorkspace:
-    """``size``: bytes of its files. ``changed_at``: unix seconds, of the newest file or directory."""
+    """``size``: bytes of its files. ``changed_at``: unix seconds, of the newest file or
+    directory."""
 
     session_id: SessionId
     size: int
@@ -34,8 +38,10 @@ class Workspaces:
     """``state``: the agent's state directory. All methods block."""
 
     def __init__(self, state: Path) -> None:
-        self._kept, self._temporary = state / "workspaces" / "kept", state / "workspaces" / "temporary"
-        self._progress, self._disks = state / "progress", state / "disks"
+        self._kept = state / "workspaces" / "kept"
+        self._temporary = state / "workspaces" / "temporary"
+        self._progress = state / "progress"
+        self._disks = state / "disks"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
         """The kernel's workspace; None if it needs none beside its working directory."""
@@ -54,11 +60,12 @@ class Workspaces:
         folder.chmod(_OPEN)
 
     def create(self, spec: KernelSpec, contained: bool, work_dir: Path) -> None:
-        """Create the workspace unless it exists. For a process, its working directory ``work_dir`` becomes a
-        link to it. Raises ``OSError``."""
+        """Create the workspace unless it exists. For a process, its working directory ``work_dir``
+        becomes a link to it. Raises ``OSError``."""
         path = self.path(spec, contained)
         if path is None:
             return
+
         path.mkdir(parents=True, exist_ok=True, mode=_OWN)
         path.chmod(_OPEN if contained else _OWN)
         if contained:  # the engine would make them as root, and nobody else could remove them
@@ -75,7 +82,9 @@ class Workspaces:
     def kept(self, session_id: SessionId) -> Path | None:
         """The kept workspace of a session; None if there is none."""
         folder = self._kept / session_id
-        is_name = session_id not in ("", ".", "..") and "/" not in session_id and "\0" not in session_id
+        is_name = (
+            session_id not in ("", ".", "..") and "/" not in session_id and "\0" not in session_id
+        )
         return folder if is_name and folder.is_dir() else None
 
     def list_kept(self) -> list[KeptWorkspace]:
@@ -85,8 +94,8 @@ class Workspaces:
         return [_measure(folder) for folder in sorted(self._kept.iterdir())]
 
     def remove_kept(self, session_id: SessionId) -> KeptWorkspace | None:
-        """Remove a session's kept workspace and return what it was; None if there is none. Raises ``OSError``
-        when some of it could not be removed."""
+        """Remove a session's kept workspace and return what it was; None if there is none. Raises
+        ``OSError`` when some of it could not be removed."""
         folder = self.kept(session_id)
         if folder is None:
             return None
@@ -97,13 +106,16 @@ class Workspaces:
 
 
 def _measure(folder: Path) -> KeptWorkspace:
-    size, newest = 0, folder.stat().st_mtime
+    size = 0
+    newest = folder.stat().st_mtime
     for parent, directories, files in os.walk(folder):
         for name in (*directories, *files):
             try:
                 stat = os.lstat(os.path.join(parent, name))
             except FileNotFoundError:  # removed meanwhile
                 continue
+
             size += stat.st_size if name in files else 0
             newest = max(newest, stat.st_mtime)
+
     return KeptWorkspace(SessionId(folder.name), size, newest)

@@ -1,13 +1,16 @@
-"""One module per command or noun. Importing a module registers its commands on ``moorage.cli.app``."""
+"""One module per command or noun. Importing a module registers its commands on
+``moorage.cli.app``."""
 
-# The line in `moorage --help`, and the module. A test compares the lines with the help of the commands.
+# The line in `moorage --help`, and the module. A test compares the lines with the help of the
+# commands.
 COMMANDS = {
     "agents": (
         "Agents: what their nodes offer, and whether they take new work.",
         "moorage.cli.commands.agents",
     ),
     "apply": (
-        "Create and change resource groups, quotas, projects and templates as a file says; submit pipelines.",
+        "Create and change resource groups, quotas, projects and templates as a file says; submit "
+        "pipelines.",
         "moorage.cli.commands.apply",
     ),
     "audit": (
@@ -15,7 +18,8 @@ COMMANDS = {
         "moorage.cli.commands.audit",
     ),
     "bench": (
-        "Send prompts to a served model, and measure its answers: first token, tokens, throughput, errors.",
+        "Send prompts to a served model, and measure its answers: first token, tokens, "
+        "throughput, errors.",
         "moorage.cli.commands.bench",
     ),
     "budgets": (
@@ -34,12 +38,16 @@ COMMANDS = {
         "moorage.cli.commands.cp",
     ),
     "describe": (
-        "Show an endpoint or session in full: state, history, why it waits or failed, last log lines.",
+        "Show an endpoint or session in full: state, history, why it waits or failed, last log "
+        "lines.",
         "moorage.cli.commands.describe",
     ),
     "endpoints": ("Endpoints.", "moorage.cli.commands.list"),
     "events": ("Show what happens, as it happens, until Ctrl-C.", "moorage.cli.commands.events"),
-    "exec": ("Run a command in a running session, and exit with its exit code.", "moorage.cli.commands.exec"),
+    "exec": (
+        "Run a command in a running session, and exit with its exit code.",
+        "moorage.cli.commands.exec",
+    ),
     "extend": (
         "Keep a session that would end because nobody uses it.",
         "moorage.cli.commands.extend",
@@ -107,13 +115,19 @@ COMMANDS = {
         "Values for sessions that nobody can read back, such as access tokens.",
         "moorage.cli.commands.secrets",
     ),
-    "serve": ("Serve a model behind one stable OpenAI-compatible address.", "moorage.cli.commands.serve"),
+    "serve": (
+        "Serve a model behind one stable OpenAI-compatible address.",
+        "moorage.cli.commands.serve",
+    ),
     "sessions": ("Sessions.", "moorage.cli.commands.list"),
     "ssh": (
         "Open a shell in a running session with OpenSSH, or run a command in it.",
         "moorage.cli.commands.ssh",
     ),
-    "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
+    "start": (
+        "Start an interactive session, which runs until it is stopped.",
+        "moorage.cli.commands.start",
+    ),
     "stop": (
         "Stop sessions, and delete endpoints with all their replicas.",
         "moorage.cli.commands.stop",
@@ -122,7 +136,10 @@ COMMANDS = {
         "Templates of sessions: versioned sets of parameters.",
         "moorage.cli.commands.templates",
     ),
-    "top": ("Show what sessions use now: processors, memory, GPUs, network.", "moorage.cli.commands.top"),
+    "top": (
+        "Show what sessions use now: processors, memory, GPUs, network.",
+        "moorage.cli.commands.top",
+    ),
     "usage": (
         "Show what requests and sessions used, in full hours.",
         "moorage.cli.commands.usage",
@@ -132,5 +149,8 @@ COMMANDS = {
         "Explain why a session waits: its conditions, what agents lack, its place in the queue.",
         "moorage.cli.commands.why",
     ),
-    "workspaces": ("Directories that sessions have kept on their nodes.", "moorage.cli.commands.workspaces"),
+    "workspaces": (
+        "Directories that sessions have kept on their nodes.",
+        "moorage.cli.commands.workspaces",
+    ),
 }

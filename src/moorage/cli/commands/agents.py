@@ -50,10 +50,13 @@ def list_agents(cli: Cli) -> None:
         cli.note("no agent has connected yet; `moorage agent` starts one")
     else:
         columns = output.AGENT_COLUMNS + (output.AGENT_WIDE if cli.wide else ())
-        output.print_table(cli.out, columns, [output.agent_row(a, now, wide=cli.wide) for a in found])
+        output.print_table(
+            cli.out, columns, [output.agent_row(a, now, wide=cli.wide) for a in found]
+        )
         for group in sorted({view.resource_group for view in found if view.loss_held_since}):
             cli.note(
-                f"too many agents of group {group} are silent at once, so none of them becomes LOST: check "
+                f"too many agents of group {group} are silent at once, so none of them becomes "
+                "LOST: check "
                 "the network; `moorage agents forget` gives up one that does not return"
             )
 
@@ -121,15 +124,17 @@ def drain(
     agent_id: AgentId,
     deadline: Annotated[
         str | None,
-        typer.Option(help="When to stop or move the rest: a duration (2h) or 2030-01-01T00:00:00Z."),
+        typer.Option(
+            help="When to stop or move the rest: a duration (2h) or 2030-01-01T00:00:00Z."
+        ),
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop or move everything now.")] = False,
 ) -> None:
     """Empty an agent: place nothing new, and replace its replicas elsewhere. For administrators.
 
     A replica is stopped once its replacement is ready. Other sessions run until they end, or until
-    --deadline: then they are stopped, or requeued if they are batch sessions with `retries`. `moorage agents`
-    shows how many kernels are left.
+    --deadline: then they are stopped, or requeued if they are batch sessions with `retries`.
+    `moorage agents` shows how many kernels are left.
 
     \b
     Examples:
@@ -138,11 +143,15 @@ def drain(
       moorage agents drain node-7 --stop
     """
     if stop and deadline is not None:
-        raise InvalidInput("--stop and --deadline contradict each other", next_step="give one of them")
+        raise InvalidInput(
+            "--stop and --deadline contradict each other", next_step="give one of them"
+        )
+
     stop_after_s = 0.0 if stop else None
     if deadline is not None:
         now = cli.clock.now()
         stop_after_s = max(0.0, (times.future(deadline, now, "--deadline") - now).total_seconds())
+
     from moorage.common.views.resources import Cordon
 
     request = Cordon(drain=True, stop_after_s=stop_after_s)
@@ -172,9 +181,9 @@ def forget(
 ) -> None:
     """Remove an agent that does not return, and free its id at once. For administrators.
 
-    Refused while the agent is ALIVE, and while its kernels may still run. With --destroyed you declare that
-    they have ended: their sessions end or start elsewhere, and their devices are released. If they do run,
-    programs run twice.
+    Refused while the agent is ALIVE, and while its kernels may still run. With --destroyed you
+    declare that they have ended: their sessions end or start elsewhere, and their devices are
+    released. If they do run, programs run twice.
 
     \b
     Examples:
@@ -185,11 +194,14 @@ def forget(
         cli.print_json(forgotten)
     else:
         if forgotten.ended_kernels or forgotten.released:
-            slots = ", ".join(f"{format_amount(s, n)} {s}" for s, n in sorted(forgotten.released.items()))
+            slots = ", ".join(
+                f"{format_amount(s, n)} {s}" for s, n in sorted(forgotten.released.items())
+            )
             cli.note(
                 f"released {slots or 'nothing'}; ended {forgotten.ended_kernels} kernels of "
                 f"{len(forgotten.ended_sessions)} sessions"
             )
+
         print(forgotten.id)
 
 
@@ -204,7 +216,8 @@ def _print_status(cli: Cli, view: AgentView) -> None:
 
 def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime) -> None:
     """Everything ``agents describe`` shows: facts, then one line per offered slot or device."""
-    connected, seen = output.format_age(now, view.connected_since), output.format_age(now, view.last_seen)
+    connected = output.format_age(now, view.connected_since)
+    seen = output.format_age(now, view.last_seen)
     facts = [
         ("agent", view.id),
         ("status", output.agent_status(view)),
@@ -220,16 +233,23 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         ("runtimes", ", ".join(view.runtimes)),
         ("engines", ", ".join(view.engines)),
         ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
-        ("kernels", str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else "")),
+        (
+            "kernels",
+            str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else ""),
+        ),
         *((f"nodes of {one.name}", f"{one.used} of {one.total} in use") for one in view.site_nodes),
     ]
     if stats.cpu is not None and stats.memory is not None:
-        facts.append(("uses", f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}"))
+        facts.append(
+            ("uses", f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}")
+        )
+
     output.print_facts(out, facts)
     if view.unknown_kernels:
         output.print_heading(out, "unknown kernels")
         unknown = [(k.kernel_id, k.session_id) for k in view.unknown_kernels]
         output.print_table(out, ("KERNEL", "SESSION"), unknown)
+
     if view.doubtful_jobs:
         output.print_heading(out, "doubtful jobs")
         doubtful = [
@@ -237,6 +257,7 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
             for j in view.doubtful_jobs
         ]
         output.print_table(out, ("JOB", "NAME", "SINCE", "WHY", "TRIED"), doubtful)
+
     output.print_heading(out, "offers")
     device_stats = {d.device_id: d for d in stats.devices}
     columns = ["SLOT", "DEVICE", "MODEL", "ALLOCATED", "BUSY", "MEMORY", "HEALTH"]
@@ -250,19 +271,27 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         ]
         if has_topology:
             row += ["" if o.numa is None else str(o.numa), o.nvlink_domain, o.parent]
+
         rows.append(row)
-    output.print_table(out, columns + (["NUMA", "NVLINK", "SLICE OF"] if has_topology else []), rows)
+
+    output.print_table(
+        out, columns + (["NUMA", "NVLINK", "SLICE OF"] if has_topology else []), rows
+    )
 
 
 def _not_ready(view: AgentView) -> str:
     """Why the agent gets no new work for now."""
     reasons = [view.not_ready] if view.not_ready else []
     if view.restored_at is not None:
-        reasons.append(f"no report since a backup was restored at {view.restored_at:%Y-%m-%d %H:%M} UTC")
+        reasons.append(
+            f"no report since a backup was restored at {view.restored_at:%Y-%m-%d %H:%M} UTC"
+        )
+
     if view.refuses_orders:
         reasons.append("it refuses its orders; its log says why")
     if view.unknown_kernels:
         reasons.append("it runs kernels that the database does not know, listed below")
+
     return "; ".join(reasons)
 
 
@@ -285,4 +314,7 @@ def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, st
     if stats is None:
         return "", memory
     busy = "" if stats.gpu is None else f"{stats.gpu * 100 // WHOLE_DEVICE}%"
-    return busy, memory if stats.memory is None else f"{format_amount('mem', stats.memory)}/{memory}"
+    return (
+        busy,
+        memory if stats.memory is None else f"{format_amount('mem', stats.memory)}/{memory}",
+    )

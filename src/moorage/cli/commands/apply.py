@@ -1,4 +1,5 @@
-"""``moorage apply``: makes resource groups, quotas, projects, templates and pipelines as a file says."""
+"""``moorage apply``: makes resource groups, quotas, projects, templates and pipelines as a file
+says."""
 
 from __future__ import annotations
 
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
     from moorage.cli.manifests import Outcome, Planned
     from moorage.sdk import Client
 
-File = Annotated[str, typer.Option("--file", "-f", help="YAML, with one or more documents; -: stdin.")]
+File = Annotated[
+    str, typer.Option("--file", "-f", help="YAML, with one or more documents; -: stdin.")
+]
 
 
 @command(app)
 def apply(cli: Cli, file: File) -> None:
-    """Create and change resource groups, quotas, projects and templates as a file says; submit pipelines.
+    """Create and change resource groups, quotas, projects and templates as a file says; submit
+    pipelines.
 
-    Each document has `kind` (resource-group, quota, project or template), `name` and `spec`; a `kind:
-    pipeline` has `steps`. All are checked before anything is written. What is as the file says stays
-    untouched; what somebody else changes at that moment is a conflict. A pipeline is submitted once in a day,
-    unless its document changes. `moorage plan -f FILE` shows what would change.
+    Each document has `kind` (resource-group, quota, project or template), `name` and `spec`; a
+    `kind: pipeline` has `steps`. All are checked before anything is written. What is as the file
+    says stays untouched; what somebody else changes at that moment is a conflict. A pipeline is
+    submitted once in a day, unless its document changes. `moorage plan -f FILE` shows what would
+    change.
 
     \b
     Examples:
@@ -38,11 +43,14 @@ def apply(cli: Cli, file: File) -> None:
     from moorage.cli import manifests, pipeline_plans
 
     text = read_file(file)
-    found, pipelines = manifests.parse(text), manifests.pipelines(text)
+    found = manifests.parse(text)
+    pipelines = manifests.pipelines(text)
 
     async def work(client: Client) -> list[tuple[str, Outcome, str]]:
         applied = await manifests.apply(client, await manifests.read(client, found))
-        made: list[tuple[str, Outcome, str]] = [(one.title, outcome, why) for one, outcome, why in applied]
+        made: list[tuple[str, Outcome, str]] = [
+            (one.title, outcome, why) for one, outcome, why in applied
+        ]
         for pipeline in pipelines:  # last: they may need what the file creates
             submitted = await pipeline_plans.submit(client, pipeline)
             made.append((f"pipeline/{pipeline.name}", "created" if submitted else "unchanged", ""))
@@ -55,23 +63,30 @@ def apply(cli: Cli, file: File) -> None:
         )
     else:
         for title, outcome, why in done:
-            print(f"{title} {outcome}" + (f": {output.printable(why, one_line=True)}" if why else ""))
+            print(
+                f"{title} {outcome}" + (f": {output.printable(why, one_line=True)}" if why else "")
+            )
+
     if any(outcome == "conflict" for _, outcome, _ in done):
         raise typer.Exit(FAILURE)
 
 
 def print_plan(cli: Cli, file: str) -> None:
-    """What ``apply`` would change, and where each step of a pipeline would be placed now. Writes nothing."""
+    """What ``apply`` would change, and where each step of a pipeline would be placed now. Writes
+    nothing."""
     from moorage.cli import manifests, pipeline_plans
 
     text = read_file(file)
-    found, pipelines = manifests.parse(text), manifests.pipelines(text)
+    found = manifests.parse(text)
+    pipelines = manifests.pipelines(text)
 
     def shown(one: Planned) -> dict[str, object]:
         return {"object": one.manifest.title, "outcome": one.outcome, "changes": one.changes}
 
     async def work(client: Client) -> tuple[list[Planned], list[list[pipeline_plans.StepPlan]]]:
-        return await manifests.read(client, found), [await pipeline_plans.plan(client, p) for p in pipelines]
+        return await manifests.read(client, found), [
+            await pipeline_plans.plan(client, p) for p in pipelines
+        ]
 
     planned, placed = cli.run(work)
     steps = list(zip(pipelines, placed, strict=True))
@@ -79,16 +94,26 @@ def print_plan(cli: Cli, file: str) -> None:
         shown_steps = [pipeline_plans.as_json(pipeline, plans) for pipeline, plans in steps]
         cli.print_json({"objects": [*map(shown, planned), *shown_steps]})
         return
-    words = {"created": "would be created", "changed": "would be changed", "unchanged": "is unchanged"}
+
+    words = {
+        "created": "would be created",
+        "changed": "would be changed",
+        "unchanged": "is unchanged",
+    }
     for one in planned:
         if cli.output is Output.NAME:
             print(one.manifest.title)
             continue
+
         print(f"{one.manifest.title} {words[one.outcome]}")
         for line in one.changes if one.outcome != "created" else ():
             print(f"  {output.printable(line, one_line=True)}")
+
     for pipeline, plans in steps:
-        print(f"pipeline/{pipeline.name}" + ("" if cli.output is Output.NAME else " would be submitted"))
+        print(
+            f"pipeline/{pipeline.name}"
+            + ("" if cli.output is Output.NAME else " would be submitted")
+        )
         if cli.output is not Output.NAME:
             rows = [pipeline_plans.row(one) for one in plans]
             output.print_table(cli.out, ("STEP", "AFTER", "SESSIONS", "WOULD START"), rows)

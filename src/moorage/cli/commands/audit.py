@@ -21,17 +21,26 @@ COLUMNS = ("AT", "ACTOR", "FROM", "ACTION", "NAME", "STATUS")
 @command(app)
 def audit(
     cli: Cli,
-    actor: Annotated[str | None, typer.Option(help="Only of this actor: key:NAME or user:NAME.")] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Only of this actor: key:NAME or user:NAME.")
+    ] = None,
     user: Annotated[
         str | None,
-        typer.Option(help="Only of this user's keys and console sessions.", autocompletion=user_names),
+        typer.Option(
+            help="Only of this user's keys and console sessions.", autocompletion=user_names
+        ),
     ] = None,
-    resource: Annotated[str | None, typer.Option(help="Only of this kind, such as groups or keys.")] = None,
+    resource: Annotated[
+        str | None, typer.Option(help="Only of this kind, such as groups or keys.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Only about the resource of this name.")] = None,
     last: Annotated[
-        float, duration_option("Only of this time until now.", "--last", min_s=1, show_default="all")
+        float,
+        duration_option("Only of this time until now.", "--last", min_s=1, show_default="all"),
     ] = 0.0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")
+    ] = 50,
 ) -> None:
     """List administrative writes, newest first. For administrators and auditors.
 
@@ -43,7 +52,13 @@ def audit(
       moorage audit --resource groups --name default
       moorage audit --user ann --last 7d -o json
     """
-    filters = {"actor": actor, "user": user, "resource": resource, "name": name, "limit": str(limit)}
+    filters = {
+        "actor": actor,
+        "user": user,
+        "resource": resource,
+        "name": name,
+        "limit": str(limit),
+    }
     if last:
         filters["since"] = (cli.clock.now() - timedelta(seconds=last)).isoformat()
 

@@ -21,35 +21,45 @@ if TYPE_CHECKING:
     from moorage.sdk.benchmark import Load, Measured, Prompt, Summary, Target
 
 _APIS = ("chat", "completions")
-_CONCURRENCY, _PROMPTS = 8, 100
+_CONCURRENCY = 8
+_PROMPTS = 100
 
 
 Model = Annotated[str, typer.Argument(help="A served model.", autocompletion=endpoint_names)]
 NumPrompts = Annotated[
-    int | None, typer.Option(min=1, max=10_000_000, help="Requests to send. Default: 100; with --for, any.")
+    int | None,
+    typer.Option(min=1, max=10_000_000, help="Requests to send. Default: 100; with --for, any."),
 ]
-Duration = Annotated[float | None, duration_option("Send requests for this time.", "--for", min_s=0.1)]
+Duration = Annotated[
+    float | None, duration_option("Send requests for this time.", "--for", min_s=0.1)
+]
 Rate = Annotated[
     float | None,
     typer.Option(min=0.001, max=1_000_000, help="Requests per second, whatever the answers take."),
 ]
 Concurrency = Annotated[
     int | None,
-    typer.Option(min=1, max=100_000, help="Requests at a time. Default: 8; with --request-rate, any."),
+    typer.Option(
+        min=1, max=100_000, help="Requests at a time. Default: 8; with --request-rate, any."
+    ),
 ]
 Burstiness = Annotated[
-    float, typer.Option(min=0.01, max=1000, help="Of --request-rate: 1 Poisson, less bursts, more even.")
+    float,
+    typer.Option(min=0.01, max=1000, help="Of --request-rate: 1 Poisson, less bursts, more even."),
 ]
 InputLen = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="Length of random prompts in tokens, about.")
 ]
 OutputLen = Annotated[int, typer.Option(min=1, max=1_000_000, help="Longest answer in tokens.")]
 IgnoreEos = Annotated[
-    bool, typer.Option("--ignore-eos", help="Let the engine fill all of --output-len (vLLM, llama.cpp).")
+    bool,
+    typer.Option("--ignore-eos", help="Let the engine fill all of --output-len (vLLM, llama.cpp)."),
 ]
 Dataset = Annotated[
     Path | None,
-    typer.Option(help='Prompts in place of random ones, {"prompt": …, "max_tokens": …} in each line.'),
+    typer.Option(
+        help='Prompts in place of random ones, {"prompt": …, "max_tokens": …} in each line.'
+    ),
 ]
 ApiName = Annotated[str, typer.Option(help="chat or completions.")]
 Warmups = Annotated[
@@ -77,7 +87,8 @@ def bench(
     seed: Seed = 0,
     plot: Plot = None,
 ) -> None:
-    """Send prompts to a served model, and measure its answers: first token, tokens, throughput, errors.
+    """Send prompts to a served model, and measure its answers: first token, tokens, throughput,
+    errors.
 
     With --request-rate, times count from when a request was due, also if it had to wait for others.
 
@@ -92,11 +103,13 @@ def bench(
 
     if api not in _APIS:
         raise InvalidInput(f"--api {api!r} is unknown", next_step=f"use one of: {', '.join(_APIS)}")
+
     check_plot(plot)
     generator = random.Random(seed)
     prompts: Iterator[Prompt] = random_prompts(generator, input_len, output_len)
     if dataset is not None:
         prompts = cycle(read_dataset(_lines(dataset), output_len))
+
     at = cli.connection
     extra = {"ignore_eos": True} if ignore_eos else {}
     target = Target(at.openai_url, at.key, model, cast(Any, api), extra, at.ca_file)
@@ -108,38 +121,54 @@ def bench(
         burstiness,
     )
     try:
-        measured, summary = cli.run(lambda _: _measure(cli, target, prompts, load, num_warmups, generator))
+        measured, summary = cli.run(
+            lambda _: _measure(cli, target, prompts, load, num_warmups, generator)
+        )
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
     if plot is not None:
         save_plot(measured, summary, plot, model)
         cli.note(f"plot saved as {plot}")
+
     if cli.json:
         cli.print_json({"model": model, "api": api, "load": _shown(load), **summary.as_json()})
     else:
         print_summary(cli.out, model, summary)
+
     if not summary.completed:
         raise typer.Exit(FAILURE)
 
 
 async def _measure(
-    cli: Cli, target: Target, prompts: Iterator[Prompt], load: Load, warmups: int, generator: random.Random
+    cli: Cli,
+    target: Target,
+    prompts: Iterator[Prompt],
+    load: Load,
+    warmups: int,
+    generator: random.Random,
 ) -> tuple[list[Measured], Summary]:
     from moorage.sdk.benchmark import Load, run, summarize
 
     if warmups:
         first, _ = await run(
-            target, prompts, Load(max_concurrency=1, requests=warmups), clock=cli.clock, generator=generator
+            target,
+            prompts,
+            Load(max_concurrency=1, requests=warmups),
+            clock=cli.clock,
+            generator=generator,
         )
         if failed := next((one.failure for one in first if one.error), ""):
             raise InvalidInput(
                 f"a first request to {target.url} failed: {failed}",
                 next_step="`moorage ps` shows the model's state; `moorage chat` asks it once",
             )
+
     with BenchProgress(cli.err, target.model, load) as progress:
         measured, end = await run(
             target, prompts, load, clock=cli.clock, generator=generator, on_progress=progress.show
         )
+
     return measured, summarize(measured, end.elapsed_s, end.peak)
 
 

@@ -16,16 +16,23 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.common.views.budgets import BudgetView, PriceView
 
-budgets = noun("budgets", help="Budgets of projects, users and keys: what they may use in a period.")
+budgets = noun(
+    "budgets", help="Budgets of projects, users and keys: what they may use in a period."
+)
 prices = noun("prices", help="Prices of what is used, and since when.")
 
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="project, user or key.")]
-Name = Annotated[str, typer.Argument(help="Name of the project, user or key.", autocompletion=scoped_names)]
+Name = Annotated[
+    str, typer.Argument(help="Name of the project, user or key.", autocompletion=scoped_names)
+]
 UnitName = Annotated[
     str,
     typer.Argument(
         metavar="UNIT",
-        help="gpu, cpu or node (hours), memory (GiB-hours), requests, tokens, tokens_in, tokens_out, money.",
+        help=(
+            "gpu, cpu or node (hours), memory (GiB-hours), requests, tokens, tokens_in, "
+            "tokens_out, money."
+        ),
     ),
 ]
 PeriodName = Annotated[str, typer.Option("--period", help="day, week, month or year, in UTC.")]
@@ -44,12 +51,14 @@ def set_budget(
     name: Name,
     unit: UnitName,
     hard: Annotated[
-        str | None, typer.Option(help="No new session and no request from here on, until the period ends.")
+        str | None,
+        typer.Option(help="No new session and no request from here on, until the period ends."),
     ] = None,
     soft: Annotated[str | None, typer.Option(help="Marked and warned about from here on.")] = None,
     period: PeriodName = "month",
     stop: Annotated[
-        bool, typer.Option("--stop", help="At the hard limit also stop what runs, replicas included.")
+        bool,
+        typer.Option("--stop", help="At the hard limit also stop what runs, replicas included."),
     ] = False,
 ) -> None:
     """Set a budget, in place of the one of that unit and period. For administrators.
@@ -65,12 +74,17 @@ def set_budget(
     key = _key(scope, unit, period)
     if hard is None and soft is None:
         raise InvalidInput("no limit was given", next_step="give --hard, --soft or both")
+
     spec = BudgetSpec(
         hard=None if hard is None else parse_budget_amount(unit, hard),
         soft=None if soft is None else parse_budget_amount(unit, soft),
         policy="stop" if stop else "continue",
     )
-    _print(cli, [cli.run(lambda client: client.set_budget(key[0], name, key[1], key[2], spec))], one=True)
+    _print(
+        cli,
+        [cli.run(lambda client: client.set_budget(key[0], name, key[1], key[2], spec))],
+        one=True,
+    )
 
 
 @command(budgets, "delete")
@@ -99,14 +113,18 @@ def set_price(
         str,
         typer.Argument(
             metavar="UNIT",
-            help="gpu, cpu, node (for an hour), memory (GiB for an hour), requests, tokens_in, tokens_out, "
+            help="gpu, cpu, node (for an hour), memory (GiB for an hour), requests, tokens_in, "
+            "tokens_out, "
             "tokens_cached (for a million).",
         ),
     ],
     price: Annotated[str, typer.Argument(help="In the currency, with up to six decimals.")],
     device: Annotated[str, typer.Option(help="Only of this model of GPU.")] = "",
     group: Annotated[
-        str, typer.Option("--group", "-g", help="Only in this resource group.", autocompletion=group_names)
+        str,
+        typer.Option(
+            "--group", "-g", help="Only in this resource group.", autocompletion=group_names
+        ),
     ] = "",
     since: Annotated[
         str | None, typer.Option(help="A full hour like 2026-12-01T00:00:00Z. Default: this hour.")
@@ -122,7 +140,10 @@ def set_price(
     from moorage.common.views.budgets import PriceSpec, Unit
 
     if unit not in get_args(Unit):
-        raise InvalidInput(f"UNIT {unit!r} is unknown", next_step=f"use one of: {', '.join(get_args(Unit))}")
+        raise InvalidInput(
+            f"UNIT {unit!r} is unknown", next_step=f"use one of: {', '.join(get_args(Unit))}"
+        )
+
     spec = PriceSpec(
         unit=cast("Unit", unit),
         price=parse_budget_amount("money", price),
@@ -136,12 +157,17 @@ def set_price(
 def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:
     from moorage.common.views.budgets import BudgetScope, BudgetUnit, Period
 
-    allowed = (("SCOPE", scope, BudgetScope), ("UNIT", unit, BudgetUnit), ("--period", period, Period))
+    allowed = (
+        ("SCOPE", scope, BudgetScope),
+        ("UNIT", unit, BudgetUnit),
+        ("--period", period, Period),
+    )
     for what, given, kind in allowed:
         if given not in get_args(kind):
             raise InvalidInput(
                 f"{what} {given!r} is unknown", next_step=f"use one of: {', '.join(get_args(kind))}"
             )
+
     return scope, unit, period
 
 
@@ -166,7 +192,18 @@ def _print(cli: Cli, found: list[BudgetView], *, one: bool = False) -> None:
             )
             for view in found
         ]
-        titles = ("SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "POLICY", "STATE", "ANEW")
+        titles = (
+            "SCOPE",
+            "NAME",
+            "UNIT",
+            "PERIOD",
+            "USED",
+            "SOFT",
+            "HARD",
+            "POLICY",
+            "STATE",
+            "ANEW",
+        )
         output.print_table(cli.out, titles, rows)
 
 

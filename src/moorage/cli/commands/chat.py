@@ -25,12 +25,19 @@ def chat(
     cli: Cli,
     name: Annotated[
         str | None,
-        typer.Argument(help="An endpoint; optional when only one is ready.", autocompletion=endpoint_names),
+        typer.Argument(
+            help="An endpoint; optional when only one is ready.", autocompletion=endpoint_names
+        ),
     ] = None,
-    prompt: Annotated[str | None, typer.Argument(help="The question. Default: read from stdin.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer, in tokens.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(help="The question. Default: read from stdin.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest answer, in tokens.")
+    ] = None,
 ) -> None:
-    """Ask a served model. Without a prompt: a conversation on a terminal, else the question from stdin.
+    """Ask a served model. Without a prompt: a conversation on a terminal, else the question from
+    stdin.
 
     \b
     Examples:
@@ -40,11 +47,15 @@ def chat(
     """
     if name is not None and prompt is None and len(name.split()) > 1:
         name, prompt = None, name  # names have no spaces, so this is the question
+
     terminal = sys.stdin.isatty()
     if prompt is None and not terminal:
         prompt = sys.stdin.read().strip()
         if not prompt:
-            raise InvalidInput("no question was given", next_step="write it as an argument or to stdin")
+            raise InvalidInput(
+                "no question was given", next_step="write it as an argument or to stdin"
+            )
+
     try:
         model = name or cli.run(_only_ready)
         if prompt is not None:
@@ -61,13 +72,16 @@ async def _only_ready(client: Client) -> str:
     ready = [view.name for view in found if view.ready]
     if len(ready) == 1:
         return ready[0]
+
     if ready:
         raise InvalidInput(
             f"{len(ready)} models are ready: {', '.join(sorted(ready))}",
             next_step=f"name one: `moorage chat {min(ready)}`",
         )
+
     raise NotFound(
-        "no model is ready", next_step="`moorage serve MODEL` serves one; `moorage ps` shows what is starting"
+        "no model is ready",
+        next_step="`moorage serve MODEL` serves one; `moorage ps` shows what is starting",
     )
 
 
@@ -89,8 +103,10 @@ def _print_answer(cli: Cli, model: str, messages: list[Message], max_tokens: int
     finally:
         if pieces and not cli.json:
             print(flush=True)
+
     if cli.json:
         cli.print_json({"model": model, "content": "".join(pieces)})
+
     return "".join(pieces)
 
 
@@ -103,8 +119,10 @@ def _converse(cli: Cli, model: str, max_tokens: int | None) -> None:
         except EOFError:
             print(file=sys.stderr)
             return
+
         if not question:
             return
+
         messages.append({"role": "user", "content": question})
         answer = _print_answer(cli, model, messages, max_tokens)
         messages.append({"role": "assistant", "content": answer})

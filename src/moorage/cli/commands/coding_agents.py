@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from moorage.sdk.served_models import ServedModel
 
 # Proxies learn of a new key within moments.
-_KNOWN_WITHIN_S, _ASK_EVERY_S = 10.0, 0.1
+_KNOWN_WITHIN_S = 10.0
+_ASK_EVERY_S = 0.1
 
 _Model = Annotated[
     str, typer.Argument(help="A served model: its endpoint's name.", autocompletion=endpoint_names)
@@ -58,8 +59,8 @@ def claude(
 ) -> None:
     """Start Claude Code with a served model.
 
-    It gets a key of its own, for this model only, which is revoked when it ends. The other settings of
-    Claude Code are yours.
+    It gets a key of its own, for this model only, which is revoked when it ends. The other settings
+    of Claude Code are yours.
 
     \b
     Examples:
@@ -80,8 +81,8 @@ def codex(
 ) -> None:
     """Start Codex with a served model.
 
-    It gets a key of its own, for this model only, which is revoked when it ends. The other settings of
-    Codex are yours.
+    It gets a key of its own, for this model only, which is revoked when it ends. The other settings
+    of Codex are yours.
 
     \b
     Examples:
@@ -101,17 +102,22 @@ def _start(
             f"there is no program {agent.program} on this machine",
             next_step=f"npm install -g {agent.package}",
         )
+
     key: NewKeyView | None = None
     kept = False
     try:
         with terminated_like_ctrl_c() as interrupted:
             key = cli.run(lambda client: _new_key(cli, client, agent, model, expires))
-            at, served = cli.connection, cli.run(lambda _: _served(cli, agent, model, key.secret))
-            launch = agent.launch(Target(at.openai_url, model, key.secret, served.max_model_len, at.ca_file))
+            at = cli.connection
+            served = cli.run(lambda _: _served(cli, agent, model, key.secret))
+            launch = agent.launch(
+                Target(at.openai_url, model, key.secret, served.max_model_len, at.ca_file)
+            )
             if program is None or print_env:
                 _print(cli, agent, launch, key)
                 kept = True
                 return
+
             raise typer.Exit(_wait_for([program, *launch.options, *arguments], launch))
     except KeyboardInterrupt:
         raise typer.Exit(interrupted.exit_code) from None
@@ -120,7 +126,9 @@ def _start(
             _revoke(cli, key)
 
 
-async def _new_key(cli: Cli, client: Client, agent: CodingAgent, model: str, expires: str) -> NewKeyView:
+async def _new_key(
+    cli: Cli, client: Client, agent: CodingAgent, model: str, expires: str
+) -> NewKeyView:
     from moorage.common.views.keys import KeySpec
 
     me = await client.who_am_i()
@@ -132,6 +140,7 @@ async def _new_key(cli: Cli, client: Client, agent: CodingAgent, model: str, exp
         models=[model],
         expires_at=times.future(expires, cli.clock.now(), "--expires"),
     )
+
     # An administrator need not be a member of any project.
     return await client.create_key(
         spec.model_copy(update={"role": me.role}) if me.role in PLATFORM_ROLES else spec
@@ -145,7 +154,8 @@ async def _served(cli: Cli, agent: CodingAgent, model: str, key: str) -> ServedM
     """
     from moorage.sdk.served_models import served_model
 
-    at, clock = cli.connection, cli.clock
+    at = cli.connection
+    clock = cli.clock
     until = clock.monotonic() + _KNOWN_WITHIN_S
     while True:
         try:
@@ -155,20 +165,27 @@ async def _served(cli: Cli, agent: CodingAgent, model: str, key: str) -> ServedM
                 raise NotFound(
                     f"there is no model {model!r}", next_step="`moorage endpoints` lists models"
                 ) from None
+
             if error.status != 401 or clock.monotonic() >= until:
                 raise
+
             await asyncio.sleep(_ASK_EVERY_S)
             continue
+
         if served.capabilities is not None and agent.api not in served.capabilities:
             raise Conflict(
                 f"the engine of {model!r} does not have {agent.api}, which {agent.program} asks",
                 next_step="serve the model with vLLM or llama.cpp",
             )
+
         if served.max_model_len is not None and served.max_model_len < SMALL_CONTEXT:
             cli.note(
-                f"moorage: warning: the context of {model} has {served.max_model_len} tokens; coding agents "
-                f"need about {SMALL_CONTEXT}, see --max-model-len of vLLM and --ctx-size of llama.cpp"
+                f"moorage: warning: the context of {model} has {served.max_model_len} tokens; "
+                "coding agents "
+                f"need about {SMALL_CONTEXT}, see --max-model-len of vLLM and --ctx-size of "
+                "llama.cpp"
             )
+
         return served
 
 
@@ -183,6 +200,7 @@ def _print(cli: Cli, agent: CodingAgent, launch: Launch, key: NewKeyView) -> Non
             }
         )
         return
+
     print(agent.script(launch))
     cli.note(
         f"moorage: the key {key.name} is valid until {key.expires_at:%Y-%m-%d %H:%M %Z}; "
@@ -192,7 +210,9 @@ def _print(cli: Cli, agent: CodingAgent, launch: Launch, key: NewKeyView) -> Non
 
 def _wait_for(command: list[str], launch: Launch) -> int:
     """Run a program on this terminal to its end, and return its exit code."""
-    environment = {name: value for name, value in os.environ.items() if name not in launch.environment}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in launch.environment
+    }
     environment |= {name: value for name, value in launch.environment.items() if value is not None}
     with _signals_to_child() as children:
         children.append(child := subprocess.Popen(command, env=environment))
@@ -202,7 +222,8 @@ def _wait_for(command: list[str], launch: Launch) -> int:
 
 @contextmanager
 def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """SIGTERM and SIGHUP are passed on. Ctrl-C is the program's own: the terminal sends it to both."""
+    """SIGTERM and SIGHUP are passed on. Ctrl-C is the program's own: the terminal sends it to
+    both."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _: Any) -> None:
@@ -231,6 +252,7 @@ def _revoke(cli: Cli, key: NewKeyView) -> None:
         cli.run(lambda client: client.revoke_key(key.name))
     except MoorageError as error:
         cli.note(
-            f"moorage: the key {key.name} was not revoked and expires at {key.expires_at:%Y-%m-%d %H:%M %Z} "
+            f"moorage: the key {key.name} was not revoked and expires at "
+            f"{key.expires_at:%Y-%m-%d %H:%M %Z} "
             f"({printable(str(error), one_line=True)})"
         )

@@ -25,18 +25,21 @@ Name = Annotated[str, typer.Argument(help="Name of the context.", autocompletion
 
 @command(contexts)
 def add(cli: Cli, name: Name) -> None:
-    """Save the address and the key of an installation under a name. An existing context is replaced.
+    """Save the address and the key of an installation under a name. An existing context is
+    replaced.
 
     Without --key-file, the key is read from standard input, and saved so that only you can read it.
 
-    \b
-    Examples:
-      moorage contexts add site --url https://moorage.example.org --openai-url https://models.example.org/v1
-      moorage contexts add lab --url http://192.0.2.5:8700 --key-file ~/.lab-key
+    \b Examples: moorage contexts add site --url https://moorage.example.org --openai-url
+    https://models.example.org/v1 moorage contexts add lab --url http://192.0.2.5:8700 --key-file
+    ~/.lab-key
     """
     url = cli.shared("url")
     if not url:
-        raise InvalidInput("a context needs the address of its manager", next_step="give it with --url")
+        raise InvalidInput(
+            "a context needs the address of its manager", next_step="give it with --url"
+        )
+
     home = state_directory(os.environ)
     named = cli.shared("key_file")
     key = Path(named).expanduser().absolute() if named else home / "contexts" / f"{name}.key"
@@ -49,6 +52,7 @@ def add(cli: Cli, name: Name) -> None:
     changed = read_contexts(home).with_context(name, context)
     if not named:
         write_private(key, _read_key())
+
     write_contexts(home, changed)
     _print(cli, changed, name)
 
@@ -56,7 +60,9 @@ def add(cli: Cli, name: Name) -> None:
 def _read_key() -> str:
     key = getpass.getpass("API key: ") if sys.stdin.isatty() else sys.stdin.readline()
     if not key.strip():
-        raise InvalidInput("no API key was given", next_step="write it to stdin, or name a file: --key-file")
+        raise InvalidInput(
+            "no API key was given", next_step="write it to stdin, or name a file: --key-file"
+        )
     return key.strip() + "\n"
 
 
@@ -77,11 +83,13 @@ def remove(cli: Cli, name: Name) -> None:
     """Forget an installation, and its key if it was saved here."""
     home = state_directory(os.environ)
     known = read_contexts(home)
-    changed, gone = known.without(name), known.find(name)
+    changed = known.without(name)
+    gone = known.find(name)
     write_contexts(home, changed)
     saved_key = home / "contexts" / f"{name}.key"
     if gone is not None and gone.key_file == str(saved_key):
         saved_key.unlink(missing_ok=True)
+
     if cli.json:
         cli.print_json({"removed": name})
     else:
@@ -91,14 +99,17 @@ def remove(cli: Cli, name: Name) -> None:
 @list_command(contexts)
 def list_contexts(cli: Cli) -> None:
     """List contexts; a star marks the one in use."""
-    known, used = read_contexts(state_directory(os.environ)), current_context(os.environ)
+    known = read_contexts(state_directory(os.environ))
+    used = current_context(os.environ)
     if cli.output is Output.NAME:
         print("\n".join((LOCAL, *sorted(known.saved))))
         return
+
     shown = [_shown(known, name, used) for name in (LOCAL, *sorted(known.saved))]
     if cli.json:
         cli.print_json({"contexts": shown})
         return
+
     columns = ("", "NAME", "URL", "OPENAI URL", "KEY FILE")
     rows = [
         (

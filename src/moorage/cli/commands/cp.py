@@ -1,4 +1,5 @@
-"""``moorage cp``: copies files and directories to and from a session, as tar over a command in it."""
+"""``moorage cp``: copies files and directories to and from a session, as tar over a command in
+it."""
 
 from __future__ import annotations
 
@@ -32,15 +33,17 @@ from moorage.common.model.slots import parse_size
 if TYPE_CHECKING:
     from moorage.sdk import Client, RunningCommand
 
-_MISSING, _NO_PROGRAM = 3, (126, 127)
+_MISSING = 3
+_NO_PROGRAM = (126, 127)
 # How tar programs report a full disk; some report the last, short write.
 _DISK_FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
-_STDERR_MAX, _BUFFER = 2000, 256 * 1024
-# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges by tar, which replaces
-# links instead of writing through them, as cp does not. The EXIT trap removes a partial copy whatever ends
-# the script. The script itself survives signals: they end tar, and `set -e` then ends the script. An `exit`
-# in the signal trap could cut the EXIT trap short. The end of the input may end tar before the signal comes:
-# rm must survive it, too.
+_STDERR_MAX = 2000
+_BUFFER = 256 * 1024
+# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges by tar, which
+# replaces links instead of writing through them, as cp does not. The EXIT trap removes a partial
+# copy whatever ends the script. The script itself survives signals: they end tar, and `set -e` then
+# ends the script. An `exit` in the signal trap could cut the EXIT trap short. The end of the input
+# may end tar before the signal comes: rm must survive it, too.
 RECEIVE_SCRIPT = """
 set -eu
 target=$1 name=$2
@@ -85,7 +88,8 @@ Source = Annotated[
 Target = Annotated[
     str,
     typer.Argument(
-        help="The target: SESSION:PATH, a local path, or - for stdout.", autocompletion=session_paths
+        help="The target: SESSION:PATH, a local path, or - for stdout.",
+        autocompletion=session_paths,
     ),
 ]
 
@@ -103,14 +107,16 @@ def cp(
     target: Target,
     max_size: Annotated[
         str | None,
-        typer.Option(help="Limit of a copy out of a session, such as 20GiB. Default: 95 % of the free disk."),
+        typer.Option(
+            help="Limit of a copy out of a session, such as 20GiB. Default: 95 % of the free disk."
+        ),
     ] = None,
 ) -> None:
     """Copy a file or directory into or out of a running session: completely, or not at all.
 
-    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar, or is a job
-    of a site: then its paths are relative to the job's directory. Links below the target are replaced, never
-    followed; links that lead out of the copy are skipped.
+    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar, or
+    is a job of a site: then its paths are relative to the job's directory. Links below the target
+    are replaced, never followed; links that lead out of the copy are skipped.
 
     \b
     Examples:
@@ -119,19 +125,26 @@ def cp(
       moorage cp dev:results/model.bin .
       moorage cp dev:results.json - | jq .loss
     """
-    remote_source, remote_target = remote_path(source), remote_path(target)
+    remote_source = remote_path(source)
+    remote_target = remote_path(target)
     if (remote_source is None) == (remote_target is None):
         raise InvalidInput(
             "one path must be in a session, and the other one local",
             next_step="write SESSION:PATH for the one in a session; a local path may start with ./",
         )
+
     if max_size is not None and remote_target is not None:
         raise InvalidInput("--max-size limits copies out of a session", next_step="leave it out")
+
     try:
         if remote_target is not None:
-            with input_file() if source == STREAM else nullcontext(_existing(Path(source))) as local:
+            with (
+                input_file() if source == STREAM else nullcontext(_existing(Path(source))) as local
+            ):
                 copied = _run(
-                    cli, lambda client, report: _send(cli, client, local, remote_target, report), source
+                    cli,
+                    lambda client, report: _send(cli, client, local, remote_target, report),
+                    source,
                 )
         else:
             assert remote_source is not None
@@ -140,19 +153,24 @@ def cp(
             with output_file(source) if target == STREAM else _file_target(target, top) as local:
                 limits = Limits(parse_size(max_size) if max_size else _free_bytes(local))
                 copied = _run(
-                    cli, lambda client, report: _fetch(client, remote, local, top, report, limits), source
+                    cli,
+                    lambda client, report: _fetch(client, remote, local, top, report, limits),
+                    source,
                 )
     except (KeyboardInterrupt, asyncio.CancelledError):
         cli.note("moorage: nothing was copied")
         raise typer.Exit(INTERRUPTED) from None
+
     for line in copied.skipped:
         cli.note(printable(f"moorage: skipped: {line}", one_line=True))
+
     if cli.json and target != STREAM:
         cli.print_json({"files": copied.files, "bytes": copied.size, "skipped": copied.skipped})
 
 
 def remote_path(text: str) -> tuple[str, str] | None:
-    """Session and path; None for a local path. Splits at the first colon: name such a session by its id."""
+    """Session and path; None for a local path. Splits at the first colon: name such a session by
+    its id."""
     session, colon, path = text.partition(":")
     return None if not colon or not session or text[0] in "./~" else (session, path)
 
@@ -161,9 +179,18 @@ def remote_path(text: str) -> tuple[str, str] | None:
 Report = Callable[[int], None]
 
 
-def _run(cli: Cli, work: Callable[[Client, Report], Coroutine[Any, Any, CopyStats]], name: str) -> CopyStats:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=cli.err, transient=True, disable=not cli.err.is_terminal) as shown:
+def _run(
+    cli: Cli, work: Callable[[Client, Report], Coroutine[Any, Any, CopyStats]], name: str
+) -> CopyStats:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(
+        *columns, console=cli.err, transient=True, disable=not cli.err.is_terminal
+    ) as shown:
         bar = shown.add_task(printable(name, one_line=True), total=None)
 
         def report(size: int) -> None:
@@ -179,7 +206,9 @@ class _Sink(io.RawIOBase):
     """A file for tar's thread: writes go to the session, and block until it takes them."""
 
     def __init__(self, command: RunningCommand, ended: asyncio.Event) -> None:
-        self._command, self._ended, self._loop = command, ended, asyncio.get_running_loop()
+        self._command = command
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
 
     def writable(self) -> bool:
         return True
@@ -195,12 +224,15 @@ class _Source(io.RawIOBase):
     """A file for tar's thread: reads what the session sends."""
 
     def __init__(self, next_piece: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
-        self._next, self._loop, self._rest = next_piece, asyncio.get_running_loop(), b""
+        self._next = next_piece
+        self._loop = asyncio.get_running_loop()
+        self._rest = b""
         self._waiting: Future[bytes] | None = None
         self._cancelled = False
 
     async def read_by(self, reader: Callable[[IO[bytes]], CopyStats]) -> CopyStats:
-        """Run ``reader`` in a thread. Waits for it even when cancelled: its files can then be removed."""
+        """Run ``reader`` in a thread. Waits for it even when cancelled: its files can then be
+        removed."""
         file: Any = io.BufferedReader(self, _BUFFER)
         work = self._loop.run_in_executor(None, reader, file)
         try:
@@ -209,9 +241,11 @@ class _Source(io.RawIOBase):
             self._cancelled = True
             if self._waiting is not None:
                 self._waiting.cancel()
+
             done, _ = await asyncio.wait([work], timeout=5)
             for ended in done:
                 ended.exception()  # nobody else asks for it
+
             raise
 
     def readable(self) -> bool:
@@ -224,7 +258,8 @@ class _Source(io.RawIOBase):
             self._waiting = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
             self._rest = self._waiting.result()
         size = min(len(buffer), len(self._rest))
-        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
         return size
 
 
@@ -244,7 +279,8 @@ def _remote_name(path: str) -> tuple[str, str]:
 
 
 def _local_target(target: Path, top: str) -> Path:
-    """Links in a path that the user wrote count; the last part of the result may be one that does not."""
+    """Links in a path that the user wrote count; the last part of the result may be one that does
+    not."""
     if target.is_dir():
         return target.resolve() / top if top != "." else target.resolve()
     parent = target.absolute().parent
@@ -264,13 +300,25 @@ def _free_bytes(target: Path) -> int:
         raise CopyFailed(f"cannot write to {target.parent}: {error}") from None
 
 
-async def _send(cli: Cli, client: Client, source: Path, target: tuple[str, str], report: Report) -> CopyStats:
+async def _send(
+    cli: Cli, client: Client, source: Path, target: tuple[str, str], report: Report
+) -> CopyStats:
     report(-await asyncio.to_thread(archive.size_of, source))
     session, path = target
-    script = ["sh", "-c", RECEIVE_SCRIPT, "sh", path or ".", source.name or "root", cli.clock.new_id()]
+    script = [
+        "sh",
+        "-c",
+        RECEIVE_SCRIPT,
+        "sh",
+        path or ".",
+        source.name or "root",
+        cli.clock.new_id(),
+    ]
     with terminal.cancel_on_signals(_current_task()):
         files = CopySpec(direction="in", path=path or ".", name=source.name or "root")
-        async with client.exec(session, ExecSpec(command=script, stdin=True, files=files)) as command:
+        async with client.exec(
+            session, ExecSpec(command=script, stdin=True, files=files)
+        ) as command:
             ended = asyncio.Event()
             stderr = spawn("cp.stderr", _read_stderr(command, ended))
             try:
@@ -282,9 +330,12 @@ async def _send(cli: Cli, client: Client, source: Path, target: tuple[str, str],
                 _check(command, await stderr, session)
                 raise CopyFailed(f"session {session!r} stopped reading") from None
             except OSError as error:
-                raise CopyFailed(f"the local source cannot be read: {error}; nothing was copied") from None
+                raise CopyFailed(
+                    f"the local source cannot be read: {error}; nothing was copied"
+                ) from None
             finally:
                 await cancel_and_wait(stderr)
+
     return copied
 
 
@@ -310,12 +361,16 @@ async def _fetch(
             copied = await _receive(
                 command,
                 session,
-                lambda file: archive.unpack(file, staged, "." if top == "." else "", report, limits),
+                lambda file: archive.unpack(
+                    file, staged, "." if top == "." else "", report, limits
+                ),
             )
+
         try:
             await asyncio.to_thread(archive.install, staged, target)
         except OSError as error:
             raise CopyFailed(f"the copy cannot be moved to {target}: {error}") from None
+
     return copied
 
 
@@ -341,12 +396,15 @@ async def _receive(
         failure = error
     except OSError as error:
         failure = CopyFailed(f"the local target cannot be written: {error}; nothing was copied")
+
     if failure is None or command.end is not None:
         while await next_piece():
             pass  # the padding of the tar stream
         _check(command, stderr, session)
+
     if failure is not None:
         raise failure
+
     return copied
 
 
@@ -361,11 +419,13 @@ def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
         raise CopyFailed(end.detail or "the connection was lost", next_step=end.next_step)
     if end.exit_code == _MISSING:
         raise NotFound(f"{text}, in session {session!r}")
+
     if end.exit_code in _NO_PROGRAM:
         raise Conflict(
             f"session {session!r} lacks a program that cp needs: {text}",
             next_step="cp needs sh and tar in the session; use an image that has both",
         )
+
     if end.exit_code != 0:
         full = any(message in text for message in _DISK_FULL)
         raise CopyFailed(

@@ -54,7 +54,10 @@ if TYPE_CHECKING:
 def describe(
     cli: Cli,
     name: Annotated[
-        str, typer.Argument(help="An endpoint, or a session's name or id.", autocompletion=workload_names)
+        str,
+        typer.Argument(
+            help="An endpoint, or a session's name or id.", autocompletion=workload_names
+        ),
     ],
 ) -> None:
     """Show an endpoint or session in full: state, history, why it waits or failed, last log lines.
@@ -71,6 +74,7 @@ def describe(
             refs = [replica.session_id for replica in found.sessions]
         else:
             refs = [found.id]
+
         idle = await _idle(client, found)
         histories, stats, decisions = await asyncio.gather(
             asyncio.gather(*(client.history(ref) for ref in refs)),
@@ -85,7 +89,12 @@ def describe(
         print(found.name)
     elif isinstance(found, EndpointView):
         if cli.json:
-            shown = {"endpoint": found, "histories": histories, "stats": stats, "decisions": decisions}
+            shown = {
+                "endpoint": found,
+                "histories": histories,
+                "stats": stats,
+                "decisions": decisions,
+            }
             cli.print_json(shown)
         else:
             print_endpoint(cli.out, found, histories, stats, cli.clock.now(), decisions)
@@ -102,6 +111,7 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
         return None
     if found.type is not SessionType.INTERACTIVE:
         return None
+
     try:
         return await client.idle(found.id)
     except ApiError as error:
@@ -112,7 +122,11 @@ async def _idle(client: Client, found: Any) -> IdleView | None:
 
 async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
     """Of an endpoint that the caller controls and that is scaled automatically."""
-    scaled = isinstance(found, EndpointView) and found.spec is not None and found.spec.autoscale is not None
+    scaled = (
+        isinstance(found, EndpointView)
+        and found.spec is not None
+        and found.spec.autoscale is not None
+    )
     try:
         return await client.scaling_decisions(found.name) if scaled else []
     except ApiError as error:
@@ -122,14 +136,21 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
 
 
 def _origin(view: SessionView) -> list[tuple[str, str]]:
-    """The template and the pipeline that it was made from, and what the manager does not know of it."""
-    place, found = view.pipeline, [("template", view.template or "")]
+    """The template and the pipeline that it was made from, and what the manager does not know of
+    it."""
+    place = view.pipeline
+    found = [("template", view.template or "")]
     found.append(("not known", view.needs_newer_manager))
+
     if place is not None:
         run = f", run {place.run}" if place.run > 1 else ""
         found.append(
-            ("pipeline", f"{step_label(place)}{run}; `moorage pipelines describe {place.id}` shows it")
+            (
+                "pipeline",
+                f"{step_label(place)}{run}; `moorage pipelines describe {place.id}` shows it",
+            )
         )
+
     return found
 
 
@@ -171,10 +192,16 @@ def print_session(
         tried = f"tried {hold.attempts} times, last {format_age(now, hold.at)} ago"
         if hold.reason is Reason.BACKOFF and view.not_before is not None:
             tried = f"{format_age(view.not_before, now)} left"
+
         print_facts(
-            out, [("waits for", f"{hold.text} ({tried})"), ("next step", REASONS[hold.reason].next_step)]
+            out,
+            [
+                ("waits for", f"{hold.text} ({tried})"),
+                ("next step", REASONS[hold.reason].next_step),
+            ],
         )
         print_facts(out, [("", refusal) for refusal in hold.refusals])
+
     if view.kernels:
         print_heading(out, "kernels")
         rows = []
@@ -182,10 +209,20 @@ def print_session(
             devices = " ".join(d.device_id for d in k.devices if d.device_id)
             code = "" if k.exit_code is None else str(k.exit_code)
             address = f"{k.host}:{k.port}" if k.port else ""
-            row = (k.hostname, str(k.attempt), str(k.status), k.agent_id or "", address, devices, code)
+            row = (
+                k.hostname,
+                str(k.attempt),
+                str(k.status),
+                k.agent_id or "",
+                address,
+                devices,
+                code,
+            )
             rows.append((*row, str(k.reason)))
+
         columns = ("KERNEL", "ATTEMPT", "STATUS", "AGENT", "ADDRESS", "DEVICES", "EXIT", "REASON")
         print_table(out, columns, rows)
+
     _history(out, history)
     kernel = current_kernel(view)
     _log(out, kernel.log_tail if kernel else "", f"moorage logs {view.name}")
@@ -199,7 +236,8 @@ def _activity(view: SessionView, now: datetime) -> list[tuple[str, str]]:
     activity = ("activity", current_activity(view))
     if kernel is None or (progress := kernel.progress) is None:
         return [activity]
-    text, age = progress_text(progress), format_age(now, progress.at)
+    text = progress_text(progress)
+    age = format_age(now, progress.at)
     return [activity, ("progress", f"{text} ({age} ago)" if text else ""), ("", progress.problem)]
 
 
@@ -208,9 +246,15 @@ def _reloads(view: SessionView, now: datetime) -> list[tuple[str, str]]:
     how = view.spec.reload
     if how is None:
         return []
-    way = f"SIG{how.signal}" if how.signal else f"POST {how.http}" + (f" at {how.port}" if how.port else "")
+
+    way = (
+        f"SIG{how.signal}"
+        if how.signal
+        else f"POST {how.http}" + (f" at {how.port}" if how.port else "")
+    )
     if how.acknowledge == "progress":
         way += ", acknowledged by its progress"
+
     asked = [k for k in view.kernels if k.attempt == view.attempt and k.reload is not None]
     facts = [("reload by", way)]
     for kernel in asked:
@@ -220,6 +264,7 @@ def _reloads(view: SessionView, now: datetime) -> list[tuple[str, str]]:
         where = f"{kernel.hostname}: " if view.spec.size > 1 else ""
         why = f": {one.detail}" if one.detail and one.state in ("failed", "timed-out") else ""
         facts.append(("reload", f"{where}{one.state} {format_age(now, at)} ago{why}"))
+
     return facts
 
 
@@ -270,12 +315,15 @@ def print_endpoint(
         *_reason(view.reason, view.detail),
     ]
     print_facts(out, facts)
+
     if decisions:
         print_heading(out, "scaling decisions")
         shown = [_decision_row(one, now) for one in decisions[:_DECISIONS]]
         print_table(out, ("AGO", "REPLICAS", "RULE", "WHY", "LOAD"), shown)
+
     if not view.sessions:
         return
+
     newest = max(view.sessions, key=lambda replica: replica.session_id)
     print_heading(out, "replicas")
     rows = []
@@ -285,6 +333,7 @@ def print_endpoint(
         state = f"{r.status} ({r.state})" if r.state else str(r.status)
         row = (r.name, str(r.revision), state, r.agent_id or "", since, *load_cells(r), uses)
         rows.append((*row, str(r.reason), r.unhealthy or r.detail))
+
     columns = (
         "NAME",
         "REVISION",
@@ -307,10 +356,16 @@ def late_text(view: EndpointView, now: datetime) -> str:
     late = view.late_successor
     if late is None:
         return ""
-    name = next((one.name for one in view.sessions if one.session_id == late.session_id), late.session_id)
-    expected = f"in {format_age(late.expected_at, now)}" if late.expected_at else "at an unknown time"
+
+    name = next(
+        (one.name for one in view.sessions if one.session_id == late.session_id), late.session_id
+    )
+    expected = (
+        f"in {format_age(late.expected_at, now)}" if late.expected_at else "at an unknown time"
+    )
     ends = f"the walltime of {name} ends in {format_age(late.ends_at, now)}"
     held = f", held by {late.reason}" if late.reason else ""
+
     return f"{ends}; the next replica{held} is expected {expected}"
 
 
@@ -324,6 +379,7 @@ def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:
     """One line per kernel of the newest attempt, while the session is live."""
     if stats is None or stats.status not in LIVE:
         return []
+
     newest = max((kernel.attempt for kernel in stats.kernels), default=0)
     measured = [k for k in stats.kernels if k.latest is not None and k.attempt == newest]
     several = len(measured) > 1
@@ -335,7 +391,8 @@ def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:
 
 
 _NO_NAMES = (
-    "main1, sub1, … do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES has the addresses, in the "
+    "main1, sub1, … do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES has the "
+    "addresses, in the "
     "order of MOORAGE_CLUSTER_HOSTS"
 )
 
@@ -372,6 +429,7 @@ def _reason(reason: Reason, detail: str) -> list[tuple[str, str]]:
 def _history(out: Console, history: Sequence[HistoryEntry], title: str = "history") -> None:
     if not history:
         return
+
     print_heading(out, title)
     before = history[0].at
     rows = []
@@ -381,6 +439,7 @@ def _history(out: Console, history: Sequence[HistoryEntry], title: str = "histor
         moment = entry.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         move = (str(entry.to_status), entry.event, entry.actor, str(entry.reason), entry.detail)
         rows.append((moment, f"+{format_duration(step)}", *move))
+
     print_table(out, ("AT (UTC)", "AFTER", "STATUS", "EVENT", "BY", "REASON", "DETAIL"), rows)
 
 

@@ -27,7 +27,10 @@ def events(
     kinds: Annotated[
         str,
         typer.Option(
-            help="Only these, separated by commas: session, agent, endpoint, group, budget. Default: all."
+            help=(
+                "Only these, separated by commas: session, agent, endpoint, group, budget. "
+                "Default: all."
+            )
         ),
     ] = "",
     about: Annotated[
@@ -36,8 +39,8 @@ def events(
 ) -> None:
     """Show what happens, as it happens, until Ctrl-C.
 
-    With -o json one object a line. An event tells what a session, agent, endpoint or group is now, or that a
-    limit of a budget was reached.
+    With -o json one object a line. An event tells what a session, agent, endpoint or group is now,
+    or that a limit of a budget was reached.
 
     \b
     Examples:
@@ -51,6 +54,7 @@ def events(
     if unknown := [one for one in given if one not in get_args(EventKind)]:
         allowed = ", ".join(get_args(EventKind))
         raise InvalidInput(f"--kinds {unknown[0]!r} is unknown", next_step=f"use one of: {allowed}")
+
     chosen = [cast(EventKind, one) for one in given]
 
     async def work(client: Client) -> None:
@@ -63,6 +67,7 @@ def events(
                         _show(cli, event.kind, json.loads(event.data))
                 except OSError:
                     cli.note("the connection to the manager broke; connecting again")
+
             await asyncio.sleep(REOPEN_S)
 
     cli.run(work)
@@ -83,16 +88,21 @@ def event_facts(kind: str, event: dict[str, Any]) -> tuple[str, ...]:
     if kind == "budget":
         unit = event["unit"]
         used, limit = (format_budget_amount(unit, event[name]) for name in ("used", "threshold"))
-        text = f"used {used} of {limit}, its {event['level']} limit of {unit} by the {event['period']}"
+        text = (
+            f"used {used} of {limit}, its {event['level']} limit of {unit} by the {event['period']}"
+        )
         return f"{event['scope']} {event['name']}", text
+
     name = str(event.get("name") or event.get("id"))
     if kind == "endpoint":
         state = "deleted" if event["deleted"] else f"{event['replicas']} replicas"
         return name, state, f"revision {event['revision']}"
     if kind == "agent":
         return name, "forgotten" if event["gone"] else str(event["status"]), str(event["cordon"])
+
     facts = [name, event.get("status", ""), event.get("reason", "")]
     if place := event.get("pipeline"):
         index = "" if place["index"] is None else f"[{place['index']}]"
         facts.append(f"{place['name']}/{place['step']}{index}")
+
     return tuple(str(one) for one in facts if one)

@@ -32,19 +32,30 @@ _BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
 @command(app, "exec")
 def exec_(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="A session's name or id.", autocompletion=session_names)],
+    name: Annotated[
+        str, typer.Argument(help="A session's name or id.", autocompletion=session_names)
+    ],
     command: Annotated[
-        list[str] | None, typer.Argument(help="After --: program and arguments.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="After --: program and arguments.", show_default=False),
     ] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")] = False,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal; usually -it.")] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")
+    ] = False,
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Allocate a terminal; usually -it.")
+    ] = False,
     env: Env = None,
     env_file: EnvFile = None,
     kernel: Annotated[
-        str, typer.Option(help="In a cluster: run in this kernel, like sub1.", autocompletion=kernel_names)
+        str,
+        typer.Option(
+            help="In a cluster: run in this kernel, like sub1.", autocompletion=kernel_names
+        ),
     ] = "main1",
     code: Annotated[
-        str | None, typer.Option(help="Run this code; - reads it from stdin. What it defines stays.")
+        str | None,
+        typer.Option(help="Run this code; - reads it from stdin. What it defines stays."),
     ] = None,
     repl: Annotated[bool, typer.Option("--repl", help="Run the code that is typed.")] = False,
     language: Annotated[
@@ -65,38 +76,55 @@ def exec_(
       moorage exec dev --repl --language bash
     """
     asked = {"language": language, "timeout_s": timeout}
-    options = {"kernel": kernel} | {name: value for name, value in asked.items() if value is not None}
+    options = {"kernel": kernel} | {
+        name: value for name, value in asked.items() if value is not None
+    }
+
     if sum((bool(command), code is not None, repl)) != 1:
         raise InvalidInput(
             "exactly one of a command, --code and --repl is needed",
             next_step="`moorage exec SESSION -- PROGRAM`, or `moorage exec SESSION --code TEXT`",
         )
+
     of_commands = {"--stdin": stdin, "--tty": tty, "--env": env, "--env-file": env_file}
     if not command and (given := [option for option, value in of_commands.items() if value]):
         raise InvalidInput(
             f"{given[0]} belongs to a command, not to --code and --repl",
             next_step=f"drop {given[0]}, or run a program: `moorage exec SESSION -- PROGRAM`",
         )
+
     if code is not None:
         return run_code(cli, name, sys.stdin.read() if code == "-" else code, options)
     if repl:
         return converse(cli, name, options)
+
     if command is None or len(options) > 1:
-        raise InvalidInput("--language and --timeout belong to --code and --repl", next_step="drop them")
+        raise InvalidInput(
+            "--language and --timeout belong to --code and --repl", next_step="drop them"
+        )
+
     variables = parse.environment(env, env_file) or {}
     return _run_command(cli, name, command, stdin, tty, variables, kernel)
 
 
 def _run_command(
-    cli: Cli, name: str, command: list[str], stdin: bool, tty: bool, env: dict[str, str], kernel: str
+    cli: Cli,
+    name: str,
+    command: list[str],
+    stdin: bool,
+    tty: bool,
+    env: dict[str, str],
+    kernel: str,
 ) -> None:
     if tty and not terminal.is_terminal():
         raise InvalidInput(
             "-t needs a terminal as standard input and output",
             next_step="drop -t; -i alone passes standard input",
         )
+
     if tty and "TERM" not in env and (term := os.environ.get("TERM")):
         env = env | {"TERM": term}
+
     rows, cols = terminal.size() if tty else (0, 0)
     size = Size(rows=rows, cols=cols)
     spec = ExecSpec(command=command, tty=tty, stdin=stdin, size=size, env=env, kernel=kernel)
@@ -108,9 +136,11 @@ def _run_command(
         raise typer.Exit(_BROKEN_PIPE) from None
     except asyncio.CancelledError:
         raise typer.Exit(exit_codes.FAILURE) from None
+
     if end.detail:
         line = "; ".join(part for part in (f"moorage: {end.detail}", end.next_step) if part)
         cli.note(printable(line, one_line=True))
+
     raise typer.Exit(shell_exit_code(end.exit_code))
 
 
@@ -122,14 +152,17 @@ async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:
         async with client.exec(name, spec) as command:
             if spec.tty and spec.stdin:
                 undo.enter_context(terminal.raw())
+
             side_tasks = [spawn("exec.stdin", send_input(command))] if spec.stdin else []
             if spec.tty:
                 side_tasks.append(spawn("exec.size", _send_sizes(command)))
+
             try:
                 while (output := await command.read()) is not None:
                     terminal.write(*output)
             finally:
                 await cancel_and_wait(*side_tasks)
+
     assert command.end is not None
     return command.end
 

@@ -21,11 +21,15 @@ def extend(
     cli: Cli,
     session: Annotated[
         str,
-        typer.Argument(help="A running interactive session, by name or id.", autocompletion=session_names),
+        typer.Argument(
+            help="A running interactive session, by name or id.", autocompletion=session_names
+        ),
     ],
     by: Annotated[
         float | None,
-        duration_option("How long it is kept from now at least; default: as long as is allowed.", "--for"),
+        duration_option(
+            "How long it is kept from now at least; default: as long as is allowed.", "--for"
+        ),
     ] = None,
 ) -> None:
     """Keep a session that would end because nobody uses it.
@@ -50,10 +54,14 @@ def idle_facts(view: IdleView | None) -> list[tuple[str, str]]:
     """When it ends, and what each criterion says."""
     if view is None or not view.criteria:
         return []
+
     criteria = ", ".join(f"{one.name} {_left(one.remaining_s)}" for one in view.criteria)
-    ends = "not soon" if view.ends_in_s is None else f"in {_left(view.ends_in_s)} by {view.criterion}"
+    ends = (
+        "not soon" if view.ends_in_s is None else f"in {_left(view.ends_in_s)} by {view.criterion}"
+    )
     warned = f"; warned: use it, or `moorage extend {view.session_id}`" if view.warned else ""
     used = f"{view.extensions} of {view.max_extensions} used" if view.max_extensions else ""
+
     return [
         ("idle end", ends + warned),
         (f"criteria ({view.end_when})", criteria),

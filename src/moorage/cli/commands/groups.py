@@ -29,7 +29,8 @@ def list_groups(cli: Cli) -> None:
 
 @command(groups)
 def describe(
-    cli: Cli, name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)]
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
 ) -> None:
     """Show one resource group and all its options."""
     view = cli.run(lambda client: client.get_group(name))
@@ -42,10 +43,13 @@ def describe(
             facts.append(("aliases", ", ".join(view.aliases)))
         if view.start_times is not None:
             facts.append(("starts", start_text(view.start_times)))
+
         for one in view.site_nodes:
             facts.append((f"nodes of {one.name}", f"{one.used} of {one.total} in use"))
+
         output.print_facts(
-            cli.out, facts + [(f, _shown(v)) for f, v in view.options.model_dump(mode="json").items()]
+            cli.out,
+            facts + [(f, _shown(v)) for f, v in view.options.model_dump(mode="json").items()],
         )
 
 
@@ -77,13 +81,14 @@ def rename(
     name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
     new_name: Annotated[str, typer.Argument(help="Its new name.")],
     if_version: Annotated[
-        int | None, typer.Option(help="Refuse if the group has another version; `-o json` shows it.")
+        int | None,
+        typer.Option(help="Refuse if the group has another version; `-o json` shows it."),
     ] = None,
 ) -> None:
     """Rename a resource group. For administrators.
 
-    Sessions, agents and endpoints go on. The former name becomes an alias: specs, templates, quotas and the
-    configuration of agents may say it until `moorage groups forget` frees it.
+    Sessions, agents and endpoints go on. The former name becomes an alias: specs, templates, quotas
+    and the configuration of agents may say it until `moorage groups forget` frees it.
 
     \b
     Examples:
@@ -100,8 +105,8 @@ def forget(
 ) -> None:
     """Free a former name of a renamed resource group. For administrators.
 
-    It is refused while agents are configured with that name, or templates say it. Usage of models that was
-    recorded under that name keeps it.
+    It is refused while agents are configured with that name, or templates say it. Usage of models
+    that was recorded under that name keeps it.
     """
     _print_groups(cli, [cli.run(lambda client: client.release_alias(alias))], one=True)
 
@@ -112,7 +117,9 @@ def delete(
     name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
     drain: Annotated[
         bool,
-        typer.Option("--drain", help="Also while it is in use: nothing new is created, and the rest stays."),
+        typer.Option(
+            "--drain", help="Also while it is in use: nothing new is created, and the rest stays."
+        ),
     ] = False,
 ) -> None:
     """Retire a resource group: nothing new is created in it. For administrators.
@@ -132,7 +139,9 @@ def set_group(
     ] = None,
     hol: Annotated[
         str | None,
-        typer.Option(help="When the first session in the queue does not fit: strict, skip or backfill."),
+        typer.Option(
+            help="When the first session in the queue does not fit: strict, skip or backfill."
+        ),
     ] = None,
     retries: Annotated[
         int | None,
@@ -143,13 +152,17 @@ def set_group(
     ] = None,
     selection: Annotated[
         str | None,
-        typer.Option("--agent-selection", help="concentrated, dispersed, round-robin, custom:NAME."),
+        typer.Option(
+            "--agent-selection", help="concentrated, dispersed, round-robin, custom:NAME."
+        ),
     ] = None,
     if_version: Annotated[
-        int | None, typer.Option(help="Refuse if the group has another version; `-o json` shows it.")
+        int | None,
+        typer.Option(help="Refuse if the group has another version; `-o json` shows it."),
     ] = None,
 ) -> None:
-    """Change options of a resource group, with immediate effect; other options stay. For administrators.
+    """Change options of a resource group, with immediate effect; other options stay. For
+    administrators.
 
     \b
     Examples:
@@ -165,9 +178,14 @@ def set_group(
 
     async def work(client: Client) -> GroupView:
         found = await client.get_group(name)
-        changed = parse.options(options or [], GroupOptions, found.options.model_dump(mode="json")) | given
+        changed = (
+            parse.options(options or [], GroupOptions, found.options.model_dump(mode="json"))
+            | given
+        )
         version = found.version if if_version is None else if_version
-        return await client.update_group(name, GroupOptions.model_validate(changed), version=version)
+        return await client.update_group(
+            name, GroupOptions.model_validate(changed), version=version
+        )
 
     _print_groups(cli, [cli.run(work)], one=True)
 
@@ -181,7 +199,16 @@ def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> Non
         for view in found:
             print(view.name)
     else:
-        columns = ("NAME", "AGENTS", "PENDING", "RUNNING", "STRATEGY", "HOL", "RETRIES", "SELECTION")
+        columns = (
+            "NAME",
+            "AGENTS",
+            "PENDING",
+            "RUNNING",
+            "STRATEGY",
+            "HOL",
+            "RETRIES",
+            "SELECTION",
+        )
         rows = [
             (
                 *(g.name, str(g.agents), str(g.pending), str(g.running)),
@@ -195,6 +222,7 @@ def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> Non
             for g in found
         ]
         output.print_table(cli.out, columns, rows)
+
     if not found:
         cli.note("there is no resource group")
 
@@ -204,5 +232,8 @@ def _shown(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={inner}" for name, inner in value.items()) or "none"
     if isinstance(value, list):
-        return ",".join("+".join(part) if isinstance(part, list) else str(part) for part in value) or "none"
+        return (
+            ",".join("+".join(part) if isinstance(part, list) else str(part) for part in value)
+            or "none"
+        )
     return "none" if value is None else str(value)

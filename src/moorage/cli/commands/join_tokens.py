@@ -15,17 +15,22 @@ from moorage.cli.context import Cli, Output, command
 from moorage.common.model.addresses import is_loopback
 from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, PeerKind
 
-join_tokens = noun("join-tokens", help="Tokens by which agents and proxies join. For administrators.")
+join_tokens = noun(
+    "join-tokens", help="Tokens by which agents and proxies join. For administrators."
+)
 
 
 @command(join_tokens)
 def create(
     cli: Cli,
-    proxy: Annotated[bool, typer.Option("--proxy", help="A token for proxies. Default: for agents.")] = False,
+    proxy: Annotated[
+        bool, typer.Option("--proxy", help="A token for proxies. Default: for agents.")
+    ] = False,
     group: Annotated[
         str | None,
         typer.Option(
-            help="Resource group of the agents that join with this token.", autocompletion=group_names
+            help="Resource group of the agents that join with this token.",
+            autocompletion=group_names,
         ),
     ] = None,
     expires: Annotated[
@@ -45,11 +50,14 @@ def create(
     at = None if expires is None else times.future(expires, cli.clock.now(), "--expires")
     kind: PeerKind = "proxy" if proxy else "agent"
     fields = {"kind": kind, "resource_group": group, "uses": uses, "expires_at": at}
-    spec = JoinTokenSpec.model_validate({name: value for name, value in fields.items() if value is not None})
+    spec = JoinTokenSpec.model_validate(
+        {name: value for name, value in fields.items() if value is not None}
+    )
     created = cli.run(lambda client: client.create_join_token(spec))
     if cli.json:
         cli.print_json(created)
         return
+
     uses_text = f"{created.uses} uses" if created.uses > 1 else "one use"
     cli.note(
         f"valid for {uses_text} until {created.expires_at:%Y-%m-%d %H:%M} UTC, shown only now; "
@@ -77,7 +85,10 @@ def list_join_tokens(cli: Cli) -> None:
 def delete(
     cli: Cli,
     token_id: Annotated[
-        str, typer.Argument(help="As `moorage join-tokens list` shows it.", autocompletion=join_token_ids)
+        str,
+        typer.Argument(
+            help="As `moorage join-tokens list` shows it.", autocompletion=join_token_ids
+        ),
     ],
 ) -> None:
     """Delete a join token: nothing can join with it any more. Peers that joined with it stay."""
@@ -98,4 +109,12 @@ def _row(cli: Cli, view: JoinTokenView) -> tuple[str, ...]:
     created = f"{output.format_age(cli.clock.now(), view.created_at)} ago"
     expires = f"{view.expires_at:%Y-%m-%d %H:%M}"
     used = f"{view.used} of {view.uses}"
-    return (view.id, view.kind, view.resource_group or "any", used, expires, view.created_by, created)
+    return (
+        view.id,
+        view.kind,
+        view.resource_group or "any",
+        used,
+        expires,
+        view.created_by,
+        created,
+    )

@@ -24,12 +24,16 @@ Scopes = Annotated[
     list[str] | None,
     typer.Option(
         "--scope",
-        help=f"What it is for: sessions:read, sessions:write, models:use, admin; repeatable. {_ALL}",
+        help=(
+            f"What it is for: sessions:read, sessions:write, models:use, admin; repeatable. {_ALL}"
+        ),
     ),
 ]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", help=f"Model that it may ask; repeatable. {_ALL}", autocompletion=endpoint_names),
+    typer.Option(
+        "--model", help=f"Model that it may ask; repeatable. {_ALL}", autocompletion=endpoint_names
+    ),
 ]
 Groups = Annotated[
     list[str] | None,
@@ -40,13 +44,16 @@ Groups = Annotated[
         autocompletion=group_names,
     ),
 ]
-MaxPriority = Annotated[str | None, typer.Option(help="Highest priority of what it creates; `none`: any.")]
+MaxPriority = Annotated[
+    str | None, typer.Option(help="Highest priority of what it creates; `none`: any.")
+]
 _MODELS_ONLY = "of its requests for models; 0 allows none, `none`: any."
 Requests = Annotated[
     str | None, typer.Option("--requests-per-minute", metavar="N", help=f"Limit {_MODELS_ONLY}")
 ]
 Tokens = Annotated[
-    str | None, typer.Option("--tokens-per-minute", metavar="N", help=f"Limit of the tokens {_MODELS_ONLY}")
+    str | None,
+    typer.Option("--tokens-per-minute", metavar="N", help=f"Limit of the tokens {_MODELS_ONLY}"),
 ]
 Concurrent = Annotated[
     str | None, typer.Option("--concurrent", metavar="N", help=f"Limit, at a time, {_MODELS_ONLY}")
@@ -65,12 +72,16 @@ def create(
         ),
     ] = None,
     project: Annotated[
-        str | None, typer.Option(help="Default: your key's, or `default`.", autocompletion=project_names)
+        str | None,
+        typer.Option(help="Default: your key's, or `default`.", autocompletion=project_names),
     ] = None,
     role: Annotated[
         str | None,
         typer.Option(
-            help="viewer, member or project-admin; auditor or admin of the platform. Default: the user's."
+            help=(
+                "viewer, member or project-admin; auditor or admin of the platform. Default: the "
+                "user's."
+            )
         ),
     ] = None,
     expires: Expires = None,
@@ -84,8 +95,8 @@ def create(
 ) -> None:
     """Create a key. Its secret is shown only once: the manager keeps only its hash.
 
-    A key has at most its user's role. For administrators, a user or a membership that does not exist is made
-    with the key.
+    A key has at most its user's role. For administrators, a user or a membership that does not
+    exist is made with the key.
 
     \b
     Examples:
@@ -137,7 +148,9 @@ def rotate(
     name: Name,
     grace: Annotated[
         float,
-        duration_option("How long the secret before it stays valid. Default: not at all.", max_s=2_592_000),
+        duration_option(
+            "How long the secret before it stays valid. Default: not at all.", max_s=2_592_000
+        ),
     ] = 0.0,
 ) -> None:
     """Give a key a new secret, which is shown only once. Its name, role and restrictions stay.
@@ -171,11 +184,14 @@ def _limits(
         limits["expires_at"] = (
             None if expires == "never" else times.future(expires, cli.clock.now(), "--expires")
         )
+
     if max_priority is not None:
         limits["max_priority"] = None if max_priority == "none" else max_priority
+
     for name, values in (("scopes", scopes), ("models", models), ("resource_groups", groups)):
         if values:
             limits[name] = None if values == ["all"] else values
+
     return limits
 
 
@@ -185,7 +201,11 @@ def _rates(requests: str | None, tokens: str | None, concurrent: str | None) -> 
         "--tokens-per-minute": ("tokens_per_minute", tokens),
         "--concurrent": ("concurrent_requests", concurrent),
     }
-    return {field: parse.limit(text, option) for option, (field, text) in texts.items() if text is not None}
+    return {
+        field: parse.limit(text, option)
+        for option, (field, text) in texts.items()
+        if text is not None
+    }
 
 
 @list_command(keys)
@@ -206,7 +226,8 @@ def list_keys(cli: Cli) -> None:
 def revoke(cli: Cli, name: Name) -> None:
     """Revoke a key: it is refused everywhere within two seconds, and its name is free again.
 
-    What was created with it keeps running. The last administrator's key without expiry cannot be revoked.
+    What was created with it keeps running. The last administrator's key without expiry cannot be
+    revoked.
     """
     revoked = cli.run(lambda client: client.revoke_key(name))
     if cli.json:
@@ -217,7 +238,9 @@ def revoke(cli: Cli, name: Name) -> None:
 
 def _row(cli: Cli, view: KeyView) -> tuple[str, ...]:
     now = cli.clock.now()
-    used = "never" if view.last_used_at is None else f"{output.format_age(now, view.last_used_at)} ago"
+    used = (
+        "never" if view.last_used_at is None else f"{output.format_age(now, view.last_used_at)} ago"
+    )
     expires = "never" if view.expires_at is None else f"{view.expires_at:%Y-%m-%d %H:%M}"
     if view.expires_at is not None and view.expires_at <= now:
         expires = "expired"

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def label(
     cli: Cli,
     name: Annotated[
-        str, typer.Argument(help="An endpoint, or a session's name or id.", autocompletion=workload_names)
+        str,
+        typer.Argument(
+            help="An endpoint, or a session's name or id.", autocompletion=workload_names
+        ),
     ],
     changes: Annotated[list[str], typer.Argument(help="KEY=VALUE sets a label; KEY- removes it.")],
 ) -> None:
@@ -58,5 +61,6 @@ def _change(text: str) -> tuple[str, str | None]:
     if text.endswith("-") and len(text) > 1:
         return text.removesuffix("-"), None
     raise InvalidInput(
-        f"{text[:60]!r} is not a change of a label", next_step="write KEY=VALUE, or KEY- to remove a label"
+        f"{text[:60]!r} is not a change of a label",
+        next_step="write KEY=VALUE, or KEY- to remove a label",
     )

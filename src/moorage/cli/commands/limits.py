@@ -54,7 +54,10 @@ def set_limits(
         list[str] | None,
         typer.Argument(
             metavar="LIMIT=N...",
-            help="requests=N and tokens=N a minute, concurrent=N at a time; 0 allows none, `none` any.",
+            help=(
+                "requests=N and tokens=N a minute, concurrent=N at a time; 0 allows none, `none` "
+                "any."
+            ),
         ),
     ] = None,
 ) -> None:
@@ -70,7 +73,10 @@ def set_limits(
     """
     fields = _fields(given or [])
     if scope not in _SCOPES:
-        raise InvalidInput(f"SCOPE {scope!r} is not allowed", next_step=f"use one of: {', '.join(_SCOPES)}")
+        raise InvalidInput(
+            f"SCOPE {scope!r} is not allowed", next_step=f"use one of: {', '.join(_SCOPES)}"
+        )
+
     cli.run(lambda client: _set(client, scope, name, fields))
     if cli.json:
         cli.print_json({"scope": scope, "name": name, **fields})
@@ -95,11 +101,16 @@ def _fields(given: list[str]) -> dict[str, Any]:
     texts = parse.pairs(given, "LIMIT=N", "requests=60")
     if not texts:
         raise InvalidInput("no limit was given", next_step="see `moorage limits set --help`")
+
     fields: dict[str, Any] = {}
     for name, text in texts.items():
         if name not in _NAMES:
-            raise InvalidInput(f"there is no limit {name!r}", next_step=f"limits are {', '.join(_NAMES)}")
+            raise InvalidInput(
+                f"there is no limit {name!r}", next_step=f"limits are {', '.join(_NAMES)}"
+            )
+
         fields[_NAMES[name]] = parse.limit(text, name)
+
     return fields
 
 

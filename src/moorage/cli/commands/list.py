@@ -1,4 +1,5 @@
-"""``moorage ps``, ``moorage sessions`` and ``moorage endpoints``: lists of sessions and endpoints."""
+"""``moorage ps``, ``moorage sessions`` and ``moorage endpoints``: lists of sessions and
+endpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ sessions = noun(
     "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."
 )
 endpoints = noun(
-    "endpoints", help="Endpoints. `ps` lists them with the sessions; the short commands act on them."
+    "endpoints",
+    help="Endpoints. `ps` lists them with the sessions; the short commands act on them.",
 )
 All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
 Statuses = Annotated[
@@ -42,7 +44,9 @@ Statuses = Annotated[
 ]
 Selector = Annotated[
     str | None,
-    typer.Option("--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."),
+    typer.Option(
+        "--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."
+    ),
 ]
 Pipeline = Annotated[
     str | None,
@@ -62,7 +66,8 @@ def ps(
     selector: Selector = None,
     pipeline: Pipeline = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C.")
+        bool,
+        typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C."),
     ] = False,
 ) -> None:
     """List endpoints and sessions.
@@ -92,7 +97,8 @@ def ps(
 
     def listing(found: _Listed) -> _Listing:
         return _Listing(
-            names=[view.name for view in found[0]] + [v.name for v in found[1] if v.endpoint is None],
+            names=[view.name for view in found[0]]
+            + [v.name for v in found[1] if v.endpoint is None],
             tables=[_endpoint_table(cli, found[0]), _session_table(cli, found[1])],
             fields={"endpoints": found[0], "sessions": found[1]},
         )
@@ -101,8 +107,13 @@ def ps(
         from moorage.cli.watch import watch as watch_list
 
         kinds: tuple[EventKind, ...] = ("session", "endpoint")
-        cli.run(lambda client: watch_list(cli, client, kinds, work, lambda found: _show(cli, listing(found))))
+        cli.run(
+            lambda client: watch_list(
+                cli, client, kinds, work, lambda found: _show(cli, listing(found))
+            )
+        )
         return
+
     endpoints_read = [] if only_sessions else [("/v1/endpoints", {"selector": selector})]
 
     def plain() -> _Listing:
@@ -130,7 +141,9 @@ def list_sessions(
     wanted = _statuses(all_, status)
 
     def listing(found: list[SessionView]) -> _Listing:
-        return _Listing([view.name for view in found], [_session_table(cli, found)], {"sessions": found})
+        return _Listing(
+            [view.name for view in found], [_session_table(cli, found)], {"sessions": found}
+        )
 
     def plain() -> _Listing:
         return listing(*cli.read_lists(_session_list(wanted, selector, pipeline)))
@@ -151,7 +164,9 @@ def list_endpoints(cli: Cli, selector: Selector = None) -> None:
     """List endpoints."""
 
     def listing(found: list[EndpointView]) -> _Listing:
-        return _Listing([view.name for view in found], [_endpoint_table(cli, found)], {"endpoints": found})
+        return _Listing(
+            [view.name for view in found], [_endpoint_table(cli, found)], {"endpoints": found}
+        )
 
     def plain() -> _Listing:
         return listing(*cli.read_lists(("/v1/endpoints", {"selector": selector})))
@@ -159,7 +174,11 @@ def list_endpoints(cli: Cli, selector: Selector = None) -> None:
     def complete() -> _Listing:
         return listing(cli.run(lambda client: all_endpoints(client, selector), workloads_only=True))
 
-    _show(cli, _plainly(cli, plain) or complete(), "there is no endpoint; `moorage serve MODEL` creates one")
+    _show(
+        cli,
+        _plainly(cli, plain) or complete(),
+        "there is no endpoint; `moorage serve MODEL` creates one",
+    )
 
 
 @command(endpoints, "set")
@@ -168,7 +187,8 @@ def set_endpoint(
     name: Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoint_names)],
     fields: Annotated[list[str], typer.Argument(help="FIELD=VALUE; none removes a field.")],
     if_version: Annotated[
-        int | None, typer.Option(help="Refuse if the endpoint has another version; `-o json` shows it.")
+        int | None,
+        typer.Option(help="Refuse if the endpoint has another version; `-o json` shows it."),
     ] = None,
 ) -> None:
     """Change fields of an endpoint's spec; others stay. What changes its replicas rolls out.
@@ -213,19 +233,23 @@ def _show(cli: Cli, found: _Listing, nothing: str = _NOTHING) -> None:
             print(name)
     elif not tables:
         cli.note(nothing)
-    for number, (columns, rows) in enumerate(tables if cli.output in (Output.TABLE, Output.WIDE) else ()):
+
+    for number, (columns, rows) in enumerate(
+        tables if cli.output in (Output.TABLE, Output.WIDE) else ()
+    ):
         if number:
             cli.out.print()
         output.print_table(cli.out, columns, rows)
 
 
 def _plainly(cli: Cli, plain: Callable[[], _Listing]) -> _Listing | None:
-    """``plain`` in tables and names. None: the client shall read, whose answers are validated and complete,
-    and whose errors say what is wrong."""
+    """``plain`` in tables and names. None: the client shall read, whose answers are validated and
+    complete, and whose errors say what is wrong."""
     from moorage.cli.plain_reads import FAILURES
 
     if cli.json:
         return None
+
     try:
         return plain()
     except FAILURES:
@@ -236,11 +260,15 @@ def _statuses(with_ended: bool, named: list[str] | None) -> Collection[Status | 
     """Those whose sessions are listed; empty: all. Raises ``InvalidInput``."""
     if not named:
         return () if with_ended else LIVE
+
     known: dict[str, Status | Outcome] = {str(one): one for one in (*Status, *Outcome)}
     texts = [text.strip().upper() for given in named for text in given.split(",")]
     for text in texts:
         if text not in known:
-            raise InvalidInput(f"there is no status {text!r}", next_step=f"known: {', '.join(known)}")
+            raise InvalidInput(
+                f"there is no status {text!r}", next_step=f"known: {', '.join(known)}"
+            )
+
     return [known[text] for text in texts]
 
 

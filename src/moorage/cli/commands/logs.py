@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 def logs(
     cli: Cli,
     name: Annotated[
-        str, typer.Argument(help="A session's name or id, or an endpoint.", autocompletion=workload_names)
+        str,
+        typer.Argument(
+            help="A session's name or id, or an endpoint.", autocompletion=workload_names
+        ),
     ],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log until the session ends.")
@@ -39,7 +42,8 @@ def logs(
     kernel: Annotated[
         str | None,
         typer.Option(
-            help="In a cluster: only the log of this kernel, like sub1.", autocompletion=kernel_names
+            help="In a cluster: only the log of this kernel, like sub1.",
+            autocompletion=kernel_names,
         ),
     ] = None,
     timestamps: Annotated[
@@ -47,18 +51,23 @@ def logs(
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option(metavar="DURATION|TIME", help="Only what was written since: 10m ago, 13:00, a date."),
+        typer.Option(
+            metavar="DURATION|TIME", help="Only what was written since: 10m ago, 13:00, a date."
+        ),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Print control characters on a terminal, too: colours, progress.")
+        bool,
+        typer.Option(
+            "--raw", help="Print control characters on a terminal, too: colours, progress."
+        ),
     ] = False,
 ) -> None:
     """Print the log of a session, or of the newest replica of an endpoint.
 
     Lines of a cluster begin with the names of their kernels.
 
-    On a terminal, control characters are shown escaped and colours are left out: whatever writes into the log
-    could otherwise write to the terminal. Files and pipes get the log as it is.
+    On a terminal, control characters are shown escaped and colours are left out: whatever writes
+    into the log could otherwise write to the terminal. Files and pipes get the log as it is.
 
     \b
     Examples:
@@ -103,9 +112,11 @@ async def _print(
     elif kernel is None and found.spec.size > 1:
         await ClusterLog(cli, client, found, log, attempt or found.attempt, **given).copy()
         return
+
     told = partial(note_loss, cli, name)
     async for piece in client.logs(ref, attempt=attempt, kernel=kernel, on_loss=told, **given):
         log.write(piece)
+
     log.write(b"", final=True)
 
 

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 def mcp(
     cli: Cli,
     gpu_hours: Annotated[
-        float | None, typer.Option("--gpu-hours", min=0, help="Budget of what it creates; default: none.")
+        float | None,
+        typer.Option("--gpu-hours", min=0, help="Budget of what it creates; default: none."),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tools that write.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Offer no tools that write.")
+    ] = False,
 ) -> None:
     """Serve the cluster's operations to a coding agent, over MCP on standard input and output.
 
-    Whatever it changes is planned first: a write needs the id of a plan, which the agent can show. With
+    Whatever it changes is planned first: a write needs the id of a plan, which the agent can show.
+    With
     --gpu-hours, sessions must say how long they take, and nothing without an end is started.
 
     \b

@@ -51,12 +51,16 @@ def show(
             help="An id on the hub, or a model's directory here.", autocompletion=catalogue_models
         ),
     ],
-    context: Annotated[int, typer.Option(min=0, help="Tokens of a sequence. Default: what fits.")] = 0,
+    context: Annotated[
+        int, typer.Option(min=0, help="Tokens of a sequence. Default: what fits.")
+    ] = 0,
     kv_dtype: Annotated[
-        str, typer.Option(help="Of the KV cache, like fp8. Default: the model's own.", metavar="DTYPE")
+        str,
+        typer.Option(help="Of the KV cache, like fp8. Default: the model's own.", metavar="DTYPE"),
     ] = "",
     group: Annotated[
-        str | None, typer.Option(help="Only the nodes of this resource group.", autocompletion=group_names)
+        str | None,
+        typer.Option(help="Only the nodes of this resource group.", autocompletion=group_names),
     ] = None,
 ) -> None:
     """Show what a model takes, and which nodes take it with how many GPUs.
@@ -80,6 +84,7 @@ def show(
         raise InvalidInput(
             f"nothing is known of {model}: {error.message}", next_step=error.next_step
         ) from None
+
     wanted = Wanted(context=context)
     nodes = _nodes(cli, group)
     if cli.json:
@@ -101,7 +106,12 @@ def _nodes(cli: Cli, group: str | None) -> list[Node]:
     except MoorageError as error:
         cli.note(f"note: nodes are not shown: {error}")
         return []
-    return [node for node in nodes_of([a for a in agents if group in (None, a.resource_group)]) if node.gpus]
+
+    return [
+        node
+        for node in nodes_of([a for a in agents if group in (None, a.resource_group)])
+        if node.gpus
+    ]
 
 
 def _facts(model: Model, wanted: Wanted | None = None, kv_dtype: str = "") -> dict[str, Any]:
@@ -109,7 +119,8 @@ def _facts(model: Model, wanted: Wanted | None = None, kv_dtype: str = "") -> di
     from moorage.common.catalog.fitting import sufficient
     from moorage.common.catalog.memory import BLOCK
 
-    architecture, sizes = model.architecture, model.sizes(kv_dtype)
+    architecture = model.architecture
+    sizes = model.sizes(kv_dtype)
     facts: dict[str, Any] = {
         "id": model.id,
         "engine": model.engine,
@@ -124,7 +135,8 @@ def _facts(model: Model, wanted: Wanted | None = None, kv_dtype: str = "") -> di
         "heads": architecture.heads,
         "kv_heads": architecture.kv_heads,
         "experts": architecture.experts,
-        "kv_cache_bytes_per_token": kv_cache_bytes(architecture, BLOCK, element=sizes.element) // BLOCK,
+        "kv_cache_bytes_per_token": kv_cache_bytes(architecture, BLOCK, element=sizes.element)
+        // BLOCK,
         "fits": list(sufficient(sizes, *([wanted] if wanted else []))),
         "args": list(model.args),
         "needs_token": model.gated,
@@ -149,6 +161,7 @@ def _fit_facts(model: Model, node: Node, wanted: Wanted, kv_dtype: str) -> dict[
             "kv_cache_bytes_per_gpu": found.kv_cache,
             "working_bytes_per_gpu": found.working,
         }
+
     return facts
 
 
@@ -160,9 +173,16 @@ def _row(model: Model, *, wide: bool) -> list[str]:
     fits = sufficient(model.sizes())
     row = [model.id, model.engine, _billions(architecture.parameters), size(model.weights)]
     row += [str(architecture.context), fits[0] if fits else "more than one node"]
+
     if wide:
         quantization = architecture.quantization or architecture.dtype
-        row += [architecture.attention, quantization, "yes" if model.gated else "", " ".join(model.args)]
+        row += [
+            architecture.attention,
+            quantization,
+            "yes" if model.gated else "",
+            " ".join(model.args),
+        ]
+
     return row
 
 
@@ -171,10 +191,15 @@ def _print(cli: Cli, model: Model, nodes: list[Node], wanted: Wanted, kv_dtype: 
     from moorage.common.catalog import kv_cache_bytes
     from moorage.common.catalog.fitting import USEFUL_CONTEXT
 
-    architecture, facts = model.architecture, _facts(model, wanted, kv_dtype)
+    architecture = model.architecture
+    facts = _facts(model, wanted, kv_dtype)
     tokens = wanted.context or min(architecture.context, USEFUL_CONTEXT)
     cache = kv_cache_bytes(architecture, tokens, element=model.sizes(kv_dtype).element)
-    heads = "" if architecture.latent else f", {architecture.heads} heads, {architecture.kv_heads} KV heads"
+    heads = (
+        ""
+        if architecture.latent
+        else f", {architecture.heads} heads, {architecture.kv_heads} KV heads"
+    )
     experts = f", {architecture.experts} experts" if architecture.experts else ""
     output.print_facts(
         cli.out,
@@ -183,17 +208,27 @@ def _print(cli: Cli, model: Model, nodes: list[Node], wanted: Wanted, kv_dtype: 
             ("engine", " ".join((model.engine, *model.args))),
             ("source", model.source),
             ("parameters", f"{_billions(architecture.parameters)}{experts}"),
-            ("weights", f"{size(model.weights)} in {architecture.quantization or architecture.dtype}"),
+            (
+                "weights",
+                f"{size(model.weights)} in {architecture.quantization or architecture.dtype}",
+            ),
             ("attention", f"{architecture.attention}, {facts['layers']} layers{heads}"),
             ("context", f"{architecture.context} tokens"),
             ("KV cache", f"{size(cache)} for {tokens} tokens"),
             ("fits", " or ".join(facts["fits"]) or "on no usual node"),
-            ("token", "needed: `moorage secrets set`, then --secret HF_TOKEN=NAME" if model.gated else ""),
+            (
+                "token",
+                "needed: `moorage secrets set`, then --secret HF_TOKEN=NAME" if model.gated else "",
+            ),
         ],
     )
+
     if nodes:
         cli.out.print()
-        rows = [(node.name, gpus_text(node), *_fit_cells(model, node, wanted, kv_dtype)) for node in nodes]
+        rows = [
+            (node.name, gpus_text(node), *_fit_cells(model, node, wanted, kv_dtype))
+            for node in nodes
+        ]
         output.print_table(cli.out, ("NODE", "GPUS", "TAKES IT", "GPUS NEEDED", "CONTEXT"), rows)
 
 

@@ -16,10 +16,14 @@ from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AccessTok
 if TYPE_CHECKING:
     from moorage.sdk import Client
 
-Session = Annotated[str, typer.Argument(help="The session's name or id.", autocompletion=session_names)]
+Session = Annotated[
+    str, typer.Argument(help="The session's name or id.", autocompletion=session_names)
+]
 Lifetime = Annotated[
     float,
-    duration_option("How long the address stays valid.", min_s=10, max_s=MONTH_S, show_default="8h"),
+    duration_option(
+        "How long the address stays valid.", min_s=10, max_s=MONTH_S, show_default="8h"
+    ),
 ]
 
 
@@ -35,7 +39,9 @@ def open_app(
             autocompletion=app_names,
         ),
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser", help="Also open the address in a browser.")] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Also open the address in a browser.")
+    ] = False,
     lifetime: Lifetime = WORKING_DAY_S,
 ) -> None:
     """Print the address of an app of a session, with a new access token in it.
@@ -54,9 +60,14 @@ def open_app(
         if view.protocol == "tcp":
             raise InvalidInput(
                 f"{view.name!r} uses raw TCP, which a browser cannot open",
-                next_step=f"`moorage port-forward {session} {view.name}` forwards a local port to it",
+                next_step=(
+                    f"`moorage port-forward {session} {view.name}` forwards a local port to it"
+                ),
             )
-        created = await client.create_access_token(session, view.name, AccessTokenSpec(lifetime_s=lifetime))
+
+        created = await client.create_access_token(
+            session, view.name, AccessTokenSpec(lifetime_s=lifetime)
+        )
         return view, f"{proxy_url(cli)}{created.path}/?access_token={created.access_token}"
 
     view, url = cli.run(work)
@@ -64,6 +75,7 @@ def open_app(
         cli.print_json({"app": view.name, "url": url, "ready": view.ready})
     else:
         print(url)
+
     if not view.ready:
         cli.note(f"moorage: {session} does not run yet; the address works as soon as it does")
     if browser and not webbrowser.open(url):
@@ -71,21 +83,28 @@ def open_app(
 
 
 def choose_app(apps: list[AppView], name: str | None, session: str) -> AppView:
-    """The app of that name, else the only one. Raises ``NotFound``, or ``InvalidInput`` for several."""
+    """The app of that name, else the only one. Raises ``NotFound``, or ``InvalidInput`` for
+    several."""
     names = ", ".join(view.name for view in apps)
     if not apps:
         raise NotFound(
             f"{session} has no service port",
-            next_step="declare one at its start: `moorage start --port NAME -- PROGRAM {port:NAME}`",
+            next_step=(
+                "declare one at its start: `moorage start --port NAME -- PROGRAM {port:NAME}`"
+            ),
         )
+
     if name is None:
         candidates = [view for view in apps if view.protocol == "http"] or apps
         if len(candidates) > 1:
             raise InvalidInput(f"{session} has several apps", next_step=f"name one: {names}")
+
         return candidates[0]
+
     found = next((view for view in apps if view.name == name), None)
     if found is None:
         raise NotFound(f"{session} has no app {name!r}", next_step=f"it has: {names}")
+
     return found
 
 

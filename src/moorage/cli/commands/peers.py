@@ -39,9 +39,11 @@ def revoke(
     kind: Annotated[str, typer.Argument(help="agent or proxy.")],
     name: Annotated[str, typer.Argument(help="Its name.", autocompletion=peer_names)],
 ) -> None:
-    """Revoke the certificates of an agent or proxy: its links close at once and it cannot reconnect.
+    """Revoke the certificates of an agent or proxy: its links close at once and it cannot
+    reconnect.
 
-    Kernels of a revoked agent are given up like those of a silent one. The name is free to join again.
+    Kernels of a revoked agent are given up like those of a silent one. The name is free to join
+    again.
 
     \b
     Examples:
@@ -49,6 +51,7 @@ def revoke(
     """
     if kind not in ("agent", "proxy"):
         raise InvalidInput(f"KIND {kind!r} is not allowed", next_step="use agent or proxy")
+
     peer_kind: PeerKind = "agent" if kind == "agent" else "proxy"
     revoked = cli.run(lambda client: client.revoke_peer(peer_kind, name))
     if cli.json:
@@ -60,15 +63,18 @@ def revoke(
 @command(peers)
 def rotate_ca(
     cli: Cli,
-    status: Annotated[bool, typer.Option("--status", help="Only show how far the rotation is.")] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Only show how far the rotation is.")
+    ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not wait any longer. The peers it names must join again.")
+        bool,
+        typer.Option("--force", help="Do not wait any longer. The peers it names must join again."),
     ] = False,
 ) -> None:
     """Rotate the CA of the links, without agents and proxies joining again.
 
-    They first learn to trust the next CA, which then issues; the former one is dropped when all have renewed
-    their certificates. With all of them connected this takes about half an hour.
+    They first learn to trust the next CA, which then issues; the former one is dropped when all
+    have renewed their certificates. With all of them connected this takes about half an hour.
 
     \b
     Examples:
@@ -78,6 +84,7 @@ def rotate_ca(
     """
     if status and force:
         raise InvalidInput("--status and --force exclude each other", next_step="give one of them")
+
     view = cli.run(lambda client: client.get_ca() if status else _rotate_ca(client, force))
     if cli.json:
         cli.print_json(view)
@@ -91,7 +98,8 @@ async def _rotate_ca(client: Client, force: bool) -> CaView:
     state = (await client.get_ca()).state
     if state == "steady":
         raise InvalidInput(
-            "--force: no rotation is in progress", next_step="begin one with `moorage peers rotate-ca`"
+            "--force: no rotation is in progress",
+            next_step="begin one with `moorage peers rotate-ca`",
         )
     return await client.rotate_ca(state)
 

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
     from moorage.common.views.pipelines import PipelineView, StepView
 
-pipelines = noun("pipelines", help="Pipelines: graphs of sessions that are submitted as one request.")
+pipelines = noun(
+    "pipelines", help="Pipelines: graphs of sessions that are submitted as one request."
+)
 
 Ref = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="Id, or name of the newest.", autocompletion=pipeline_names)
+    str,
+    typer.Argument(
+        metavar="PIPELINE", help="Id, or name of the newest.", autocompletion=pipeline_names
+    ),
 ]
 
 
@@ -31,7 +36,9 @@ Ref = Annotated[
 def submit_pipeline(
     cli: Cli,
     file: File,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check it, and create nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check it, and create nothing.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Run each step, also where a result of before would do.")
     ] = False,
@@ -66,7 +73,9 @@ def list_pipelines(cli: Cli) -> None:
 def describe_pipeline(
     cli: Cli,
     ref: Ref,
-    svg: Annotated[bool, typer.Option("--svg", help="Print a picture of the graph as SVG.")] = False,
+    svg: Annotated[
+        bool, typer.Option("--svg", help="Print a picture of the graph as SVG.")
+    ] = False,
 ) -> None:
     """Show a pipeline as a tree: its steps, what each is after, and how far it is.
 
@@ -78,6 +87,7 @@ def describe_pipeline(
     if svg:
         print(cli.run(lambda client: client.draw_pipeline(ref)))
         return
+
     _print(cli, cli.run(lambda client: client.get_pipeline(ref)), whole=True)
 
 
@@ -101,7 +111,8 @@ def _read(file: str) -> object:
         return yaml.safe_load(read_file(file))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"--file {file} is not one YAML document: {error}", next_step="correct it at that position"
+            f"--file {file} is not one YAML document: {error}",
+            next_step="correct it at that position",
         ) from None
 
 
@@ -111,7 +122,11 @@ def _print(cli: Cli, view: PipelineView, *, whole: bool = False) -> None:
     elif cli.output is Output.NAME or not whole:
         print(view.name)
     else:
-        print(output.printable(f"{view.name} ({view.id or 'not created'}): {view.state}, {_progress(view)}"))
+        print(
+            output.printable(
+                f"{view.name} ({view.id or 'not created'}): {view.state}, {_progress(view)}"
+            )
+        )
         for line in tree(view.steps):
             print(output.printable(line, one_line=False))
 
@@ -128,7 +143,8 @@ def _progress(view: PipelineView) -> str:
 
 
 def tree(steps: Sequence[StepView]) -> list[str]:
-    """One line per step, indented by the longest way to it; an array is one line with its progress."""
+    """One line per step, indented by the longest way to it; an array is one line with its
+    progress."""
     depths: dict[str, int] = {}
     lines = []
     for name, group in groupby(steps, key=lambda step: step.name):
@@ -136,7 +152,10 @@ def tree(steps: Sequence[StepView]) -> list[str]:
         first = elements[0]
         depths[name] = 1 + max((depths.get(after.step, -1) for after in first.after), default=-1)
         after = f" after {', '.join(map(_condition, first.after))}" if first.after else ""
-        lines.append(f"{'  ' * depths[name]}{'└─ ' if first.after else ''}{name} {_state(elements)}{after}")
+        lines.append(
+            f"{'  ' * depths[name]}{'└─ ' if first.after else ''}{name} {_state(elements)}{after}"
+        )
+
     return lines
 
 
@@ -151,7 +170,9 @@ def _state(elements: Sequence[StepView]) -> str:
         why = f": {step.reason}" if step.state in (StepState.FAILED, StepState.SKIPPED) else ""
         shown = output.progress_text(step.progress) if step.state is StepState.RUNNING else ""
         reused = ", reused" if step.adopted_from else ""
+
         return f"[{step.state}{' ' if shown else ''}{shown}{again}{reused}{why}]"
+
     states = [step.state for step in elements]
     counts = ", ".join(f"{states.count(state)} {state}" for state in StepState if state in states)
     return f"[{elements[0].index}-{elements[-1].index}: {counts}]"

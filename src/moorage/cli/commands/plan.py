@@ -1,4 +1,5 @@
-"""``moorage plan``: where ``moorage run`` with the same options would start now. Creates nothing."""
+"""``moorage plan``: where ``moorage run`` with the same options would start now. Creates
+nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +19,17 @@ from moorage.cli.session_options import plan_session
 from moorage.common.model.errors import InvalidInput
 
 _File = Annotated[
-    str | None, typer.Option("--file", "-f", help="YAML for `moorage apply`: show what it would change.")
+    str | None,
+    typer.Option("--file", "-f", help="YAML for `moorage apply`: show what it would change."),
 ]
-_Command = Annotated[list[str] | None, typer.Argument(help="After --: program and arguments; optional.")]
+_Command = Annotated[
+    list[str] | None, typer.Argument(help="After --: program and arguments; optional.")
+]
 
 
 def plan(cli: Cli, **given: Any) -> None:
-    """Show where `moorage run` with these options would start now, or what is missing. Creates nothing.
+    """Show where `moorage run` with these options would start now, or what is missing. Creates
+    nothing.
 
     Exits with 1 if it would not start now. With --file, show what `moorage apply` would change.
 
@@ -38,8 +43,10 @@ def plan(cli: Cli, **given: Any) -> None:
     if (file := given.pop("file")) is not None:
         if any(value is not None for value in given.values()):
             raise InvalidInput("--file stands alone: it is not about a session")
+
         print_plan(cli, file)
         return
+
     command = given["command"] or (["true"] if given["template"] is None else [])
     spec = batch_spec(given | {"command": command}, cli.clock.now())
     view = cli.run(lambda client: plan_session(client, spec))
@@ -50,14 +57,21 @@ def plan(cli: Cli, **given: Any) -> None:
     else:
         rows = [
             (
-                place.agent_id if len(view.places) == 1 else f"{place.hostname} on {place.agent_id}",
+                place.agent_id
+                if len(view.places) == 1
+                else f"{place.hostname} on {place.agent_id}",
                 " ".join(device.device_id for device in place.devices if device.device_id),
             )
             for place in view.places
         ]
-        output.print_facts(cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)])
-        output.print_facts(cli.out, [("agent", f"{agent}  {devices}".rstrip()) for agent, devices in rows])
+        output.print_facts(
+            cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)]
+        )
+        output.print_facts(
+            cli.out, [("agent", f"{agent}  {devices}".rstrip()) for agent, devices in rows]
+        )
         print_explanation(cli.out, view, cli.clock.now())
+
     if not view.fits:
         raise typer.Exit(FAILURE)
 
@@ -72,7 +86,9 @@ def _copy_options_of_run() -> None:
         if name not in excluded
     ]
     keyword = [
-        parameter if parameter.name == "cli" else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameter
+        if parameter.name == "cli"
+        else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in parameters
     ]
     keyword.append(inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, default=None))

@@ -34,11 +34,16 @@ def port_forward(
     cli: Cli,
     session: Session,
     name: Annotated[
-        str, typer.Argument(metavar="APP", help="A service port of the session.", autocompletion=app_names)
+        str,
+        typer.Argument(
+            metavar="APP", help="A service port of the session.", autocompletion=app_names
+        ),
     ],
     local: Annotated[
         int,
-        typer.Argument(metavar="[LOCALPORT]", min=0, max=65535, help="Port on this machine; 0: any free."),
+        typer.Argument(
+            metavar="[LOCALPORT]", min=0, max=65535, help="Port on this machine; 0: any free."
+        ),
     ] = 0,
 ) -> None:
     """Forward a local port to a service port of a session, until Ctrl-C.
@@ -67,7 +72,8 @@ def port_forward(
 
 
 class PortForward:
-    """Forwards connections to one app. A context manager that creates an access token and revokes it at exit.
+    """Forwards connections to one app. A context manager that creates an access token and revokes
+    it at exit.
 
     ``report`` receives errors of single connections. Such an error closes only its connection.
     """
@@ -82,7 +88,10 @@ class PortForward:
         ca_file: str | None = None,
     ) -> None:
         self._ca_file = ca_file
-        self._client, self._session, self._view, self._report = client, session, view, report
+        self._client = client
+        self._session = session
+        self._view = view
+        self._report = report
         self._url = f"{proxy_url}{view.path.replace('/apps/', '/tunnel/', 1)}"
         self._access_token: NewAccessTokenView | None = None
         self._server: asyncio.Server | None = None
@@ -99,15 +108,21 @@ class PortForward:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._server is not None:
             self._server.close()
+
         await cancel_and_wait(*self._connections)
         await self._http.close()
         if self._access_token is not None:
             try:
-                await self._client.revoke_access_token(self._session, self._view.name, self._access_token.id)
+                await self._client.revoke_access_token(
+                    self._session, self._view.name, self._access_token.id
+                )
             except MoorageError:
                 pass  # it expires
 
@@ -142,11 +157,19 @@ class PortForward:
         assert self._access_token is not None
         access_token = self._access_token
         try:
-            await forward_connection(self._http, self._url, access_token.access_token, reader, writer)
+            await forward_connection(
+                self._http, self._url, access_token.access_token, reader, writer
+            )
         except ApiError as error:
             if error.status != _UNAUTHORIZED:
                 raise
+
             # It has expired. Another connection may have renewed it in the meantime.
             if self._access_token is access_token:
-                self._access_token = await self._client.create_access_token(self._session, self._view.name)
-            await forward_connection(self._http, self._url, self._access_token.access_token, reader, writer)
+                self._access_token = await self._client.create_access_token(
+                    self._session, self._view.name
+                )
+
+            await forward_connection(
+                self._http, self._url, self._access_token.access_token, reader, writer
+            )

@@ -36,7 +36,8 @@ Groups = Annotated[
 Reuse = Annotated[
     str | None,
     typer.Option(
-        help="Whether equal batch sessions that do not say are reused: success, live, both, never; `none`: "
+        help="Whether equal batch sessions that do not say are reused: success, live, both, "
+        "never; `none`: "
         "as the resource group says."
     ),
 ]
@@ -44,7 +45,11 @@ Reuse = Annotated[
 
 @command(projects)
 def create(
-    cli: Cli, name: Project, max_priority: MaxPriority = None, group: Groups = None, reuse: Reuse = None
+    cli: Cli,
+    name: Project,
+    max_priority: MaxPriority = None,
+    group: Groups = None,
+    reuse: Reuse = None,
 ) -> None:
     """Create a project. For administrators.
 
@@ -109,7 +114,9 @@ def list_members(cli: Cli, project: Project) -> None:
         for view in found:
             print(view.user)
     else:
-        rows = [(view.user, view.role, f"{view.changed_at:%Y-%m-%d}", view.changed_by) for view in found]
+        rows = [
+            (view.user, view.role, f"{view.changed_at:%Y-%m-%d}", view.changed_by) for view in found
+        ]
         output.print_table(cli.out, ("USER", "ROLE", "SINCE", "CHANGED BY"), rows)
 
 
@@ -122,8 +129,8 @@ def set_member(
 ) -> None:
     """Make a user a member of a project, or change its role. For project admins.
 
-    viewer: sees the project's sessions and usage. member: also creates its own, and uses their logs, commands
-    and ports. admin: does all of that for everyone's, and sets members and secrets.
+    viewer: sees the project's sessions and usage. member: also creates its own, and uses their
+    logs, commands and ports. admin: does all of that for everyone's, and sets members and secrets.
 
     \b
     Examples:
@@ -142,7 +149,8 @@ def set_member(
 
 @command(members, "delete")
 def delete_member(cli: Cli, project: Project, user: User) -> None:
-    """Remove a member. Its keys in the project are refused; what it created stays. For project admins."""
+    """Remove a member. Its keys in the project are refused; what it created stays. For project
+    admins."""
     view = cli.run(lambda client: client.remove_member(project, user))
     if cli.json:
         cli.print_json(view)
@@ -160,6 +168,7 @@ def _fields(
         fields["reuse"] = None if reuse == "none" else reuse
     if groups:
         fields["resource_groups"] = None if groups == ["all"] else groups
+
     return fields
 
 

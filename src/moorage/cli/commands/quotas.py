@@ -25,7 +25,10 @@ _SCOPES = ("user", "project", "group")
 _COUNTS = ("sessions", "pending", "node_hours", "system_sessions")
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="user, project or group.")]
 Name = Annotated[
-    str, typer.Argument(help="Name of the user, project or resource group.", autocompletion=scoped_names)
+    str,
+    typer.Argument(
+        help="Name of the user, project or resource group.", autocompletion=scoped_names
+    ),
 ]
 
 
@@ -43,12 +46,14 @@ def set_quota(
     limits: Annotated[
         list[str] | None,
         typer.Argument(
-            help="SLOT=AMOUNT, sessions=N, pending=N, system_sessions=N, or node_hours=H in a month; 0 "
+            help="SLOT=AMOUNT, sessions=N, pending=N, system_sessions=N, or node_hours=H in a "
+            "month; 0 "
             "allows nothing, `none` removes the limit."
         ),
     ] = None,
 ) -> None:
-    """Set limits on what may be in use at once, or in a month; other limits stay. For administrators.
+    """Set limits on what may be in use at once, or in a month; other limits stay. For
+    administrators.
 
     \b
     Examples:
@@ -72,6 +77,7 @@ def set_quota(
         except ApiError as error:
             if error.status != 404:
                 raise
+
         for key, text in given.items():
             value = None if text == "none" else text
             if key in _COUNTS:
@@ -80,6 +86,7 @@ def set_quota(
                 limits_now["slots"].pop(key, None)
             else:
                 limits_now["slots"][key] = value
+
         limits = QuotaLimits.model_validate(limits_now)
         return await client.set_quota(_scope(scope), name, limits, version=version)
 
@@ -103,7 +110,9 @@ def show_exactly(slot: str, amount: int) -> str | int:
 
 def _scope(given: str) -> QuotaScope:
     if given not in _SCOPES:
-        raise InvalidInput(f"SCOPE {given!r} is not allowed", next_step=f"use one of: {', '.join(_SCOPES)}")
+        raise InvalidInput(
+            f"SCOPE {given!r} is not allowed", next_step=f"use one of: {', '.join(_SCOPES)}"
+        )
     return cast(QuotaScope, given)
 
 

@@ -38,8 +38,9 @@ def reload(
 ) -> None:
     """Ask the programs of sessions to read their settings again.
 
-    How is said when a session is created: `--reload HUP` sends a signal, `--reload /-/reload` a POST request.
-    If one of the names is unknown, nothing is reloaded. Exit code 1: a program has not reloaded.
+    How is said when a session is created: `--reload HUP` sends a signal, `--reload /-/reload` a
+    POST request. If one of the names is unknown, nothing is reloaded. Exit code 1: a program has
+    not reloaded.
 
     \b
     Examples:
@@ -50,8 +51,11 @@ def reload(
         with terminated_like_ctrl_c() as interrupted:
             views = cli.run(lambda client: _reload(cli, client, names, wait, timeout))
     except KeyboardInterrupt:
-        cli.note(f"moorage: they keep reloading; `moorage describe {names[0]}` shows how far one is")
+        cli.note(
+            f"moorage: they keep reloading; `moorage describe {names[0]}` shows how far one is"
+        )
         raise typer.Exit(interrupted.exit_code) from None
+
     failed = _failures(views)
     if cli.json:
         cli.print_json(views[0] if len(views) == 1 else {"reloaded": views})
@@ -59,8 +63,10 @@ def reload(
         for view in views:
             if cli.output is Output.NAME or not any(view.name == name for name, _ in failed):
                 print(view.name)
+
     for name, why in failed:
         cli.note(f"moorage: {name}: {printable(why, one_line=True)}")
+
     if failed:
         raise typer.Exit(1)
 
@@ -80,8 +86,11 @@ async def _reload(
             sessions |= {one.id: one for one in replicas if one.status is Status.RUNNING}
         else:
             sessions[view.id] = view
+
     asked = [await client.reload_session(session_id) for session_id in sessions]
-    return await until_reloaded(client, asked, clock=cli.clock, timeout_s=timeout_s) if wait else asked
+    return (
+        await until_reloaded(client, asked, clock=cli.clock, timeout_s=timeout_s) if wait else asked
+    )
 
 
 def _failures(views: Sequence[SessionView]) -> list[tuple[str, str]]:
@@ -91,7 +100,9 @@ def _failures(views: Sequence[SessionView]) -> list[tuple[str, str]]:
         for kernel in view.kernels:
             if kernel.reload is None or kernel.reload.state in ("reloaded", "requested"):
                 continue
+
             where = f" in {kernel.hostname}" if len(view.kernels) > 1 else ""
             why = kernel.reload.detail or "it ended before it acknowledged"
             found.append((view.name, f"{kernel.reload.state}{where}: {why}"))
+
     return found

@@ -14,7 +14,9 @@ from moorage.cli.context import Cli, Output, command
 @command(app)
 def rename(
     cli: Cli,
-    session: Annotated[str, typer.Argument(help="A session's name or id.", autocompletion=session_names)],
+    session: Annotated[
+        str, typer.Argument(help="A session's name or id.", autocompletion=session_names)
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
 ) -> None:
     """Rename a session. It runs on, and its id stays; its program keeps the former name.

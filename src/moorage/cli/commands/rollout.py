@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from moorage.common.views.endpoints import RolloutView
     from moorage.sdk import Client
 
-rollout = noun("rollout", help="Revisions of an endpoint: the state of a rolling update, history, undo.")
+rollout = noun(
+    "rollout", help="Revisions of an endpoint: the state of a rolling update, history, undo."
+)
 
 Name = Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoint_names)]
 
@@ -31,7 +33,8 @@ def status(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is over.")] = False,
     timeout: Timeout = None,
 ) -> None:
-    """Show how far the replicas have the revision that they shall have. Exits with 1 after a rollback.
+    """Show how far the replicas have the revision that they shall have. Exits with 1 after a
+    rollback.
 
     \b
     Examples:
@@ -51,6 +54,7 @@ def status(
         print(view.state)
     else:
         print_facts(cli.out, rollout_facts(view))
+
     if view.state == "failed":
         raise typer.Exit(FAILURE)
 
@@ -71,13 +75,22 @@ def history(cli: Cli, name: Name) -> None:
         for view in found:
             print(view.revision)
     else:
-        now, rows = cli.clock.now(), []
+        now = cli.clock.now()
+        rows = []
         for view in found:
             why = explain_failure(view.reason, view.detail)[0] if view.reason else ""
             model = str(view.spec.get("model") or " ".join(view.spec.get("command") or []))
             state = "current" if view.current else view.state
-            row = (str(view.revision), state, format_age(now, view.created_at), view.created_by, model, why)
+            row = (
+                str(view.revision),
+                state,
+                format_age(now, view.created_at),
+                view.created_by,
+                model,
+                why,
+            )
             rows.append(tuple(map(printable, row)))
+
         print_table(cli.out, ("REVISION", "STATE", "AGE", "BY", "MODEL", "WHY"), rows)
 
 
@@ -104,13 +117,15 @@ def undo(
         print(view.name)
     else:
         print(
-            f"{view.name} returns to revision {view.revision}; `moorage rollout status {view.name}` shows it"
+            f"{view.name} returns to revision {view.revision}; `moorage rollout status "
+            f"{view.name}` shows it"
         )
 
 
 @command(rollout)
 def promote(cli: Cli, name: Name) -> None:
-    """Let the canary of an endpoint replace its stable revision. `moorage rollout undo` ends it instead.
+    """Let the canary of an endpoint replace its stable revision. `moorage rollout undo` ends it
+    instead.
 
     \b
     Examples:
@@ -123,7 +138,10 @@ def promote(cli: Cli, name: Name) -> None:
     elif cli.output is Output.NAME:
         print(view.name)
     else:
-        print(f"revision {view.revision} replaces the others; `moorage rollout status {view.name}` shows it")
+        print(
+            f"revision {view.revision} replaces the others; `moorage rollout status {view.name}` "
+            "shows it"
+        )
 
 
 @command(rollout)
@@ -132,7 +150,8 @@ def canary(
     name: Name,
     percent: Annotated[int, typer.Argument(min=1, max=99, help="Percentage of the requests.")],
 ) -> None:
-    """Set the share of the requests that the canary of an endpoint gets, now and with its next revisions.
+    """Set the share of the requests that the canary of an endpoint gets, now and with its next
+    revisions.
 
     \b
     Examples:
@@ -149,7 +168,10 @@ def canary(
     elif view.rollout is not None and view.rollout.canary:
         print(f"revision {view.revision} gets {percent} % of the requests for {view.name}")
     else:
-        print(f"the next revision of {view.name} gets {percent} % of the requests until it is promoted")
+        print(
+            f"the next revision of {view.name} gets {percent} % of the requests until it is "
+            "promoted"
+        )
 
 
 def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
@@ -159,5 +181,9 @@ def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
     facts = [("rollout", state), ("revision", f"{view.revision} of {view.newest}: {counts}")]
     if view.reason:
         text, step = explain_failure(view.reason, view.detail)
-        facts += [("rolled back", f"revision {view.rolled_back or view.newest}: {text}"), ("next step", step)]
+        facts += [
+            ("rolled back", f"revision {view.rolled_back or view.newest}: {text}"),
+            ("next step", step),
+        ]
+
     return facts

@@ -64,18 +64,32 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
-_NOT_OF_THE_SPEC = ("cli", "wait", "strict", "force", "detach", "stop_on_interrupt", "stdin", "remove")
+_NOT_OF_THE_SPEC = (
+    "cli",
+    "wait",
+    "strict",
+    "force",
+    "detach",
+    "stop_on_interrupt",
+    "stdin",
+    "remove",
+)
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 
 _Command = Annotated[
     list[str] | None,
     typer.Argument(help="After --: program and arguments. With --template, its own by default."),
 ]
-_Timeout = Annotated[float | None, duration_option("Longest run; after it, the session is stopped.")]
-_StartsAt = Annotated[
-    str | None, typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z.")
+_Timeout = Annotated[
+    float | None, duration_option("Longest run; after it, the session is stopped.")
 ]
-_Retries = Annotated[int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")]
+_StartsAt = Annotated[
+    str | None,
+    typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z."),
+]
+_Retries = Annotated[
+    int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")
+]
 _After = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,14 +97,18 @@ _After = Annotated[
         autocompletion=session_names,
     ),
 ]
-_IfFailed = Annotated[str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")]
+_IfFailed = Annotated[
+    str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")
+]
 _Detach = Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")]
 _StopOnInterrupt = Annotated[
     bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
 ]
 _Stdin = Annotated[
     bool,
-    typer.Option("--stdin", "-i", help="Pass standard input to the program. Needs a shell in the session."),
+    typer.Option(
+        "--stdin", "-i", help="Pass standard input to the program. Needs a shell in the session."
+    ),
 ]
 _Remove = Annotated[bool, typer.Option("--rm", help="Remove its record when it has ended.")]
 
@@ -163,6 +181,7 @@ def run(
     given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
     if not command and template is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
+
     how = _Following(wait and not detach, strict, force, stop_on_interrupt or stdin, stdin, remove)
     given = _checked(given, how)
     _run(cli, batch_spec(given, cli.clock.now()), how)
@@ -172,14 +191,16 @@ def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
     """Options of the session for this way to follow it. Raises ``InvalidInput``."""
     if not how.wait and (how.stdin or how.remove):
         raise InvalidInput(
-            f"{'--stdin' if how.stdin else '--rm'} is done by this command, so it cannot go with --detach",
+            f"{'--stdin' if how.stdin else '--rm'} is done by this command, so it cannot go with "
+            "--detach",
             next_step="drop one of them",
         )
     return given | _with_input(given) if how.stdin else given
 
 
 def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a session with standard input has them. Raises ``InvalidInput`` for what it cannot have."""
+    """Options as a session with standard input has them. Raises ``InvalidInput`` for what it cannot
+    have."""
     named = {
         "a program on the command line": not given["command"],
         "no --retries": given["retries"],
@@ -189,8 +210,10 @@ def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
     for needs, missing in named.items():
         if missing:
             raise InvalidInput(
-                f"--stdin needs {needs}: the input exists once, for one program", next_step="drop --stdin"
+                f"--stdin needs {needs}: the input exists once, for one program",
+                next_step="drop --stdin",
             )
+
     return {"command": reading_from_pipe(given["command"]), "reuse": "never"}
 
 
@@ -201,7 +224,9 @@ def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | Templat
         "timeout_s": given["timeout"],
         "retries": given["retries"],
         "reuse": given["reuse"],
-        "depends_on": [parse.dependency(text) for text in given["after"]] if given["after"] else None,
+        "depends_on": [parse.dependency(text) for text in given["after"]]
+        if given["after"]
+        else None,
         "dependency_failed": given["if_failed"],
         "starts_at": None if starts_at is None else times.future(starts_at, now, "--starts-at"),
     }
@@ -227,20 +252,25 @@ def _run(cli: Cli, spec: SessionSpec | TemplateStart, how: _Following) -> None:
     except KeyboardInterrupt:
         _say_what_remains(cli, created, how.stop_on_interrupt)
         raise typer.Exit(interrupted.exit_code) from None
+
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME or not how.wait:
         print(view.name)
+
     if has_ended(view):
         raise typer.Exit(_exit_code(cli, view))
 
 
 @asynccontextmanager
-async def _input_of(cli: Cli, client: Client, session: SessionView, wanted: bool) -> AsyncIterator[None]:
+async def _input_of(
+    cli: Cli, client: Client, session: SessionView, wanted: bool
+) -> AsyncIterator[None]:
     """Passes standard input on meanwhile, if ``wanted``."""
     if not wanted:
         yield
         return
+
     from moorage.common.aio.tasks import cancel_and_wait, spawn
 
     feeding = spawn("run.feed", feed(cli, client, session))
@@ -261,14 +291,17 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
     if not created:
         cli.note("moorage: interrupted; `moorage ps` shows whether the session was created")
         return
+
     ref = created[0].name
     if not stop:
         cli.note(
-            f"moorage: {ref} goes on; `moorage logs -f {ref}` follows it, `moorage why {ref}` says what it "
+            f"moorage: {ref} goes on; `moorage logs -f {ref}` follows it, `moorage why {ref}` "
+            "says what it "
             "waits for, "
             f"`moorage stop {ref}` ends it, and --stop-on-interrupt would have"
         )
         return
+
     cli.run(lambda client: client.stop_session(created[0].id))
     cli.note(f"moorage: {ref} is being stopped; `moorage describe {ref}` shows its state")
 
@@ -296,12 +329,15 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
                 clock=cli.clock,
                 progress=progress,
             )
+
         for attempt in range(copied + 1, view.attempt):  # attempts that ended between two reads
             await AttemptLog(cli, client, view, sink, attempt).copy()
             cli.note(f"moorage: {created.name} is retried after attempt {attempt}")
+
         copied = view.attempt - 1
         if view.status in _BEFORE_RUNNING:
             continue
+
         log = AttemptLog(cli, client, view, sink, view.attempt)
         await log.copy()
         copied = view.attempt
@@ -312,11 +348,14 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
             clock=cli.clock,
         )
         await log.finish()
+
         if view.attempt == copied:
             kernel = current_kernel(view)
             if not log.shown and kernel is not None and kernel.log_tail:
                 sink.write(kernel.log_tail.encode(), final=True)
+
             return view
+
         cli.note(f"moorage: {created.name} is retried after attempt {copied}")
 
 
@@ -325,10 +364,14 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
     code = kernel.exit_code if kernel else None
     if view.result is Result.SUCCESS:
         return 0
+
     failure, step = explain_failure(view.reason, view.detail)
     # When another kernel ended the cluster, the exit code of main1 only says that it was stopped.
     stopped = kernel is not None and view.spec.size > 1 and kernel.status is not Status.ERROR
     if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
-        line = "; ".join(part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part)
+        line = "; ".join(
+            part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part
+        )
         cli.err.print(printable(line, one_line=True), soft_wrap=True)
+
     return exit_codes.of_failure(view.reason, view.detail, None if stopped else code)

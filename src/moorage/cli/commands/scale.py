@@ -25,7 +25,10 @@ def scale(
       moorage scale tiny 3
     """
     if not 0 <= replicas <= 1000:
-        raise InvalidInput(f"{replicas} replicas are not allowed", next_step="give a number from 0 to 1000")
+        raise InvalidInput(
+            f"{replicas} replicas are not allowed", next_step="give a number from 0 to 1000"
+        )
+
     view = cli.run(lambda client: client.scale_endpoint(name, replicas))
     if cli.json:
         cli.print_json(view)
@@ -34,5 +37,7 @@ def scale(
     else:
         wakes = f"; a request or `moorage scale {view.name} 1` wakes it"
         print(
-            f"{view.name} is asleep" + wakes if replicas == 0 else f"{view.name} {view.ready}/{view.replicas}"
+            f"{view.name} is asleep" + wakes
+            if replicas == 0
+            else f"{view.name} {view.ready}/{view.replicas}"
         )

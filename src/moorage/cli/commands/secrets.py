@@ -1,4 +1,5 @@
-"""``moorage secrets``: values that sessions receive as environment variables and nobody can read back."""
+"""``moorage secrets``: values that sessions receive as environment variables and nobody can read
+back."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from moorage.common.views.secrets import SecretView
 
-secrets = noun("secrets", help="Values for sessions that nobody can read back, such as access tokens.")
+secrets = noun(
+    "secrets", help="Values for sessions that nobody can read back, such as access tokens."
+)
 
 Name = Annotated[str, typer.Argument(help="Name of the secret.", autocompletion=secret_names)]
 
@@ -27,13 +30,15 @@ def set_secret(
     cli: Cli,
     name: Name,
     from_file: Annotated[
-        Path | None, typer.Option(help="Read the value from this file, unchanged. Default: from stdin.")
+        Path | None,
+        typer.Option(help="Read the value from this file, unchanged. Default: from stdin."),
     ] = None,
 ) -> None:
-    """Store a secret of the key's project, or replace its value. It is encrypted and never shown again.
+    """Store a secret of the key's project, or replace its value. It is encrypted and never shown
+    again.
 
-    The value is read from stdin, without its last newline, or typed at a prompt. Sessions receive it by
-    `--secret VARIABLE=NAME`; those that run keep the value with which they started.
+    The value is read from stdin, without its last newline, or typed at a prompt. Sessions receive
+    it by `--secret VARIABLE=NAME`; those that run keep the value with which they started.
 
     \b
     Examples:
@@ -65,7 +70,8 @@ def list_secrets(cli: Cli) -> None:
 
 @command(secrets, "delete")
 def delete_secret(cli: Cli, name: Name) -> None:
-    """Delete a secret. New sessions cannot use it; those that exist receive it until they have ended."""
+    """Delete a secret. New sessions cannot use it; those that exist receive it until they have
+    ended."""
     deleted = cli.run(lambda client: client.delete_secret(name))
     if cli.json:
         cli.print_json(deleted)
@@ -74,7 +80,8 @@ def delete_secret(cli: Cli, name: Name) -> None:
 
 
 def _read_value(name: str, file: Path | None) -> str:
-    """Raises ``InvalidInput`` for a value that is empty or no UTF-8 text, or a file that cannot be read."""
+    """Raises ``InvalidInput`` for a value that is empty or no UTF-8 text, or a file that cannot be
+    read."""
     try:
         if file is not None:
             value = file.read_bytes().decode()
@@ -88,8 +95,10 @@ def _read_value(name: str, file: Path | None) -> str:
         raise InvalidInput(
             "the value is not UTF-8 text", next_step="encode it, for example with base64"
         ) from None
+
     if not value:
         raise InvalidInput("the value is empty", next_step="give it on stdin or with --from-file")
+
     return value
 
 

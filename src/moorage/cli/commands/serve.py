@@ -56,20 +56,25 @@ EngineName = Annotated[
     str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: llamacpp for GGUF, else vllm.")
 ]
 ServedName = Annotated[
-    str | None, typer.Option(help="Name that clients send as `model`. Default: the model's base name.")
+    str | None,
+    typer.Option(help="Name that clients send as `model`. Default: the model's base name."),
 ]
 ScaleOn = Annotated[
     list[str] | None,
     typer.Option(help=f"Scale to a target RULE=VALUE per replica: {', '.join(RULES)}; repeatable."),
 ]
 IdleTimeout = Annotated[
-    float | None, duration_option("With --min 0: stop after this time without a request. Default: 10m.")
+    float | None,
+    duration_option("With --min 0: stop after this time without a request. Default: 10m."),
 ]
 Adapters = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SOURCE",
-        help="A LoRA adapter for vllm: a path on the node or a hub id, served as ENDPOINT:NAME; repeatable.",
+        help=(
+            "A LoRA adapter for vllm: a path on the node or a hub id, served as ENDPOINT:NAME; "
+            "repeatable."
+        ),
     ),
 ]
 Fallbacks = Annotated[
@@ -78,7 +83,8 @@ Fallbacks = Annotated[
         "--fallback",
         metavar="MODEL",
         autocompletion=endpoint_names,
-        help="Where requests go that it cannot serve: an endpoint, or MODEL,url=URL,secret=NAME at an "
+        help="Where requests go that it cannot serve: an endpoint, or MODEL,url=URL,secret=NAME "
+        "at an "
         "outside provider; repeatable.",
     ),
 ]
@@ -101,7 +107,9 @@ Share = Annotated[
 @command(app)
 def serve(
     cli: Cli,
-    model: Annotated[str, typer.Argument(help="A GGUF file, a model's directory, or an id on a hub.")],
+    model: Annotated[
+        str, typer.Argument(help="A GGUF file, a model's directory, or an id on a hub.")
+    ],
     command: Command = None,
     engine: EngineName = None,
     name: ServedName = None,
@@ -112,15 +120,21 @@ def serve(
     idle_timeout: IdleTimeout = None,
     adapter: Adapters = None,
     fallback: Fallbacks = None,
-    max_surge: Annotated[int | None, typer.Option(help="Rolling update: replicas beyond the number.")] = None,
+    max_surge: Annotated[
+        int | None, typer.Option(help="Rolling update: replicas beyond the number.")
+    ] = None,
     resources: Resources = None,
     gpus: Gpus = None,
-    arg: Annotated[list[str] | None, typer.Option(help="An argument for the engine; repeatable.")] = None,
+    arg: Annotated[
+        list[str] | None, typer.Option(help="An argument for the engine; repeatable.")
+    ] = None,
     env: Env = None,
     env_file: EnvFile = None,
     secret: Secrets = None,
     reload: Reload = None,
-    probe: Annotated[str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")] = "/",
+    probe: Annotated[
+        str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")
+    ] = "/",
     group: Group = None,
     image: Image = None,
     runtime: Runtime = None,
@@ -131,11 +145,14 @@ def serve(
     priority: Priority = None,
     timeout: Timeout = None,
     wait: Wait = True,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the endpoint when its start fails.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the endpoint when its start fails.")
+    ] = False,
     share: Share = None,
     yes: Yes = False,
 ) -> None:
-    """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given resources.
+    """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given
+    resources.
 
     Without --gpus and --resources, it gets what the model takes: `moorage models show MODEL`.
 
@@ -161,7 +178,9 @@ def serve(
     _run(cli, spec, timeout, wait and spec.replicas > 0, keep, yes)
 
 
-def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool, yes: bool) -> None:
+def _run(
+    cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool, yes: bool
+) -> None:
     from moorage.common.views.endpoints import ReplicaView
 
     created: list[EndpointView] = []
@@ -183,14 +202,18 @@ def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep
             cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
         else:
             cli.note(f"moorage: interrupted; `moorage ps` shows whether {spec.name} was created")
+
         raise typer.Exit(interrupted.exit_code) from None
+
     if isinstance(outcome, ReplicaView):
         raise typer.Exit(exit_codes.of_failure(outcome.reason, outcome.detail))
+
     _print(cli, outcome)
     if wait and outcome.ready < outcome.replicas:
         cli.note(
             f"moorage: {outcome.ready} of {outcome.replicas} replicas of {outcome.name} are ready, "
-            f"and there is no room for more now; `moorage why {outcome.name}` shows what they wait for"
+            f"and there is no room for more now; `moorage why {outcome.name}` shows what they "
+            "wait for"
         )
         raise typer.Exit(exit_codes.FAILURE)
 
@@ -200,7 +223,9 @@ def _note_missing(cli: Cli, spec: EndpointSpec) -> None:
 
     model = spec.model or ""
     if spec.engine == "llamacpp" and not is_gguf_id(model) and not Path(model).exists():
-        cli.note(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
+        cli.note(
+            f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it"
+        )
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
@@ -227,17 +252,25 @@ def _autoscale(
     rules_given = parse.pairs(rules, "--scale-on", "waiting=2") if rules else {}
     if unknown := rules_given.keys() - set(RULES):
         raise InvalidInput(
-            f"--scale-on {sorted(unknown)[0]} is not a rule", next_step=f"rules are {', '.join(RULES)}"
+            f"--scale-on {sorted(unknown)[0]} is not a rule",
+            next_step=f"rules are {', '.join(RULES)}",
         )
+
     if not given and not rules_given:
         return None
+
     least = given.setdefault("min", 1)
     given.setdefault("max", max(1, least))
     return given | rules_given
 
 
 def _spec(
-    model: str, name: str | None, engine: str | None, command: list[str], probe: str, fields: dict[str, Any]
+    model: str,
+    name: str | None,
+    engine: str | None,
+    command: list[str],
+    probe: str,
+    fields: dict[str, Any],
 ) -> EndpointSpec:
     """The endpoint's spec; guesses engine, name and path where they were not given."""
     engine = engine or ("custom" if command else parse.guess_engine(model))
@@ -245,6 +278,7 @@ def _spec(
         fields |= {"model": model, "command": command, "probe": {"path": probe}}
     else:
         fields |= {"model": parse.locate_model(model), "command": command or None}
+
     given = {field: value for field, value in fields.items() if value is not None}
     from moorage.common.model.spec import EndpointSpec
     from moorage.common.views.endpoints import NewEndpoint
@@ -268,16 +302,25 @@ async def _until_ready(
     from moorage.common.views.endpoints import ReplicaView
 
     with Progress(cli.err, created.name) as progress:
-        outcome = await until_ready(client, created, clock=cli.clock, progress=progress, timeout_s=timeout_s)
+        outcome = await until_ready(
+            client, created, clock=cli.clock, progress=progress, timeout_s=timeout_s
+        )
+
     if isinstance(outcome, ReplicaView):
         await _report_failure(cli, client, created.name, outcome, keep)
+
     return outcome
 
 
-async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaView, keep: bool) -> None:
+async def _report_failure(
+    cli: Cli, client: Client, name: str, failed: ReplicaView, keep: bool
+) -> None:
     failure, step = explain_failure(failed.reason, failed.detail)
     if failed.log_tail:
-        cli.err.print(f"last lines of its log:\n{printable(failed.log_tail).rstrip()}\n", soft_wrap=True)
+        cli.err.print(
+            f"last lines of its log:\n{printable(failed.log_tail).rstrip()}\n", soft_wrap=True
+        )
+
     outcome = f"it is kept and retried; `moorage stop {name}` deletes it"
     if not keep:
         try:
@@ -285,12 +328,14 @@ async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaVi
                 keep = True  # other replicas serve
         except (ApiError, Unreachable):
             pass
+
     if not keep:
         try:
             await client.delete_endpoint(name)
             outcome = "the endpoint was deleted"
         except (ApiError, Unreachable) as error:
             outcome = f"it could not be deleted ({error}); `moorage stop {name}` tries again"
+
     line = "; ".join(part for part in (f"moorage: {name} failed: {failure}", step, outcome) if part)
     cli.note(printable(line, one_line=True))
 
@@ -307,8 +352,11 @@ def _print(cli: Cli, view: EndpointView) -> None:
     if cli.output is Output.NAME:
         print(view.name)
         return
+
     body = json.dumps({"model": view.name, "messages": [{"role": "user", "content": "Hello"}]})
-    state = str(view.status) if not view.ready else f"{view.ready} of {view.replicas} replicas ready"
+    state = (
+        str(view.status) if not view.ready else f"{view.ready} of {view.replicas} replicas ready"
+    )
     print_facts(
         cli.out,
         [
@@ -317,7 +365,8 @@ def _print(cli: Cli, view: EndpointView) -> None:
             ("OpenAI URL", at.openai_url),
             (
                 "try it",
-                f"curl {_ca_option(at)}{at.openai_url}/chat/completions -H 'Content-Type: application/json' "
+                f"curl {_ca_option(at)}{at.openai_url}/chat/completions -H 'Content-Type: "
+                "application/json' "
                 f'-H "Authorization: Bearer {at.key_in_shell}" -d {shlex.quote(body)}',
             ),
             ("or", f"moorage chat {view.name} Hello"),

@@ -24,22 +24,28 @@ if TYPE_CHECKING:
 @command(app)
 def ssh(
     cli: Cli,
-    session: Annotated[str, typer.Argument(help="A session's name or id.", autocompletion=session_names)],
+    session: Annotated[
+        str, typer.Argument(help="A session's name or id.", autocompletion=session_names)
+    ],
     command: Annotated[
-        list[str] | None, typer.Argument(help="After --: a command for the shell.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="After --: a command for the shell.", show_default=False),
     ] = None,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="A terminal also for a command.")] = False,
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="A terminal also for a command.")
+    ] = False,
     kernel: Annotated[
         str, typer.Option(help="In a cluster: the kernel, like sub1.", autocompletion=kernel_names)
     ] = "main1",
     stdio: Annotated[
-        bool, typer.Option("--stdio", help="Speak SSH on standard input and output, as a ProxyCommand.")
+        bool,
+        typer.Option("--stdio", help="Speak SSH on standard input and output, as a ProxyCommand."),
     ] = False,
 ) -> None:
     """Open a shell in a running session with OpenSSH, or run a command in it.
 
-    With `ProxyCommand moorage ssh --stdio %n` for the session's name in ~/.ssh/config, ssh, scp, sftp and
-    rsync reach the session. Whoever may run commands in the session may connect.
+    With `ProxyCommand moorage ssh --stdio %n` for the session's name in ~/.ssh/config, ssh, scp,
+    sftp and rsync reach the session. Whoever may run commands in the session may connect.
 
     \b
     Examples:
@@ -50,8 +56,10 @@ def ssh(
     if stdio:
         if command or tty:
             raise InvalidInput(
-                "--stdio takes no command and no --tty", next_step="give them to the program that speaks SSH"
+                "--stdio takes no command and no --tty",
+                next_step="give them to the program that speaks SSH",
             )
+
         _serve(cli, session, kernel)
     else:
         _start_openssh(cli, session, command or [], tty, kernel)
@@ -62,8 +70,11 @@ def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, kernel
     if program is None:
         raise ProgramMissing(
             "there is no program ssh on this machine",
-            next_step="install OpenSSH's client (openssh-client), or use `moorage exec -it SESSION -- sh`",
+            next_step=(
+                "install OpenSSH's client (openssh-client), or use `moorage exec -it SESSION -- sh`"
+            ),
         )
+
     ours = [sys.executable, "-m", "moorage", "ssh", *cli.connection_flags(), "--stdio"]
     proxy = shlex.join([*ours, "--kernel", kernel, "--", session]).replace("%", "%%")
     options = {
@@ -83,11 +94,13 @@ def _serve(cli: Cli, session: str, kernel: str) -> None:
             "--stdio speaks SSH, and standard input and output are a terminal",
             next_step="run `moorage ssh SESSION`, or name it as ProxyCommand in ~/.ssh/config",
         )
+
     try:
         from moorage.cli.ssh.server import serve_stdio
     except ModuleNotFoundError as error:
         if error.name != "asyncssh":
             raise
+
         raise Conflict(
             "SSH needs the package asyncssh", next_step="pip install 'moorage[ssh]' on this machine"
         ) from None

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 @command(keys, "add-ssh")
 def add_ssh(
     cli: Cli,
-    file: Annotated[str, typer.Argument(help="A .pub file; - reads the key from stdin.", metavar="FILE|-")],
+    file: Annotated[
+        str, typer.Argument(help="A .pub file; - reads the key from stdin.", metavar="FILE|-")
+    ],
     name: Annotated[str | None, typer.Option(help="Default: the comment in the file.")] = None,
 ) -> None:
     """Register a public key for SSH and SFTP at the proxies.
 
-    ssh-keygen signs with the private key, to prove that you hold it: the key in the file beside FILE, or in
-    the SSH agent.
+    ssh-keygen signs with the private key, to prove that you hold it: the key in the file beside
+    FILE, or in the SSH agent.
 
-    It may do what the API key may that registers it, and ends with that one. Registered in the console, it
-    may do what its user may.
+    It may do what the API key may that registers it, and ends with that one. Registered in the
+    console, it may do what its user may.
 
     \b
     Examples:
@@ -40,9 +42,13 @@ def add_ssh(
     from moorage.cli.ssh.signing import sign
     from moorage.common.views.ssh_keys import SshKeySpec
 
-    public_key, path = _read(file), None if file == "-" else Path(file).expanduser()
+    public_key = _read(file)
+    path = None if file == "-" else Path(file).expanduser()
     if "PRIVATE KEY" in public_key:
-        raise InvalidInput(f"FILE {file!r} is a private key", next_step="give the file with .pub at its end")
+        raise InvalidInput(
+            f"FILE {file!r} is a private key", next_step="give the file with .pub at its end"
+        )
+
     given = cli.run(lambda client: client.ssh_key_challenge())
     spec = SshKeySpec(
         public_key=public_key,
@@ -71,7 +77,10 @@ def list_ssh(cli: Cli) -> None:
 def remove_ssh(
     cli: Cli,
     name: Annotated[
-        str, typer.Argument(help="Name of your SSH key, or a fingerprint.", autocompletion=ssh_key_names)
+        str,
+        typer.Argument(
+            help="Name of your SSH key, or a fingerprint.", autocompletion=ssh_key_names
+        ),
     ],
 ) -> None:
     """Remove a public key for SSH: it logs in nowhere any more, and its connections are closed."""
@@ -87,7 +96,9 @@ def _print(cli: Cli, view: SshKeyView) -> None:
 
 def _row(cli: Cli, view: SshKeyView) -> tuple[str, ...]:
     now = cli.clock.now()
-    used = "never" if view.last_used_at is None else f"{output.format_age(now, view.last_used_at)} ago"
+    used = (
+        "never" if view.last_used_at is None else f"{output.format_age(now, view.last_used_at)} ago"
+    )
     acts_as = f"user {view.user}" if view.key is None else f"key {view.key}"
     created = f"{output.format_age(now, view.created_at)} ago"
     return view.name, view.user, view.fingerprint, acts_as, created, used

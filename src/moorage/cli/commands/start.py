@@ -55,9 +55,12 @@ if TYPE_CHECKING:
 _STARTED = (SessionType.INTERACTIVE, SessionType.SYSTEM)
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 Kind = Annotated[
-    str, typer.Option("--type", help="interactive, or system: moves files on a node, without devices.")
+    str,
+    typer.Option("--type", help="interactive, or system: moves files on a node, without devices."),
 ]
-Lifetime = Annotated[float | None, duration_option("How long it may live; after that it is stopped.")]
+Lifetime = Annotated[
+    float | None, duration_option("How long it may live; after that it is stopped.")
+]
 IdleTimeout = Annotated[
     float | None,
     duration_option("End it after so long without traffic to its apps and without `moorage exec`."),
@@ -131,6 +134,7 @@ def _start(
     except KeyboardInterrupt:
         _say_what_remains(cli, created)
         raise typer.Exit(interrupted.exit_code) from None
+
     _show(cli, view, wait)
 
 
@@ -161,11 +165,13 @@ def _show(cli: Cli, view: SessionView, wait: bool) -> None:
         cli.print_json(view)
     else:
         print(view.name)
+
     if wait and view.status is not Status.RUNNING and view.result is not Result.SUCCESS:
         _report_failure(cli, view)
         kernel = current_kernel(view)
         code = kernel.exit_code if kernel else None
         raise typer.Exit(exit_codes.of_failure(view.reason, view.detail, code))
+
     if cli.output is Output.TABLE:
         for action, step in next_steps(view):
             cli.note(f"{action + ':':<14}{step}")
@@ -187,7 +193,9 @@ async def _until_running(
 
 def _report_failure(cli: Cli, view: SessionView) -> None:
     failure, step = explain_failure(view.reason, view.detail)
-    line = "; ".join(part for part in (f"moorage: {view.name} does not run: {failure}", step) if part)
+    line = "; ".join(
+        part for part in (f"moorage: {view.name} does not run: {failure}", step) if part
+    )
     cli.err.print(printable(line, one_line=True), soft_wrap=True)
     kernel = current_kernel(view)
     if kernel is not None and kernel.log_tail:

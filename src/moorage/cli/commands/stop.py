@@ -29,12 +29,16 @@ def stop(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...", help="Endpoints, and sessions by name or id.", autocompletion=workload_names
+            metavar="NAME...",
+            help="Endpoints, and sessions by name or id.",
+            autocompletion=workload_names,
         ),
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(help="All live sessions of this user that are not replicas.", autocompletion=user_names),
+        typer.Option(
+            help="All live sessions of this user that are not replicas.", autocompletion=user_names
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
     timeout: Timeout = None,
@@ -69,6 +73,7 @@ def stop(
     except KeyboardInterrupt:
         cli.note("moorage: they keep stopping; `moorage ps` shows them")
         raise typer.Exit(interrupted.exit_code) from None
+
     if cli.json:
         one = user is None and len(views) == 1
         cli.print_json(views[0] if one else {"stopped": views})
@@ -81,7 +86,9 @@ def stop(
 
 async def _sessions_of(client: Client, user: str) -> list[SessionView]:
     found = await live_sessions(client, user=user)
-    return [view for view in found if view.endpoint is None and view.status is not Status.TERMINATING]
+    return [
+        view for view in found if view.endpoint is None and view.status is not Status.TERMINATING
+    ]
 
 
 async def _stop(
@@ -92,21 +99,28 @@ async def _stop(
     wait: bool,
     timeout_s: float | None,
 ) -> list[EndpointView | SessionView]:
-    """Ask for all ends before waiting for any. ``asked``: sessions that were asked to stop already."""
+    """Ask for all ends before waiting for any. ``asked``: sessions that were asked to stop
+    already."""
     from moorage.common.views.endpoints import EndpointView
 
     ended: list[EndpointView | SessionView] = [*asked]
     ending = [*asked]
     for view in found:
         if isinstance(view, EndpointView):
-            # Read before the delete: afterwards the name may belong to a new endpoint of somebody else.
+            # Read before the delete: afterwards the name may belong to a new endpoint of somebody
+            # else.
             ending += await live_sessions(client, endpoint=view.name)
             ended.append(await client.delete_endpoint(view.name))
         else:
             stopped = await client.stop_session(view.id)
             ended.append(stopped)
             ending.append(stopped)
+
     if not wait:
         return ended
-    last = {view.id: view for view in await until_ended(client, ending, clock=cli.clock, timeout_s=timeout_s)}
+
+    last = {
+        view.id: view
+        for view in await until_ended(client, ending, clock=cli.clock, timeout_s=timeout_s)
+    }
     return [last.get(view.id, view) for view in ended]

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 templates = noun("templates", help="Templates of sessions: versioned sets of parameters.")
 
 Name = Annotated[str, typer.Argument(help="Name of the template.", autocompletion=template_names)]
-VersionRef = Annotated[str, typer.Argument(help="NAME, or NAME@VERSION.", autocompletion=template_names)]
-ForAll = Annotated[bool, typer.Option("--for-all", help="The template of all projects; for administrators.")]
+VersionRef = Annotated[
+    str, typer.Argument(help="NAME, or NAME@VERSION.", autocompletion=template_names)
+]
+ForAll = Annotated[
+    bool, typer.Option("--for-all", help="The template of all projects; for administrators.")
+]
 
 
 @command(templates, "set")
@@ -67,6 +71,7 @@ def describe_template(
         name, version = split_version(ref)
     except ValueError as error:
         raise InvalidInput(str(error)) from None
+
     view = cli.run(lambda client: client.get_template(name, version))
     if cli.output is Output.YAML:
         cli.print_manifests([view])
@@ -74,6 +79,7 @@ def describe_template(
     if cli.json:
         cli.print_json(view)
         return
+
     shown = view.model_dump(mode="json", exclude_unset=True)["template"]
     based = f", based on {', '.join(view.bases)}" if view.bases else ""
     print(f"# {view.ref}{based}" + (", runs isolated" if view.isolated else ""))
@@ -122,4 +128,11 @@ def _print_all(cli: Cli, found: list[TemplateView]) -> None:
 def _row(cli: Cli, view: TemplateView) -> tuple[str, ...]:
     created = f"{output.format_age(cli.clock.now(), view.created_at)} ago"
     parameters = ", ".join(view.template.parameters) or "-"
-    return view.name, str(view.version), view.project or "(all)", parameters, created, view.created_by
+    return (
+        view.name,
+        str(view.version),
+        view.project or "(all)",
+        parameters,
+        created,
+        view.created_by,
+    )

@@ -1,4 +1,5 @@
-"""``moorage top``: current use of processors, memory, GPUs and network, by session, agent or device."""
+"""``moorage top``: current use of processors, memory, GPUs and network, by session, agent or
+device."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def top(
     cli: Cli,
     agents: Annotated[bool, typer.Option("--agents", "-A", help="Show agents.")] = False,
     devices: Annotated[bool, typer.Option("--devices", "-D", help="Show devices.")] = False,
-    sort: Annotated[Sort, typer.Option("--sort", "-s", help="Sort by this, the highest first.")] = Sort.CPU,
+    sort: Annotated[
+        Sort, typer.Option("--sort", "-s", help="Sort by this, the highest first.")
+    ] = Sort.CPU,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=10_000, help="Show at most so many lines.")
     ] = 40,
@@ -53,7 +56,8 @@ def top(
     ] = 3.0,
     once: Annotated[bool, typer.Option("--once", "-1", help="Print once and exit.")] = False,
 ) -> None:
-    """Show what sessions use now: processors, memory, GPUs, network. Refreshes on a terminal until Ctrl-C.
+    """Show what sessions use now: processors, memory, GPUs, network. Refreshes on a terminal until
+    Ctrl-C.
 
     CPU is in processors and GPU in devices; percentages are of the session's allocation.
 
@@ -82,6 +86,7 @@ def top(
     if not once and cli.output in (Output.TABLE, Output.WIDE) and cli.out.is_terminal:
         cli.run(lambda client: _watch(cli, every, lambda: fetch(client), rows))
         return
+
     found = cli.run(fetch)
     if cli.json:
         cli.print_json({"agents" if agents or devices else "sessions": found})
@@ -134,8 +139,16 @@ def session_row(view: SessionUsage, now: datetime, *, wide: bool) -> list[str]:
     row += [_bytes(latest.memory), _percent(latest.memory, view.slots.get("mem"))]
     row += [_units(latest.gpu), _bytes(latest.gpu_memory), _bytes(latest.rx), _bytes(latest.tx)]
     row += [",".join(view.agents), format_age(now, view.created_at)]
+
     if wide:
-        row += [view.type, view.status, view.resource_group, view.user, f"{format_age(now, latest.at)} ago"]
+        row += [
+            view.type,
+            view.status,
+            view.resource_group,
+            view.user,
+            f"{format_age(now, latest.at)} ago",
+        ]
+
     return row
 
 

@@ -1,4 +1,5 @@
-"""``moorage usage``: tokens of models and time of sessions, by project, user, key, session and time."""
+"""``moorage usage``: tokens of models and time of sessions, by project, user, key, session and
+time."""
 
 from __future__ import annotations
 
@@ -29,11 +30,19 @@ _COLUMNS = {
     "resource_group": "GROUP",
     "device": "DEVICE",
 }
-_HOUR_MS, _GIB_HOUR = 3_600_000, 1024 * 3600
+_HOUR_MS = 3_600_000
+_GIB_HOUR = 1024 * 3600
 _AMOUNTS = (
-    "requests", "tokens_in", "tokens_out", "tokens_cached", "gpu_ms", "cpu_ms", "memory_mib_s", "node_ms",
+    "requests",
+    "tokens_in",
+    "tokens_out",
+    "tokens_cached",
+    "gpu_ms",
+    "cpu_ms",
+    "memory_mib_s",
+    "node_ms",
     "cost",
-)  # fmt: skip
+)
 _CSV: dict[str, tuple[str, ...]] = {"key": ("key_id", "key"), "session": ("session_id",)}
 _FORMATS = {
     "hour": "%Y-%m-%d %H:00",
@@ -49,15 +58,24 @@ BucketName = Annotated[
     str, typer.Option(help="Also by hour, day, week, month or year, in UTC; none: all in one.")
 ]
 From = Annotated[
-    str | None, typer.Option("--from", help="A time like 2026-05-04T13:00, or 7d (ago). Default: 1d.")
+    str | None,
+    typer.Option("--from", help="A time like 2026-05-04T13:00, or 7d (ago). Default: 1d."),
 ]
 To = Annotated[str | None, typer.Option("--to", help="Written like --from. Default: now.")]
-Project = Annotated[str | None, typer.Option(help="Only of this project.", autocompletion=project_names)]
+Project = Annotated[
+    str | None, typer.Option(help="Only of this project.", autocompletion=project_names)
+]
 User = Annotated[str | None, typer.Option(help="Only of this user.", autocompletion=user_names)]
 Key = Annotated[str | None, typer.Option(help="Only of this key.", autocompletion=key_names)]
-Model = Annotated[str | None, typer.Option(help="Only of this model.", autocompletion=endpoint_names)]
-Csv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values with exact amounts.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most so many lines.")]
+Model = Annotated[
+    str | None, typer.Option(help="Only of this model.", autocompletion=endpoint_names)
+]
+Csv = Annotated[
+    bool, typer.Option("--csv", help="Print comma-separated values with exact amounts.")
+]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most so many lines.")
+]
 
 
 @command(app)
@@ -76,8 +94,8 @@ def usage(
 ) -> None:
     """Show what requests and sessions used, in full hours.
 
-    Requests and tokens of models, and hours of GPUs, CPUs, GiB of memory and nodes of sites, from the ledger.
-    Running sessions are included, until now.
+    Requests and tokens of models, and hours of GPUs, CPUs, GiB of memory and nodes of sites, from
+    the ledger. Running sessions are included, until now.
 
     \b
     Examples:
@@ -96,6 +114,7 @@ def usage(
         for budget in await client.list_budgets():
             if budget.level != "ok":
                 cli.note(_warning(budget))
+
         found: list[ModelUsage] = []
         cursor: str | None = None
         while len(found) < limit:
@@ -114,6 +133,7 @@ def usage(
             found += page.items
             if not (cursor := page.next):
                 return found
+
         cli.note(f"only the first {limit} lines are shown; --limit shows more")
         return found
 
@@ -121,15 +141,23 @@ def usage(
 
 
 def _warning(budget: BudgetView) -> str:
-    used, limit = budget.used, budget.hard if budget.level == "hard" else budget.soft
-    amounts = f"{format_budget_amount(budget.unit, used)} of {format_budget_amount(budget.unit, limit or 0)}"
+    used = budget.used
+    limit = budget.hard if budget.level == "hard" else budget.soft
+    amounts = (
+        f"{format_budget_amount(budget.unit, used)} of "
+        f"{format_budget_amount(budget.unit, limit or 0)}"
+    )
     return (
-        f"moorage: warning: {budget.scope} {budget.name} has used {amounts}, its {budget.level} limit of "
-        f"{budget.unit} by the {budget.period}; it begins anew at {budget.resets_at:%Y-%m-%dT%H:%MZ}"
+        f"moorage: warning: {budget.scope} {budget.name} has used {amounts}, its {budget.level} "
+        "limit of "
+        f"{budget.unit} by the {budget.period}; it begins anew at "
+        f"{budget.resets_at:%Y-%m-%dT%H:%MZ}"
     )
 
 
-def _show(cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str, *, csv: bool) -> None:
+def _show(
+    cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str, *, csv: bool
+) -> None:
     if cli.json:
         cli.print_json({"usage": found})
     elif csv:
@@ -137,12 +165,28 @@ def _show(cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str
     elif not found:
         cli.note("nothing was used in this time")
     else:
-        columns = (*([bucket.upper()] if bucket != "none" else []), *(_COLUMNS[name] for name in split))
-        amounts = ["REQUESTS", "TOKENS IN", "CACHED", "TOKENS OUT", "GPU H", "CPU H", "GIB H", "NODE H"]
+        columns = (
+            *([bucket.upper()] if bucket != "none" else []),
+            *(_COLUMNS[name] for name in split),
+        )
+        amounts = [
+            "REQUESTS",
+            "TOKENS IN",
+            "CACHED",
+            "TOKENS OUT",
+            "GPU H",
+            "CPU H",
+            "GIB H",
+            "NODE H",
+        ]
         rows = [_row(view, split, bucket) for view in found]
         if any(view.cost for view in found):
             amounts.append("COST")
-            rows = [[*row, f"{view.cost / 1_000_000:.2f}"] for row, view in zip(rows, found, strict=True)]
+            rows = [
+                [*row, f"{view.cost / 1_000_000:.2f}"]
+                for row, view in zip(rows, found, strict=True)
+            ]
+
         output.print_table(cli.out, (*columns, *amounts), rows)
 
 
@@ -151,9 +195,15 @@ def _split(by: str, bucket: str) -> list[Any]:
 
     names = [name.strip() for name in by.split(",") if name.strip()]
     if unknown := [name for name in names if name not in _COLUMNS]:
-        raise InvalidInput(f"--by {unknown[0]!r} is unknown", next_step=f"use {', '.join(_COLUMNS)}")
+        raise InvalidInput(
+            f"--by {unknown[0]!r} is unknown", next_step=f"use {', '.join(_COLUMNS)}"
+        )
+
     if bucket not in get_args(Bucket):
-        raise InvalidInput(f"--bucket {bucket!r} is unknown", next_step=f"use {', '.join(get_args(Bucket))}")
+        raise InvalidInput(
+            f"--bucket {bucket!r} is unknown", next_step=f"use {', '.join(get_args(Bucket))}"
+        )
+
     return names
 
 
@@ -177,6 +227,7 @@ def _row(view: ModelUsage, split: list[Dimension], bucket: str) -> list[str]:
         (view.memory_mib_s, _GIB_HOUR),
         (view.node_ms, _HOUR_MS),
     )
+
     return row + [f"{amount / hour:.2f}" for amount, hour in hours]
 
 
@@ -190,6 +241,9 @@ def _print_csv(found: list[ModelUsage], split: list[Dimension], bucket: str) -> 
     ]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([*names, *_AMOUNTS])
+
     for view in found:
         fields = view.model_dump(mode="json")
-        writer.writerow(["" if fields[name] is None else fields[name] for name in (*names, *_AMOUNTS)])
+        writer.writerow(
+            ["" if fields[name] is None else fields[name] for name in (*names, *_AMOUNTS)]
+        )

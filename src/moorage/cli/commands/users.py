@@ -23,7 +23,8 @@ users = noun("users", help="People and robots, and their roles on the platform."
 Name = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=user_names)]
 Email = Annotated[str | None, typer.Option(help="E-mail address.")]
 Role = Annotated[
-    str | None, typer.Option(help="Role on the platform: admin, auditor (reads everything) or none.")
+    str | None,
+    typer.Option(help="Role on the platform: admin, auditor (reads everything) or none."),
 ]
 
 
@@ -34,7 +35,8 @@ def create(
     email: Email = None,
     role: Role = None,
 ) -> None:
-    """Create a user. `moorage projects members set` makes it a member of a project. For administrators.
+    """Create a user. `moorage projects members set` makes it a member of a project. For
+    administrators.
 
     \b
     Examples:
@@ -74,13 +76,16 @@ def set_user(
         bool | None,
         typer.Option(
             "--password/--no-password",
-            help="Set the password for the console, typed at a prompt or read from stdin; or delete it. The "
+            help="Set the password for the console, typed at a prompt or read from stdin; or "
+            "delete it. The "
             "user's console sessions end.",
         ),
     ] = None,
     subject: Annotated[
         str | None,
-        typer.Option(help="Who the user is at the OpenID provider, as its claim sub says; or none."),
+        typer.Option(
+            help="Who the user is at the OpenID provider, as its claim sub says; or none."
+        ),
     ] = None,
 ) -> None:
     """Change a user; what is not given stays. For administrators.
@@ -126,6 +131,7 @@ def passwd(cli: Cli) -> None:
         new = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         current, _, new = sys.stdin.read().removesuffix("\n").partition("\n")
+
     _check_length(new)
     ended = cli.run(lambda client: client.change_password(current, new)).ended
     if cli.json:
@@ -137,7 +143,9 @@ def passwd(cli: Cli) -> None:
 def _read_password(name: str) -> str:
     """Raises ``InvalidInput`` for one that is too short."""
     if sys.stdin.isatty():
-        given = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+        given = typer.prompt(
+            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+        )
     else:
         given = sys.stdin.read().removesuffix("\n")
     _check_length(given)
@@ -155,7 +163,8 @@ def _fields(email: str | None, role: str | None, status: str | None) -> dict[str
     given = {"email": email, "status": status, "platform_role": role}
     fields = {name: value for name, value in given.items() if value is not None}
     return {
-        name: None if (name, value) == ("platform_role", "none") else value for name, value in fields.items()
+        name: None if (name, value) == ("platform_role", "none") else value
+        for name, value in fields.items()
     }
 
 

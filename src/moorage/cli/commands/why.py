@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 def why(
     cli: Cli,
     name: Annotated[
-        str, typer.Argument(help="A session's name or id, or an endpoint.", autocompletion=workload_names)
+        str,
+        typer.Argument(
+            help="A session's name or id, or an endpoint.", autocompletion=workload_names
+        ),
     ],
 ) -> None:
     """Explain why a session waits: its conditions, what agents lack, its place in the queue.
@@ -47,6 +50,7 @@ def why(
     if cli.output is Output.NAME:
         print(view.name)
         return
+
     since = output.format_age(cli.clock.now(), view.since)
     output.print_facts(cli.out, [("session", view.name), ("status", f"{view.status} for {since}")])
     print_explanation(cli.out, view, cli.clock.now(), is_pending=view.status is Status.PENDING)
@@ -58,22 +62,27 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
     except ApiError as error:
         if error.status != 404:
             raise
+
     found = await find(client, name)
     from moorage.common.views.endpoints import EndpointView
 
     if not isinstance(found, EndpointView):
         return await client.why(found.id)
+
     waiting = [one for one in found.sessions if one.status is Status.PENDING]
     shown = waiting or ([] if found.status == "not_loaded" else found.sessions)
     newest = max(shown, key=lambda one: one.session_id, default=None)
     if newest is None:
         asleep = found.status == "not_loaded"
         raise NotFound(
-            f"{found.name} is asleep" if asleep else f"{found.name} has no replica yet: it is {found.status}",
+            f"{found.name} is asleep"
+            if asleep
+            else f"{found.name} has no replica yet: it is {found.status}",
             next_step=f"a request or `moorage scale {found.name} 1` wakes it"
             if asleep
             else f"`moorage describe {found.name}` shows its state",
         )
+
     cli.note(f"{newest.name}, a replica of {found.name}")
     return await client.why(newest.session_id)
 
@@ -81,15 +90,22 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
 def print_explanation(
     out: Console, view: PendingExplanation, now: datetime, *, is_pending: bool = True
 ) -> None:
-    """Print why a session waits, or would wait. ``is_pending``: whether the planner evaluated it."""
+    """Print why a session waits, or would wait. ``is_pending``: whether the planner evaluated
+    it."""
     output.print_facts(out, [("why" if is_pending else "", view.text)])
-    output.print_facts(out, [("met" if c.met else "NOT MET", f"{c.kind}: {c.text}") for c in view.conditions])
+    output.print_facts(
+        out, [("met" if c.met else "NOT MET", f"{c.kind}: {c.text}") for c in view.conditions]
+    )
     output.print_facts(out, [("agents", line) for line in view.refusals])
     output.print_facts(out, [("fenced", line) for line in view.fenced])
-    queue = f"position {view.position} of {view.waiting} waiting for capacity" if view.position else ""
+    queue = (
+        f"position {view.position} of {view.waiting} waiting for capacity" if view.position else ""
+    )
     starts = view.expected_start
     at = f"{starts:%Y-%m-%d %H:%M:%S} UTC" if starts is not None else ""
-    remaining = f" (in {output.format_age(starts, now)})" if starts is not None and starts > now else ""
+    remaining = (
+        f" (in {output.format_age(starts, now)})" if starts is not None and starts > now else ""
+    )
     facts = [
         ("queue", queue),
         ("waits for", ", ".join(view.blockers)),
@@ -105,4 +121,7 @@ def _accuracy(view: PendingExplanation) -> str:
     if view.expected_start is None or past is None:
         return ""
     half, most = (format_duration(seconds) for seconds in (past.error_p50_s, past.error_p90_s))
-    return f"of {past.starts} such estimates, half were off by at most {half}, nine of ten by at most {most}"
+    return (
+        f"of {past.starts} such estimates, half were off by at most {half}, nine of ten by at "
+        f"most {most}"
+    )

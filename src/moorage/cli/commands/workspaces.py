@@ -49,6 +49,7 @@ def list_workspaces(cli: Cli) -> None:
             for workspace in found.items
         ]
         output.print_table(cli.out, columns, rows)
+
     _warn_of_silent(cli, found.silent)
 
 
@@ -56,7 +57,10 @@ def list_workspaces(cli: Cli) -> None:
 def delete(
     cli: Cli,
     session: Annotated[
-        str, typer.Argument(help="Name or id of a session that has ended.", autocompletion=workspace_sessions)
+        str,
+        typer.Argument(
+            help="Name or id of a session that has ended.", autocompletion=workspace_sessions
+        ),
     ],
 ) -> None:
     """Delete the workspace of a session on every node that keeps it. This cannot be undone.
@@ -71,11 +75,13 @@ def delete(
     else:
         for workspace in deleted.items:
             print(_line(workspace) if cli.output is not Output.NAME else workspace.session_id)
+
     _warn_of_silent(cli, deleted.silent)
 
 
 def _line(workspace: WorkspaceView) -> str:
-    name, size = workspace.session or workspace.session_id, format_amount("mem", workspace.size)
+    name = workspace.session or workspace.session_id
+    size = format_amount("mem", workspace.size)
     return output.printable(f"{name} on {workspace.agent_id}: {size}", one_line=True)
 
 

@@ -1,7 +1,7 @@
 """Plans of the MCP server: requests that were shown, and may be sent once. Pure.
 
-A write needs the id of its plan. A plan holds the whole request, is used once, and expires; what it was about
-may not have changed since. Under a budget, sessions must say how long they take at most.
+A write needs the id of its plan. A plan holds the whole request, is used once, and expires; what it
+was about may not have changed since. Under a budget, sessions must say how long they take at most.
 """
 
 from __future__ import annotations
@@ -18,8 +18,20 @@ MAX_PLANS = 1000
 # Writes that start work whose end is not known when they are planned.
 _OPEN_ENDED = frozenset(
     {
-        *("create_endpoint", "update_endpoint", "scale_endpoint", "undo_rollout", "promote_rollout"),
-        *("create_pipeline", "retry_pipeline", "start_template", "update_session", "extend_session"),
+        *(
+            "create_endpoint",
+            "update_endpoint",
+            "scale_endpoint",
+            "undo_rollout",
+            "promote_rollout",
+        ),
+        *(
+            "create_pipeline",
+            "retry_pipeline",
+            "start_template",
+            "update_session",
+            "extend_session",
+        ),
     }
 )
 
@@ -38,31 +50,38 @@ class Plan:
 
 @dataclass
 class PlanBook:
-    """Plans that were not used yet, and the GPU hours of those that were. ``budget``: GPU hours; None: no
-    limit."""
+    """Plans that were not used yet, and the GPU hours of those that were. ``budget``: GPU hours;
+    None: no limit."""
 
     budget: float | None = None
     used: float = 0.0
     _plans: dict[str, Plan] = field(default_factory=dict)
 
     def check(self, operation: str, arguments: Mapping[str, Any]) -> float:
-        """The GPU hours that an operation takes at most. Raises ``BudgetExhausted`` and ``InvalidInput``."""
+        """The GPU hours that an operation takes at most. Raises ``BudgetExhausted`` and
+        ``InvalidInput``."""
         if self.budget is None:
             return 0.0
+
         if operation in _OPEN_ENDED:
             raise BudgetExhausted(
                 f"{operation} is refused: it has no end that a budget of GPU hours could count",
                 next_step="ask the user, or create sessions with a `timeout_s`",
             )
+
         if operation != "create_session":
             return 0.0
+
         hours = gpu_hours(arguments.get("body"))
         if self.used + hours > self.budget:
             raise BudgetExhausted(
                 f"the session takes up to {hours:g} GPU hours, and {self.budget - self.used:g} of "
                 f"{self.budget:g} are left",
-                next_step="lower `timeout_s`, `retries` or the GPUs, or ask the user for a larger budget",
+                next_step=(
+                    "lower `timeout_s`, `retries` or the GPUs, or ask the user for a larger budget"
+                ),
             )
+
         return hours
 
     def add(self, plan: Plan, now: float) -> None:
@@ -72,16 +91,18 @@ class PlanBook:
         self._plans[plan.id] = plan
 
     def take(self, plan_id: str, now: float) -> Plan:
-        """The plan, which cannot be taken again. Its hours count from now on. Raises ``NotFound`` and
-        ``BudgetExhausted``."""
+        """The plan, which cannot be taken again. Its hours count from now on. Raises ``NotFound``
+        and ``BudgetExhausted``."""
         plan = self._plans.get(plan_id)
         if plan is None or plan.expires_at <= now:
             raise NotFound(
                 f"there is no plan {plan_id!r}: it was applied, it expired, or it never was",
                 next_step="plan again",
             )
+
         if self.budget is not None:
             self.check(plan.operation, plan.arguments)  # others may have been applied since
+
         del self._plans[plan_id]
         self.used += plan.gpu_hours
         return plan
@@ -92,11 +113,13 @@ class PlanBook:
 
 
 def gpu_hours(body: Any) -> float:
-    """At most, with all retries; runs after a preemption are not counted. Raises ``InvalidInput``."""
+    """At most, with all retries; runs after a preemption are not counted. Raises
+    ``InvalidInput``."""
     try:
         spec = SessionSpec.model_validate(body)
     except ValueError as error:
         raise InvalidInput(f"the session is not valid: {error}") from None
+
     sub = spec.cluster.sub if spec.cluster is not None else None
     subs = sub.resources if sub is not None and sub.resources is not None else spec.resources
     gpus = _gpus(spec.resources) + _gpus(subs) * (spec.size - 1)
@@ -106,6 +129,7 @@ def gpu_hours(body: Any) -> float:
             "under a budget a session with GPUs needs an end",
             next_step="set `timeout_s`, or `max_lifetime_s` for an interactive session",
         )
+
     return gpus * min(limits, default=0) * (1 + spec.retries) / 3600
 
 

@@ -36,9 +36,17 @@ class MoorageTools:
     """The tools of one manager. ``read_only``: there are none that write."""
 
     def __init__(
-        self, client: Client, document: Mapping[str, Any], book: PlanBook, clock: Clock, *, read_only: bool
+        self,
+        client: Client,
+        document: Mapping[str, Any],
+        book: PlanBook,
+        clock: Clock,
+        *,
+        read_only: bool,
     ) -> None:
-        self._client, self._book, self._clock = client, book, clock
+        self._client = client
+        self._book = book
+        self._clock = clock
         found = operations(document).values()
         self._operations = {one.name: one for one in found if not (read_only and one.writes)}
         self._writes = not read_only
@@ -62,22 +70,28 @@ class MoorageTools:
                     f"{APPLY} has no argument {unknown[0]!r}: a plan is applied as it was shown",
                     next_step="plan again with other arguments",
                 )
+
             return await self._apply(str(arguments.get("plan_id", "")))
+
         operation = self._operations.get(name.removeprefix(PLAN))
         if operation is None or operation.writes != name.startswith(PLAN):
             raise NotFound(f"there is no tool {name!r}", next_step="list the tools again")
+
         allowed = {*operation.parameters, *(("body",) if operation.body is not None else ())}
         if unknown := sorted(arguments.keys() - allowed):
             raise InvalidInput(
                 f"{name} has no argument {unknown[0]!r}", next_step=f"allowed: {sorted(allowed)}"
             )
+
         if operation.writes:
             return await self._plan(operation, dict(arguments))
+
         return (await self._request("GET", operation, arguments))[0]
 
     async def _plan(self, operation: Operation, arguments: dict[str, Any]) -> dict[str, Any]:
         hours = self._book.check(operation.name, arguments)
-        etag, effect = None, None
+        etag = None
+        effect = None
         if operation.has_dry_run:
             effect, _ = await self._request("POST", operation, arguments, query={"dry_run": "true"})
         elif operation.about is not None:
@@ -85,10 +99,12 @@ class MoorageTools:
             arguments = operation.pinned(arguments, effect)
         else:
             operation.target(arguments)
+
         now = self._clock.monotonic()
         plan = Plan(self._clock.new_id(), operation.name, arguments, now + EXPIRES_S, etag, hours)
         self._book.add(plan, now)
         budget = self._book.budget
+
         return {
             "plan_id": plan.id,
             "expires_in_s": EXPIRES_S,
@@ -107,6 +123,7 @@ class MoorageTools:
         headers = {"If-Match": plan.etag} if operation.versioned and plan.etag else {}
         if operation.idempotent:
             headers["Idempotency-Key"] = plan.id
+
         try:
             answer, _ = await self._request(
                 operation.method.upper(), operation, plan.arguments, headers=headers
@@ -115,6 +132,7 @@ class MoorageTools:
             if error.status < 500:  # else it may have happened
                 self._book.give_back(plan)
             raise
+
         return answer
 
     async def _request(
@@ -132,6 +150,7 @@ class MoorageTools:
             target, given = operation.target(arguments, path)
         except KeyError as error:
             raise InvalidInput(f"{operation.name} needs the argument {error}") from None
+
         given = {} if path is not None else given | dict(query or {})
         sends = method != "GET" and operation.body is not None
         body = json.dumps(arguments.get("body", {})).encode() if sends else None
@@ -140,15 +159,22 @@ class MoorageTools:
         try:
             async with asyncio.timeout(client.timeout):
                 async with client.http.request(
-                    method, client.address(target, given), data=body, headers={**kind, **(headers or {})}
+                    method,
+                    client.address(target, given),
+                    data=body,
+                    headers={**kind, **(headers or {})},
                 ) as answer:
                     raw = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
             raise client.unreachable(error) from error
+
         if answer.status >= 300:
             raise ApiError(answer.status, problem_of(client.url, answer.status, raw))
+
         is_json = answer.content_type == "application/json"
-        return (json.loads(raw) if is_json else raw.decode(errors="replace")), answer.headers.get("ETag")
+        return (json.loads(raw) if is_json else raw.decode(errors="replace")), answer.headers.get(
+            "ETag"
+        )
 
 
 def _tool(operation: Operation) -> types.Tool:
@@ -159,9 +185,12 @@ def _tool(operation: Operation) -> types.Tool:
             input_schema=operation.input_schema(),
             annotations=types.ToolAnnotations(read_only_hint=True),
         )
+
     return types.Tool(
         name=PLAN + operation.name,
-        description=f"Plan, and change nothing: {operation.summary} The answer has a plan_id for {APPLY}.",
+        description=(
+            f"Plan, and change nothing: {operation.summary} The answer has a plan_id for {APPLY}."
+        ),
         input_schema=operation.input_schema(),
         annotations=types.ToolAnnotations(read_only_hint=True),
     )
@@ -172,7 +201,9 @@ _APPLY_TOOL = types.Tool(
     description="Do what a plan says, once. The user should have seen the plan.",
     input_schema={
         "type": "object",
-        "properties": {"plan_id": {"type": "string", "description": "As a tool plan_… returned it."}},
+        "properties": {
+            "plan_id": {"type": "string", "description": "As a tool plan_… returned it."}
+        },
         "required": ["plan_id"],
         "additionalProperties": False,
     },
@@ -184,13 +215,22 @@ def _result(answer: Any) -> types.CallToolResult:
     if isinstance(answer, str):
         return _text(answer)
     result = _text(json.dumps(answer, ensure_ascii=False))
-    return result.model_copy(update={"structured_content": answer}) if isinstance(answer, dict) else result
+    return (
+        result.model_copy(update={"structured_content": answer})
+        if isinstance(answer, dict)
+        else result
+    )
 
 
 def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
     if len(text) > MAX_TEXT:
-        text = f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters: ask for less, see the arguments"
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
+        text = (
+            f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters: ask for less, see "
+            "the arguments"
+        )
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], is_error=is_error
+    )
 
 
 def make_server(tools: MoorageTools) -> Server[Any]:
@@ -219,8 +259,10 @@ async def fetch_document(client: Client) -> dict[str, Any]:
             raw = await answer.read()
     except (aiohttp.ClientError, OSError) as error:
         raise client.unreachable(error) from error
+
     if answer.status != 200:
         raise ApiError(answer.status, problem_of(client.url, answer.status, raw))
+
     document: dict[str, Any] = json.loads(raw)
     return document
 

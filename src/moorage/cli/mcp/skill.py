@@ -45,7 +45,8 @@ def render(operations: Mapping[str, Operation]) -> str:
     reads = [(one.name, one.summary) for one in operations.values() if not one.writes]
     plans = [(PLAN + one.name, one.summary) for one in operations.values() if one.writes]
     tables = [
-        f"## {title}\n\n| tool | |\n|---|---|\n" + "".join(f"| `{name}` | {text} |\n" for name, text in rows)
+        f"## {title}\n\n| tool | |\n|---|---|\n"
+        + "".join(f"| `{name}` | {text} |\n" for name, text in rows)
         for title, rows in (("Tools that read", reads), ("Tools that plan", plans))
     ]
     return _HEAD + "\n".join(tables)

@@ -15,14 +15,31 @@ from moorage.common.model.errors import InvalidInput
 # About who may do what, or about the platform itself. Keys and secrets stay with people.
 _WITHHELD = frozenset(
     {
-        *("audit", "ca", "events", "group-aliases", "join", "join-tokens", "keys", "peers", "secrets"),
+        *(
+            "audit",
+            "ca",
+            "events",
+            "group-aliases",
+            "join",
+            "join-tokens",
+            "keys",
+            "peers",
+            "secrets",
+        ),
         *("service", "session", "ssh-keys", "users"),
     }
 )
 # Writes that are about workloads.
 WRITES = frozenset(
     {
-        *("create_session", "update_session", "stop_session", "extend_session", "execute", "interrupt"),
+        *(
+            "create_session",
+            "update_session",
+            "stop_session",
+            "extend_session",
+            "execute",
+            "interrupt",
+        ),
         *("create_endpoint", "update_endpoint", "scale_endpoint", "delete_endpoint"),
         *("undo_rollout", "promote_rollout"),
         *("submit", "stop_pipeline", "retry_pipeline"),
@@ -39,8 +56,8 @@ PLAN = "plan_"
 
 @dataclass(frozen=True)
 class Operation:
-    """``path``: as in the document, with ``{parameters}``. ``about``: the path of the resource that a write
-    changes, if it can be read."""
+    """``path``: as in the document, with ``{parameters}``. ``about``: the path of the resource that
+    a write changes, if it can be read."""
 
     name: str
     method: str
@@ -60,40 +77,58 @@ class Operation:
 
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the tool's arguments: path and query parameters by name, and ``body``."""
-        properties: dict[str, Any] = {name: dict(one["schema"]) for name, one in self.parameters.items()}
+        properties: dict[str, Any] = {
+            name: dict(one["schema"]) for name, one in self.parameters.items()
+        }
         for name, one in self.parameters.items():
             if text := one.get("description"):
                 properties[name]["description"] = text
+
         required = [name for name, one in self.parameters.items() if one.get("required")]
         if self.body is not None:
-            properties["body"], required = dict(self.body), [*required, "body"]
-        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+            properties["body"] = dict(self.body)
+            required = [*required, "body"]
+
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+        }
         if required:
             schema["required"] = required
         if self.definitions:
             schema["$defs"] = dict(self.definitions)
+
         return schema
 
     def pinned(self, arguments: Mapping[str, Any], found: Any) -> dict[str, Any]:
-        """``arguments`` with the id of what they name, ``found`` at ``about``: later the name may be that of
-        another session or pipeline."""
+        """``arguments`` with the id of what they name, ``found`` at ``about``: later the name may
+        be that of another session or pipeline."""
         given = dict(arguments)
         if "ref" in given and isinstance(found, dict) and isinstance(found.get("id"), str):
             given["ref"] = found["id"]
         return given
 
-    def target(self, arguments: Mapping[str, Any], path: str | None = None) -> tuple[str, dict[str, str]]:
-        """The encoded path and the query of a request. Raises ``KeyError`` with the name of a parameter that
-        is missing, and ``InvalidInput`` for one that would lead to another resource."""
-        filled, query = path or self.path, {}
+    def target(
+        self, arguments: Mapping[str, Any], path: str | None = None
+    ) -> tuple[str, dict[str, str]]:
+        """The encoded path and the query of a request. Raises ``KeyError`` with the name of a
+        parameter that is missing, and ``InvalidInput`` for one that would lead to another
+        resource."""
+        filled = path or self.path
+        query = {}
         for name, one in self.parameters.items():
             if one["in"] == "path":
                 value = str(arguments[name])
                 if value in ("", ".", ".."):
-                    raise InvalidInput(f"{name} = {value!r} names nothing", next_step="give a name or an id")
+                    raise InvalidInput(
+                        f"{name} = {value!r} names nothing", next_step="give a name or an id"
+                    )
+
                 filled = filled.replace(f"{{{name}}}", quote(value, safe=""))
             elif arguments.get(name) is not None:
                 query[name] = _text(arguments[name])
+
         return filled, query
 
 
@@ -109,11 +144,13 @@ def operations(document: Mapping[str, Any]) -> dict[str, Operation]:
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
-    paths, schemas = document["paths"], document["components"]["schemas"]
+    paths = document["paths"]
+    schemas = document["components"]["schemas"]
     for path, methods in paths.items():
         for method, described in methods.items():
             if not _is_tool(method, described):
                 continue
+
             given = {one["name"]: one for one in described.get("parameters", ())}
             name = described["operationId"]
             content = described.get("requestBody", {}).get("content", {})
@@ -143,8 +180,13 @@ def _is_tool(method: str, described: Mapping[str, Any]) -> bool:
         return True
     if described["operationId"] == "list_access_tokens":
         return False
+
     content = [kind for one in described["responses"].values() for kind in one.get("content", ())]
-    return method == "get" and described["tags"][0] not in _WITHHELD and any(k in _READABLE for k in content)
+    return (
+        method == "get"
+        and described["tags"][0] not in _WITHHELD
+        and any(k in _READABLE for k in content)
+    )
 
 
 def _readable_above(path: str, paths: Mapping[str, Any]) -> str | None:
@@ -163,6 +205,7 @@ def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any])
         return [_local(part, schemas, definitions) for part in schema]
     if not isinstance(schema, dict):
         return schema
+
     found: dict[str, Any] = {}
     for key, part in schema.items():
         if key == "$ref" and isinstance(part, str) and part.startswith(_SCHEMAS):
@@ -170,6 +213,7 @@ def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any])
             if name not in definitions:
                 definitions[name] = {}  # it may refer to itself
                 definitions[name] = _local(schemas[name], schemas, definitions)
+
             found[key] = f"#/$defs/{name}"
         elif key == "mapping" and isinstance(part, dict):
             found[key] = {k: str(v).replace(_SCHEMAS, "#/$defs/") for k, v in part.items()}
@@ -177,4 +221,5 @@ def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any])
                 _local({"$ref": target}, schemas, definitions)
         else:
             found[key] = _local(part, schemas, definitions)
+
     return found

@@ -1,7 +1,8 @@
 """SSH server for one client on standard input and output. Each channel is a command in the session.
 
-No port is open, and no key of a user is needed: the streams belong to the program that started this process,
-and the manager authenticates the API key and authorises every channel, as for ``moorage exec`` (decision 36).
+No port is open, and no key of a user is needed: the streams belong to the program that started this
+process, and the manager authenticates the API key and authorises every channel, as for ``moorage
+exec`` (decision 36).
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ async def serve_stdio(start: Start, kernel: str) -> None:
             server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
             encoding=None,
             # The stream is a pipe on this machine: the cheapest ciphers, and no compression.
-            encryption_algs=["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr"],
+            encryption_algs=[
+                "aes128-gcm@openssh.com",
+                "aes256-gcm@openssh.com",
+                "aes128-ctr",
+                "aes256-ctr",
+            ],
             compression_algs=["none"],
             keepalive_interval=0,
         )
@@ -62,7 +68,9 @@ async def _copy_output(reader: asyncio.StreamReader) -> None:
 
 class _Server(asyncssh.SSHServer):
     def __init__(self, start: Start, kernel: str, channels: Channels) -> None:
-        self._start, self._kernel, self._channels = start, kernel, channels
+        self._start = start
+        self._kernel = kernel
+        self._channels = channels
 
     def begin_auth(self, username: str) -> bool:
         return False

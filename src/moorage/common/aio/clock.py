@@ -24,11 +24,13 @@ class Clock(Protocol):
         ...
 
     def boottime(self) -> float:
-        """Seconds since the machine booted, suspended time included: the same for all its processes."""
+        """Seconds since the machine booted, suspended time included: the same for all its
+        processes."""
         ...
 
     def new_id(self) -> str:
-        """Return a new UUIDv7 in canonical form. Identifiers sort by creation time to the millisecond."""
+        """Return a new UUIDv7 in canonical form. Identifiers sort by creation time to the
+        millisecond."""
         ...
 
     def secret(self, nbytes: int = 24) -> str:

@@ -22,9 +22,12 @@ def daemon_registry(component: str) -> CollectorRegistry:
     """
     registry = CollectorRegistry(auto_describe=True)
     build = Info("moorage_build", "Version of Moorage and of Python.", registry=registry)
-    build.info({"component": component, "version": __version__, "python": platform.python_version()})
+    build.info(
+        {"component": component, "version": __version__, "python": platform.python_version()}
+    )
     ProcessCollector(registry=registry)
     registry.register(_TaskCollector())
+
     return registry
 
 
@@ -35,19 +38,25 @@ class _TaskCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         failures = CounterMetricFamily(
             "moorage_task_failures",
-            "Failures of background tasks in this process. Supervised tasks are restarted after each.",
+            "Failures of background tasks in this process. Supervised tasks are restarted after "
+            "each.",
             labels=["task"],
         )
         for name, count in FAILURES.items():
             failures.add_metric([name], count)
+
         failing = GaugeMetricFamily(
             "moorage_task_failing", "1 for a task that fails repeatedly or hangs.", labels=["task"]
         )
         for name in supervisor.problems():
             failing.add_metric([name], 1)
+
         paused = CounterMetricFamily(
-            "moorage_pause_seconds", "Seconds of pauses under load, by what came before.", labels=["after"]
+            "moorage_pause_seconds",
+            "Seconds of pauses under load, by what came before.",
+            labels=["after"],
         )
         for name, seconds in PAUSED.items():
             paused.add_metric([name], seconds)
+
         return [failures, failing, paused]

@@ -1,7 +1,8 @@
-"""Periodic loop: the base of all background loops, with interval, jitter and nudge, run by the supervisor.
+"""Periodic loop: the base of all background loops, with interval, jitter and nudge, run by the
+supervisor.
 
-Loops are level-triggered: a tick takes no input, and a nudge only runs it earlier. A tick does not retry; the
-next tick is the retry.
+Loops are level-triggered: a tick takes no input, and a nudge only runs it earlier. A tick does not
+retry; the next tick is the retry.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_TICK
 from moorage.common.aio.supervisor import SupervisedTask
 
-# A failed tick is repeated with backoff, after the loop's interval at the latest, but no sooner than this.
+# A failed tick is repeated with backoff, after the loop's interval at the latest, but no sooner
+# than this.
 _LEAST_BACKOFF_S = 0.5
 
 
 class Loop:
     """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and immediately after ``nudge()``.
 
-    A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the end of
-    the next complete tick (for tests). A tick may change ``interval_s``.
+    A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the
+    end of the next complete tick (for tests). A tick may change ``interval_s``.
 
-    ``bursts``: changes come in bursts, so the loop pauses after a tick, and those that arrive meanwhile share
-    the next tick and its statements.
+    ``bursts``: changes come in bursts, so the loop pauses after a tick, and those that arrive
+    meanwhile share the next tick and its statements.
     """
 
     def __init__(
@@ -37,8 +39,12 @@ class Loop:
         clock: Clock,
         bursts: bool = False,
     ) -> None:
-        self.name, self.ticks = name, 0
-        self.tick, self.interval_s, self._clock, self._bursts = tick, interval_s, clock, bursts
+        self.name = name
+        self.ticks = 0
+        self.tick = tick
+        self.interval_s = interval_s
+        self._clock = clock
+        self._bursts = bursts
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._task: SupervisedTask | None = None
@@ -72,6 +78,7 @@ class Loop:
             self._nudged.clear()
             started_at = self._clock.monotonic()
             self._task.begin_step()
+
             try:
                 await self.tick()
                 self._task.end_step()
@@ -79,8 +86,10 @@ class Loop:
                 async with self._ticked:
                     self.ticks += 1
                     self._ticked.notify_all()
+
             if self._bursts:
                 await asyncio.sleep(AFTER_TICK.after(self._clock.monotonic() - started_at))
+
             try:
                 async with asyncio.timeout(self.interval_s * self._clock.jitter(0.1)):
                     await self._nudged.wait()

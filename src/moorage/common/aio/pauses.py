@@ -1,7 +1,8 @@
 """Pauses under load: after each piece of work, so that what arrives meanwhile shares the next one.
 
-A pause is proportional to what the work cost, and bounded. At low load nobody notices; under load batches
-grow, and throughput with them (decision 7). All pauses are defined here, and measured by one metric.
+A pause is proportional to what the work cost, and bounded. At low load nobody notices; under load
+batches grow, and throughput with them (decision 7). All pauses are defined here, and measured by
+one metric.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ PAUSED: defaultdict[str, float] = defaultdict(float)
 
 
 class Pause:
-    """``factor`` times as long as the work took, at least ``shortest_s`` and at most ``longest_s``."""
+    """``factor`` times as long as the work took, at least ``shortest_s`` and at most
+    ``longest_s``."""
 
     def __init__(self, name: str, factor: float, longest_s: float, shortest_s: float = 0.0) -> None:
-        self.name, self.factor, self.longest_s, self.shortest_s = name, factor, longest_s, shortest_s
+        self.name = name
+        self.factor = factor
+        self.longest_s = longest_s
+        self.shortest_s = shortest_s
 
     def seconds(self, took_s: float) -> float:
         return min(max(self.factor * took_s, self.shortest_s), self.longest_s)
@@ -32,7 +37,8 @@ class Pause:
 AFTER_WRITE = Pause("write", 3.0, 0.02)
 # A loop whose changes come in bursts, after a tick.
 AFTER_TICK = Pause("tick", 2.0, 0.04)
-# An agent, between two reports: reporting takes at most a tenth of a CPU, however many kernels there are.
+# An agent, between two reports: reporting takes at most a tenth of a CPU, however many kernels
+# there are.
 AFTER_REPORT = Pause("report", 10.0, 0.1, shortest_s=0.002)
 # The event feed, after it has told the watchers of changes.
 AFTER_EVENTS = Pause("events", 10.0, 0.25, shortest_s=0.01)

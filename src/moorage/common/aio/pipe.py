@@ -13,17 +13,22 @@ class Pipe(Generic[T]):
     """Queue for one writer and one reader. ``limit`` is the maximum number of queued items."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._items = limit, deque[T]()
+        self._limit = limit
+        self._items = deque[T]()
         self._moved = asyncio.Event()
-        self.closed = self.broken = False
+        self.closed = False
+        self.broken = False
 
     async def put(self, item: T) -> bool:
-        """Append an item, waiting for space. Returns False, and drops the item, if the pipe is closed."""
+        """Append an item, waiting for space. Returns False, and drops the item, if the pipe is
+        closed."""
         while len(self._items) >= self._limit and not self.closed:
             self._moved.clear()
             await self._moved.wait()
+
         if self.closed:
             return False
+
         self._items.append(item)
         self._moved.set()
         return True

@@ -1,4 +1,5 @@
-"""TCP: limits for peers that have vanished, resets, and this host's address on the route to another."""
+"""TCP: limits for peers that have vanished, resets, and this host's address on the route to
+another."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from typing import Any
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 # A peer that has vanished is found after about a minute of silence.
-_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 15, 3
+_KEEPALIVE_IDLE_S = 15
+_KEEPALIVE_INTERVAL_S = 15
+_KEEPALIVE_PROBES = 3
 
 
 def keep_alive(connection: socket.socket | None) -> None:
-    """Find out when the peer vanishes without closing, although nothing is sent: otherwise a read from it
-    waits for ever."""
+    """Find out when the peer vanishes without closing, although nothing is sent: otherwise a read
+    from it waits for ever."""
     if connection is not None and hasattr(socket, "TCP_KEEPIDLE"):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
@@ -23,7 +26,8 @@ def keep_alive(connection: socket.socket | None) -> None:
 
 
 def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket with keepalive, as ``socket_factory`` of a connector. ``address``: from ``getaddrinfo``."""
+    """A socket with keepalive, as ``socket_factory`` of a connector. ``address``: from
+    ``getaddrinfo``."""
     family, kind, protocol, *_ = address
     connection = socket.socket(family=family, type=kind, proto=protocol)
     keep_alive(connection)
@@ -31,17 +35,19 @@ def keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def limit_unread(connection: socket.socket | None, seconds: float) -> None:
-    """Break the connection when its peer accepts nothing that is sent for so long; 0: never. The system does
-    it, so that no write needs a timer."""
+    """Break the connection when its peer accepts nothing that is sent for so long; 0: never. The
+    system does it, so that no write needs a timer."""
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * seconds))
 
 
 def reset(transport: asyncio.BaseTransport) -> None:
-    """Close the connection with RST: the peer cannot mistake truncated data for a complete response."""
+    """Close the connection with RST: the peer cannot mistake truncated data for a complete
+    response."""
     if (sock := transport.get_extra_info("socket")) is not None and not transport.is_closing():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-    abort = getattr(transport, "abort", transport.close)  # uvloop's transports are no asyncio.WriteTransport
+    # uvloop's transports are no asyncio.WriteTransport
+    abort = getattr(transport, "abort", transport.close)
     abort()
 
 

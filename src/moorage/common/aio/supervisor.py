@@ -1,9 +1,9 @@
 """Supervisor for the tasks that a process depends on: a task that fails is restarted with backoff.
 
-No supervised task ends with only a log line. Every end of its work that nobody asked for is a failure: an
-exception, a return of work that has no end, and a ``CancelledError`` that came out of an awaited future or
-call rather than from a cancellation of the task. If the supervisor itself fails, the process exits with
-``EXIT_CODE``, so that the service manager restarts it.
+No supervised task ends with only a log line. Every end of its work that nobody asked for is a
+failure: an exception, a return of work that has no end, and a ``CancelledError`` that came out of
+an awaited future or call rather than from a cancellation of the task. If the supervisor itself
+fails, the process exits with ``EXIT_CODE``, so that the service manager restarts it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from moorage.common.model.errors import MoorageError
 
 log = structlog.get_logger("moorage.supervisor")
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-# Longest pause while something else is unavailable, such as Postgres: that is no failure of the task.
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+# Longest pause while something else is unavailable, such as Postgres: that is no failure of the
+# task.
 OUTAGE_PAUSE_S = 2.0
 # Failures in a row after which a task counts as failing repeatedly.
 FAILING_AFTER = 3
@@ -42,9 +44,9 @@ class EndedUnexpectedly(Exception):
 class SupervisedTask:
     """``run`` as a task that is restarted when it fails, until ``close``.
 
-    ``name`` is a label of metrics, so there must be few; ``key`` tells tasks of one name apart in the log.
-    ``run`` must be able to continue after a failure at any point. It never returns, unless ``finite``: then a
-    return is the end of the task. ``longest_pause_s`` bounds the backoff.
+    ``name`` is a label of metrics, so there must be few; ``key`` tells tasks of one name apart in
+    the log. ``run`` must be able to continue after a failure at any point. It never returns, unless
+    ``finite``: then a return is the end of the task. ``longest_pause_s`` bounds the backoff.
     """
 
     def __init__(
@@ -56,11 +58,18 @@ class SupervisedTask:
         finite: bool = False,
         longest_pause_s: float = LONGEST_PAUSE_S,
     ) -> None:
-        self.name, self.key, self.failures, self.last_error = name, key, 0, ""
-        self._run, self._finite, self._longest_pause_s = run, finite, longest_pause_s
+        self.name = name
+        self.key = key
+        self.failures = 0
+        self.last_error = ""
+        self._run = run
+        self._finite = finite
+        self._longest_pause_s = longest_pause_s
         self._loop = asyncio.get_running_loop()
+
         # Attempts in a row that failed: all of them, and those that no outage explains.
-        self._attempts = self._failures_in_a_row = 0
+        self._attempts = 0
+        self._failures_in_a_row = 0
         self._started_at: float | None = None
         self._step_began_at: float | None = None
         self._logged_at = 0.0
@@ -91,7 +100,8 @@ class SupervisedTask:
 
     @property
     def problem(self) -> str:
-        """Why the task does not work at present; "" while it does, or has failed only once or twice."""
+        """Why the task does not work at present; "" while it does, or has failed only once or
+        twice."""
         now = self._loop.time()
         if self._step_began_at is not None and (hanging_s := now - self._step_began_at) > HANGING_S:
             return f"one step has taken {hanging_s:.0f} s and has not ended"
@@ -106,12 +116,18 @@ class SupervisedTask:
                 await self._run()
                 if self._finite or cancel_requested():
                     return
+
                 raise EndedUnexpectedly("the task has returned")
             except BaseException as error:
-                # Exceptions during a requested cancellation are failures of the cleanup: the task has to end.
-                if cancel_requested() or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+                # Exceptions during a requested cancellation are failures of the cleanup: the task
+                # has to end.
+                if cancel_requested() or isinstance(
+                    error, KeyboardInterrupt | SystemExit | GeneratorExit
+                ):
                     raise
+
                 pause_s = self._fail(error)
+
             await asyncio.sleep(pause_s)
 
     def _fail(self, error: BaseException) -> float:
@@ -119,7 +135,9 @@ class SupervisedTask:
         now = self._loop.time()
         if self._is_steady(now):
             self._recover()
-        self._started_at = self._step_began_at = None
+
+        self._started_at = None
+        self._step_began_at = None
         self._attempts += 1
         outage = isinstance(error, MoorageError) and error.retry_after_s is not None
         if not outage:
@@ -127,12 +145,14 @@ class SupervisedTask:
             self._failures_in_a_row += 1
             self.last_error = repr(error)
             FAILURES[self.name] += 1
+
         longest_s = min(self._longest_pause_s, OUTAGE_PAUSE_S) if outage else self._longest_pause_s
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._attempts - 1, 20), longest_s)
         loud = self._attempts == 1 or (not outage and self._failures_in_a_row <= FAILING_AFTER)
         if loud or now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
             self._log_failure(error, outage, pause_s)
+
         return pause_s
 
     def _log_failure(self, error: BaseException, outage: bool, pause_s: float) -> None:
@@ -142,7 +162,9 @@ class SupervisedTask:
             return
         in_a_row = self._failures_in_a_row
         trace = error if in_a_row <= FAILING_AFTER else None
-        bound.error("task failed and is restarted", failures=in_a_row, pause_s=pause_s, exc_info=trace)
+        bound.error(
+            "task failed and is restarted", failures=in_a_row, pause_s=pause_s, exc_info=trace
+        )
 
     def _is_steady(self, now: float) -> bool:
         return self._started_at is not None and now - self._started_at >= STEADY_S
@@ -150,7 +172,8 @@ class SupervisedTask:
     def _recover(self) -> None:
         if self._failures_in_a_row >= FAILING_AFTER:
             log.info("task works again", task=self.name, key=self.key or None)
-        self._attempts = self._failures_in_a_row = 0
+        self._attempts = 0
+        self._failures_in_a_row = 0
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         _tasks.discard(self)
@@ -161,7 +184,8 @@ class SupervisedTask:
 
 
 def problems() -> dict[str, str]:
-    """The supervised tasks of this process that do not work at present, by name, with the reason."""
+    """The supervised tasks of this process that do not work at present, by name, with the
+    reason."""
     found = {task.name: problem for task in _tasks if (problem := task.problem)}
     return dict(sorted(found.items()))
 
@@ -169,5 +193,7 @@ def problems() -> dict[str, str]:
 def _exit_process(name: str, error: BaseException) -> None:
     """Exit as in a crash, without cleanup: the next start recovers what runs."""
     # Not through the log, which may be what has failed.
-    os.write(2, f"moorage: the supervisor of task {name} failed: {error!r}; the process exits\n".encode())
+    os.write(
+        2, f"moorage: the supervisor of task {name} failed: {error!r}; the process exits\n".encode()
+    )
     os._exit(EXIT_CODE)

@@ -1,7 +1,8 @@
-"""Tasks that belong to a request, a connection or a caller: named, strongly referenced, failures logged.
+"""Tasks that belong to a request, a connection or a caller: named, strongly referenced, failures
+logged.
 
-Whoever spawns such a task waits for it and handles its failure. Work that the process depends on runs under
-``common.aio.supervisor`` instead.
+Whoever spawns such a task waits for it and handles its failure. Work that the process depends on
+runs under ``common.aio.supervisor`` instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ OTHER = "other"
 
 
 def spawn(name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start ``coro`` as a task called ``name``. The event loop holds only weak references, so one is kept."""
+    """Start ``coro`` as a task called ``name``. The event loop holds only weak references, so one
+    is kept."""
     task = asyncio.get_running_loop().create_task(coro, name=name)
     _running.add(task)
     task.add_done_callback(_done)
@@ -37,7 +39,8 @@ def _done(task: asyncio.Task[Any]) -> None:
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel the tasks and wait until each has ended. Exceptions raised on the way were logged already."""
+    """Cancel the tasks and wait until each has ended. Exceptions raised on the way were logged
+    already."""
     alive = [t for t in tasks if t is not None]
     for task in alive:
         task.cancel()
@@ -45,23 +48,23 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 def cancel_requested() -> bool:
-    """Whether somebody has cancelled the current task. A ``CancelledError`` without that comes from a future
-    or a call that the task awaited, and is a failure like any other."""
+    """Whether somebody has cancelled the current task. A ``CancelledError`` without that comes from
+    a future or a call that the task awaited, and is a failure like any other."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def raise_if_cancelled() -> None:
-    """Raise ``CancelledError`` if somebody has cancelled the current task. For work that goes on after an
-    error: a cancellation that arrives together with the end of a call of ``grpc.aio`` may come out of it as
-    the error of the call, and nobody cancels twice."""
+    """Raise ``CancelledError`` if somebody has cancelled the current task. For work that goes on
+    after an error: a cancellation that arrives together with the end of a call of ``grpc.aio`` may
+    come out of it as the error of the call, and nobody cancels twice."""
     if cancel_requested():
         raise asyncio.CancelledError
 
 
 def raise_failure(task: asyncio.Task[Any]) -> None:
-    """Raise the exception that ended ``task``, if one did. Not while the current task is to end: the failure
-    would take the place of its cancellation, and whoever handles it would go on."""
+    """Raise the exception that ended ``task``, if one did. Not while the current task is to end:
+    the failure would take the place of its cancellation, and whoever handles it would go on."""
     if cancel_requested():
         return
     if task.done() and not task.cancelled() and (error := task.exception()) is not None:

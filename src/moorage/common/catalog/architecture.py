@@ -1,4 +1,5 @@
-"""Architecture of a model: the numbers of its ``config.json`` that decide how much memory it takes. Pure."""
+"""Architecture of a model: the numbers of its ``config.json`` that decide how much memory it takes.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from typing import Any
 # Bytes per parameter by the names that `torch_dtype` has.
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 # Bits per parameter of the linear layers, by `quant_method`, where the config has no number.
-_QUANTIZED_BITS = {"fp8": 8, "mxfp4": 4.25, "awq": 4, "gptq": 4, "bitsandbytes": 4, "compressed-tensors": 8}
+_QUANTIZED_BITS = {
+    "fp8": 8,
+    "mxfp4": 4.25,
+    "awq": 4,
+    "gptq": 4,
+    "bitsandbytes": 4,
+    "compressed-tensors": 8,
+}
 
 
 class UnknownArchitecture(ValueError):
@@ -18,10 +26,11 @@ class UnknownArchitecture(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """``full_layers`` keep keys and values of the whole context, ``window_layers`` of the last ``window``
-    tokens; layers with a state of fixed size count as neither. ``latent``: elements that MLA keeps per token
-    and layer, 0 for other attention. ``parameters``: counted from the other numbers. ``bits``: of a parameter
-    of a linear layer. ``context``: the most tokens of a sequence."""
+    """``full_layers`` keep keys and values of the whole context, ``window_layers`` of the last
+    ``window`` tokens; layers with a state of fixed size count as neither. ``latent``: elements that
+    MLA keeps per token and layer, 0 for other attention. ``parameters``: counted from the other
+    numbers. ``bits``: of a parameter of a linear layer. ``context``: the most tokens of a
+    sequence."""
 
     full_layers: int
     window_layers: int
@@ -43,8 +52,9 @@ class Architecture:
 
     @property
     def weight_bytes(self) -> int:
-        """Of weights whose files are not known. Quantisation leaves embeddings as they are: the safetensors
-        of AWQ, GPTQ and FP8 models keep `embed_tokens` and `lm_head` in the model's dtype."""
+        """Of weights whose files are not known. Quantisation leaves embeddings as they are: the
+        safetensors of AWQ, GPTQ and FP8 models keep `embed_tokens` and `lm_head` in the model's
+        dtype."""
         linear = self.parameters - self.embedding_parameters
         return int(linear * self.bits / 8) + self.embedding_parameters * DTYPE_BYTES[self.dtype]
 
@@ -58,10 +68,12 @@ class Architecture:
 
 
 def read_config(config: Mapping[str, Any]) -> Architecture:
-    """The architecture that a hub's ``config.json`` describes. Of a multimodal model, its language model.
+    """The architecture that a hub's ``config.json`` describes. Of a multimodal model, its language
+    model.
 
     The names and defaults are those of transformers: `num_key_value_heads` defaults to
-    `num_attention_heads`, `head_dim` to `hidden_size / num_attention_heads`. Raises ``UnknownArchitecture``.
+    `num_attention_heads`, `head_dim` to `hidden_size / num_attention_heads`. Raises
+    ``UnknownArchitecture``.
     """
     quantized = config.get("quantization_config") or {}
     text = config.get("text_config") or config
@@ -70,19 +82,30 @@ def read_config(config: Mapping[str, Any]) -> Architecture:
     heads = _number(text, "num_attention_heads", "n_head")
     context = _number(text, "max_position_embeddings", "n_positions", default=2048)
     kinds = [str(kind) for kind in text.get("layer_types") or ["full_attention"] * layers]
-    if not text.get("layer_types") and text.get("sliding_window") and text.get("use_sliding_window", True):
+    if (
+        not text.get("layer_types")
+        and text.get("sliding_window")
+        and text.get("use_sliding_window", True)
+    ):
         kinds = ["sliding_attention"] * layers
+
     window = _number(text, "sliding_window", default=0)
-    dtype = str(config.get("dtype") or config.get("torch_dtype") or text.get("torch_dtype") or "bfloat16")
+    dtype = str(
+        config.get("dtype") or config.get("torch_dtype") or text.get("torch_dtype") or "bfloat16"
+    )
     dtype = dtype.removeprefix("torch.")
     if dtype not in DTYPE_BYTES:
         raise UnknownArchitecture(f"its dtype {dtype!r} is not one of {', '.join(DTYPE_BYTES)}")
+
     method = str(quantized.get("quant_method", ""))
-    bits = float(quantized.get("bits") or _QUANTIZED_BITS.get(method, 0)) or 8.0 * DTYPE_BYTES[dtype]
+    bits = (
+        float(quantized.get("bits") or _QUANTIZED_BITS.get(method, 0)) or 8.0 * DTYPE_BYTES[dtype]
+    )
     latent = _number(text, "kv_lora_rank", default=0)
     vocabulary = _number(text, "vocab_size", default=0)
     tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
     embeddings = vocabulary * hidden * (1 if tied else 2)
+
     return Architecture(
         full_layers=sum(kind == "full_attention" for kind in kinds),
         window_layers=sum(kind in ("sliding_attention", "chunked_attention") for kind in kinds),
@@ -99,7 +122,9 @@ def read_config(config: Mapping[str, Any]) -> Architecture:
         dtype=dtype,
         quantization=method,
         bits=bits,
-        parameters=embeddings + layers * _attention(text, hidden, heads) + _mlp(text, layers, hidden),
+        parameters=embeddings
+        + layers * _attention(text, hidden, heads)
+        + _mlp(text, layers, hidden),
         embedding_parameters=embeddings,
     )
 
@@ -124,11 +149,15 @@ def _attention(text: Mapping[str, Any], hidden: int, heads: int) -> int:
     if not latent:
         kv_heads = _number(text, "num_key_value_heads", default=heads)
         return 2 * hidden * _number(text, "head_dim", default=hidden // heads) * (heads + kv_heads)
-    rope, nope = _number(text, "qk_rope_head_dim", default=0), _number(text, "qk_nope_head_dim", default=0)
-    value, query = _number(text, "v_head_dim", default=0), _number(text, "q_lora_rank", default=0)
+
+    rope = _number(text, "qk_rope_head_dim", default=0)
+    nope = _number(text, "qk_nope_head_dim", default=0)
+    value = _number(text, "v_head_dim", default=0)
+    query = _number(text, "q_lora_rank", default=0)
     queries = heads * (nope + rope)
     query_parameters = hidden * query + query * queries if query else hidden * queries
     up = latent * heads * (nope + value)
+
     return query_parameters + hidden * (latent + rope) + up + heads * value * hidden
 
 
@@ -138,7 +167,10 @@ def _mlp(text: Mapping[str, Any], layers: int, hidden: int) -> int:
     experts = _experts(text)
     if not experts:
         return layers * 3 * hidden * inner
+
     dense = _number(text, "first_k_dense_replace", default=0)
     expert = 3 * hidden * _number(text, "moe_intermediate_size", default=inner)
     shared = _number(text, "n_shared_experts", default=0)
-    return dense * 3 * hidden * inner + (layers - dense) * (expert * (experts + shared) + hidden * experts)
+    return dense * 3 * hidden * inner + (layers - dense) * (
+        expert * (experts + shared) + hidden * experts
+    )

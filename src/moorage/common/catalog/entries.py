@@ -13,9 +13,10 @@ from moorage.common.catalog.memory import Sizes, element_bytes
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that can be served. ``id``: on the hub, or a path. ``source``: where its numbers are from.
-    ``weights``: bytes of the files that the engine loads. ``args``: what its engine needs to be told.
-    ``gated``: its hub asks for a token. ``smaller``: an entry to take where it does not fit."""
+    """A model that can be served. ``id``: on the hub, or a path. ``source``: where its numbers are
+    from. ``weights``: bytes of the files that the engine loads. ``args``: what its engine needs to
+    be told. ``gated``: its hub asks for a token. ``smaller``: an entry to take where it does not
+    fit."""
 
     id: str
     engine: str
@@ -30,7 +31,9 @@ class Model:
 
     def sizes(self, dtype: str = "") -> Sizes:
         """``dtype``: of the KV cache; "": the model's."""
-        return Sizes(self.architecture, self.weights, element_bytes(dtype or self.architecture.dtype))
+        return Sizes(
+            self.architecture, self.weights, element_bytes(dtype or self.architecture.dtype)
+        )
 
 
 def load_models() -> tuple[Model, ...]:

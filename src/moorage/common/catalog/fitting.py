@@ -1,4 +1,5 @@
-"""Choice of GPUs for a model: how many of which nodes, tensor parallelism, dtype and context. Pure."""
+"""Choice of GPUs for a model: how many of which nodes, tensor parallelism, dtype and context.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from moorage.common.catalog.memory import GIB, Sizes
 # Without a wanted context, fewest GPUs that leave room for this much of it.
 USEFUL_CONTEXT = 8192
 _PARALLEL = (1, 2, 4, 8, 16)
-# GPUs whose compute capability is below 8.0 have no bfloat16 (CUDA C Programming Guide, table of features).
+# GPUs whose compute capability is below 8.0 have no bfloat16 (CUDA C Programming Guide, table of
+# features).
 _WITHOUT_BFLOAT16 = ("V100", "T4", "P100", "P40", "P4", "TITAN", "RTX 20", "GTX", "QUADRO RTX")
 # GPUs to name when none here is enough, by memory.
 COMMON_GPUS = (("L4", 24), ("L40S", 48), ("A100 or H100", 80), ("H200", 141), ("B200", 192))
@@ -21,8 +23,8 @@ COMMON_GPUS = (("L4", 24), ("L40S", 48), ("A100 or H100", 80), ("H200", 141), ("
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """GPUs of one agent that are healthy, whether in use or not: kind and memory of each. ``cores`` and
-    ``mem`` (bytes) are what it offers."""
+    """GPUs of one agent that are healthy, whether in use or not: kind and memory of each. ``cores``
+    and ``mem`` (bytes) are what it offers."""
 
     name: str
     gpus: tuple[tuple[str, int], ...]
@@ -41,8 +43,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``nodes`` take the model with this tensor parallelism and context. ``dtype``: "" for the model's own.
-    Sizes are per GPU, in bytes."""
+    """``nodes`` take the model with this tensor parallelism and context. ``dtype``: "" for the
+    model's own. Sizes are per GPU, in bytes."""
 
     nodes: tuple[str, ...]
     tensor_parallel: int
@@ -55,8 +57,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No node takes the model. ``needs``: what would, like ``2 x 80 GiB (A100 or H100)``. ``least``: bytes
-    that it takes on one GPU at the wanted context. ``context``: the most that fits here, 0 if none does."""
+    """No node takes the model. ``needs``: what would, like ``2 x 80 GiB (A100 or H100)``.
+    ``least``: bytes that it takes on one GPU at the wanted context. ``context``: the most that fits
+    here, 0 if none does."""
 
     needs: tuple[str, ...]
     least: int
@@ -66,22 +69,30 @@ class Refused:
 def choose(sizes: Sizes, nodes: Sequence[Node], wanted: Wanted = Wanted()) -> Choice | Refused:
     """The fewest GPUs of one kind and node that take the model, and all nodes with that many.
 
-    Without a wanted context, the model's own, or what fits if that is at least ``USEFUL_CONTEXT``. More GPUs
-    than needed are not taken: a second replica on them serves more requests than tensor parallelism does.
+    Without a wanted context, the model's own, or what fits if that is at least ``USEFUL_CONTEXT``.
+    More GPUs than needed are not taken: a second replica on them serves more requests than tensor
+    parallelism does.
     """
     needed = _needed(sizes.architecture, wanted)
     for count in _counts(sizes.architecture, wanted):
         fits = {
             node.name: best
             for node in nodes
-            if (best := max((f for f in _offers(node, count, sizes, wanted) if f[0] >= needed), default=None))
+            if (
+                best := max(
+                    (f for f in _offers(node, count, sizes, wanted) if f[0] >= needed), default=None
+                )
+            )
         }
         if fits:
             context, gpu_memory = min((found[0], found[1]) for found in fits.values())
             old = any(without_bfloat16(found[2]) for found in fits.values())
             return _choice(sizes, wanted, tuple(fits), count, (context, gpu_memory), old)
+
     counts = _counts(sizes.architecture, wanted)
-    most = max((f[0] for node in nodes for c in counts for f in _offers(node, c, sizes, wanted)), default=0)
+    most = max(
+        (f[0] for node in nodes for c in counts for f in _offers(node, c, sizes, wanted)), default=0
+    )
     return Refused(sufficient(sizes, wanted), _one_gpu(sizes, needed), most)
 
 
@@ -90,14 +101,21 @@ def without_bfloat16(kind: str) -> bool:
 
 
 def _choice(
-    sizes: Sizes, wanted: Wanted, names: tuple[str, ...], count: int, fit: tuple[int, int], old: bool
+    sizes: Sizes,
+    wanted: Wanted,
+    names: tuple[str, ...],
+    count: int,
+    fit: tuple[int, int],
+    old: bool,
 ) -> Choice:
     context = wanted.context or fit[0]
     return Choice(
         nodes=names,
         tensor_parallel=count,
         context=context,
-        dtype="float16" if old and not wanted.dtype and sizes.architecture.dtype != "float16" else "",
+        dtype="float16"
+        if old and not wanted.dtype and sizes.architecture.dtype != "float16"
+        else "",
         weights=memory.weights_bytes(sizes, count),
         kv_cache=memory.kv_cache_bytes(
             sizes.architecture, context, element=sizes.element, tensor_parallel=count
@@ -117,7 +135,8 @@ def _counts(model: Architecture, wanted: Wanted) -> tuple[int, ...]:
 
 
 def _offers(node: Node, count: int, sizes: Sizes, wanted: Wanted) -> list[tuple[int, int, str]]:
-    """For each kind of GPU of which the node has ``count``: the context that fits, its memory, its name."""
+    """For each kind of GPU of which the node has ``count``: the context that fits, its memory, its
+    name."""
     found = []
     for (kind, gpu_memory), number in Counter(node.gpus).items():
         if number >= count:
@@ -125,7 +144,9 @@ def _offers(node: Node, count: int, sizes: Sizes, wanted: Wanted) -> list[tuple[
             # A context beyond the model's own is vLLM's to refuse.
             if context == sizes.architecture.context:
                 context = max(context, wanted.context)
+
             found.append((_rounded(context, sizes.architecture), gpu_memory, kind))
+
     return found
 
 
@@ -135,9 +156,10 @@ def _rounded(context: int, model: Architecture) -> int:
 
 
 def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
-    """The fewest of each common GPU that take the model, at most 8; the same number of larger ones is left
-    out."""
-    needed, found = _needed(sizes.architecture, wanted), []
+    """The fewest of each common GPU that take the model, at most 8; the same number of larger ones
+    is left out."""
+    needed = _needed(sizes.architecture, wanted)
+    found = []
     for name, size in COMMON_GPUS:
         for count in _counts(sizes.architecture, replace(wanted, tensor_parallel=0)):
             if count <= 8 and memory.largest_context(sizes, size * GIB, count) >= min(
@@ -145,9 +167,12 @@ def sufficient(sizes: Sizes, wanted: Wanted = Wanted()) -> tuple[str, ...]:
             ):
                 found.append((count, f"{count} x {size} GiB ({name})"))
                 break
+
     # More memory for as many GPUs is no alternative worth naming.
     return tuple(
-        text for index, (count, text) in enumerate(found) if all(count < one for one, _ in found[:index])
+        text
+        for index, (count, text) in enumerate(found)
+        if all(count < one for one, _ in found[:index])
     )
 
 

@@ -17,13 +17,15 @@ BLOCK = 16
 USABLE_PERCENT = 90
 # CUDA context, NCCL buffers and CUDA graphs of one process.
 FIXED = GIB
-# From here vLLM's server batches 8192 tokens of up to 1024 sequences, below it 2048 tokens of up to 256.
+# From here vLLM's server batches 8192 tokens of up to 1024 sequences, below it 2048 tokens of up to
+# 256.
 _LARGE_GPU = 70 * GIB
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``weights``: of all files that the engine loads. ``element``: bytes of an element of the KV cache."""
+    """``weights``: of all files that the engine loads. ``element``: bytes of an element of the KV
+    cache."""
 
     architecture: Architecture
     weights: int
@@ -36,34 +38,39 @@ def element_bytes(dtype: str) -> int:
     return 1 if dtype.startswith("fp8") else min(2, DTYPE_BYTES.get(dtype, 2))
 
 
-def kv_cache_bytes(model: Architecture, tokens: int, *, element: int = 2, tensor_parallel: int = 1) -> int:
+def kv_cache_bytes(
+    model: Architecture, tokens: int, *, element: int = 2, tensor_parallel: int = 1
+) -> int:
     """KV cache of one sequence of ``tokens``, on each of ``tensor_parallel`` GPUs.
 
-    Attention keeps a key and a value per KV head: 2 * layers * kv_heads * head_dim elements per token
-    (Ainslie et al., "GQA", 2023). Tensor parallelism divides the KV heads, and replicates them where there
-    are fewer than GPUs (vLLM's `get_num_kv_heads`). MLA keeps one compressed vector of kv_lora_rank +
-    qk_rope_head_dim per token and layer (DeepSeek-V2, 2.1), which every GPU has in full. Layers with a
-    sliding window keep its tokens only (vLLM's hybrid KV cache). The cache is made of whole blocks.
+    Attention keeps a key and a value per KV head: 2 * layers * kv_heads * head_dim elements per
+    token (Ainslie et al., "GQA", 2023). Tensor parallelism divides the KV heads, and replicates
+    them where there are fewer than GPUs (vLLM's `get_num_kv_heads`). MLA keeps one compressed
+    vector of kv_lora_rank + qk_rope_head_dim per token and layer (DeepSeek-V2, 2.1), which every
+    GPU has in full. Layers with a sliding window keep its tokens only (vLLM's hybrid KV cache). The
+    cache is made of whole blocks.
     """
     per_layer = model.latent or 2 * math.ceil(model.kv_heads / tensor_parallel) * model.head_dim
     full = _blocks(min(tokens, model.context)) * model.full_layers
     window = _blocks(min(tokens, model.window or tokens)) * model.window_layers
+
     return (full + window) * per_layer * element
 
 
 def weights_bytes(sizes: Sizes, tensor_parallel: int) -> int:
-    """Weights on each GPU. Linear layers, experts and embeddings are divided evenly (Megatron-LM); what is
-    replicated, such as norms and routers, is less than 1 % and in the working memory."""
+    """Weights on each GPU. Linear layers, experts and embeddings are divided evenly (Megatron-LM);
+    what is replicated, such as norms and routers, is less than 1 % and in the working memory."""
     return math.ceil(sizes.weights / tensor_parallel)
 
 
 def working_bytes(model: Architecture, gpu_memory: int, tensor_parallel: int) -> int:
-    """Beside weights and KV cache: the peak of activations that vLLM finds by a run of its largest batch.
+    """Beside weights and KV cache: the peak of activations that vLLM finds by a run of its largest
+    batch.
 
-    The batch has 8192 tokens and 1024 sequences from 70 GiB of GPU memory on, else 2048 and 256 (vLLM's
-    `get_batch_defaults` for its server). A token takes its hidden state four times in 16 bits (input,
-    residual, attention, output) and the divided inner state of a gated MLP twice; a sequence its logits in
-    32 bits, twice: as they are and as probabilities.
+    The batch has 8192 tokens and 1024 sequences from 70 GiB of GPU memory on, else 2048 and 256
+    (vLLM's `get_batch_defaults` for its server). A token takes its hidden state four times in 16
+    bits (input, residual, attention, output) and the divided inner state of a gated MLP twice; a
+    sequence its logits in 32 bits, twice: as they are and as probabilities.
     """
     tokens, sequences = (8192, 1024) if gpu_memory >= _LARGE_GPU else (2048, 256)
     per_token = 2 * (4 * model.hidden + 2 * math.ceil(model.inner / tensor_parallel))
@@ -78,8 +85,8 @@ def free_for_cache(sizes: Sizes, gpu_memory: int, tensor_parallel: int) -> int:
 
 
 def largest_context(sizes: Sizes, gpu_memory: int, tensor_parallel: int) -> int:
-    """The most tokens of one sequence that fit, at most the model's own context; 0 if none do. vLLM refuses
-    to start if the cache has no room for one sequence of `--max-model-len`."""
+    """The most tokens of one sequence that fit, at most the model's own context; 0 if none do. vLLM
+    refuses to start if the cache has no room for one sequence of `--max-model-len`."""
     return context_in(sizes, free_for_cache(sizes, gpu_memory, tensor_parallel), tensor_parallel)
 
 
@@ -87,22 +94,28 @@ def context_in(sizes: Sizes, free: int, tensor_parallel: int = 1) -> int:
     """The most tokens of one sequence whose KV cache has at most ``free`` bytes."""
     if free <= 0:
         return 0
-    low, high = 0, sizes.architecture.context
+
+    low = 0
+    high = sizes.architecture.context
     while low < high:
         middle = (low + high + 1) // 2
         needed = kv_cache_bytes(
             sizes.architecture, middle, element=sizes.element, tensor_parallel=tensor_parallel
         )
         low, high = (middle, high) if needed <= free else (low, middle - 1)
+
     return low
 
 
 def allowed_parallelism(model: Architecture, tensor_parallel: int) -> bool:
-    """vLLM divides attention heads evenly (`verify_with_parallel_config`), and KV heads or copies of them."""
+    """vLLM divides attention heads evenly (`verify_with_parallel_config`), and KV heads or copies
+    of them."""
     if model.heads % tensor_parallel:
         return False
     return bool(
-        model.latent or model.kv_heads % tensor_parallel == 0 or tensor_parallel % model.kv_heads == 0
+        model.latent
+        or model.kv_heads % tensor_parallel == 0
+        or tensor_parallel % model.kv_heads == 0
     )
 
 

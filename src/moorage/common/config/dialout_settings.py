@@ -13,16 +13,16 @@ Reach = Literal["auto", "direct", "dial-out"]
 
 class ReachSettings(BaseModel):
     reach: Reach = "auto"
-    """How proxies reach the kernels of this agent. ``direct``: at ``address``. ``dial-out``: over connections
-    that the agent opens to ``proxy.dialout_address`` of each proxy, for a node behind NAT or a firewall.
-    ``auto``: directly, unless the manager sees that the agent is not at its ``address``, or proxies do not
-    reach it there."""
+    """How proxies reach the kernels of this agent. ``direct``: at ``address``. ``dial-out``: over
+    connections that the agent opens to ``proxy.dialout_address`` of each proxy, for a node behind
+    NAT or a firewall. ``auto``: directly, unless the manager sees that the agent is not at its
+    ``address``, or proxies do not reach it there."""
 
 
 class DialOutSettings(BaseModel):
     dialout_listen: Address | None = None
-    """Address for connections of agents that proxies cannot reach, such as 0.0.0.0:8802. Worker N listens at
-    a port that is N greater. None: off."""
+    """Address for connections of agents that proxies cannot reach, such as 0.0.0.0:8802. Worker N
+    listens at a port that is N greater. None: off."""
     dialout_address: Address | None = None
-    """Address at which agents reach ``dialout_listen``. None: as it is, with the address of this host on the
-    route to the manager in place of 0.0.0.0."""
+    """Address at which agents reach ``dialout_listen``. None: as it is, with the address of this
+    host on the route to the manager in place of 0.0.0.0."""

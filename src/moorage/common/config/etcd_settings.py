@@ -23,8 +23,8 @@ class EtcdSettings(BaseModel):
     ca: Path | None = None
     """Certificates of the authorities of etcd's endpoints, in PEM. None: those of the system."""
     certificate: Path | None = None
-    """Certificate of this client, in PEM, if etcd wants one. It names no user: where etcd has users, it
-    refuses certificates with a common name at its gateway, which is used here."""
+    """Certificate of this client, in PEM, if etcd wants one. It names no user: where etcd has
+    users, it refuses certificates with a common name at its gateway, which is used here."""
     key: Path | None = None
     """Key of ``certificate``, in PEM."""
     prefix: Annotated[str, Field(pattern=r"^/([A-Za-z0-9._-]+/)+$")] = "/moorage/"

@@ -24,8 +24,8 @@ from moorage.common.config.sites import SECRET, redacted, site_agents
 from moorage.common.config.telemetry_settings import STANDARD_VARIABLES
 from moorage.common.model.errors import ConfigError, StartupError
 
-# Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the configuration
-# file, MOORAGE_MANAGER__DSN_FILE in the environment.
+# Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the
+# configuration file, MOORAGE_MANAGER__DSN_FILE in the environment.
 SECRETS = frozenset(
     {
         "common.link_token",
@@ -52,15 +52,16 @@ _KEYS: dict[str, dict[str, Any]] = {
     section: _own_first(type(getattr(Settings(), section))) for section in Settings.model_fields
 }
 _ALL_KEYS = [f"{section}.{key}" for section, keys in _KEYS.items() for key in keys]
-_DEFAULT, _SITES, _SECRET_FILE = "default", "agent.sites", f"agent.{SECRET}_file"
+_DEFAULT = "default"
+_SITES = "agent.sites"
+_SECRET_FILE = f"agent.{SECRET}_file"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``origins`` maps every ``section.key`` to ``default``, ``etcd``, ``file PATH``, ``env NAME`` or
-    ``flag --x``.
-    ``sites``: the settings of the agent of each site, by name; empty for one agent. ``ignored``: why settings
-    in etcd are not taken."""
+    """``origins`` maps every ``section.key`` to ``default``, ``etcd``, ``file PATH``, ``env NAME``
+    or ``flag --x``. ``sites``: the settings of the agent of each site, by name; empty for one
+    agent. ``ignored``: why settings in etcd are not taken."""
 
     settings: Settings
     origins: dict[str, str]
@@ -68,7 +69,8 @@ class LoadedSettings:
     ignored: tuple[str, ...] = ()
 
     def redacted(self) -> list[tuple[str, str, str]]:
-        """Return every setting as (``section.key``, JSON value, origin), with secrets as ``***``."""
+        """Return every setting as (``section.key``, JSON value, origin), with secrets as
+        ``***``."""
         rows = []
         for name, origin in self.origins.items():
             section, _, key = name.partition(".")
@@ -76,6 +78,7 @@ class LoadedSettings:
             value = redacted(value) if name == _SITES else value
             hidden = name in SECRETS and value is not None
             rows.append((name, "***" if hidden else json.dumps(value, default=str), origin))
+
         return rows
 
 
@@ -94,11 +97,11 @@ def load(
 ) -> LoadedSettings:
     """Load all settings.
 
-    ``flags`` maps ``section.key`` to values, and ``options`` to the option that gave one, if not ``--set``.
-    Environment variables are MOORAGE_SECTION__KEY, and MOORAGE_HOME for ``common.home``; empty variables are
-    ignored. The file is ``file``, else $MOORAGE_CONFIG, else moorage.toml in the state directory, else
-    /etc/moorage/moorage.toml; the last two are optional. ``shared``: the JSON text of settings in etcd. Those
-    that are not valid are ignored.
+    ``flags`` maps ``section.key`` to values, and ``options`` to the option that gave one, if not
+    ``--set``. Environment variables are MOORAGE_SECTION__KEY, and MOORAGE_HOME for ``common.home``;
+    empty variables are ignored. The file is ``file``, else $MOORAGE_CONFIG, else moorage.toml in
+    the state directory, else /etc/moorage/moorage.toml; the last two are optional. ``shared``: the
+    JSON text of settings in etcd. Those that are not valid are ignored.
 
     Raises:
         ConfigError: with the setting, the value, its origin and what is allowed.
@@ -110,6 +113,7 @@ def load(
     secret_file = upper.get(_SECRET_FILE)
     if secret_file is not None and secret_file.origin != upper[f"agent.{SECRET}"].origin:
         del upper[_SECRET_FILE]  # the secret is another one
+
     lower, ignored = _from_shared(shared or {})
     while True:
         given = lower | upper
@@ -120,9 +124,13 @@ def load(
             invalid = {".".join(map(str, problem["loc"][:2])) for problem in error.errors()}
             if own := invalid - (lower.keys() - upper.keys()):
                 problems = [p for p in error.errors() if ".".join(map(str, p["loc"][:2])) in own]
-                raise ConfigError("; ".join(_explain(problem, given) for problem in problems)) from None
+                raise ConfigError(
+                    "; ".join(_explain(problem, given) for problem in problems)
+                ) from None
+
             ignored += [_explain(problem, given) for problem in error.errors()]
             lower = {name: item for name, item in lower.items() if name not in invalid}
+
     return LoadedSettings(
         settings,
         {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS},
@@ -132,16 +140,20 @@ def load(
 
 
 def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate settings that all daemons shall share. Returns them as JSON values. Raises ``ConfigError``,
-    also for settings that only the host itself decides."""
+    """Validate settings that all daemons shall share. Returns them as JSON values. Raises
+    ``ConfigError``, also for settings that only the host itself decides."""
     given: dict[str, _Given] = {}
     for name, value in values.items():
         _check_shareable(name)
         given[name] = _Given(_decode(name, value, "etcd"), "etcd")
+
     try:
         settings = _validate(given)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem, given) for problem in error.errors())) from None
+        raise ConfigError(
+            "; ".join(_explain(problem, given) for problem in error.errors())
+        ) from None
+
     dumped = settings.model_dump(mode="json")
     return {name: dumped[name.partition(".")[0]][name.partition(".")[2]] for name in values}
 
@@ -155,7 +167,8 @@ def _validate(given: Mapping[str, _Given]) -> Settings:
 
 
 def resolve_home(settings: Settings) -> Path:
-    """Return the absolute state directory, created with mode 700 if absent. Raises ``StartupError``."""
+    """Return the absolute state directory, created with mode 700 if absent. Raises
+    ``StartupError``."""
     home = Path(os.path.abspath(settings.common.home.expanduser()))
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,6 +177,7 @@ def resolve_home(settings: Settings) -> Path:
             f"common.home = {str(home)!r} is not usable: {error.strerror}",
             next_step="set MOORAGE_HOME to a writable directory",
         ) from error
+
     return home
 
 
@@ -175,19 +189,23 @@ def link_token(settings: Settings, home: Path, clock: Clock) -> str:
 
 
 def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
-    """Return the secret in ``path``, generated at first use. ``name`` is the setting, for error messages."""
+    """Return the secret in ``path``, generated at first use. ``name`` is the setting, for error
+    messages."""
     if not path.exists():
         mine = path.with_name(f".{path.name}.{clock.new_id()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{clock.secret()}\n")
             file.flush()
             os.fsync(file.fileno())  # what it will encrypt may be committed soon
+
         try:
-            os.link(mine, path)  # unlike rename, this keeps a secret that another process created first
+            # unlike rename, this keeps a secret that another process created first
+            os.link(mine, path)
         except FileExistsError:
             pass
         finally:
             mine.unlink()
+
     return _read_secret(name, path)
 
 
@@ -205,12 +223,15 @@ def _from_flags(flags: Mapping[str, str], options: Mapping[str, str]) -> dict[st
                 next_step=f"put it into a file, and set {name}_file in the configuration file or "
                 f"MOORAGE_{name.replace('.', '__').upper()}_FILE in the environment",
             )
+
         if name == _SITES and f'"{SECRET}"' in value:
             raise ConfigError(
                 f"{_SITES} has a {SECRET}, and every user of this machine can read arguments",
                 next_step=f"put it into a file, and set {SECRET}_file in its place",
             )
+
         _add(given, name, value, origin, Path.cwd())
+
     return given
 
 
@@ -228,6 +249,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
     for variable, value in sorted(env.items()):
         if not variable.startswith("MOORAGE_") or not value:
             continue
+
         if variable == "MOORAGE_HOME":
             name = "common.home"
         elif "__" in variable:
@@ -237,10 +259,13 @@ def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
             raise ConfigError(f"{variable} is not a setting", next_step=f"did you mean {right}?")
         else:
             continue  # variables of the command line, and those that agents set for kernels
+
         _add(given, name, value, f"env {variable}", Path.cwd())
+
     for variable, name in STANDARD_VARIABLES.items():
         if env.get(variable) and name not in given:
             _add(given, name, env[variable], f"env {variable}", Path.cwd())
+
     return given
 
 
@@ -259,16 +284,21 @@ def _from_file(path: Path) -> dict[str, _Given]:
         raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
     given: dict[str, _Given] = {}
     for section, keys in document.items():
         if section not in _KEYS:
             _check_name(section, f"file {path}")
+
         if not isinstance(keys, dict):
             raise ConfigError(
-                f"{section!r} in {path} must be a section", next_step=f"write [{section}] on its own line"
+                f"{section!r} in {path} must be a section",
+                next_step=f"write [{section}] on its own line",
             )
+
         for key, value in keys.items():
             _add(given, f"{section}.{key}", value, f"file {path}", path.parent)
+
     return given
 
 
@@ -284,6 +314,7 @@ def _from_shared(shared: Mapping[str, str]) -> tuple[dict[str, _Given], list[str
             ignored.append(str(error))
         except ValueError:
             ignored.append(f"{name} = {text!r} from etcd is not JSON (write text in double quotes)")
+
     return given, ignored
 
 
@@ -303,35 +334,46 @@ def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Pat
         path = base / Path(str(value)).expanduser()
         if name in _ALL_KEYS:
             given[name] = _Given(str(path.absolute()), origin)
-        name, value = secret, _read_secret(secret, path)
+
+        name = secret
+        value = _read_secret(secret, path)
+
     _check_name(name, origin)
     value = _decode(name, value, origin)
     if name == _SITES:
         value = _read_site_secrets(value, base)
+
     if name in given and given[name].value != value:
         raise ConfigError(
-            f"{name} is set twice, by {given[name].origin} and by {origin}", next_step="remove one of them"
+            f"{name} is set twice, by {given[name].origin} and by {origin}",
+            next_step="remove one of them",
         )
+
     given[name] = _Given(value, origin)
 
 
 def _read_site_secrets(sites: Any, base: Path) -> Any:
-    """Replace ``heappe_secret_file`` of each site. Anything that is no table of tables is left to the
-    check."""
+    """Replace ``heappe_secret_file`` of each site. Anything that is no table of tables is left to
+    the check."""
     if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
         return sites
+
     read = {}
     for name, site in sites.items():
         given = {key: value for key, value in site.items() if key != f"{SECRET}_file"}
         if len(given) != len(site):
             if SECRET in given:
                 raise ConfigError(
-                    f"{_SITES}.{name} has both {SECRET} and {SECRET}_file", next_step="remove one of them"
+                    f"{_SITES}.{name} has both {SECRET} and {SECRET}_file",
+                    next_step="remove one of them",
                 )
+
             path = base / Path(str(site[f"{SECRET}_file"])).expanduser()
             given[SECRET] = _read_secret(f"{_SITES}.{name}.{SECRET}", path)
             given[f"{SECRET}_file"] = str(path.absolute())
+
         read[name] = given
+
     return read
 
 
@@ -357,6 +399,7 @@ def _decode(name: str, value: Any, origin: str) -> Any:
             raise ConfigError(
                 f"{name} = {value!r} from {origin} is not JSON", next_step=f"write it as {example}"
             ) from None
+
     return value
 
 
@@ -366,15 +409,22 @@ def _decode(name: str, value: Any, origin: str) -> Any:
 def _check_name(name: str, origin: str) -> None:
     if name in _ALL_KEYS:
         return
+
     section, _, key = name.partition(".")
     if section in _KEYS:
-        same_section = [f"{section}.{match}" for match in difflib.get_close_matches(key, _KEYS[section])]
+        same_section = [
+            f"{section}.{match}" for match in difflib.get_close_matches(key, _KEYS[section])
+        ]
         elsewhere = [other for other in _ALL_KEYS if other.partition(".")[2] == key]
         close = same_section + elsewhere
         choice = f"[{section}] has {', '.join(_KEYS[section])}"
     else:
-        close = [match + (f".{key}" if key else "") for match in difflib.get_close_matches(section, _KEYS)]
+        close = [
+            match + (f".{key}" if key else "")
+            for match in difflib.get_close_matches(section, _KEYS)
+        ]
         choice = f"sections are {', '.join(_KEYS)}"
+
     raise ConfigError(
         f"unknown setting {name!r} from {origin}",
         next_step=f"did you mean {close[0]}?" if close else choice,
@@ -386,5 +436,6 @@ def _explain(problem: Any, given: Mapping[str, _Given]) -> str:
     item = given[name]
     value = "***" if name in SECRETS else repr(item.value)
     if name == _SITES:  # it may have secrets
-        name, value = ".".join(str(part) for part in problem["loc"][:3]), type(problem["input"]).__name__
+        name = ".".join(str(part) for part in problem["loc"][:3])
+        value = type(problem["input"]).__name__
     return f"{name} = {value} from {item.origin}: {problem['msg'].removeprefix('Value error, ')}"

@@ -21,7 +21,8 @@ _OWN_NAMES: Final = ("agent", "manager", "proxy")
 
 
 class _NamedLogger(structlog.PrintLogger):
-    """Writes to stderr. ``name``: of the module that logs, such as ``moorage.agent.kernel.task``."""
+    """Writes to stderr. ``name``: of the module that logs, such as
+    ``moorage.agent.kernel.task``."""
 
     def __init__(self, name: str = "moorage") -> None:
         super().__init__(sys.stderr)
@@ -34,7 +35,9 @@ def _has_colors() -> bool:
     return sys.stderr.isatty() and not unwanted
 
 
-def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component: Component = "cli") -> None:
+def setup(
+    fmt: Literal["text", "json"] = "text", level: str = "info", component: Component = "cli"
+) -> None:
     """Configure structlog and the standard library's loggers. Call once per process.
 
     ``component``: what the process is, which each line of JSON tells.
@@ -47,11 +50,16 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component:
     last: structlog.types.Processor
     if fmt == "json":
         last = structlog.processors.JSONRenderer()
-        shared += [_add_subject, partial(_add_source, component), structlog.processors.format_exc_info]
+        shared += [
+            _add_subject,
+            partial(_add_source, component),
+            structlog.processors.format_exc_info,
+        ]
     else:
         # Plain tracebacks: the pretty ones print local variables, and those hold secrets.
         plain = structlog.dev.plain_traceback
         last = structlog.dev.ConsoleRenderer(colors=_has_colors(), exception_formatter=plain)
+
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, last],
@@ -62,7 +70,9 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component:
     handler = logging.StreamHandler(sys.stderr)
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[remove_meta, last])
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[remove_meta, last]
+        )
     )
     logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
     logging.captureWarnings(True)
@@ -77,7 +87,9 @@ def _add_source(
     return event
 
 
-def _add_subject(logger: Any, method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+def _add_subject(
+    logger: Any, method: str, event: structlog.types.EventDict
+) -> structlog.types.EventDict:
     """The fields of what the task works for. What the line says itself counts."""
     if (subject := LOG_SUBJECT.get()) is not None:
         for name, value in subject.log_fields().items():
@@ -87,7 +99,8 @@ def _add_subject(logger: Any, method: str, event: structlog.types.EventDict) -> 
 
 
 def component_of(name: str, process: Component) -> str:
-    """The component of the logger ``name`` in a process: `moorage up` has all of them in one process."""
+    """The component of the logger ``name`` in a process: `moorage up` has all of them in one
+    process."""
     package, _, rest = name.partition(".")
     part = rest.partition(".")[0]
     return part if package == "moorage" and part in _OWN_NAMES else process

@@ -1,4 +1,5 @@
-"""Files that the daemons of a host share: each may write at any time, and readers see a whole one."""
+"""Files that the daemons of a host share: each may write at any time, and readers see a whole
+one."""
 
 from __future__ import annotations
 

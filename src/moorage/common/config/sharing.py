@@ -1,8 +1,8 @@
 """Sharing of settings in etcd: which ones daemons take from there, and why not the others. Pure.
 
-Whoever writes etcd is no administrator of the hosts. So a shared setting decides how much, how long and how
-often, never what runs, what is read, who is let in or whom a daemon believes. A setting that is in neither
-table is refused, and fails a test.
+Whoever writes etcd is no administrator of the hosts. So a shared setting decides how much, how long
+and how often, never what runs, what is read, who is let in or whom a daemon believes. A setting
+that is in neither table is refused, and fails a test.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ LOCAL = {
 
 
 def why_local(name: str) -> str:
-    """Why ``name`` cannot be shared, as a predicate: ``decides which programs and images run``. Empty for a
-    setting that can."""
+    """Why ``name`` cannot be shared, as a predicate: ``decides which programs and images run``.
+    Empty for a setting that can."""
     if name in SHARED:
         return ""
     return LOCAL.get(name, "is not in the list of settings that etcd may have")

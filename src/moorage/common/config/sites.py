@@ -42,6 +42,7 @@ def site_agents(
     for (one, mine), (other, theirs) in combinations(found.items(), 2):
         for problem in _conflicts(one, mine, other, theirs):
             raise problem
+
     return found
 
 
@@ -57,12 +58,15 @@ def redacted(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
     }
 
 
-def _site(name: str, given: Mapping[str, Any], common: Mapping[str, Any], default_id: str) -> AgentSettings:
+def _site(
+    name: str, given: Mapping[str, Any], common: Mapping[str, Any], default_id: str
+) -> AgentSettings:
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"agent.sites.{name}: {name!r} is not a name for a site",
             next_step="use 1 to 63 letters, digits, dots, - and _, the first a letter or digit",
         )
+
     for key in given:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, 1)
@@ -72,17 +76,24 @@ def _site(name: str, given: Mapping[str, Any], common: Mapping[str, Any], defaul
                 if close
                 else f"a site has {', '.join(_KEYS[:6])}, and all heappe_ and slurm_ settings",
             )
+
     # The file of the secret of all sites says nothing about one that has its own.
     own_secret = {f"{SECRET}_file": None} if SECRET in given else {}
     try:
-        settings = AgentSettings.model_validate(dict(common) | {"id": default_id} | own_secret | dict(given))
+        settings = AgentSettings.model_validate(
+            dict(common) | {"id": default_id} | own_secret | dict(given)
+        )
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(name, problem) for problem in error.errors())) from None
+        raise ConfigError(
+            "; ".join(_explain(name, problem) for problem in error.errors())
+        ) from None
+
     if not _ID.fullmatch(settings.id or ""):
         raise ConfigError(
             f"agent.sites.{name}.id = {settings.id!r} is not a valid agent name",
             next_step="use 1 to 128 letters, digits, dots, - and _, the first a letter or digit",
         )
+
     _check_runtimes(name, settings)
     return settings
 
@@ -98,34 +109,48 @@ def _check_runtimes(name: str, settings: AgentSettings) -> None:
     if others := [runtime for runtime in settings.runtimes if not traits_of(runtime).settings]:
         raise ConfigError(
             f"agent.sites.{name}.runtimes has {', '.join(others)}; a site has {' or '.join(known)}",
-            next_step=f'write runtimes = ["{known[-1]}"] in [agent.sites.{name}], or in [agent] for all',
+            next_step=(
+                f'write runtimes = ["{known[-1]}"] in [agent.sites.{name}], or in [agent] for all'
+            ),
         )
+
     for runtime in settings.runtimes:
         check = MISSING.get(traits_of(runtime).settings)
         if check is not None and (missing := check(settings)):
             raise ConfigError(
-                f"the runtime {runtime} needs {', '.join(f'agent.sites.{name}.{key}' for key in missing)}",
+                f"the runtime {runtime} needs "
+                f"{', '.join(f'agent.sites.{name}.{key}' for key in missing)}",
                 next_step="docs/hpc.md says what to ask the site for",
             )
 
 
-def _conflicts(one: str, mine: AgentSettings, other: str, theirs: AgentSettings) -> Iterator[ConfigError]:
+def _conflicts(
+    one: str, mine: AgentSettings, other: str, theirs: AgentSettings
+) -> Iterator[ConfigError]:
     if mine.id == theirs.id:
         yield ConfigError(
             f"agent.sites.{one}.id and agent.sites.{other}.id are both {mine.id!r}",
             next_step="give each site an id of its own, or none",
         )
+
     both = {traits_of(runtime).settings for runtime in set(mine.runtimes) & set(theirs.runtimes)}
     shared = mine.heappe_shared_account and theirs.heappe_shared_account
     if "heappe_" in both and not shared and _account(mine) == _account(theirs):
-        user = "one token" if mine.heappe_auth == "bearer" else f"heappe_user = {mine.heappe_user!r}"
-        yield ConfigError(
-            f"agent.sites.{one} and agent.sites.{other} use one HEAppE account: {user} at {mine.heappe_url}",
-            next_step="give each an account of its own, or set heappe_shared_account = true in both",
+        user = (
+            "one token" if mine.heappe_auth == "bearer" else f"heappe_user = {mine.heappe_user!r}"
         )
+        yield ConfigError(
+            f"agent.sites.{one} and agent.sites.{other} use one HEAppE account: {user} at "
+            f"{mine.heappe_url}",
+            next_step=(
+                "give each an account of its own, or set heappe_shared_account = true in both"
+            ),
+        )
+
     if "slurm_" in both and mine.slurm_work_dir and mine.slurm_work_dir == theirs.slurm_work_dir:
         yield ConfigError(
-            f"agent.sites.{other}.slurm_work_dir = {theirs.slurm_work_dir!r} is that of agent.sites.{one}",
+            f"agent.sites.{other}.slurm_work_dir = {theirs.slurm_work_dir!r} is that of "
+            f"agent.sites.{one}",
             next_step="give each site a directory of its own",
         )
 

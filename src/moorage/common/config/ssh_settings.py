@@ -11,7 +11,8 @@ from moorage.common.config.fields import Address
 
 class SshSettings(BaseModel):
     ssh_listen: Address | None = None
-    """Address of SSH and SFTP, such as 0.0.0.0:2222. None: off. Needs the extra ``moorage[ssh]``."""
+    """Address of SSH and SFTP, such as 0.0.0.0:2222. None: off. Needs the extra
+    ``moorage[ssh]``."""
     ssh_login_timeout_s: Annotated[float, Field(gt=0, le=600)] = 20
     """How long an SSH client may take to log in."""
     ssh_max_connections: Annotated[int, Field(ge=1)] = 500
@@ -22,5 +23,5 @@ class SshSettings(BaseModel):
 
 class FileServerSettings(BaseModel):
     file_servers_per_user: Annotated[int, Field(ge=1)] = 32
-    """Maximum number of sessions whose files a user has open by SFTP, at each manager. It is apart from the
-    quotas of sessions: SFTP takes no slots."""
+    """Maximum number of sessions whose files a user has open by SFTP, at each manager. It is apart
+    from the quotas of sessions: SFTP takes no slots."""

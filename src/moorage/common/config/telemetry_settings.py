@@ -1,4 +1,5 @@
-"""Settings of OpenTelemetry traces, which are optional, and the standard variables that also set them."""
+"""Settings of OpenTelemetry traces, which are optional, and the standard variables that also set
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ STANDARD_VARIABLES = {
     "OTEL_SDK_DISABLED": "telemetry.disabled",
     "OTEL_TRACES_EXPORTER": "telemetry.exporter",
 }
-"""Variables of OpenTelemetry, and the settings for which they stand. MOORAGE_TELEMETRY__* win over them."""
+"""Variables of OpenTelemetry, and the settings for which they stand. MOORAGE_TELEMETRY__* win over
+them."""
 
 
 def _check_url(value: str) -> str:
@@ -29,8 +31,12 @@ def _check_url(value: str) -> str:
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
+
     if not valid or parts.query or parts.fragment:
-        raise ValueError(f"{value!r} is no URL of OTLP over HTTP: write it like http://127.0.0.1:4318")
+        raise ValueError(
+            f"{value!r} is no URL of OTLP over HTTP: write it like http://127.0.0.1:4318"
+        )
+
     return value
 
 
@@ -49,10 +55,11 @@ class TelemetrySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoint: Url | None = None
-    """Collector of OpenTelemetry traces, OTLP over HTTP, such as ``http://127.0.0.1:4318``; ``/v1/traces`` is
-    appended. None: no traces. Also OTEL_EXPORTER_OTLP_ENDPOINT."""
+    """Collector of OpenTelemetry traces, OTLP over HTTP, such as ``http://127.0.0.1:4318``;
+    ``/v1/traces`` is appended. None: no traces. Also OTEL_EXPORTER_OTLP_ENDPOINT."""
     traces_endpoint: Url | None = None
-    """The same as a whole URL, to which nothing is appended. Also OTEL_EXPORTER_OTLP_TRACES_ENDPOINT."""
+    """The same as a whole URL, to which nothing is appended. Also
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT."""
     headers: Annotated[str, AfterValidator(_check_headers)] = Field("", repr=False)
     """Headers for the collector, such as ``authorization=Bearer%20TOKEN,tenant=a``. Also
     OTEL_EXPORTER_OTLP_HEADERS, ``headers_file``."""
@@ -62,13 +69,14 @@ class TelemetrySettings(BaseModel):
     """Name of the service in traces. Empty: moorage-manager, moorage-agent, moorage-proxy. Also
     OTEL_SERVICE_NAME."""
     sampler: Sampler = "parentbased_always_on"
-    """Which traces are recorded, by the names of OpenTelemetry. ``parentbased_``: as the client says, if it
-    does. All components need the same. Also OTEL_TRACES_SAMPLER."""
+    """Which traces are recorded, by the names of OpenTelemetry. ``parentbased_``: as the client
+    says, if it does. All components need the same. Also OTEL_TRACES_SAMPLER."""
     sampler_arg: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of traces that the samplers with ``traceidratio`` record. Also OTEL_TRACES_SAMPLER_ARG."""
+    """Share of traces that the samplers with ``traceidratio`` record. Also
+    OTEL_TRACES_SAMPLER_ARG."""
     accept_traceparent: bool = True
-    """Continue traces of clients, by their ``traceparent`` header. Otherwise each request is a trace of its
-    own, and engines do not see the header of the client."""
+    """Continue traces of clients, by their ``traceparent`` header. Otherwise each request is a
+    trace of its own, and engines do not see the header of the client."""
     disabled: bool = False
     """No traces, whatever else is set. Also OTEL_SDK_DISABLED."""
     exporter: Literal["otlp", "none"] = "otlp"

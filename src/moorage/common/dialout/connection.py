@@ -11,8 +11,10 @@ from moorage.common.aio.sockets import keep_alive
 from moorage.common.dialout import frames
 from moorage.common.dialout.streams import StreamTransport
 
-# A connection on which nothing arrives for so many ticks is broken; each tick asks for a sign of life.
-TICK_S, SILENT_TICKS = 5.0, 3
+# A connection on which nothing arrives for so many ticks is broken; each tick asks for a sign of
+# life.
+TICK_S = 5.0
+SILENT_TICKS = 3
 MAX_STREAMS = 4096
 
 Factory = Callable[[], asyncio.Protocol]
@@ -20,8 +22,8 @@ Factory = Callable[[], asyncio.Protocol]
 
 class Connection(asyncio.Protocol):
     """``on_hello`` gets the peer's hello, ``on_open`` number and port of a stream that it opens,
-    ``on_cancel`` the number of one that it no longer wants, ``on_lost`` the connection's end. ``peer``: for
-    logs."""
+    ``on_cancel`` the number of one that it no longer wants, ``on_lost`` the connection's end.
+    ``peer``: for logs."""
 
     def __init__(
         self,
@@ -31,19 +33,27 @@ class Connection(asyncio.Protocol):
         on_cancel: Callable[[int], None] = lambda _: None,
         on_lost: Callable[[Connection, str], None] = lambda *_: None,
     ) -> None:
-        self._on_hello, self._on_open = on_hello, on_open
-        self._on_cancel, self._on_lost = on_cancel, on_lost
+        self._on_hello = on_hello
+        self._on_open = on_open
+        self._on_cancel = on_cancel
+        self._on_lost = on_lost
         self.transport: asyncio.Transport | None = None
-        self.peer, self.is_writable, self.has_hello = "", True, False
+        self.peer = ""
+        self.is_writable = True
+        self.has_hello = False
         self.why = ""  # it was ended here
         self._decoder = frames.FrameDecoder()
         self._streams: dict[int, StreamTransport] = {}
+
         # Asked for by us, or by the peer, and not open yet.
-        self._wanted: dict[int, tuple[Factory, asyncio.Future[tuple[StreamTransport, asyncio.Protocol]]]] = {}
+        self._wanted: dict[
+            int, tuple[Factory, asyncio.Future[tuple[StreamTransport, asyncio.Protocol]]]
+        ] = {}
         self._asked: set[int] = set()
         self._lingering: set[int] = set()  # ended here, and perhaps not there
         self._waiting: dict[StreamTransport, None] = {}  # to write, in their order
-        self._newest, self._silent_ticks = 0, 0
+        self._newest = 0
+        self._silent_ticks = 0
 
     @property
     def streams(self) -> int:
@@ -59,10 +69,13 @@ class Connection(asyncio.Protocol):
             raise ConnectionResetError("the connection of the agent has ended")
         if self.streams >= MAX_STREAMS:
             raise ConnectionRefusedError(f"the agent has {MAX_STREAMS} streams already")
+
         self._newest += 1
-        number, opened = self._newest, asyncio.get_running_loop().create_future()
+        number = self._newest
+        opened = asyncio.get_running_loop().create_future()
         self._wanted[number] = factory, opened
         self.send(frames.open_port(number, port))
+
         try:
             return cast(tuple[StreamTransport, asyncio.Protocol], await opened)
         except asyncio.CancelledError:
@@ -71,6 +84,7 @@ class Connection(asyncio.Protocol):
                 self._lingering.add(number)
             elif not opened.cancelled() and opened.exception() is None:
                 opened.result()[0].abort()  # it was opened, and its taker has just left
+
             raise
 
     def accept(self, number: int, protocol: asyncio.Protocol) -> StreamTransport | None:
@@ -117,7 +131,8 @@ class Connection(asyncio.Protocol):
         if len(parts) == 1:
             self.transport.write(parts[0])
         else:
-            # A header that is written by itself is a TLS record by itself, which costs more than this copy.
+            # A header that is written by itself is a TLS record by itself, which costs more than
+            # this copy.
             self.transport.write(b"".join(parts))
 
     def wait_to_write(self, stream: StreamTransport) -> None:
@@ -131,22 +146,27 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # transports of uvloop are no subclasses
+        # transports of uvloop are no subclasses
+        self.transport = cast(asyncio.Transport, transport)
         keep_alive(transport.get_extra_info("socket"))
         self.transport.set_write_buffer_limits(high=4 * frames.MAX_DATA)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.transport, why = None, self.why or str(exc or "the peer closed the connection")
+        why = self.why or str(exc or "the peer closed the connection")
+        self.transport = None
         error = ConnectionResetError(f"the dial-out connection broke: {why}")
-        wanted, self._wanted = self._wanted, {}
+        wanted = self._wanted
+        self._wanted = {}
         for _, opened in wanted.values():
             if not opened.done():
                 opened.set_exception(error)
         for number in self._asked:
             self._on_cancel(number)
+
         self._asked.clear()
         for stream in list(self._streams.values()):
             stream.lose(error)
+
         self._on_lost(self, why)
 
     def pause_writing(self) -> None:
@@ -171,6 +191,7 @@ class Connection(asyncio.Protocol):
                     if stream is not None:
                         stream.receive(payload)
                         continue
+
                 self._receive(kind, number, payload)
         except frames.BadFrame as error:
             self.end(f"it sent {error}")
@@ -181,6 +202,7 @@ class Connection(asyncio.Protocol):
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         if not self.has_hello and kind not in (frames.HELLO, frames.RESET):
             raise frames.BadFrame("a frame before its hello")
+
         if kind == frames.HELLO:
             self._receive_hello(payload)
         elif kind == frames.PING and self.is_writable:
@@ -229,9 +251,11 @@ class Connection(asyncio.Protocol):
         factory, opened = self._wanted.pop(number, (None, None))
         if factory is None or opened is None:
             return  # cancelled here: a RESET is on its way
+
         protocol = factory()
         stream = self._streams[number] = StreamTransport(self, number, protocol, self.peer)
         protocol.connection_made(stream)
+
         if opened.cancelled():
             stream.abort()
         else:

@@ -1,8 +1,9 @@
 """Frames of a dial-out connection. Pure.
 
-A frame is its kind (1 byte), the number of its stream (4) and the length of its payload (4), big-endian, and
-the payload. The proxy opens streams, with numbers that grow; the agent accepts or resets them. Each side may
-send ``WINDOW`` bytes of data on a stream, and as much again as the other grants by ``CREDIT``.
+A frame is its kind (1 byte), the number of its stream (4) and the length of its payload (4),
+big-endian, and the payload. The proxy opens streams, with numbers that grow; the agent accepts or
+resets them. Each side may send ``WINDOW`` bytes of data on a stream, and as much again as the other
+grants by ``CREDIT``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-# Payloads: HELLO a JSON object (stream 0, the first frame of each side); OPEN the port (2 bytes); RESET the
-# reason in words; CREDIT the number of bytes (4). END ends the data of one direction.
+# Payloads: HELLO a JSON object (stream 0, the first frame of each side); OPEN the port (2 bytes);
+# RESET the reason in words; CREDIT the number of bytes (4). END ends the data of one direction.
 HELLO, OPEN, OPENED, DATA, END, RESET, CREDIT, PING, PONG = range(9)
 WINDOW: Final = 1024 * 1024
 MAX_DATA: Final = 64 * 1024
@@ -61,19 +62,25 @@ def _number(form: struct.Struct, payload: bytes) -> int:
 
 
 class FrameDecoder:
-    """Splits what arrives into frames. Data is passed on as it comes: one frame of it may become several."""
+    """Splits what arrives into frames. Data is passed on as it comes: one frame of it may become
+    several."""
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._stream = self._left = 0  # of the data that is arriving
+        # of the data that is arriving
+        self._stream = 0
+        self._left = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """Raises ``BadFrame``."""
         frames: list[Frame] = []
-        position, end = 0, len(data)
+        position = 0
+        end = len(data)
         if self._buffer:
             data = self._buffer + data
-            end, self._buffer = len(data), b""
+            end = len(data)
+            self._buffer = b""
+
         while position < end:
             if self._left:
                 piece = data[position : position + self._left]
@@ -81,21 +88,29 @@ class FrameDecoder:
                 self._left -= len(piece)
                 frames.append((DATA, self._stream, piece))
                 continue
+
             if end - position < HEADER_BYTES:
                 break
+
             kind, stream, length = _HEADER.unpack_from(data, position)
             if kind == DATA:
                 if length > MAX_DATA:
                     raise BadFrame(f"data of {length} bytes; at most {MAX_DATA} are allowed")
-                self._stream, self._left = stream, length
+
+                self._stream = stream
+                self._left = length
                 position += HEADER_BYTES
                 continue
+
             if kind > PONG or length > MAX_CONTROL:
                 raise BadFrame(f"a frame of kind {kind} and {length} bytes")
+
             after = position + HEADER_BYTES + length
             if after > end:
                 break
+
             frames.append((kind, stream, data[position + HEADER_BYTES : after]))
             position = after
+
         self._buffer = data[position:]
         return frames

@@ -1,4 +1,5 @@
-"""Streams of a dial-out connection: each is an asyncio transport, for protocols that are made for TCP."""
+"""Streams of a dial-out connection: each is an asyncio transport, for protocols that are made for
+TCP."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, Protocol
 from moorage.common.dialout import frames
 
 # What a stream holds back before its writer is told to pause, and when it may go on.
-_HIGH, _LOW = 64 * 1024, 16 * 1024
+_HIGH = 64 * 1024
+_LOW = 16 * 1024
 
 
 class Carrier(Protocol):
@@ -30,19 +32,33 @@ class Carrier(Protocol):
 
 class StreamTransport(asyncio.Transport):
     """``close`` sends what was written and ends the stream, ``abort`` resets it: its peer gets
-    ``ConnectionResetError``. A protocol that pauses reading stops its peer after ``frames.WINDOW`` bytes."""
+    ``ConnectionResetError``. A protocol that pauses reading stops its peer after ``frames.WINDOW``
+    bytes."""
 
-    def __init__(self, carrier: Carrier, number: int, protocol: asyncio.Protocol, peer: str) -> None:
+    def __init__(
+        self, carrier: Carrier, number: int, protocol: asyncio.Protocol, peer: str
+    ) -> None:
         super().__init__({"peername": (peer, number)})
         self.number = number
-        self._carrier, self._protocol = carrier, protocol
+        self._carrier = carrier
+        self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        self._credit, self._queue, self._queued = frames.WINDOW, deque[bytes | memoryview](), 0
-        self._window, self._consumed, self._inbox = frames.WINDOW, 0, deque[bytes]()
-        self._is_reading, self._pauses_writer = True, False
+        self._credit = frames.WINDOW
+        self._queue = deque[bytes | memoryview]()
+        self._queued = 0
+        self._window = frames.WINDOW
+        self._consumed = 0
+        self._inbox = deque[bytes]()
+        self._is_reading = True
+        self._pauses_writer = False
+
         # END follows the queue; it is sent; the peer's has arrived; its protocol knows.
-        self._ends = self._end_sent = self._peer_ended = self._eof_told = False
-        self._is_closing = self._is_over = False
+        self._ends = False
+        self._end_sent = False
+        self._peer_ended = False
+        self._eof_told = False
+        self._is_closing = False
+        self._is_over = False
 
     # asyncio.Transport
 
@@ -51,10 +67,13 @@ class StreamTransport(asyncio.Transport):
             return
         if not isinstance(data, bytes):
             data = bytes(data)
+
         if self._queue:
             self._queue.append(data)
             self._queued += len(data)
-        elif len(data) <= frames.MAX_DATA and len(data) <= self._credit and self._carrier.is_writable:
+        elif (
+            len(data) <= frames.MAX_DATA and len(data) <= self._credit and self._carrier.is_writable
+        ):
             self._credit -= len(data)
             self._carrier.send(frames.header(frames.DATA, self.number, len(data)), data)
             return
@@ -62,6 +81,7 @@ class StreamTransport(asyncio.Transport):
             self._queue.append(data)
             self._queued = len(data)
             self.send_all()
+
         if self._queued > _HIGH and not self._pauses_writer:
             self._pauses_writer = True
             self._protocol.pause_writing()
@@ -94,13 +114,17 @@ class StreamTransport(asyncio.Transport):
 
     def close(self) -> None:
         if not self.is_closing():
-            self._is_closing = self._ends = True
+            self._is_closing = True
+            self._ends = True
             unread = sum(map(len, self._inbox))
             self._inbox.clear()
+
             if unread and not self._peer_ended:
-                # The peer may wait for this credit, and would not get to know: its next data is reset.
+                # The peer may wait for this credit, and would not get to know: its next data is
+                # reset.
                 self._window += unread
                 self._carrier.send(frames.credit(self.number, unread))
+
             self.send_all()
 
     def abort(self) -> None:
@@ -134,31 +158,37 @@ class StreamTransport(asyncio.Transport):
         """Send one frame of what waits. Returns whether there is more that may be sent now."""
         if self._is_over:
             return False
+
         if self._queue:
             if not self._carrier.is_writable:
                 self._carrier.wait_to_write(self)
                 return False
             if not self._credit:
                 return False
+
             first = memoryview(self._queue[0])
             size = min(len(first), self._credit, frames.MAX_DATA)
             self._carrier.send(frames.header(frames.DATA, self.number, size), first[:size])
             self._credit -= size
             self._queued -= size
+
             if size == len(first):
                 self._queue.popleft()
             else:
                 self._queue[0] = first[size:]
+
             if self._pauses_writer and self._queued <= _LOW:
                 self._pauses_writer = False
                 self._protocol.resume_writing()
             if self._queue:
                 return self._credit > 0
+
         if self._ends and not self._end_sent and not self._queue:
             self._end_sent = True
             self._carrier.send(frames.frame(frames.END, self.number))
             if self._is_closing or self._eof_told:
                 self.lose(None, lingers=not self._peer_ended)
+
         return False
 
     def grant(self, count: int) -> None:
@@ -171,6 +201,7 @@ class StreamTransport(asyncio.Transport):
         self._window -= len(data)
         if self._window < 0 or self._peer_ended:
             raise frames.BadFrame("data that was not allowed")
+
         if self._is_closing:
             self.abort()
         elif self._is_reading and not self._inbox:
@@ -187,7 +218,9 @@ class StreamTransport(asyncio.Transport):
         """The stream is over, and its protocol gets to know."""
         if self._is_over:
             return
-        self._is_over = self._is_closing = True
+
+        self._is_over = True
+        self._is_closing = True
         self._queue.clear()
         self._inbox.clear()
         self._queued = 0
@@ -205,10 +238,12 @@ class StreamTransport(asyncio.Transport):
     def _deliver(self) -> None:
         while self._inbox and self._is_reading and not self._is_closing:
             self._pass_on(self._inbox.popleft())
+
         if self._peer_ended and not self._inbox and self._is_reading and not self._eof_told:
             self._eof_told = True
             if self._is_closing:
                 return
+
             keeps_open = self._protocol.eof_received()
             if self._end_sent:
                 self.lose(None)

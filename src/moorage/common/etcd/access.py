@@ -1,4 +1,5 @@
-"""Access to etcd: endpoints, credentials and errors. It imports no HTTP client: agents keep it in memory."""
+"""Access to etcd: endpoints, credentials and errors. It imports no HTTP client: agents keep it in
+memory."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class EtcdUnavailable(EtcdError):
 
 @dataclass(frozen=True)
 class EtcdAccess:
-    """How to reach etcd. ``endpoints``: URLs. ``prefix``: of all keys of this cluster, ends with a slash.
-    Without ``authority`` the certificates of the system are trusted."""
+    """How to reach etcd. ``endpoints``: URLs. ``prefix``: of all keys of this cluster, ends with a
+    slash. Without ``authority`` the certificates of the system are trusted."""
 
     endpoints: tuple[str, ...]
     user: str = ""
@@ -44,6 +45,7 @@ class EtcdAccess:
         """Raises ``EtcdError`` if a file cannot be used."""
         if not self.endpoints[0].startswith("https://"):
             return None
+
         import ssl
 
         try:
@@ -55,6 +57,7 @@ class EtcdAccess:
                 f"the certificates for etcd cannot be used: {error}",
                 next_step="check etcd.ca, etcd.certificate and etcd.key",
             ) from error
+
         return context
 
 
@@ -62,6 +65,7 @@ def etcd_access(settings: EtcdSettings, address: str = "") -> EtcdAccess | None:
     """The etcd at ``address``, by default that of the settings. None if neither names one."""
     if not (address or settings.address):
         return None
+
     return EtcdAccess(
         endpoints_of(address or settings.address),
         user=settings.user,

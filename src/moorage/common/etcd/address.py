@@ -20,8 +20,12 @@ def endpoints_of(value: str) -> tuple[str, ...]:
                 addresses = split_addresses(text.removeprefix(prefix))
             except ValueError as error:
                 raise ValueError(f"{value!r} does not name endpoints of etcd: {error}") from None
+
             return tuple(f"{scheme}://{address}" for address in addresses)
-    raise ValueError(f"{value!r} is no address of etcd: write etcd://one:2379,two:2379, or etcds:// with TLS")
+
+    raise ValueError(
+        f"{value!r} is no address of etcd: write etcd://one:2379,two:2379, or etcds:// with TLS"
+    )
 
 
 def check_etcd_address(value: str) -> str:

@@ -1,7 +1,7 @@
 """Client of etcd's v3 JSON gateway: several endpoints, TLS, users, leases and watches.
 
-Every call is bounded, and safe to repeat: a write whose reply did not arrive may be applied half a minute
-later, when etcd has its quorum again. Why it is our own: see docs/decisions/0039-etcd.md.
+Every call is bounded, and safe to repeat: a write whose reply did not arrive may be applied half a
+minute later, when etcd has its quorum again. Why it is our own: see docs/decisions/0039-etcd.md.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from moorage.common.etcd import wire
 from moorage.common.etcd.access import EtcdAccess, EtcdError, EtcdUnavailable
 
 # A member that has lost its leader answers after 7 s; another one, with the new leader, after 1 s.
-ATTEMPT_S, CALL_S = 2.0, 8.0
-# A watch says nothing while nothing changes, and a connection that was cut says nothing either: after this
-# time the prefix is read again.
+ATTEMPT_S = 2.0
+CALL_S = 8.0
+# A watch says nothing while nothing changes, and a connection that was cut says nothing either:
+# after this time the prefix is read again.
 WATCH_S = 60.0
 _RETRY_PAUSE_S = 0.1
-# Codes of gRPC for what another endpoint, or a later attempt, may answer: deadline exceeded, aborted,
-# internal, unavailable. A database that is full stays so until somebody acts.
+# Codes of gRPC for what another endpoint, or a later attempt, may answer: deadline exceeded,
+# aborted, internal, unavailable. A database that is full stays so until somebody acts.
 _TRANSIENT = frozenset({4, 10, 13, 14})
 
 
 class EtcdClient:
-    """An async context manager. Calls raise ``EtcdUnavailable`` if no endpoint answers in ``CALL_S``, and
-    ``EtcdError`` if etcd refuses."""
+    """An async context manager. Calls raise ``EtcdUnavailable`` if no endpoint answers in
+    ``CALL_S``, and ``EtcdError`` if etcd refuses."""
 
     def __init__(self, access: EtcdAccess) -> None:
         self.access = access
@@ -57,9 +58,11 @@ class EtcdClient:
                 raise EtcdUnavailable(f"{endpoint}: {error}") from error
 
     async def health(self) -> dict[str, str]:
-        """Why each endpoint is not healthy; "" if it is. It needs no user. An endpoint is not healthy without
-        a quorum, and while an alarm is raised."""
-        found = await asyncio.gather(*(self._health(endpoint) for endpoint in self.access.endpoints))
+        """Why each endpoint is not healthy; "" if it is. It needs no user. An endpoint is not
+        healthy without a quorum, and while an alarm is raised."""
+        found = await asyncio.gather(
+            *(self._health(endpoint) for endpoint in self.access.endpoints)
+        )
         return dict(zip(self.access.endpoints, found, strict=True))
 
     async def _health(self, endpoint: str) -> str:
@@ -70,20 +73,25 @@ class EtcdClient:
             return f"no answer within {CALL_S:g} s"
         except (aiohttp.ClientError, ValueError, OSError) as error:
             return str(error) or type(error).__name__
+
         if isinstance(found, dict) and str(found.get("health")).lower() == "true":
             return ""
+
         return "an alarm is raised, or it has no leader"
 
     # -- keys --------------------------------------------------------------------------------------
 
     async def read(self, prefix: str, *, stale: bool = False) -> wire.Snapshot:
-        """All keys that begin with ``prefix``. ``stale``: what the endpoint has, also without a quorum."""
+        """All keys that begin with ``prefix``. ``stale``: what the endpoint has, also without a
+        quorum."""
         request = wire.prefix_request(prefix) | ({"serializable": True} if stale else {})
         return wire.read_snapshot(await self._call("/v3/kv/range", request))
 
     async def value(self, key: str) -> str:
         """The value of ``key``; "" if there is none."""
-        found = wire.read_snapshot(await self._call("/v3/kv/range", {"key": wire.encoded(key)})).entries
+        found = wire.read_snapshot(
+            await self._call("/v3/kv/range", {"key": wire.encoded(key)})
+        ).entries
         return found[key].value if key in found else ""
 
     async def put(self, key: str, value: str, lease: str = "") -> None:
@@ -93,9 +101,11 @@ class EtcdClient:
     async def delete(self, key: str) -> None:
         await self._call("/v3/kv/deleterange", {"key": wire.encoded(key)})
 
-    async def commit(self, compare: Sequence[dict[str, Any]], success: Sequence[dict[str, Any]]) -> bool:
-        """Apply ``success`` if all of ``compare`` hold. Returns whether they did. It is sent once: after
-        ``EtcdUnavailable`` it may have been applied, or be applied later."""
+    async def commit(
+        self, compare: Sequence[dict[str, Any]], success: Sequence[dict[str, Any]]
+    ) -> bool:
+        """Apply ``success`` if all of ``compare`` hold. Returns whether they did. It is sent once:
+        after ``EtcdUnavailable`` it may have been applied, or be applied later."""
         reply = await self._call("/v3/kv/txn", wire.transaction(compare, success), once=True)
         return bool(reply.get("succeeded", False))
 
@@ -117,8 +127,9 @@ class EtcdClient:
     # -- watches -----------------------------------------------------------------------------------
 
     async def follow(self, prefix: str) -> AsyncGenerator[wire.Snapshot, None]:
-        """Yield all keys of ``prefix`` now, and again whenever they may have changed: after a change, a
-        compaction, and ``WATCH_S`` of silence. Ends with ``EtcdError``: start again after a pause."""
+        """Yield all keys of ``prefix`` now, and again whenever they may have changed: after a
+        change, a compaction, and ``WATCH_S`` of silence. Ends with ``EtcdError``: start again after
+        a pause."""
         while True:
             snapshot = await self.read(prefix)
             yield snapshot
@@ -133,10 +144,13 @@ class EtcdClient:
         try:
             headers = await self._headers(endpoint)
             request = wire.watch_request(prefix, start_revision)
-            async with self._session.post(f"{endpoint}/v3/watch", json=request, headers=headers) as reply:
+            async with self._session.post(
+                f"{endpoint}/v3/watch", json=request, headers=headers
+            ) as reply:
                 if reply.status == 401:
                     self._tokens.pop(endpoint, None)
                     return
+
                 while line := await reply.content.readline():
                     message = json.loads(line)
                     if wire.is_change(message) or wire.is_canceled(message):
@@ -147,9 +161,11 @@ class EtcdClient:
 
     # -- calls -------------------------------------------------------------------------------------
 
-    async def _call(self, path: str, request: dict[str, Any], *, once: bool = False) -> dict[str, Any]:
-        """Try the endpoints in turn, until none accepts connections or ``CALL_S`` has passed. ``once``: go on
-        only after an attempt that cannot have arrived."""
+    async def _call(
+        self, path: str, request: dict[str, Any], *, once: bool = False
+    ) -> dict[str, Any]:
+        """Try the endpoints in turn, until none accepts connections or ``CALL_S`` has passed.
+        ``once``: go on only after an attempt that cannot have arrived."""
         problems: dict[str, str] = {}
         refusals = 0  # in a row
         try:
@@ -164,31 +180,44 @@ class EtcdClient:
                         refused = isinstance(error.__cause__, aiohttp.ClientConnectorError)
                         if once and not refused:
                             break
+
                         refusals = refusals + 1 if refused else 0
+
                     await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:
             problems.setdefault(self._endpoints[0], f"no answer within {CALL_S:g} s")
+
         message = "; ".join(f"{endpoint}: {problem}" for endpoint, problem in problems.items())
         raise EtcdUnavailable(
-            message, next_step=_explain(message) or "check etcd.address, and `etcdctl endpoint health`"
+            message,
+            next_step=_explain(message) or "check etcd.address, and `etcdctl endpoint health`",
         )
 
     async def _attempt(self, endpoint: str, path: str, request: dict[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                status, reply = await self._post(endpoint, path, request, await self._headers(endpoint))
+                status, reply = await self._post(
+                    endpoint, path, request, await self._headers(endpoint)
+                )
                 if status == 401 and self._tokens.pop(endpoint, ""):  # the member was restarted
-                    status, reply = await self._post(endpoint, path, request, await self._headers(endpoint))
+                    status, reply = await self._post(
+                        endpoint, path, request, await self._headers(endpoint)
+                    )
         except TimeoutError as error:
             raise EtcdUnavailable(f"no answer within {ATTEMPT_S:g} s") from error
         except (aiohttp.ClientError, ValueError, OSError) as error:
             raise EtcdUnavailable(str(error) or type(error).__name__) from error
+
         if status == 200:
             return reply
+
         message = str(reply.get("error") or reply.get("message") or f"HTTP {status}")
         if status >= 500 or reply.get("code") in _TRANSIENT:
             raise EtcdUnavailable(message)
-        raise EtcdError(f"etcd at {endpoint} refuses {path}: {message}", next_step=_explain(message))
+
+        raise EtcdError(
+            f"etcd at {endpoint} refuses {path}: {message}", next_step=_explain(message)
+        )
 
     async def _post(
         self, endpoint: str, path: str, request: dict[str, Any], headers: dict[str, str]
@@ -205,17 +234,23 @@ class EtcdClient:
         """The token of this member, after a password check if there is none yet."""
         if not self.access.user:
             return {}
+
         if endpoint not in self._tokens:
             request = {"name": self.access.user, "password": self.access.password}
             status, reply = await self._post(endpoint, "/v3/auth/authenticate", request, {})
             if status >= 500:
                 raise EtcdUnavailable(str(reply.get("error") or f"HTTP {status}"))
+
             if "token" not in reply:
                 raise EtcdError(
-                    f"etcd at {endpoint} refuses the user {self.access.user!r}: {reply.get('error', status)}",
-                    next_step=_explain(str(reply.get("error"))) or "check etcd.user and etcd.password",
+                    f"etcd at {endpoint} refuses the user {self.access.user!r}: "
+                    f"{reply.get('error', status)}",
+                    next_step=_explain(str(reply.get("error")))
+                    or "check etcd.user and etcd.password",
                 )
+
             self._tokens[endpoint] = str(reply["token"])
+
         return {"Authorization": self._tokens[endpoint]}
 
     def _rotate(self, endpoint: str) -> None:
@@ -226,15 +261,26 @@ class EtcdClient:
 def _explain(message: str) -> str:
     if "user name is empty" in message:
         return "etcd wants a user: set etcd.user and etcd.password"
+
     if "BAD_CERTIFICATE" in message or "CERTIFICATE_REQUIRED" in message:
-        return "etcd wants a certificate of its --trusted-ca-file: set etcd.certificate and etcd.key"
+        return (
+            "etcd wants a certificate of its --trusted-ca-file: set etcd.certificate and etcd.key"
+        )
+
     if "CommonName of client" in message:
-        return "use an etcd.certificate without a common name: etcd.user and etcd.password name the user"
+        return (
+            "use an etcd.certificate without a common name: etcd.user and etcd.password name "
+            "the user"
+        )
+
     if "permission denied" in message:
         return "grant the role of etcd.user readwrite access to the prefix etcd.prefix"
+
     if "database space exceeded" in message:
         return (
-            "etcd is full, and takes no writes: `etcdctl compact REVISION`, `etcdctl defrag` at each member, "
+            "etcd is full, and takes no writes: `etcdctl compact REVISION`, `etcdctl defrag` at "
+            "each member, "
             "then `etcdctl alarm disarm`; set --auto-compaction-retention"
         )
+
     return ""

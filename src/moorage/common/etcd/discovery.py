@@ -27,7 +27,8 @@ _PAUSE_S = 1.0
 
 
 def links_of(values: Iterable[Entry]) -> tuple[str, ...]:
-    """The gRPC addresses in the entries of managers, sorted. Keys that somebody else wrote are ignored."""
+    """The gRPC addresses in the entries of managers, sorted. Keys that somebody else wrote are
+    ignored."""
     found = set()
     for entry in values:
         try:
@@ -35,7 +36,9 @@ def links_of(values: Iterable[Entry]) -> tuple[str, ...]:
             split_address(link)
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
+
         found.add(link)
+
     return tuple(sorted(found))
 
 
@@ -48,41 +51,51 @@ async def member_versions(access: EtcdAccess, kind: MemberKind) -> dict[str, str
     except EtcdError as error:
         log.warning("etcd does not answer: versions are unknown", kind=kind, why=str(error))
         return found
+
     for key, entry in entries.items():
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found[key.rpartition("/")[2]] = str(json.loads(entry.value)["version"])
+
     return found
 
 
 async def find_managers(access: EtcdAccess) -> tuple[str, ...]:
-    """The gRPC addresses of the registered managers, also without a quorum. Raises ``EtcdError``."""
+    """The gRPC addresses of the registered managers, also without a quorum. Raises
+    ``EtcdError``."""
     async with EtcdClient(access) as client:
-        return links_of((await client.read(f"{access.prefix}managers/", stale=True)).entries.values())
+        return links_of(
+            (await client.read(f"{access.prefix}managers/", stale=True)).entries.values()
+        )
 
 
 async def wait_for_managers(access: EtcdAccess, memory: Path, clock: Clock) -> tuple[str, ...]:
     """The registered managers, as soon as there is one.
 
-    ``memory`` is the file of those that were found before: they are taken while etcd does not answer. Raises
-    ``StartupError`` if there is none in ``FIRST_SEARCH_S``.
+    ``memory`` is the file of those that were found before: they are taken while etcd does not
+    answer. Raises ``StartupError`` if there is none in ``FIRST_SEARCH_S``.
     """
-    ends_at, problem = clock.monotonic() + FIRST_SEARCH_S, ""
+    ends_at = clock.monotonic() + FIRST_SEARCH_S
+    problem = ""
     while True:
         try:
             if found := await find_managers(access):
                 _remember(memory, found)
                 return found
+
             problem = f"no manager is registered below {access.prefix}managers/"
         except EtcdError as error:
             if known := recall(memory):
                 log.warning("etcd does not answer: using the managers of before", why=str(error))
                 return known
+
             problem = str(error)
+
         if clock.monotonic() > ends_at:
             raise StartupError(
                 f"no manager found in etcd: {problem}",
                 next_step="set etcd.address at the managers, or name their addresses here",
             )
+
         await asyncio.sleep(_PAUSE_S)
 
 
@@ -105,7 +118,8 @@ class ManagerDiscovery:
     """Looks into etcd while no manager answers. ``memory``: as of ``wait_for_managers``."""
 
     def __init__(self, access: EtcdAccess, memory: Path) -> None:
-        self._access, self._memory = access, memory
+        self._access = access
+        self._memory = memory
 
     async def look(self, failing: Iterable[Redial]) -> None:
         """Tell ``failing`` of the managers that are registered."""
@@ -114,6 +128,7 @@ class ManagerDiscovery:
         except EtcdError as error:
             log.warning("no manager answers, and neither does etcd", why=str(error))
             return
+
         learned = [redial.learn(found) for redial in failing]
         if found and any(learned):
             log.info("found managers in etcd", managers=", ".join(found))

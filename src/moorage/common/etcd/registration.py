@@ -1,7 +1,8 @@
 """Registration of a daemon in etcd, under a lease that it keeps alive.
 
-A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is away nothing else changes for the
-daemon; a lease that was lost meanwhile is replaced, and so is a key that somebody deleted or changed.
+A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is away nothing else changes
+for the daemon; a lease that was lost meanwhile is replaced, and so is a key that somebody deleted
+or changed.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def member_key(access: EtcdAccess, kind: MemberKind, name: str) -> str:
 
 
 class Registration:
-    """``describe`` returns what others may know: it is asked whenever the lease is kept alive, and a change
-    is written. ``reads_back``: each time it reads its key, too, and repairs it."""
+    """``describe`` returns what others may know: it is asked whenever the lease is kept alive, and
+    a change is written. ``reads_back``: each time it reads its key, too, and repairs it."""
 
     def __init__(
         self,
@@ -44,9 +45,13 @@ class Registration:
         *,
         reads_back: bool = True,
     ) -> None:
-        self._client, self._key, self._describe, self._clock = client, key, describe, clock
+        self._client = client
+        self._key = key
+        self._describe = describe
+        self._clock = clock
         self._reads_back = reads_back
-        self._lease = self._written = ""
+        self._lease = ""
+        self._written = ""
         self._lost = False
 
     async def run(self) -> Never:
@@ -55,21 +60,27 @@ class Registration:
                 await self.refresh()
                 if self._lost:
                     log.info("registered in etcd again", key=self._key)
+
                 self._lost = False
             except EtcdError as error:
                 if not self._lost:
                     log.warning("not registered in etcd, will retry", key=self._key, why=str(error))
                 self._lost = True
+
             await asyncio.sleep(LEASE_S / 3 * self._clock.jitter(0.2))
 
     async def refresh(self) -> None:
-        """Keep the lease alive, or get a new one, and write what has changed. Raises ``EtcdError``."""
+        """Keep the lease alive, or get a new one, and write what has changed. Raises
+        ``EtcdError``."""
         if self._lease and not await self._client.keep_alive(self._lease):
             self._lease = ""
+
         if not self._lease:
-            self._lease, self._written = await self._client.grant(LEASE_S), ""
+            self._lease = await self._client.grant(LEASE_S)
+            self._written = ""
         elif self._reads_back:
             self._written = await self._client.value(self._key)
+
         value = json.dumps(self._describe(), sort_keys=True)
         if value != self._written:
             self._written = ""  # until it has succeeded: whatever was written may be applied later
@@ -86,7 +97,11 @@ class Registration:
 
 @asynccontextmanager
 async def registered(
-    access: EtcdAccess, kind: MemberKind, name: str, describe: Callable[[], Mapping[str, Any]], clock: Clock
+    access: EtcdAccess,
+    kind: MemberKind,
+    name: str,
+    describe: Callable[[], Mapping[str, Any]],
+    clock: Clock,
 ) -> AsyncIterator[None]:
     """Be registered inside the context."""
     async with EtcdClient(access) as client:

@@ -1,8 +1,9 @@
 """Settings in etcd, shared by all daemons of a cluster.
 
-Below ``PREFIX/settings/`` a key is the name of a setting, its value is JSON. Each change is one transaction,
-which fails if there was another one, and is kept with its number below ``PREFIX/settings-history/``. Whoever
-writes a key by hand bypasses both, and daemons ignore what is not valid.
+Below ``PREFIX/settings/`` a key is the name of a setting, its value is JSON. Each change is one
+transaction, which fails if there was another one, and is kept with its number below
+``PREFIX/settings-history/``. Whoever writes a key by hand bypasses both, and daemons ignore what is
+not valid.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from moorage.common.etcd.access import EtcdAccess, EtcdError, EtcdUnavailable
 from moorage.common.etcd.client import EtcdClient
 from moorage.common.model.errors import Conflict, NotFound
 
-SETTINGS, HISTORY, VERSION = "settings/", "settings-history/", "settings-version"
+SETTINGS = "settings/"
+HISTORY = "settings-history/"
+VERSION = "settings-version"
 KEPT_CHANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``number`` counts from 1. ``settings``: all of them after the change, by name, as JSON values."""
+    """``number`` counts from 1. ``settings``: all of them after the change, by name, as JSON
+    values."""
 
     number: int
     at: datetime
@@ -34,7 +38,12 @@ class Change:
 
     def dump(self) -> str:
         return json.dumps(
-            {"at": self.at.isoformat(), "by": self.by, "what": self.what, "settings": dict(self.settings)}
+            {
+                "at": self.at.isoformat(),
+                "by": self.by,
+                "what": self.what,
+                "settings": dict(self.settings),
+            }
         )
 
     @classmethod
@@ -46,8 +55,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SharedSettings:
-    """``values``: the JSON text of each setting, by name. ``number``: of the last change; 0 before the
-    first."""
+    """``values``: the JSON text of each setting, by name. ``number``: of the last change; 0 before
+    the first."""
 
     values: Mapping[str, str]
     number: int
@@ -64,6 +73,7 @@ async def read(client: EtcdClient) -> SharedSettings:
     }
     version = found.get(prefix + VERSION)
     number = int(version.value) if version is not None and version.value.isdigit() else 0
+
     return SharedSettings(values, number, version.modified if version is not None else 0)
 
 
@@ -74,12 +84,18 @@ async def read_once(access: EtcdAccess) -> dict[str, str]:
 
 
 async def write(
-    client: EtcdClient, before: SharedSettings, after: Mapping[str, Any], *, at: datetime, by: str, what: str
+    client: EtcdClient,
+    before: SharedSettings,
+    after: Mapping[str, Any],
+    *,
+    at: datetime,
+    by: str,
+    what: str,
 ) -> Change:
     """Replace the settings ``before`` by ``after``, in one transaction.
 
-    Raises ``Conflict`` if somebody changed them meanwhile, and ``EtcdUnavailable`` if it is not known whether
-    the change was made.
+    Raises ``Conflict`` if somebody changed them meanwhile, and ``EtcdUnavailable`` if it is not
+    known whether the change was made.
     """
     prefix = client.access.prefix
     change = Change(before.number + 1, at, by, what, dict(after))
@@ -92,19 +108,28 @@ async def write(
             for name, text in texts.items()
             if before.values.get(name) != text
         ),
-        *(wire.delete_operation(f"{prefix}{SETTINGS}{name}") for name in before.values if name not in texts),
+        *(
+            wire.delete_operation(f"{prefix}{SETTINGS}{name}")
+            for name in before.values
+            if name not in texts
+        ),
     ]
     if change.number > KEPT_CHANGES:
         operations.append(wire.delete_operation(_history_key(prefix, change.number - KEPT_CHANGES)))
+
     try:
-        done = await client.commit([wire.unchanged(prefix + VERSION, before.number_modified)], operations)
+        done = await client.commit(
+            [wire.unchanged(prefix + VERSION, before.number_modified)], operations
+        )
     except EtcdUnavailable as error:
         raise EtcdUnavailable(
             f"it is not known whether the change was made: {error.message}",
             next_step="look at `moorage config history --etcd` when etcd answers",
         ) from error
+
     if not done:
         raise Conflict("somebody else changed the shared settings meanwhile", next_step="try again")
+
     return change
 
 
@@ -121,6 +146,7 @@ async def history(client: EtcdClient) -> Sequence[Change]:
                 f"{key} is not a change that Moorage wrote: {error}",
                 next_step=f"delete it: etcdctl del {key}",
             ) from error
+
     return changes
 
 

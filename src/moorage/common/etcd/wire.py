@@ -1,7 +1,7 @@
 """Messages of etcd's v3 JSON gateway. Pure.
 
-Keys and values are base64, 64-bit numbers are strings, and fields that are zero or empty are absent.
-Source: etcd's ``rpc.proto`` as its gateway maps it, tried with etcd 3.4.
+Keys and values are base64, 64-bit numbers are strings, and fields that are zero or empty are
+absent. Source: etcd's ``rpc.proto`` as its gateway maps it, tried with etcd 3.4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """The text of a key or value. Bytes that are not UTF-8 are replaced: nothing of ours has them."""
+    """The text of a key or value. Bytes that are not UTF-8 are replaced: nothing of ours has
+    them."""
     return b64decode(text).decode(errors="replace")
 
 
@@ -32,8 +33,8 @@ def prefix_request(prefix: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``modified``: the revision of the last change. ``version``: how often the key was written since it was
-    created."""
+    """``modified``: the revision of the last change. ``version``: how often the key was written
+    since it was created."""
 
     value: str
     modified: int
@@ -62,7 +63,8 @@ def read_snapshot(reply: Mapping[str, Any]) -> Snapshot:
 
 
 def unchanged(key: str, modified: int) -> dict[str, Any]:
-    """The condition that ``key`` was last changed at revision ``modified``; 0: that it does not exist."""
+    """The condition that ``key`` was last changed at revision ``modified``; 0: that it does not
+    exist."""
     return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(modified)}
 
 
@@ -74,7 +76,9 @@ def delete_operation(key: str) -> dict[str, Any]:
     return {"request_delete_range": {"key": encoded(key)}}
 
 
-def transaction(compare: Sequence[dict[str, Any]], success: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def transaction(
+    compare: Sequence[dict[str, Any]], success: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     return {"compare": list(compare), "success": list(success)}
 
 

@@ -1,1 +1,2 @@
-"""HTTP on both sides: guarded servers, exclusive client connections, TLS files, and allowed destinations."""
+"""HTTP on both sides: guarded servers, exclusive client connections, TLS files, and allowed
+destinations."""

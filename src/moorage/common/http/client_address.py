@@ -18,16 +18,19 @@ class TrustedProxies:
 
     def client(self, peer: str | None, forwarded: Iterable[str]) -> str:
         """The address of the client. ``peer``: of the connection. ``forwarded``: the values of
-        X-Forwarded-For, of which only what a trusted web server has added counts: the last address that is
-        not itself one of them."""
+        X-Forwarded-For, of which only what a trusted web server has added counts: the last address
+        that is not itself one of them."""
         found = peer or ""
         for given in reversed(",".join(forwarded).split(",")):
             if not self.contains(found):
                 break
+
             address = _parse(given.strip())
             if address is None:
                 break
+
             found = str(address)
+
         return found
 
 

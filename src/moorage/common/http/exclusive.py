@@ -1,9 +1,10 @@
 """Client connections on which each answer belongs to one request.
 
-A server may send more than it was asked for: a second response, a response before any request, an upgrade
-that nobody wanted, a status that does not exist. aiohttp keeps such bytes for the next request on the
-connection, which may be another client's. Here the connection is closed instead; and what follows a response
-in one read with its end breaks that response, too: where it ends is in doubt.
+A server may send more than it was asked for: a second response, a response before any request, an
+upgrade that nobody wanted, a status that does not exist. aiohttp keeps such bytes for the next
+request on the connection, which may be another client's. Here the connection is closed instead; and
+what follows a response in one read with its end breaks that response, too: where it ends is in
+doubt.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class ExclusiveConnector(aiohttp.TCPConnector):
 
 
 async def read_some(body: StreamReader) -> bytes:
-    """The next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a broken one, also
-    if it broke behind its end: aiohttp gives that to whoever waits for the last piece as if it was good."""
+    """The next piece of a response, b"" at its end. Raises ``aiohttp.ClientError`` for a broken
+    one, also if it broke behind its end: aiohttp gives that to whoever waits for the last piece as
+    if it was good."""
     piece = await body.readany()
     if body.is_eof() and (error := body.exception()) is not None:
         raise error
@@ -54,16 +56,20 @@ class _ExclusiveProtocol(ResponseHandler):
 
     def set_response_params(self, **params: Any) -> None:
         """A request begins."""
-        self._is_awaited, self._interim, self._body = True, 0, None
+        self._is_awaited = True
+        self._interim = 0
+        self._body = None
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
         if data and not self._is_awaited and not self._upgraded and self._is_complete():
             self._refuse()
             return
+
         super().data_received(data)
         if (error := self.exception()) is not None:
-            # Without data, aiohttp goes on with what it held back: the error is of the connection, and later.
+            # Without data, aiohttp goes on with what it held back: the error is of the connection,
+            # and later.
             self._interrupt(error, is_ended=bool(data))
         elif self._is_awaited:
             self._reschedule_timeout()  # aiohttp ends its timeout with a 1xx
@@ -74,11 +80,13 @@ class _ExclusiveProtocol(ResponseHandler):
         super().connection_lost(exc)
 
     def _interrupt(self, error: BaseException, *, is_ended: bool = False) -> None:
-        """Tell the reader of the response: aiohttp takes a reset for its end where it has no length, and
-        tells nobody when a chunk is malformed. ``is_ended``: also if the body has just come to its end."""
+        """Tell the reader of the response: aiohttp takes a reset for its end where it has no
+        length, and tells nobody when a chunk is malformed. ``is_ended``: also if the body has just
+        come to its end."""
         if is_ended and self._buffer:  # nobody has read its head
             self._buffer.clear()
             self.set_exception(error)
+
         body = self._body
         if body is None or body is EMPTY_PAYLOAD or body.exception() is not None:
             return
@@ -92,21 +100,27 @@ class _ExclusiveProtocol(ResponseHandler):
         """Called by the parser with each response."""
         message = data[0]
         status = message.code
+
         if not self._is_awaited:
             self._refuse()
             self._interrupt(aiohttp.ClientPayloadError("it sends a second response"), is_ended=True)
             return
+
         is_http1 = message.version in (HttpVersion10, HttpVersion11)
         if not (is_http1 and 100 <= status <= 999) or (status == 101 and not self._allow_upgrade):
             self._refuse()
             self.set_exception(HttpProcessingError(code=502, message=f"invalid status {status}"))
             return
+
         self._is_awaited = 100 <= status < 200 and status != 101
         self._interim += self._is_awaited
         if self._interim > _MAX_INTERIM:
             self._refuse()
-            self.set_exception(HttpProcessingError(code=502, message="interim responses without an end"))
+            self.set_exception(
+                HttpProcessingError(code=502, message="interim responses without an end")
+            )
             return
+
         self._body = data[1]
         super().feed_data(data, size)
 

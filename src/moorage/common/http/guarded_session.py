@@ -1,6 +1,8 @@
-"""Sessions for URLs that users give: they reach only the addresses that ``destinations`` decided on.
+"""Sessions for URLs that users give: they reach only the addresses that ``destinations`` decided
+on.
 
-The host is resolved once. A name that leads elsewhere a moment later (DNS rebinding) changes nothing.
+The host is resolved once. A name that leads elsewhere a moment later (DNS rebinding) changes
+nothing.
 """
 
 from __future__ import annotations
@@ -24,31 +26,39 @@ class DestinationGuard:
     """Checks URLs, and opens sessions that reach what was checked and nothing else."""
 
     def __init__(self, policy: DestinationPolicy, resolve: Resolve | None = None) -> None:
-        self._policy, self._resolve = policy, resolve or _system_resolve
+        self._policy = policy
+        self._resolve = resolve or _system_resolve
 
     async def check(self, url: str) -> Destination:
         """Raises ``InvalidInput`` if the URL, or an address of its host, is not allowed."""
         parsed = parse(url, self._policy)
-        host, port = parsed.raw_host, parsed.port
+        host = parsed.raw_host
+        port = parsed.port
         assert host is not None
         assert port is not None
+
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
             raise InvalidInput(f"the host {host!r} cannot be resolved: {error}") from error
+
         return Destination(parsed, decide(host, addresses, self._policy))
 
     def session(self, destination: Destination, **options: Any) -> aiohttp.ClientSession:
-        """A session for ``destination`` only: connections go to its addresses, whatever a name leads to by
-        now. Requests must not follow redirects; check their Location and open a session for it."""
-        connector = _PinnedConnector(destination, resolver=_Pinned(destination), use_dns_cache=False)
+        """A session for ``destination`` only: connections go to its addresses, whatever a name
+        leads to by now. Requests must not follow redirects; check their Location and open a session
+        for it."""
+        connector = _PinnedConnector(
+            destination, resolver=_Pinned(destination), use_dns_cache=False
+        )
         return aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, **options
         )
 
 
 class _PinnedConnector(aiohttp.TCPConnector):
-    """Refuses hosts other than that of its destination; a literal address would not be resolved at all."""
+    """Refuses hosts other than that of its destination; a literal address would not be resolved at
+    all."""
 
     def __init__(self, destination: Destination, **options: Any) -> None:
         super().__init__(**options)
@@ -70,6 +80,7 @@ class _Pinned(AbstractResolver):
     ) -> list[ResolveResult]:
         if host != self._destination.url.raw_host:
             raise OSError(f"{host} is not the destination that was checked")
+
         return [
             ResolveResult(
                 hostname=host,

@@ -1,8 +1,9 @@
-"""Guard of request heads: refuses what two HTTP parsers may read differently, and foreign Host names. Pure.
+"""Guard of request heads: refuses what two HTTP parsers may read differently, and foreign Host
+names. Pure.
 
-A head that is ambiguous is refused instead of interpreted: an attacker needs only one server on the path that
-interprets it otherwise (RFC 9112 §11.2). A listener on loopback answers only under names of this machine,
-since a page in a browser can lead a name of its own there (DNS rebinding).
+A head that is ambiguous is refused instead of interpreted: an attacker needs only one server on the
+path that interprets it otherwise (RFC 9112 §11.2). A listener on loopback answers only under names
+of this machine, since a page in a browser can lead a name of its own there (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -52,20 +53,24 @@ class Refusal:
 
 
 class HeadGuard:
-    """Checks heads for one listener. ``host``: the address it listens on. ``names``: further names of it in
-    the Host header; a name that starts with a dot stands for its subdomains. ``setting``: where these names
-    are set, for the error."""
+    """Checks heads for one listener. ``host``: the address it listens on. ``names``: further names
+    of it in the Host header; a name that starts with a dot stands for its subdomains. ``setting``:
+    where these names are set, for the error."""
 
     def __init__(self, host: str, names: Iterable[str] = (), *, setting: str) -> None:
-        self._checks_host, self._setting = is_loopback(host), setting
+        self._checks_host = is_loopback(host)
+        self._setting = setting
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._known: set[str] = set()
 
-    def find_problem(self, version: tuple[int, int], names: Iterable[bytes], host: str) -> Refusal | None:
-        """``version``: of HTTP. ``names``: the name of each header line. ``host``: the value of Host, "" if
-        there is none."""
+    def find_problem(
+        self, version: tuple[int, int], names: Iterable[bytes], host: str
+    ) -> Refusal | None:
+        """``version``: of HTTP. ``names``: the name of each header line. ``host``: the value of
+        Host, "" if there is none."""
         if version not in _VERSIONS:
             return Refusal(505, f"HTTP/{version[0]}.{version[1]} is not supported; send HTTP/1.1")
+
         lower = [name.lower() for name in names]
         if len(set(lower)) != len(lower):
             seen: set[bytes] = set()
@@ -73,12 +78,17 @@ class HeadGuard:
                 if name in seen and name in _SINGLE:
                     return Refusal(400, f"the header {name.decode()} is repeated; send it once")
                 seen.add(name)
+
         if b"_" in b"".join(lower):
             for name in lower:
                 if b"_" in name and name.replace(b"_", b"-") in _WITHOUT_TWIN:
-                    return Refusal(400, f"the header {name.decode()} is ambiguous; write it with hyphens")
+                    return Refusal(
+                        400, f"the header {name.decode()} is ambiguous; write it with hyphens"
+                    )
+
         if self._checks_host and host not in self._known:
             return self._check_host(host)
+
         return None
 
     def _check_host(self, host: str) -> Refusal | None:
@@ -95,8 +105,10 @@ class HeadGuard:
                 f"{host[:128]!r} is not a name of this address, which only this machine can reach; "
                 f"add it to {self._setting} if a web server here forwards requests for it",
             )
+
         if len(self._known) < _REMEMBERED_HOSTS:
             self._known.add(host)
+
         return None
 
 

@@ -1,5 +1,5 @@
-"""Places of the server certificate that a manager issues by the installation's own CA, and the choice between
-it and configured files."""
+"""Places of the server certificate that a manager issues by the installation's own CA, and the
+choice between it and configured files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Literal
 from moorage.common.http.tls import ServerTls
 from moorage.common.model.errors import ConfigError
 
-AUTHORITY, CERTIFICATE, KEY = (Path("tls") / name for name in ("ca.pem", "server.pem", "server-key.pem"))
+AUTHORITY, CERTIFICATE, KEY = (
+    Path("tls") / name for name in ("ca.pem", "server.pem", "server-key.pem")
+)
 """Within a state directory."""
 
 
@@ -25,7 +27,8 @@ def server_tls(
     mode: Literal["off", "ca"],
     home: Path,
 ) -> ServerTls | None:
-    """The TLS of a server: the configured files, else with ``ca`` those of the own CA. None: plain HTTP.
+    """The TLS of a server: the configured files, else with ``ca`` those of the own CA. None: plain
+    HTTP.
 
     Raises ``ConfigError``.
     """
@@ -33,15 +36,22 @@ def server_tls(
     if (certificate is None) != (key is None):
         missing, given = ("key", "certificate") if key is None else ("certificate", "key")
         raise ConfigError(
-            f"{setting}_{given} is set without {setting}_{missing}", next_step=f"set {setting}_{missing}, too"
+            f"{setting}_{given} is set without {setting}_{missing}",
+            next_step=f"set {setting}_{missing}, too",
         )
+
     if certificate is not None and key is not None:
         return ServerTls(certificate, key, setting=setting)
     if mode == "off":
         return None
+
     if not (home / CERTIFICATE).exists():
         raise ConfigError(
-            f"common.tls is ca, but there is no {home / CERTIFICATE}, which a manager issues on its own host",
-            next_step=f"copy its directory tls/ to {home}, or set {setting}_certificate and {setting}_key",
+            f"common.tls is ca, but there is no {home / CERTIFICATE}, which a manager issues on "
+            "its own host",
+            next_step=(
+                f"copy its directory tls/ to {home}, or set {setting}_certificate and {setting}_key"
+            ),
         )
+
     return ServerTls(home / CERTIFICATE, home / KEY, setting=setting)

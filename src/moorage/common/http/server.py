@@ -1,8 +1,8 @@
-"""Listener for aiohttp servers that bounds what a client may cost: time for a head, time for a body, and
-framing around a body.
+"""Listener for aiohttp servers that bounds what a client may cost: time for a head, time for a
+body, and framing around a body.
 
-aiohttp itself waits an hour for the rest of a head, for ever for the rest of a body, and reads chunk
-extensions of any length.
+aiohttp itself waits an hour for the rest of a head, for ever for the rest of a body, and reads
+chunk extensions of any length.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from aiohttp.http_parser import RawRequestMessage
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.http.head import HeadGuard, Refusal
 
-# Bytes of a request beside its body, beyond those that small chunks need: chunk extensions and trailers.
-# More than one read from a socket, which the parser may hold back.
+# Bytes of a request beside its body, beyond those that small chunks need: chunk extensions and
+# trailers. More than one read from a socket, which the parser may hold back.
 _FRAMING_BYTES = 512 * 1024
 # A chunk of one byte takes six.
 _FRAMING_PER_BYTE = 8
@@ -31,10 +31,11 @@ _FRAMING_PER_BYTE = 8
 class Limits:
     """What one connection may cost. Times in seconds.
 
-    ``head_s``: from accepting a connection, or the first byte of a later request, to the end of the head.
-    ``idle_s``: between two requests. ``body_s`` and ``body_bytes_per_s``: a body may take ``body_s``, and a
-    second more for each so many bytes. ``unread_s``: how long a client may accept no data; 0: for ever.
-    ``max_url`` and ``max_header`` differ, since aiohttp's error tells which was exceeded only by its value.
+    ``head_s``: from accepting a connection, or the first byte of a later request, to the end of the
+    head. ``idle_s``: between two requests. ``body_s`` and ``body_bytes_per_s``: a body may take
+    ``body_s``, and a second more for each so many bytes. ``unread_s``: how long a client may accept
+    no data; 0: for ever. ``max_url`` and ``max_header`` differ, since aiohttp's error tells which
+    was exceeded only by its value.
     """
 
     head_s: float = 15.0
@@ -55,24 +56,31 @@ ErrorResponse = Callable[[int, str], web.Response]
 async def read_in_time(
     content: StreamReader, limits: Limits, *, waiting: Callable[[], float]
 ) -> AsyncIterator[bytes]:
-    """The body in pieces. Raises ``TimeoutError`` when it takes longer than ``limits`` allow; time that the
-    caller takes for a piece does not count. ``waiting``: the clock, in monotonic seconds."""
-    spent_s, received = 0.0, 0
+    """The body in pieces. Raises ``TimeoutError`` when it takes longer than ``limits`` allow; time
+    that the caller takes for a piece does not count. ``waiting``: the clock, in monotonic
+    seconds."""
+    spent_s = 0.0
+    received = 0
     while True:
         began_at = waiting()
         async with asyncio.timeout(limits.body_s + received / limits.body_bytes_per_s - spent_s):
             piece = await content.readany()
+
         spent_s += waiting() - began_at
         received += len(piece)
         if not piece:
             return
+
         yield piece
 
 
 class GuardedConnection(web.RequestHandler):
-    """aiohttp's handler of one connection, within ``limits``, with errors as ``respond`` makes them."""
+    """aiohttp's handler of one connection, within ``limits``, with errors as ``respond`` makes
+    them."""
 
-    def __init__(self, server: web.Server, limits: Limits, respond: ErrorResponse, **options: Any) -> None:
+    def __init__(
+        self, server: web.Server, limits: Limits, respond: ErrorResponse, **options: Any
+    ) -> None:
         super().__init__(
             server,
             keepalive_timeout=limits.idle_s,
@@ -82,7 +90,8 @@ class GuardedConnection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None: no access log
             **options,
         )
-        self._limits, self._respond = limits, respond
+        self._limits = limits
+        self._respond = respond
         self._head_timer: asyncio.TimerHandle | None = None
         self._framed: StreamReader | None = None
         self._framed_bytes = 0
@@ -106,6 +115,7 @@ class GuardedConnection(web.RequestHandler):
             if isinstance(message, RawRequestMessage) and message.chunked:
                 # aiohttp takes the last trailer of a request for a header of the next one.
                 self._messages[number] = (message._replace(should_close=True), payload)
+
         if self._request_count != count:
             self._head_arrived()
         elif self._current_request is not None:
@@ -114,7 +124,8 @@ class GuardedConnection(web.RequestHandler):
             self._await_head()
 
     def close(self) -> None:
-        """No further requests. aiohttp leaves an idle connection open, and drops what arrives on it."""
+        """No further requests. aiohttp leaves an idle connection open, and drops what arrives on
+        it."""
         is_idle = self._is_idle()
         super().close()
         if is_idle and self.transport is not None:
@@ -141,10 +152,14 @@ class GuardedConnection(web.RequestHandler):
             self._framed = None
             return
         if content is not self._framed:
-            self._framed, self._framed_bytes = content, 0
+            self._framed = content
+            self._framed_bytes = 0
+
         self._framed_bytes += size
         if self._framed_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * content.total_bytes:
-            content.set_exception(web.RequestPayloadError("its chunk extensions or trailers are too long"))
+            content.set_exception(
+                web.RequestPayloadError("its chunk extensions or trailers are too long")
+            )
             self.close()
 
     def handle_error(
@@ -156,12 +171,16 @@ class GuardedConnection(web.RequestHandler):
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
             raise ConnectionResetError("the response cannot be completed")
+
         if isinstance(exc, http_exceptions.LineTooLong):
             status = 414 if exc.args[1] == self._limits.max_url else 431
             limits = self._limits
-            detail = f"its URL is limited to {limits.max_url} bytes, each header to {limits.max_header}"
+            detail = (
+                f"its URL is limited to {limits.max_url} bytes, each header to {limits.max_header}"
+            )
         else:
             detail = (message or "bad request").splitlines()[0].rstrip(":. ")
+
         response = self._respond(status, detail)
         response.force_close()
         return response
@@ -169,7 +188,8 @@ class GuardedConnection(web.RequestHandler):
 
 @dataclass(frozen=True)
 class Listener:
-    """How a server listens. ``options``: of aiohttp's ``RequestHandler``. ``tls``: None for plain HTTP."""
+    """How a server listens. ``options``: of aiohttp's ``RequestHandler``. ``tls``: None for plain
+    HTTP."""
 
     respond: ErrorResponse
     limits: Limits = DEFAULT_LIMITS
@@ -187,7 +207,8 @@ def listen_at(host: str, port: int, listening: socket.socket | None) -> dict[str
 
 
 class GuardedSite(web.BaseSite):
-    """A site of ``runner`` whose connections are ``GuardedConnection``. ``start`` raises ``OSError``.
+    """A site of ``runner`` whose connections are ``GuardedConnection``. ``start`` raises
+    ``OSError``.
 
     ``listening``: a socket that listens there already."""
 
@@ -201,7 +222,9 @@ class GuardedSite(web.BaseSite):
     ) -> None:
         self._listening = listening
         super().__init__(runner, ssl_context=listener.tls, backlog=1024)
-        self._host, self._port, self._listener = host, port, listener
+        self._host = host
+        self._port = port
+        self._listener = listener
 
     @property
     def name(self) -> str:
@@ -209,7 +232,8 @@ class GuardedSite(web.BaseSite):
 
     async def start(self) -> None:
         await super().start()
-        server, listener = self._runner.server, self._listener
+        server = self._runner.server
+        listener = self._listener
         assert server is not None
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(

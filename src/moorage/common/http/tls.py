@@ -13,33 +13,42 @@ from moorage.common.model.errors import ConfigError
 
 log = structlog.get_logger("moorage.tls")
 
-_PAIR_ATTEMPTS, _PAIR_INTERVAL_S = 40, 0.05
+_PAIR_ATTEMPTS = 40
+_PAIR_INTERVAL_S = 0.05
 Stamp = tuple[tuple[int, int, int], ...]
 
 
 class ServerTls:
-    """A certificate with its chain, and its key, in PEM. Raises ``ConfigError`` if they cannot be used.
+    """A certificate with its chain, and its key, in PEM. Raises ``ConfigError`` if they cannot be
+    used.
 
-    Each handshake looks whether the files have changed, so a renewed certificate needs no restart. New files
-    that cannot be used are logged, and the old ones stay in use. ``context`` is for the listener.
+    Each handshake looks whether the files have changed, so a renewed certificate needs no restart.
+    New files that cannot be used are logged, and the old ones stay in use. ``context`` is for the
+    listener.
     """
 
     def __init__(self, certificate: Path, key: Path, *, setting: str) -> None:
-        self._certificate, self._key, self._setting = certificate.expanduser(), key.expanduser(), setting
+        self._certificate = certificate.expanduser()
+        self._key = key.expanduser()
+        self._setting = setting
         try:
             self._stamp, self._current = self._load_pair()
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{setting}_certificate = {str(certificate)!r} and its key {str(key)!r} are unusable: "
+                f"{setting}_certificate = {str(certificate)!r} and its key {str(key)!r} are "
+                "unusable: "
                 f"{error}",
-                next_step="name a certificate with its chain and the key that belongs to it, both in PEM and "
+                next_step="name a certificate with its chain and the key that belongs to it, both "
+                "in PEM and "
                 "readable for this process",
             ) from error
+
         self.context = self._load()
         self.context.sni_callback = self._select
 
     def _load_pair(self) -> tuple[Stamp, ssl.SSLContext]:
-        """Whoever renews both files replaces one after the other: wait a moment if they do not match."""
+        """Whoever renews both files replaces one after the other: wait a moment if they do not
+        match."""
         for _ in range(_PAIR_ATTEMPTS):
             stamp = self._read_stamp()
             try:
@@ -48,6 +57,7 @@ class ServerTls:
                 if error.reason != "KEY_VALUES_MISMATCH":
                     raise
                 select.select([], [], [], _PAIR_INTERVAL_S)
+
         return self._read_stamp(), self._load()
 
     def _read_stamp(self) -> Stamp:
@@ -66,6 +76,7 @@ class ServerTls:
             stamp = self._read_stamp()
         except OSError:
             stamp = self._stamp  # they are being replaced
+
         if stamp != self._stamp:
             self._stamp = stamp
             try:
@@ -76,6 +87,9 @@ class ServerTls:
                     "the new certificate cannot be used; the old one stays in use",
                     certificate=str(self._certificate),
                     error=str(error),
-                    next_step=f"correct the files of {self._setting}_certificate and {self._setting}_key",
+                    next_step=(
+                        f"correct the files of {self._setting}_certificate and {self._setting}_key"
+                    ),
                 )
+
         connection.context = self._current

@@ -1,4 +1,5 @@
-"""Model hub: its cache on this node, and its API. The layout and the API are those of huggingface-hub."""
+"""Model hub: its cache on this node, and its API. The layout and the API are those of
+huggingface-hub."""
 
 from moorage.common.hub.cache import HubSettings, cached_snapshot, is_hub_id, weight_files
 from moorage.common.hub.lookup import HubFailed, HubFiles, fetch_config, list_files

@@ -18,7 +18,8 @@ def is_hub_id(model: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """What huggingface-hub reads from the environment, by the same names and with the same defaults."""
+    """What huggingface-hub reads from the environment, by the same names and with the same
+    defaults."""
 
     endpoint: str
     cache: Path
@@ -32,7 +33,8 @@ class HubSettings:
         return cls(
             endpoint=(env.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/"),
             cache=Path(env.get("HF_HUB_CACHE") or home / "hub").expanduser(),
-            token=env.get("HF_TOKEN") or _read_token(Path(env.get("HF_TOKEN_PATH") or home / "token")),
+            token=env.get("HF_TOKEN")
+            or _read_token(Path(env.get("HF_TOKEN_PATH") or home / "token")),
             offline=env.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
         )
 
@@ -42,27 +44,34 @@ def repository_folder(cache: Path, model: str) -> Path:
 
 
 def cached_snapshot(cache: Path, model: str, revision: str = "main") -> Path | None:
-    """Directory of the model's files at this revision, complete or not; None if the cache has none."""
+    """Directory of the model's files at this revision, complete or not; None if the cache has
+    none."""
     folder = repository_folder(cache, model)
     try:
         commit = (folder / "refs" / revision).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         commit = revision
+
     if not commit or "/" in commit or commit.startswith("."):
         return None
+
     snapshot = folder / "snapshots" / commit
     return snapshot if snapshot.is_dir() else None
 
 
 def weight_files(names: Iterable[str]) -> list[str]:
-    """The files that an engine loads of a model that is stored in several formats: safetensors before
-    pickles, and the sharded ones of transformers before Mistral's own `consolidated` ones."""
+    """The files that an engine loads of a model that is stored in several formats: safetensors
+    before pickles, and the sharded ones of transformers before Mistral's own `consolidated`
+    ones."""
     top = [name for name in names if "/" not in name]
     for suffix in (".safetensors", ".bin"):
-        found = sorted(name for name in top if name.endswith(suffix) and not name.startswith("training_"))
+        found = sorted(
+            name for name in top if name.endswith(suffix) and not name.startswith("training_")
+        )
         usual = [name for name in found if not name.startswith("consolidated")]
         if usual or found:
             return usual or found
+
     return []
 
 

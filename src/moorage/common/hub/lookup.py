@@ -19,7 +19,8 @@ class HubFailed(Exception):
     """The hub gave no answer that helps. The message says why, and ``next_step`` what to do."""
 
     def __init__(self, message: str, next_step: str = "") -> None:
-        self.message, self.next_step = message, next_step
+        self.message = message
+        self.next_step = next_step
         super().__init__(message)
 
 
@@ -55,6 +56,7 @@ async def _get_json(hub: HubSettings, model: str, path: str) -> dict[str, Any]:
         raise HubFailed(
             "HF_HUB_OFFLINE is set, and the cache has no such model", "unset it, or fill the cache"
         )
+
     headers = {"Authorization": f"Bearer {hub.token}"} if hub.token else {}
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S, sock_connect=3)
     try:
@@ -78,21 +80,31 @@ async def _read(response: aiohttp.ClientResponse, hub: HubSettings) -> dict[str,
         body += piece
         if len(body) > _MAX_BYTES:
             raise HubFailed(f"the hub at {hub.endpoint} answered with more than {_MAX_BYTES} bytes")
+
     try:
         value = json.loads(body)
     except ValueError:
         value = None
+
     if not isinstance(value, dict):
         raise HubFailed(f"the hub at {hub.endpoint} did not answer in JSON", "check HF_ENDPOINT")
+
     return value
 
 
 def _refused(hub: HubSettings, model: str, status: int) -> HubFailed:
     if status in (401, 403):
         return HubFailed(
-            f"the hub at {hub.endpoint} does not show {model!r} ({status}): it needs a token, if it exists",
+            f"the hub at {hub.endpoint} does not show {model!r} ({status}): it needs a token, if "
+            "it exists",
             "accept its terms on the hub, and set HF_TOKEN",
         )
+
     if status == 404:
-        return HubFailed(f"the hub at {hub.endpoint} has no {model!r}, or no such file in it", "check the id")
-    return HubFailed(f"the hub at {hub.endpoint} answered {status} about {model!r}", "try again later")
+        return HubFailed(
+            f"the hub at {hub.endpoint} has no {model!r}, or no such file in it", "check the id"
+        )
+
+    return HubFailed(
+        f"the hub at {hub.endpoint} answered {status} about {model!r}", "try again later"
+    )

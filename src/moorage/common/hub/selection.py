@@ -1,7 +1,8 @@
-"""Selection of a model's files: what an engine loads of a repository, and which are complete here. Pure but
-for ``find_complete``.
+"""Selection of a model's files: what an engine loads of a repository, and which are complete here.
+Pure but for ``find_complete``.
 
-``selector``: "" for a model in the format of transformers; for GGUF the part after the colon, like ``Q8_0``.
+``selector``: "" for a model in the format of transformers; for GGUF the part after the colon, like
+``Q8_0``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from pathlib import Path
 from moorage.common.hub.cache import is_hub_id, repository_folder, weight_files
 
 _OTHER_WEIGHTS = (
-    *(".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ckpt", ".tflite", ".ot"),
+    *(
+        ".safetensors",
+        ".bin",
+        ".pt",
+        ".pth",
+        ".h5",
+        ".msgpack",
+        ".onnx",
+        ".gguf",
+        ".ckpt",
+        ".tflite",
+        ".ot",
+    ),
     *(".safetensors.index.json", ".bin.index.json"),
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf", re.IGNORECASE | re.DOTALL)
@@ -29,16 +42,19 @@ def split_id(model: str) -> tuple[str, str]:
 
 
 def is_gguf_id(model: str) -> bool:
-    """Return whether it names a GGUF model on a hub: ``OWNER/NAME:SELECTOR`` or ``OWNER/NAME-GGUF``."""
+    """Return whether it names a GGUF model on a hub: ``OWNER/NAME:SELECTOR`` or
+    ``OWNER/NAME-GGUF``."""
     name, selector = split_id(model)
     return is_hub_id(name) and (bool(selector) or name.lower().endswith("-gguf"))
 
 
 def transformers_files(names: Iterable[str]) -> list[str]:
-    """Configuration, tokenizer, code, and the weights in one format; no other directories of weights."""
+    """Configuration, tokenizer, code, and the weights in one format; no other directories of
+    weights."""
     names = list(names)
     weights = weight_files(names)
     index = f"{weights[0].rpartition('.')[2]}.index.json" if weights else ""
+
     return sorted(
         name
         for name in names
@@ -49,15 +65,17 @@ def transformers_files(names: Iterable[str]) -> list[str]:
 
 
 def gguf_files(names: Iterable[str], selector: str) -> list[str]:
-    """The file of this quantisation, or of this name, with all of its shards in order; empty: there is none.
+    """The file of this quantisation, or of this name, with all of its shards in order; empty: there
+    is none.
 
-    Without a selector Q4_K_M, else the first, as llama.cpp does. Projectors of images (`mmproj`) are no
-    models.
+    Without a selector Q4_K_M, else the first, as llama.cpp does. Projectors of images (`mmproj`)
+    are no models.
     """
     found = sorted(
         name
         for name in names
-        if name.lower().endswith(".gguf") and not name.rpartition("/")[2].lower().startswith("mmproj")
+        if name.lower().endswith(".gguf")
+        and not name.rpartition("/")[2].lower().startswith("mmproj")
     )
     wanted = selector or _DEFAULT_QUANTIZATION
     first = next((name for name in found if name.lower() == wanted.lower()), None)
@@ -66,9 +84,11 @@ def gguf_files(names: Iterable[str], selector: str) -> list[str]:
         first = found[0]
     if first is None:
         return []
+
     shard = _SHARD.fullmatch(first)
     if shard is None:
         return [first]
+
     return [name for name in found if (other := _SHARD.fullmatch(name)) and other[1] == shard[1]]
 
 
@@ -79,7 +99,10 @@ def gguf_choices(names: Iterable[str]) -> list[str]:
 
 def _has_quantization(name: str, wanted: str) -> bool:
     """``Q4_K`` is not in ``Q4_K_M``: the word ends where it does."""
-    return re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9_])", name, re.IGNORECASE) is not None
+    return (
+        re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9_])", name, re.IGNORECASE)
+        is not None
+    )
 
 
 def marker(cache: Path, model: str, commit: str) -> Path:
@@ -96,14 +119,15 @@ def read_marker(path: Path) -> dict[str, dict[str, int]]:
 
 
 def find_complete(cache: Path, model: str, revision: str = "main") -> Path | None:
-    """The directory of a model that was completely fetched at this revision, or its first file for GGUF. No
-    hub is asked: a model that is here is used as it is."""
+    """The directory of a model that was completely fetched at this revision, or its first file for
+    GGUF. No hub is asked: a model that is here is used as it is."""
     name = split_id(model)[0]
     folder = repository_folder(cache, name)
     try:
         commit = (folder / "refs" / revision).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         commit = revision
+
     files: Mapping[str, int] = read_marker(marker(cache, name, commit)).get(selector_key(model), {})
     snapshot = folder / "snapshots" / commit
     try:
@@ -112,8 +136,10 @@ def find_complete(cache: Path, model: str, revision: str = "main") -> Path | Non
         )
     except OSError:
         complete = False
+
     if not complete:
         return None
+
     return snapshot / next(iter(files)) if is_gguf_id(model) else snapshot
 
 

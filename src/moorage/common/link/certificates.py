@@ -1,9 +1,9 @@
 """Join tokens and certificates: how a peer obtains its identity.
 
-A join token holds the seed of an Ed25519 key and the fingerprint of the manager's CA. The seed never leaves
-the joining node: it signs the request, and the manager stores only the public key. The peer accepts a reply
-if its certificate was issued by the CA with that fingerprint, for the peer's own key. The first contact is
-therefore safe over any connection.
+A join token holds the seed of an Ed25519 key and the fingerprint of the manager's CA. The seed
+never leaves the joining node: it signs the request, and the manager stores only the public key. The
+peer accepts a reply if its certificate was issued by the CA with that fingerprint, for the peer's
+own key. The first contact is therefore safe over any connection.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ class JoinToken:
             raw = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raw = b""
+
         if not text.strip().startswith(_PREFIX) or len(raw) != 64:
             raise InvalidInput(
-                f"this is not a join token: a join token starts with {_PREFIX} and has 90 characters",
+                f"this is not a join token: a join token starts with {_PREFIX} and has 90 "
+                "characters",
                 next_step="copy it again completely; `moorage join-tokens create` creates one",
             )
+
         return cls(raw[:32], raw[32:])
 
     @property
@@ -61,15 +64,21 @@ class JoinToken:
         return Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes(*raw).hex()
 
     def request(self, kind: PeerKind, name: str, csr: str) -> JoinRequest:
-        signature = Ed25519PrivateKey.from_private_bytes(self.seed).sign(_signed(kind, name, csr)).hex()
-        return JoinRequest(kind=kind, name=name, csr=csr, verifier=self.verifier, signature=signature)
+        signature = (
+            Ed25519PrivateKey.from_private_bytes(self.seed).sign(_signed(kind, name, csr)).hex()
+        )
+        return JoinRequest(
+            kind=kind, name=name, csr=csr, verifier=self.verifier, signature=signature
+        )
 
 
 def has_valid_signature(request: JoinRequest) -> bool:
     """Return whether the request is signed with the key of its join token."""
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(request.verifier))
     try:
-        key.verify(bytes.fromhex(request.signature), _signed(request.kind, request.name, request.csr))
+        key.verify(
+            bytes.fromhex(request.signature), _signed(request.kind, request.name, request.csr)
+        )
     except InvalidSignature:
         return False
     return True
@@ -99,8 +108,8 @@ def pem_fingerprint(authority: str) -> bytes:
 
 
 def issuer_first(authorities: list[str], certificate: str) -> list[str]:
-    """Return the CA certificates with that first which issued ``certificate``, all in PEM. Unchanged if none
-    did."""
+    """Return the CA certificates with that first which issued ``certificate``, all in PEM.
+    Unchanged if none did."""
 
     def has_issued(authority: str) -> bool:
         try:
@@ -127,8 +136,8 @@ def peer_uri(kind: str, name: str, peer_id: str) -> str:
 def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetime) -> Identity:
     """Verify a join reply and return the identity in it.
 
-    Raises ``ConfigError`` if the reply is not from the manager of the token, not for our key, or not valid
-    by this node's clock.
+    Raises ``ConfigError`` if the reply is not from the manager of the token, not for our key, or
+    not valid by this node's clock.
     """
     certificate = verify_certificate(reply, key, pinned)
     identity = Identity(
@@ -150,11 +159,13 @@ def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetim
             "the manager's, so the certificate is not valid here",
             next_step="set the clock (timedatectl set-ntp true) and join again with the same token",
         )
+
     return identity
 
 
 def verify_certificate(reply: JoinReply, key: str, pinned: bytes) -> x509.Certificate:
-    """Return the certificate if the pinned CA issued it for this key and name. Raises ``ConfigError``."""
+    """Return the certificate if the pinned CA issued it for this key and name. Raises
+    ``ConfigError``."""
     try:
         authority = x509.load_pem_x509_certificate(reply.authority.encode())
         certificate = x509.load_pem_x509_certificate(reply.certificate.encode())
@@ -162,12 +173,20 @@ def verify_certificate(reply: JoinReply, key: str, pinned: bytes) -> x509.Certif
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         ours = serialization.load_pem_private_key(key.encode(), None).public_key()
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound) as error:
+    except (
+        ValueError,
+        TypeError,
+        InvalidSignature,
+        UnsupportedAlgorithm,
+        x509.ExtensionNotFound,
+    ) as error:
         raise _untrusted(f"its certificates are invalid: {error}") from error
+
     if fingerprint(authority) != pinned:
         raise _untrusted("the fingerprint of its CA differs from that in the join token")
     if certificate.public_key() != ours or uris != [peer_uri(reply.kind, reply.name, reply.id)]:
         raise _untrusted("its certificate is for another peer")
+
     return certificate
 
 

@@ -1,8 +1,8 @@
 """Codecs of the agent link: between ``link.messages`` and protobuf.
 
-Messages that consist of fields alone are derived (``field_codec``). Written out are those whose shape
-differs: full and incremental reports and orders share one protobuf message each, and manager messages are a
-``oneof``.
+Messages that consist of fields alone are derived (``field_codec``). Written out are those whose
+shape differs: full and incremental reports and orders share one protobuf message each, and manager
+messages are a ``oneof``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ _app_port = codec(AppPort, a.AppPort, unknown=UNKNOWN)
 _service_port = codec(ServicePort, a.AppPort, unknown=UNKNOWN)
 _reload = codec(KernelReload, a.Reload, unknown=UNKNOWN)
 _reloaded = codec(Reloaded, a.Reloaded, unknown=UNKNOWN)
-_observation = codec(m.Observation, a.Observation, {AppPort: _app_port, Reloaded: _reloaded}, UNKNOWN)
+_observation = codec(
+    m.Observation, a.Observation, {AppPort: _app_port, Reloaded: _reloaded}, UNKNOWN
+)
 _member = codec(ClusterMember, a.ClusterMember)
 _membership = codec(ClusterMembership, a.ClusterMembership, {ClusterMember: _member}, UNKNOWN)
 _device = codec(DeviceGrant, a.DeviceGrant)
@@ -89,7 +91,8 @@ _log_request = codec(m.LogRequest, a.LogRequest)
 _exec_request = codec(m.ExecRequest, a.ExecRequest)
 _workspace_request = codec(m.WorkspaceRequest, a.WorkspaceRequest)
 
-kernel_to_wire, kernel_from_wire = _kernel.encode, _kernel.decode
+kernel_to_wire = _kernel.encode
+kernel_from_wire = _kernel.decode
 
 
 def observation_to_wire(observation: m.Observation) -> bytes:
@@ -108,10 +111,12 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
         kernels=[observation_to_wire(k) for k in report.kernels],
     )
     if isinstance(report, m.Report):
-        wire.stream, wire.newest_generation = report.stream, report.newest_generation
+        wire.stream = report.stream
+        wire.newest_generation = report.newest_generation
     else:
         wire.delta = True
         wire.removed.extend(sorted(report.removed))
+
     return wire
 
 
@@ -129,6 +134,7 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
             sent_at=wire.sent_at,
             kernels=kernels,
         )
+
     return m.ReportDelta(
         incarnation=wire.incarnation,
         orders_generation=wire.orders_generation,
@@ -170,7 +176,9 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
             )
         case m.FullReportRequest():
             return a.ManagerMessage(
-                full_report=a.FullReportRequest(no_database=message.no_database, manager=message.manager)
+                full_report=a.FullReportRequest(
+                    no_database=message.no_database, manager=message.manager
+                )
             )
         case m.Contact():
             return a.ManagerMessage(contact=a.Contact(sent_at=message.sent_at))
@@ -190,6 +198,7 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
             kernels = tuple(kernel_from_wire(k) for k in orders.kernels)
             if not orders.delta:
                 return m.Orders(orders.generation, kernels)
+
             withdrawn = frozenset(KernelId(k) for k in orders.withdrawn)
             return m.OrdersDelta(orders.generation, orders.base, kernels, withdrawn, orders.digest)
         case "logs":

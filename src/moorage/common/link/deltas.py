@@ -1,9 +1,9 @@
 """Digest of a synchronized set of items, which detects that its two ends have drifted apart. Pure.
 
-The digest is the sum of the hashes of the items' contents modulo 2^64. It is updated at the cost of what
-changes, and each end computes it from its own copy. A lost, repeated or misapplied delta makes the digests
-differ; the full set is then sent again. A content is the bytes that are sent, never one end's own idea of an
-item: ends of different releases know different fields.
+The digest is the sum of the hashes of the items' contents modulo 2^64. It is updated at the cost of
+what changes, and each end computes it from its own copy. A lost, repeated or misapplied delta makes
+the digests differ; the full set is then sent again. A content is the bytes that are sent, never one
+end's own idea of an item: ends of different releases know different fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _MODULUS = 1 << 64
 
 
 class SetDigest:
-    """One end's copy of a set: the ids of its items, and the digest of their contents (``value``)."""
+    """One end's copy of a set: the ids of its items, and the digest of their contents
+    (``value``)."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, int] = {}

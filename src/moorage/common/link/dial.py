@@ -55,12 +55,12 @@ def was_revoked(error: grpc.aio.AioRpcError) -> bool:
 
 
 class Dialer:
-    """Opens channels to one of the managers in ``targets`` (host:port, separated by commas), which ``redial``
-    chooses.
+    """Opens channels to one of the managers in ``targets`` (host:port, separated by commas), which
+    ``redial`` chooses.
 
-    ``identity`` is the identity file of this process; None means that it has not joined and connects
-    without TLS. The file is read for each channel, since the identity may have been renewed.
-    ``installation``: the only one whose managers are dialed without TLS; None: any.
+    ``identity`` is the identity file of this process; None means that it has not joined and
+    connects without TLS. The file is read for each channel, since the identity may have been
+    renewed. ``installation``: the only one whose managers are dialed without TLS; None: any.
     """
 
     def __init__(
@@ -75,7 +75,9 @@ class Dialer:
         self._installation = installation
         shuffled = sorted(split_addresses(targets), key=lambda _: clock.secret(8))
         self.redial = Redial(shuffled, clock.jitter)
-        self._token, self._identity, self._clock = token, identity, clock
+        self._token = token
+        self._identity = identity
+        self._clock = clock
 
     @property
     def target(self) -> str:
@@ -92,8 +94,8 @@ class Dialer:
         return self._token
 
     def identity(self) -> Identity | None:
-        """The current identity; None without TLS. Raises ``ConfigError`` if its certificate is not valid
-        now."""
+        """The current identity; None without TLS. Raises ``ConfigError`` if its certificate is not
+        valid now."""
         if self._identity is None:
             return None
         identity = self._load(self._identity)
@@ -106,13 +108,16 @@ class Dialer:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return () if self._identity is not None else (("authorization", f"Bearer {self._token}"),)
 
-    def channel(self, options: Sequence[tuple[str, Any]], target: str | None = None) -> grpc.aio.Channel:
-        """Open a channel to ``target``, by default the current manager. Raises ``ConfigError`` if the
-        certificate is not valid now."""
+    def channel(
+        self, options: Sequence[tuple[str, Any]], target: str | None = None
+    ) -> grpc.aio.Channel:
+        """Open a channel to ``target``, by default the current manager. Raises ``ConfigError`` if
+        the certificate is not valid now."""
         target = target or self.target
         identity = self.identity()
         if identity is None:
             return grpc.aio.insecure_channel(target, options=options)
+
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         )
@@ -121,39 +126,47 @@ class Dialer:
         return grpc.aio.secure_channel(target, credentials, options=[*options, named])
 
     async def admit(self, channel: grpc.aio.Channel) -> None:
-        """Return if the manager at the other end is one of our installation. Raises ``ConfigError`` if it is
-        not, and ``grpc.aio.AioRpcError``."""
+        """Return if the manager at the other end is one of our installation. Raises ``ConfigError``
+        if it is not, and ``grpc.aio.AioRpcError``."""
         if self._installation is None:
             return
-        target, stub = self.target, peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
-        reply = await stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=_ADMIT_TIMEOUT_S)
+
+        target = self.target
+        stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
+        reply = await stub.Hello(
+            peers_pb2.HelloRequest(), metadata=self.metadata, timeout=_ADMIT_TIMEOUT_S
+        )
         self._installation.admit(reply.installation, target)
 
     async def hello(self, timeout_s: float, target: str | None = None) -> tuple[str, float]:
         """Return the manager's version and how many seconds its clock is ahead of ours.
 
-        Raises ``StartupError`` with the cause if the manager cannot be reached, and ``ConfigError`` if it is
-        of another installation.
+        Raises ``StartupError`` with the cause if the manager cannot be reached, and ``ConfigError``
+        if it is of another installation.
         """
         target = target or self.target
         try:
             async with self.channel((), target) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 sent_at = self._clock.now().timestamp()
-                call = stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
+                call = stub.Hello(
+                    peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s
+                )
                 reply = await call
                 received_at = self._clock.now().timestamp()
         except grpc.aio.AioRpcError as error:
             is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
             cause = f"no answer from {target}" if is_unavailable else error.code().name
             raise StartupError(self.explain(error) or f"{cause}: {error.details()}") from error
+
         if self._installation is not None:
             self._installation.check(reply.installation, target)
+
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
     async def find_better(self, timeout_s: float) -> bool:
-        """Ask the other managers whether they have their database. The first that has is dialed next. False
-        if there is none."""
+        """Ask the other managers whether they have their database. The first that has is dialed
+        next. False if there is none."""
         for target in self.redial.others:
             if await self.prefer(target, timeout_s):
                 return True
@@ -164,19 +177,24 @@ class Dialer:
         try:
             async with self.channel((), target) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
-                reply = await stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
+                reply = await stub.Hello(
+                    peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s
+                )
+
             if self._installation is not None:
                 self._installation.check(reply.installation, target)
         except (grpc.aio.AioRpcError, ConfigError):
             raise_if_cancelled()
             return False
+
         if not reply.no_database:
             self.redial.prefer(target)
+
         return not reply.no_database
 
     def learn(self, managers: Sequence[str]) -> None:
-        """These are all managers. A loopback address counts only where this process uses one, too. New ones
-        are kept with the identity."""
+        """These are all managers. A loopback address counts only where this process uses one, too.
+        New ones are kept with the identity."""
         here = is_loopback(split_address(self.target)[0])
         known = [a for a in managers if here or not is_loopback(split_address(a)[0])]
         if self.redial.learn(known) and self._identity is not None:
@@ -185,8 +203,8 @@ class Dialer:
             self._identity.store(replace(identity, link=",".join(addresses)))
 
     async def maintain(self) -> None:
-        """Learn the addresses of managers that were added, and renew the certificate when it is due. A peer
-        that has joined keeps them with its identity."""
+        """Learn the addresses of managers that were added, and renew the certificate when it is
+        due. A peer that has joined keeps them with its identity."""
         try:
             reply = await self._say_hello()
             if self._adopt(reply.authorities):
@@ -194,49 +212,65 @@ class Dialer:
         except (grpc.aio.AioRpcError, ConfigError):
             raise_if_cancelled()
             return  # it is away, or has its reason: the link's own connection logs it
+
         if reply.managers:
             self.learn(reply.managers)
+
         if await self.renew(now=reply.renew) and reply.renew:
             with contextlib.suppress(grpc.aio.AioRpcError, ConfigError):
                 await self._say_hello()  # shows that the certificate has arrived
             raise_if_cancelled()
 
     async def _say_hello(self) -> peers_pb2.HelloReply:
-        trusted = split_bundle(self._load(self._identity).authority) if self._identity is not None else ()
-        request = peers_pb2.HelloRequest(authorities=[certificate_fingerprint(pem) for pem in trusted])
+        trusted = (
+            split_bundle(self._load(self._identity).authority) if self._identity is not None else ()
+        )
+        request = peers_pb2.HelloRequest(
+            authorities=[certificate_fingerprint(pem) for pem in trusted]
+        )
         async with self.channel(()) as channel:
             stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
             reply: peers_pb2.HelloReply = await stub.Hello(
                 request, metadata=self.metadata, timeout=_RENEW_TIMEOUT_S
             )
+
         if self._installation is not None:
             self._installation.check(reply.installation, self.target)
+
         return reply
 
     def _adopt(self, authorities: Sequence[str]) -> bool:
-        """Trust these CAs from now on, as a manager says that we trust. Returns whether they are others than
-        before."""
+        """Trust these CAs from now on, as a manager says that we trust. Returns whether they are
+        others than before."""
         if self._identity is None:
             return False
+
         identity = self._load(self._identity)
-        before, after = set(split_bundle(identity.authority)), split_bundle("".join(authorities))
+        before = set(split_bundle(identity.authority))
+        after = split_bundle("".join(authorities))
+
         # The manager's own CA is among both. An empty list is of a manager of the previous release.
         if before == set(after) or before.isdisjoint(after):
             return False
+
         self._identity.store(replace(identity, authority="".join(after)))
         log.info("trusted CAs changed", authorities=[certificate_fingerprint(pem) for pem in after])
         return True
 
     async def renew(self, *, now: bool = False) -> bool:
-        """Renew the certificate once a third of its validity has passed, or ``now``. Returns whether it was.
+        """Renew the certificate once a third of its validity has passed, or ``now``. Returns
+        whether it was.
 
-        A failure is logged and retried at the next call; two thirds of the validity remain for that.
+        A failure is logged and retried at the next call; two thirds of the validity remain for
+        that.
         """
         if self._identity is None:
             return False
+
         identity = self._load(self._identity)
         if not now and not identity.is_due(self._clock.now()):
             return False
+
         from moorage.common.link.certificates import new_key  # imports cryptography, 10 MB
 
         key, csr = new_key(identity.name)
@@ -253,6 +287,7 @@ class Dialer:
                 why=why,
             )
             return False
+
         renewed = _renewed(identity, reply, key, self._clock.now())
         self._identity.store(renewed)
         log.info("certificate renewed", until=f"{renewed.ends:%Y-%m-%dT%H:%M:%SZ}")
@@ -261,45 +296,61 @@ class Dialer:
     def _load(self, file: IdentityFile) -> Identity:
         identity = file.load()
         if identity is None:
-            raise ConfigError(f"the identity file {file.path} does not exist", next_step="join again")
+            raise ConfigError(
+                f"the identity file {file.path} does not exist", next_step="join again"
+            )
         return identity
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Explain an error that follows from how this process connects; None for any other error."""
+        """Explain an error that follows from how this process connects; None for any other
+        error."""
         details = error.details() or ""
         if error.code() in _REFUSED:
             if self._identity is None:
                 return (
-                    f"the manager rejects this link token: {details}; set common.link_token to the manager's"
+                    f"the manager rejects this link token: {details}; set common.link_token to "
+                    "the manager's"
                 )
+
             return f"the manager rejects this certificate: {details}"
+
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return None
+
         if self._identity is None and "Socket closed" in details:
             return (
                 f"{self.target} closed the connection: if it speaks TLS, join it first "
                 "(`moorage agent join URL`, `moorage proxy join URL`)"
             )
+
         if self._identity is not None and "WRONG_VERSION_NUMBER" in details:
             return f"{self.target} does not speak TLS; check common.link_tls there"
         if self._identity is not None and "handshake failed" in details:
             return f"{self.target} is not a manager that this peer joined: {details}"
+
         if self._identity is not None and "Socket closed" in details:
             return (
-                f"{self.target} closed the connection: it may reject this certificate; see its log, and "
+                f"{self.target} closed the connection: it may reject this certificate; see its "
+                "log, and "
                 "compare its clock with this node's"
             )
+
         return None
 
 
-def _renewed(identity: Identity, renewal: peers_pb2.RenewReply, key: str, now: datetime) -> Identity:
+def _renewed(
+    identity: Identity, renewal: peers_pb2.RenewReply, key: str, now: datetime
+) -> Identity:
     from moorage.common.link.certificates import accept, issuer_first, pem_fingerprint
     from moorage.common.views.peers import JoinReply
 
     manager_now = datetime.fromtimestamp(renewal.now_ms / 1000, UTC)
     skew = manager_now - now
     if abs(skew) > SKEW:
-        log.warning("clock skew between this node and the manager", skew_s=round(skew.total_seconds()))
+        log.warning(
+            "clock skew between this node and the manager", skew_s=round(skew.total_seconds())
+        )
+
     # The CA may have been rotated since the manager said which ones to trust.
     issuer, *others = issuer_first(split_bundle(identity.authority), renewal.certificate)
     reply = JoinReply(
@@ -317,22 +368,37 @@ def _renewed(identity: Identity, renewal: peers_pb2.RenewReply, key: str, now: d
 
 
 def dialer_for(
-    kind: PeerKind, name: str, targets: str, *, link_tls: LinkTls, token: str, home: Path, clock: Clock
+    kind: PeerKind,
+    name: str,
+    targets: str,
+    *,
+    link_tls: LinkTls,
+    token: str,
+    home: Path,
+    clock: Clock,
 ) -> Dialer:
-    """Return the dialer of this process. ``targets``: addresses of managers, separated by commas. Raises
-    ``ConfigError`` if it would send secrets in clear text."""
+    """Return the dialer of this process. ``targets``: addresses of managers, separated by commas.
+    Raises ``ConfigError`` if it would send secrets in clear text."""
     file = identity_file(home, kind, name)
     installation = installation_file(home, kind, name)
     if link_tls == "off":
         return Dialer(targets, token=token, installation=installation, clock=clock)
     if file.load() is not None:
         return Dialer(targets, identity=file, clock=clock)
-    if link_tls == "on" or not all(is_loopback(split_address(a)[0]) for a in split_addresses(targets)):
+
+    if link_tls == "on" or not all(
+        is_loopback(split_address(a)[0]) for a in split_addresses(targets)
+    ):
         raise ConfigError(
-            f"{kind} {name!r} has not joined (no {file.path}), and {kind}.manager = {targets!r} requires TLS",
+            f"{kind} {name!r} has not joined (no {file.path}), and {kind}.manager = {targets!r} "
+            "requires TLS",
             next_step=f"run `moorage {kind} join URL`; or, on a trusted network only, set "
             "common.link_tls to off here and at the manager",
         )
+
     if not token:
-        raise ConfigError(f"the {kind} has no link token", next_step="set common.link_token to the manager's")
+        raise ConfigError(
+            f"the {kind} has no link token", next_step="set common.link_token to the manager's"
+        )
+
     return Dialer(targets, token=token, installation=installation, clock=clock)

@@ -1,7 +1,7 @@
 """Identity of a peer on the links: its key and certificate, stored on disk.
 
-``link.certificates`` obtains identities. It is a separate module because it imports cryptography (10 MB),
-which daemons need only to join and to renew.
+``link.certificates`` obtains identities. It is a separate module because it imports cryptography
+(10 MB), which daemons need only to join and to renew.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from moorage.common.model.errors import ConfigError
 if TYPE_CHECKING:
     from moorage.common.views.peers import PeerKind
 
-# Name of every manager in its certificate, whatever its address. The CA signs no other peer with this name.
+# Name of every manager in its certificate, whatever its address. The CA signs no other peer with
+# this name.
 MANAGER_NAME = "manager.moorage.internal"
-# Clock skew beyond which a warning is logged. Certificates become valid one hour before they are issued.
+# Clock skew beyond which a warning is logged. Certificates become valid one hour before they are
+# issued.
 SKEW = timedelta(seconds=30)
 
 
@@ -31,8 +33,9 @@ class Identity:
     """Key, certificate and CA certificate of one peer, in PEM.
 
     ``authority`` has two CA certificates while the CA is rotated; the first issued the peer's own.
-    ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token fixes, or None.
-    ``begins`` and ``ends`` are the validity of the certificate, kept so that it need not be parsed.
+    ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token fixes,
+    or None. ``begins`` and ``ends`` are the validity of the certificate, kept so that it need not
+    be parsed.
     """
 
     id: str
@@ -47,18 +50,25 @@ class Identity:
     ends: datetime
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether a third of the validity has passed; two thirds remain for a peer that is off."""
+        """Return whether a third of the validity has passed; two thirds remain for a peer that is
+        off."""
         return now >= self.begins + (self.ends - self.begins) / 3
 
     def find_problem(self, now: datetime) -> str:
         """Return why the certificate cannot be used at this time, or ""."""
         if now > self.ends:
-            return f"this {self.kind}'s certificate expired at {self.ends:%Y-%m-%dT%H:%M:%SZ}: join again"
+            return (
+                f"this {self.kind}'s certificate expired at {self.ends:%Y-%m-%dT%H:%M:%SZ}: "
+                "join again"
+            )
+
         if now < self.begins:
             return (
-                f"this {self.kind}'s certificate is valid from {self.begins:%Y-%m-%dT%H:%M:%SZ}, but "
+                f"this {self.kind}'s certificate is valid from {self.begins:%Y-%m-%dT%H:%M:%SZ}, "
+                "but "
                 f"this node's clock says {now:%Y-%m-%dT%H:%M:%SZ}: set the clock"
             )
+
         return ""
 
 
@@ -80,7 +90,8 @@ class IdentityFile:
         self.path = path
 
     def load(self) -> Identity | None:
-        """Return the identity, or None if the file is absent. Raises ``ConfigError`` if it is unreadable."""
+        """Return the identity, or None if the file is absent. Raises ``ConfigError`` if it is
+        unreadable."""
         try:
             kept = json.loads(self.path.read_text())
             dates = {name: datetime.fromisoformat(kept[name]) for name in ("begins", "ends")}
@@ -113,10 +124,13 @@ def identity_file(home: Path, kind: PeerKind, name: str | None) -> IdentityFile:
     folder = home / "joined"
     if name is not None:
         return IdentityFile(folder / f"{kind}-{name}.json")
+
     found = sorted(folder.glob(f"{kind}-*.json"))
     if len(found) > 1:
         names = ", ".join(path.stem.removeprefix(f"{kind}-") for path in found)
         raise ConfigError(
-            f"several {kind} identities are in {folder}: {names}", next_step=f"set {kind}.id to one of them"
+            f"several {kind} identities are in {folder}: {names}",
+            next_step=f"set {kind}.id to one of them",
         )
+
     return IdentityFile(found[0] if found else folder / f"{kind}-.json")

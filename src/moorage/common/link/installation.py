@@ -1,7 +1,8 @@
 """Installation that an agent or a proxy belongs to, kept beside its identities.
 
-On links with TLS the CA shows it. Without TLS, one link token may be that of several installations, whose
-orders would stop each other's kernels: whoever connects first is kept, and any other is refused.
+On links with TLS the CA shows it. Without TLS, one link token may be that of several installations,
+whose orders would stop each other's kernels: whoever connects first is kept, and any other is
+refused.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ if TYPE_CHECKING:
 
 
 class InstallationFile:
-    """``kind``: of the peer whose file it is. It is read for each connection, so that its removal counts at
-    once."""
+    """``kind``: of the peer whose file it is. It is read for each connection, so that its removal
+    counts at once."""
 
     def __init__(self, path: Path, kind: PeerKind) -> None:
-        self.path, self._kind = path, kind
+        self.path = path
+        self._kind = kind
 
     def admit(self, found: str, manager: str) -> None:
-        """Keep the installation of this manager if none is kept. Raises ``ConfigError`` if another one is,
-        and if the file cannot be used. Managers of the previous release do not name theirs: "" is
-        admitted."""
+        """Keep the installation of this manager if none is kept. Raises ``ConfigError`` if another
+        one is, and if the file cannot be used. Managers of the previous release do not name theirs:
+        "" is admitted."""
         if not found:
             return
+
         try:
             kept = self._load() or self._store(found)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -37,6 +40,7 @@ class InstallationFile:
                 f"the installation of this {self._kind} cannot be kept in {self.path}: {error!r}",
                 next_step="make it writable, or remove it if it is not valid",
             ) from error
+
         self._compare(kept, found, manager)
 
     def check(self, found: str, manager: str) -> None:
@@ -56,7 +60,8 @@ class InstallationFile:
             raise ConfigError(
                 f"{manager} is a manager of installation {found}, and this {self._kind} belongs to "
                 f"installation {kept}",
-                next_step=f"correct {self._kind}.manager; or, to move this {self._kind} to the other "
+                next_step=f"correct {self._kind}.manager; or, to move this {self._kind} to the "
+                "other "
                 f"installation, which stops what it runs, remove {self.path}",
             )
 
@@ -74,12 +79,14 @@ class InstallationFile:
             json.dump({"installation": found}, out)
             out.flush()
             os.fsync(out.fileno())
+
         try:
             os.link(temporary, self.path)
         except FileExistsError:
             pass
         finally:
             temporary.unlink()
+
         return self._load() or found
 
 

@@ -9,9 +9,10 @@ from moorage.common.model.ids import KernelId
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Manager → agent: send a kernel's log, or an output, through ``SendLogs`` under this request id.
-    ``tail_lines``: 0: the whole log. ``since_ms``: unix time, 0: from the beginning. ``offset``: from this
-    byte of the log on, and no further than to where bytes are missing; None: neither."""
+    """Manager → agent: send a kernel's log, or an output, through ``SendLogs`` under this request
+    id. ``tail_lines``: 0: the whole log. ``since_ms``: unix time, 0: from the beginning.
+    ``offset``: from this byte of the log on, and no further than to where bytes are missing; None:
+    neither."""
 
     request_id: str
     kernel_id: KernelId
@@ -30,8 +31,8 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """``offset``: the number of its first byte, of those that the kernel has written; None: not known.
-    ``attempt``: of which attempt that kernel is, as the manager knows; 0: not said."""
+    """``offset``: the number of its first byte, of those that the kernel has written; None: not
+    known. ``attempt``: of which attempt that kernel is, as the manager knows; 0: not said."""
 
     data: bytes
     offset: int | None = None

@@ -18,10 +18,10 @@ class SlotOffer:
     """One row of an agent's inventory.
 
     ``device_id`` is "" for scalar slots (cpu, mem), whose capacity is in base units. A device has
-    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of its own
-    family, like ``cuda-1g10gb``; ``parent`` is the device that contains it.
-    ``numa``: the NUMA node that the device is attached to; None: unknown. ``nvlink_domain``: GPUs of one
-    agent in the same domain are connected by NVLink; "" for a GPU without NVLink. ``unhealthy_reason``: set
+    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of
+    its own family, like ``cuda-1g10gb``; ``parent`` is the device that contains it. ``numa``: the
+    NUMA node that the device is attached to; None: unknown. ``nvlink_domain``: GPUs of one agent in
+    the same domain are connected by NVLink; "" for a GPU without NVLink. ``unhealthy_reason``: set
     when ``healthy`` is false.
     """
 
@@ -39,9 +39,9 @@ class SlotOffer:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeState:
-    """A runtime as its agent sees it. ``listed``: the agent has listed all of its kernels since it started,
-    so that one which a report lacks does not exist. ``silence_grace_s``: how long its kernels tolerate the
-    silence of their agent; 0: as the manager says."""
+    """A runtime as its agent sees it. ``listed``: the agent has listed all of its kernels since it
+    started, so that one which a report lacks does not exist. ``silence_grace_s``: how long its
+    kernels tolerate the silence of their agent; 0: as the manager says."""
 
     name: str
     listed: bool = True
@@ -52,17 +52,18 @@ class RuntimeState:
 class AgentInfo:
     """Identity and inventory of an agent; part of every full report.
 
-    ``identity`` is random and belongs to the state directory: the same ``agent_id`` with another identity is
-    a different agent. "" for none.
-    ``max_kernels``: limit of concurrent kernels; None: unlimited. A share of a device is a multiple of
-    ``share_quantum`` and at least ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose
-    kernels end by their lease, even if the agent is dead.
+    ``identity`` is random and belongs to the state directory: the same ``agent_id`` with another
+    identity is a different agent. "" for none. ``max_kernels``: limit of concurrent kernels; None:
+    unlimited. A share of a device is a multiple of ``share_quantum`` and at least
+    ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose kernels end by their
+    lease, even if the agent is dead.
 
-    ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of every
-    runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
-    it had listed all kernels. ``doubtful_jobs``: of its batch runtimes. ``site_nodes``: of their site, as it
-    said of late. ``reach``: as of the setting. ``undialed``: addresses of proxies that it should have dialed
-    and has no connection to, with the reason. ``not_ready``: why it can start no new kernel; "": it can.
+    ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of
+    every runtime that the agent knows, offered or not; empty for an agent of an earlier release,
+    which counts as if it had listed all kernels. ``doubtful_jobs``: of its batch runtimes.
+    ``site_nodes``: of their site, as it said of late. ``reach``: as of the setting. ``undialed``:
+    addresses of proxies that it should have dialed and has no connection to, with the reason.
+    ``not_ready``: why it can start no new kernel; "": it can.
     """
 
     agent_id: AgentId
@@ -89,16 +90,19 @@ class AgentInfo:
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that a report lacks does not exist."""
-        return not self.runtime_states or any(r.name == runtime and r.listed for r in self.runtime_states)
+        return not self.runtime_states or any(
+            r.name == runtime and r.listed for r in self.runtime_states
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown.
-    ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but fails its health checks, and how.
-    ``expected_start``: QUEUED, when the site expects its start. ``ends_at``: the end of its walltime. Both in
-    Unix seconds, 0 if unknown. ``reload``: the newest that has ended. ``kept_until``: what is ``unhealthy``
-    because no request gets to it is not replaced before; Unix seconds, 0: at once."""
+    """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if
+    unknown. ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but fails its health
+    checks, and how. ``expected_start``: QUEUED, when the site expects its start. ``ends_at``: the
+    end of its walltime. Both in Unix seconds, 0 if unknown. ``reload``: the newest that has ended.
+    ``kept_until``: what is ``unhealthy`` because no request gets to it is not replaced before; Unix
+    seconds, 0: at once."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -117,7 +121,8 @@ class Observation:
     kept_until: float = 0.0
 
 
-# The highest generation that a peer may report. Generations are numbers of a sequence that ends at 2^63.
+# The highest generation that a peer may report. Generations are numbers of a sequence that ends at
+# 2^63.
 HIGHEST_GENERATION = 1 << 62
 
 
@@ -125,12 +130,12 @@ HIGHEST_GENERATION = 1 << 62
 class Report:
     """Agent → manager: full report of every kernel that the agent has.
 
-    ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the newest
-    generation of orders that it has applied (0: none yet). ``stream`` exceeds the number of every earlier
-    stream of the agent, over restarts and with any manager: a report with a smaller one is late (0:
-    unnumbered). ``newest_generation`` is the newest generation that the agent has ever applied, over
-    restarts: it refuses older orders, and the manager continues above it. ``sent_at``: wants a ``Contact``
-    with this value once the report is stored (0: none).
+    ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the
+    newest generation of orders that it has applied (0: none yet). ``stream`` exceeds the number of
+    every earlier stream of the agent, over restarts and with any manager: a report with a smaller
+    one is late (0: unnumbered). ``newest_generation`` is the newest generation that the agent has
+    ever applied, over restarts: it refuses older orders, and the manager continues above it.
+    ``sent_at``: wants a ``Contact`` with this value once the report is stored (0: none).
     """
 
     info: AgentInfo
@@ -145,15 +150,15 @@ class Report:
 
     @property
     def seen_generation(self) -> int:
-        """The agent refuses orders below this generation. Agents of earlier releases report only what they
-        have applied since their start."""
+        """The agent refuses orders below this generation. Agents of earlier releases report only
+        what they have applied since their start."""
         return max(self.newest_generation, self.orders_generation)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportDelta:
-    """Agent → manager: changes since the last report on the same stream: the ``kernels`` that changed, and
-    the ids of those that were ``removed``. ``info`` None: unchanged."""
+    """Agent → manager: changes since the last report on the same stream: the ``kernels`` that
+    changed, and the ids of those that were ``removed``. ``info`` None: unchanged."""
 
     incarnation: str
     orders_generation: int
@@ -180,8 +185,8 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class OrdersDelta:
-    """Manager → agent: changes to the orders of generation ``base``. ``added`` are new, or are to reload.
-    ``digest`` is that of the full set of kernel ids after the change."""
+    """Manager → agent: changes to the orders of generation ``base``. ``added`` are new, or are to
+    reload. ``digest`` is that of the full set of kernel ids after the change."""
 
     generation: int
     base: int
@@ -192,7 +197,8 @@ class OrdersDelta:
 
 @dataclass(frozen=True, slots=True)
 class FullReportRequest:
-    """Manager → agent: report in full. ``no_database``: others serve it better; ``manager``: that one."""
+    """Manager → agent: report in full. ``no_database``: others serve it better; ``manager``: that
+    one."""
 
     no_database: bool = False
     manager: str = ""
@@ -200,18 +206,21 @@ class FullReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Manager → agent: the report with this ``sent_at`` is stored. Leases of kernels count from then."""
+    """Manager → agent: the report with this ``sent_at`` is stored. Leases of kernels count from
+    then."""
 
     sent_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this id.
+    """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this
+    id.
 
-    ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's own.
-    ``code``: a request about runs of code instead, as JSON, whose answer is the output. ``files``, ``path``
-    and ``name``: what is copied instead; see ``CopySpec``. ``credential``: of a server of files that listens.
+    ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's
+    own. ``code``: a request about runs of code instead, as JSON, whose answer is the output.
+    ``files``, ``path`` and ``name``: what is copied instead; see ``CopySpec``. ``credential``: of a
+    server of files that listens.
     """
 
     request_id: str
@@ -241,9 +250,9 @@ class WorkspaceRequest:
 class Target:
     """One replica that the proxy may send requests to.
 
-    ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is no replica, but an
-    outside provider, which has a certificate for ``host``, and ``prefix`` in its paths in place of /v1.
-    ``peer_id``: by which its agent joined, "" without a certificate.
+    ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is no
+    replica, but an outside provider, which has a certificate for ``host``, and ``prefix`` in its
+    paths in place of /v1. ``peer_id``: by which its agent joined, "" without a certificate.
     """
 
     session_id: SessionId
@@ -263,8 +272,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Where requests for a model go that it cannot serve: to the model of this name, or to a ``provider``
-    that calls it so."""
+    """Where requests for a model go that it cannot serve: to the model of this name, or to a
+    ``provider`` that calls it so."""
 
     model: str
     provider: Target | None = None
@@ -279,7 +288,9 @@ class RequestLimits:
     concurrent_requests: int | None = None
 
     def __bool__(self) -> bool:
-        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests) != (None,) * 3
+        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests) != (
+            None,
+        ) * 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +298,10 @@ class ModelRoute:
     """One served model. Without targets it is known but not loaded: clients get 503, never 404.
 
     Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
-    ``status``: as served, "" if not said. ``expected_s``: from the start of a replica until it is ready; 0:
-    unknown. ``ready_at``: when the next of those that start is expected to be ready, in unix seconds; 0:
-    unknown, or none starts. ``max_model_len``: tokens of a prompt and its answer, at any replica; 0: unknown.
+    ``status``: as served, "" if not said. ``expected_s``: from the start of a replica until it is
+    ready; 0: unknown. ``ready_at``: when the next of those that start is expected to be ready, in
+    unix seconds; 0: unknown, or none starts. ``max_model_len``: tokens of a prompt and its answer,
+    at any replica; 0: unknown.
     """
 
     name: str
@@ -309,7 +321,8 @@ class ModelRoute:
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
     adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters of its own
     canary: int = 0  # percentage of the requests for the canary; 0: there is none
-    suspended_until: int = 0  # unix seconds: a budget of its payer is used up, and stops it; 0: none does
+    # unix seconds: a budget of its payer is used up, and stops it; 0: none does
+    suspended_until: int = 0
 
     @property
     def endpoint(self) -> str:
@@ -319,8 +332,8 @@ class ModelRoute:
 
 @dataclass(frozen=True, slots=True)
 class BudgetGrant:
-    """A budget with a hard limit of requests, or of their tokens (``unit``). ``subject``: under which what is
-    left of it is divided among the proxies, as limits are."""
+    """A budget with a hard limit of requests, or of their tokens (``unit``). ``subject``: under
+    which what is left of it is divided among the proxies, as limits are."""
 
     subject: str
     unit: str
@@ -331,8 +344,9 @@ class BudgetGrant:
 class KeyGrant:
     """An API key as the proxy stores it: lower-case hex SHA-256 of the full secret.
 
-    It opens the apps of its ``user`` in its ``project``, of all users there (``project_admin``), or of all
-    (``admin``), and the models that its project sees, or all; ``limits_models``: only ``models`` of these."""
+    It opens the apps of its ``user`` in its ``project``, of all users there (``project_admin``), or
+    of all (``admin``), and the models that its project sees, or all; ``limits_models``: only
+    ``models`` of these."""
 
     sha256: str
     expires_at: int = 0  # unix seconds; 0: never
@@ -346,7 +360,8 @@ class KeyGrant:
     owner: str = ""  # the user, whatever it opens
     limits: RequestLimits | None = None
     priority: int | None = None  # of its requests, 0 to 100; None: the default
-    exhausted_until: int = 0  # unix seconds: a budget of its key, user or project is used up; 0: none is
+    # unix seconds: a budget of its key, user or project is used up; 0: none is
+    exhausted_until: int = 0
     warned_until: int = 0  # unix seconds: a soft limit of such a budget is reached; 0: none is
     budgets: tuple[BudgetGrant, ...] = ()  # of the key, its user and its project, with hard limits
 
@@ -361,9 +376,9 @@ class ProjectGrant:
 
 @dataclass(frozen=True, slots=True)
 class AppRoute:
-    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none.
-    ``unisolated``: its programs run as the user of the agent, so that only administrators open it.
-    ``peer_id``: as of a target."""
+    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for
+    none. ``unisolated``: its programs run as the user of the agent, so that only administrators
+    open it. ``peer_id``: as of a target."""
 
     session_id: SessionId
     app: str
@@ -382,7 +397,8 @@ class AppRoute:
 
 @dataclass(frozen=True, slots=True)
 class AccessTokenGrant:
-    """Access token for one app of one session, as the proxy stores it: its lower-case hex SHA-256."""
+    """Access token for one app of one session, as the proxy stores it: its lower-case hex
+    SHA-256."""
 
     sha256: str
     session_id: SessionId
@@ -394,10 +410,12 @@ class AccessTokenGrant:
 class RouteTable:
     """Manager → proxy: the full table. A generation older than the current one is refused.
 
-    With ``base``, it has only what was added or changed since the table of that generation, and what was
-    removed: names of models, digests of keys and access tokens, and apps as ``session id/app``.
+    With ``base``, it has only what was added or changed since the table of that generation, and
+    what was removed: names of models, digests of keys and access tokens, and apps as ``session
+    id/app``.
 
-    ``revoked_agents``: their peer ids. They belong to the credentials: what is open to these agents ends.
+    ``revoked_agents``: their peer ids. They belong to the credentials: what is open to these agents
+    ends.
     """
 
     generation: int

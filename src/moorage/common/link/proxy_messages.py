@@ -1,4 +1,5 @@
-"""Messages of a proxy's link to a manager: load, usage in numbered batches, and shares of limits."""
+"""Messages of a proxy's link to a manager: load, usage in numbered batches, and shares of
+limits."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from moorage.common.model.ids import SessionId
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """``failing_s``: for how long it has failed everybody who asked; 0: it does not. ``answers``: it has
-    answered within the last seconds."""
+    """``failing_s``: for how long it has failed everybody who asked; 0: it does not. ``answers``:
+    it has answered within the last seconds."""
 
     session_id: SessionId
     in_flight: int = 0  # requests sent to it and not answered in full, streams included
@@ -20,14 +21,15 @@ class ReplicaLoad:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """Load of one model at one proxy: the sum over its workers. State, not events; a lost one costs only
-    time."""
+    """Load of one model at one proxy: the sum over its workers. State, not events; a lost one costs
+    only time."""
 
     model: str  # ModelRoute.name
     in_flight: int = 0  # with a replica
     waiting: int = 0  # held by the proxy: no replica is ready, or all are full
     requests: int = 0  # counter since the start of the proxy process, never reset
-    idle_s: float = 0.0  # since the last request began or ended, at sending; 0 while in_flight or waiting
+    # since the last request began or ended, at sending; 0 while in_flight or waiting
+    idle_s: float = 0.0
     first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
     replicas: tuple[
         ReplicaLoad, ...
@@ -36,11 +38,12 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Proxy → manager. ``incarnation``: random per start of the proxy process. ``routes_generation``: of the
-    table that the proxy picked by when it took this report. ``whole``: all models with a request since the
-    start of the proxy, as in the first report on each stream; else: those that changed since the last.
-    ``apps``: sessions whose apps have open connections, or had traffic since the last report.
-    ``tells_apps``: False for a proxy of a release that does not fill ``apps``."""
+    """Proxy → manager. ``incarnation``: random per start of the proxy process.
+    ``routes_generation``: of the table that the proxy picked by when it took this report.
+    ``whole``: all models with a request since the start of the proxy, as in the first report on
+    each stream; else: those that changed since the last. ``apps``: sessions whose apps have open
+    connections, or had traffic since the last report. ``tells_apps``: False for a proxy of a
+    release that does not fill ``apps``."""
 
     proxy_id: str
     incarnation: str
@@ -54,8 +57,8 @@ class LoadReport:
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
     """What requests used in an interval (unix milliseconds), summed by key, model and replica.
-    ``sequence``: its number within its epoch, from 1. ``tokens_cached``: those of ``tokens_in`` that a cache
-    had. ``session_id``: of the replica, "" if none had the requests."""
+    ``sequence``: its number within its epoch, from 1. ``tokens_cached``: those of ``tokens_in``
+    that a cache had. ``session_id``: of the replica, "" if none had the requests."""
 
     sequence: int
     began_ms: int
@@ -89,8 +92,8 @@ class RecordsAck:
 
 @dataclass(frozen=True, slots=True)
 class LimitNeed:
-    """What a proxy has used of the limits of a subject in the last minute, what it wants in the next, and its
-    share now."""
+    """What a proxy has used of the limits of a subject in the last minute, what it wants in the
+    next, and its share now."""
 
     subject: str
     limit_requests: int = 0
@@ -119,9 +122,9 @@ class LimitShare:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReport:
-    """Proxy → manager. ``dialout``: where agents reach it that only dial out; empty: nowhere. ``other_way``:
-    hosts of agents that it would reach the other way: addresses in its table that do not answer, and hosts of
-    agents that dial out whose own address answers."""
+    """Proxy → manager. ``dialout``: where agents reach it that only dial out; empty: nowhere.
+    ``other_way``: hosts of agents that it would reach the other way: addresses in its table that do
+    not answer, and hosts of agents that dial out whose own address answers."""
 
     proxy_id: str = ""
     load: LoadReport | None = None
@@ -133,9 +136,9 @@ class ProxyReport:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReply:
-    """Manager → proxy. ``proxies``: how many are connected to any manager; 0: not said. ``managers``: the
-    addresses of all; empty: not said. ``manager``: of the one to go to, where this one has more proxies than
-    its share; empty: stay."""
+    """Manager → proxy. ``proxies``: how many are connected to any manager; 0: not said.
+    ``managers``: the addresses of all; empty: not said. ``manager``: of the one to go to, where
+    this one has more proxies than its share; empty: stay."""
 
     acks: tuple[RecordsAck, ...] = ()
     shares: tuple[LimitShare, ...] = ()

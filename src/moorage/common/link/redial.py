@@ -1,30 +1,38 @@
 """Redial policy: which manager an agent or proxy dials next, and after how long. Pure.
 
-The order of the managers is random for each process, so that agents and proxies spread over the managers, and
-delays are random, so that those of a manager that failed do not reach the next one all at once.
+The order of the managers is random for each process, so that agents and proxies spread over the
+managers, and delays are random, so that those of a manager that failed do not reach the next one
+all at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-# Before a manager that has not been tried since the last success: on average half of this. A manager tells a
-# large fleet to report more seldom, so that the interval says how large it is: a part of it is used then.
-# 3,333 agents of a manager that fails, of 10,000 in all, reach the others in 5 s.
-SPREAD_S, SPREAD_PART, LONGEST_SPREAD_S = 0.1, 0.2, 30.0
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
+# Before a manager that has not been tried since the last success: on average half of this. A
+# manager tells a large fleet to report more seldom, so that the interval says how large it is: a
+# part of it is used then. 3,333 agents of a manager that fails, of 10,000 in all, reach the others
+# in 5 s.
+SPREAD_S = 0.1
+SPREAD_PART = 0.2
+LONGEST_SPREAD_S = 30.0
+FIRST_BACKOFF_S = 0.2
+LONGEST_BACKOFF_S = 5.0
 _BACKOFF_JITTER = 0.25
 
 
 class Redial:
-    """``addresses``: all known managers, in the order in which to try them. ``jitter``: as ``Clock.jitter``.
+    """``addresses``: all known managers, in the order in which to try them. ``jitter``: as
+    ``Clock.jitter``.
 
-    After a failure the next manager is tried almost at once. Once all have failed there is a backoff before
-    each, which doubles with every round.
+    After a failure the next manager is tried almost at once. Once all have failed there is a
+    backoff before each, which doubles with every round.
     """
 
     def __init__(self, addresses: Sequence[str], jitter: Callable[[float], float]) -> None:
-        self._addresses, self._configured, self._jitter = list(addresses), frozenset(addresses), jitter
+        self._addresses = list(addresses)
+        self._configured = frozenset(addresses)
+        self._jitter = jitter
         self._failures = 0
         self._spread_s = SPREAD_S
 
@@ -49,8 +57,8 @@ class Redial:
         self._failures = 0
 
     def next_delay_s(self) -> float:
-        """The current manager has failed, or the connection to it has ended: choose the next one. Returns the
-        delay before it is dialed."""
+        """The current manager has failed, or the connection to it has ended: choose the next one.
+        Returns the delay before it is dialed."""
         self._addresses.append(self._addresses.pop(0))
         self._failures += 1
         rounds = self._failures // len(self._addresses)
@@ -64,8 +72,8 @@ class Redial:
         self._addresses[1:] = [address, *(a for a in self._addresses[1:] if a != address)]
 
     def learn(self, addresses: Sequence[str]) -> bool:
-        """Add managers that were not known, and forget those that were learned before and have gone. Returns
-        whether any were added."""
+        """Add managers that were not known, and forget those that were learned before and have
+        gone. Returns whether any were added."""
         new = [address for address in addresses if address not in self._addresses]
         kept = {self.current, *self._configured, *addresses}
         self._addresses = [address for address in self._addresses if address in kept] + new

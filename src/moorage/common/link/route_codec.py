@@ -57,6 +57,9 @@ _reply = codec(
     },
 )
 
-routes_to_wire, routes_from_wire = _table.encode, _table.decode
-report_to_wire, report_from_wire = _report.encode, _report.decode
-reply_to_wire, reply_from_wire = _reply.encode, _reply.decode
+routes_to_wire = _table.encode
+routes_from_wire = _table.decode
+report_to_wire = _report.encode
+report_from_wire = _report.decode
+reply_to_wire = _reply.encode
+reply_from_wire = _reply.decode

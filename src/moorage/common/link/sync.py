@@ -1,7 +1,7 @@
 """Incremental state synchronization of reports and orders over one stream of the agent link. Pure.
 
-The first message of a stream carries the full state; later ones are deltas for as long as both ends agree,
-and cost what has changed. Each object belongs to one stream: a new stream gets new ones.
+The first message of a stream carries the full state; later ones are deltas for as long as both ends
+agree, and cost what has changed. Each object belongs to one stream: a new stream gets new ones.
 """
 
 from __future__ import annotations
@@ -36,26 +36,39 @@ class ReportSender:
         self._last = None
 
     def next_message(self, report: Report | ReportDelta) -> agent_pb2.Report:
-        """``report``: the full state, or what may have changed since the last message: kernels that have not,
-        and removed ones that were not reported, are left out."""
-        if isinstance(report, Report) and not self.needs_full and report.incarnation == self._incarnation:
+        """``report``: the full state, or what may have changed since the last message: kernels that
+        have not, and removed ones that were not reported, are left out."""
+        if (
+            isinstance(report, Report)
+            and not self.needs_full
+            and report.incarnation == self._incarnation
+        ):
             report = self._delta_to(report)
+
         if isinstance(report, Report):
             self._digest.clear()
-            self._last, self._incarnation = report.info, report.incarnation
+            self._last = report.info
+            self._incarnation = report.incarnation
             wire = codec.report_to_wire(report)
-            self._digest.change(zip((k.kernel_id for k in report.kernels), wire.kernels, strict=True))
+            self._digest.change(
+                zip((k.kernel_id for k in report.kernels), wire.kernels, strict=True)
+            )
+
             return wire
+
         assert not self.needs_full
         info = None if report.info == self._last else report.info
         self._last = report.info or self._last
         contents = [(k, codec.observation_to_wire(k)) for k in report.kernels]
-        changed = [(k, content) for k, content in contents if not self._digest.has(k.kernel_id, content)]
+        changed = [
+            (k, content) for k, content in contents if not self._digest.has(k.kernel_id, content)
+        ]
         removed = frozenset(k for k in report.removed if k in self._digest)
         wire = codec.report_to_wire(replace(report, kernels=(), removed=removed, info=info))
         wire.kernels.extend(content for _, content in changed)
         self._digest.change(((k.kernel_id, content) for k, content in changed), removed)
         wire.content_digest = self._digest.value
+
         return wire
 
     def _delta_to(self, report: Report) -> ReportDelta:
@@ -94,8 +107,12 @@ class ReportReceiver:
             return False
         if isinstance(message, Report):
             self._digest.clear()
-        contents = ((k.kernel_id, content) for k, content in zip(message.kernels, wire.kernels, strict=True))
+
+        contents = (
+            (k.kernel_id, content) for k, content in zip(message.kernels, wire.kernels, strict=True)
+        )
         self._digest.change(contents, message.removed if isinstance(message, ReportDelta) else ())
+
         # The previous release sends another digest, which cannot be verified here.
         drifted = wire.HasField("content_digest") and wire.content_digest != self._digest.value
         self._incarnation = None if drifted else message.incarnation
@@ -107,7 +124,8 @@ class OrdersSender:
 
     def __init__(self) -> None:
         self._digest = SetDigest()
-        self._last: int | None = None  # the generation sent last; None: the next orders must be full
+        # the generation sent last; None: the next orders must be full
+        self._last: int | None = None
         self._reloads: dict[KernelId, int] = {}  # the generations other than 0 that were sent
 
     @property
@@ -115,7 +133,8 @@ class OrdersSender:
         return self._last is None
 
     def force_full(self) -> None:
-        """Make the next message full orders, as the agent has asked, even if nothing has changed."""
+        """Make the next message full orders, as the agent has asked, even if nothing has
+        changed."""
         self._last = None
 
     def next_message(
@@ -124,22 +143,30 @@ class OrdersSender:
         kernels: Mapping[KernelId, KernelSpec],
         changed: Collection[KernelId] | None = None,
     ) -> Orders | OrdersDelta:
-        """``kernels``: all that should exist; ``changed``: those added or withdrawn, or that are to reload,
-        since the last message, at least. None: any may have been."""
-        base, self._last = self._last, generation
+        """``kernels``: all that should exist; ``changed``: those added or withdrawn, or that are to
+        reload, since the last message, at least. None: any may have been."""
+        base = self._last
+        self._last = generation
         if base is None:
             self._digest.clear()
             self._digest.change(_order_contents(kernels))
-            self._reloads = {k: one.reload_generation for k, one in kernels.items() if one.reload_generation}
+            self._reloads = {
+                k: one.reload_generation for k, one in kernels.items() if one.reload_generation
+            }
             return Orders(generation, tuple(kernels.values()))
+
         if changed is None:
             changed = {*kernels, *map(KernelId, self._digest.ids())}
+
         added = tuple(kernels[k] for k in changed if k in kernels and self._differs(kernels[k]))
         withdrawn = frozenset(k for k in changed if k not in kernels and k in self._digest)
         self._digest.change(_order_contents(k.kernel_id for k in added), withdrawn)
-        self._reloads |= {one.kernel_id: one.reload_generation for one in added if one.reload_generation}
+        self._reloads |= {
+            one.kernel_id: one.reload_generation for one in added if one.reload_generation
+        }
         for kernel_id in withdrawn:
             self._reloads.pop(kernel_id, None)
+
         return OrdersDelta(generation, base, added, withdrawn, self._digest.value)
 
     def _differs(self, spec: KernelSpec) -> bool:
@@ -155,8 +182,8 @@ class OrdersReceiver:
         self._generation: int | None = None
 
     def accept(self, message: Orders | OrdersDelta) -> bool:
-        """Whether the message follows what was received before. False: ask for full orders; deltas are no
-        longer accepted."""
+        """Whether the message follows what was received before. False: ask for full orders; deltas
+        are no longer accepted."""
         if isinstance(message, Orders):
             self._digest.clear()
             self._digest.change(_order_contents(k.kernel_id for k in message.kernels))
@@ -164,7 +191,10 @@ class OrdersReceiver:
             self._generation = None
             return False
         else:
-            self._digest.change(_order_contents(k.kernel_id for k in message.added), message.withdrawn)
+            self._digest.change(
+                _order_contents(k.kernel_id for k in message.added), message.withdrawn
+            )
+
         matches = isinstance(message, Orders) or self._digest.value == message.digest
         self._generation = message.generation if matches else None
         return matches
@@ -175,6 +205,6 @@ class OrdersReceiver:
 
 
 def _order_contents(kernel_ids: Iterable[KernelId]) -> Iterable[tuple[str, bytes]]:
-    """A kernel's spec never changes but for the generation of its reload, of which a delta that is lost costs
-    the stream: its id stands for it. The suffix is part of the protocol."""
+    """A kernel's spec never changes but for the generation of its reload, of which a delta that is
+    lost costs the stream: its id stands for it. The suffix is part of the protocol."""
     return ((k, f"{k}\0''".encode()) for k in kernel_ids)

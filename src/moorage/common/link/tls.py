@@ -1,4 +1,5 @@
-"""TLS of connections between peers, for others than gRPC: each side has the certificate of the links' CA."""
+"""TLS of connections between peers, for others than gRPC: each side has the certificate of the
+links' CA."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 
 from moorage.common.link.identity import Identity
 
-# The object identifier of serverAuth in DER. Proxies of earlier releases have certificates without it.
+# The object identifier of serverAuth in DER. Proxies of earlier releases have certificates without
+# it.
 _SERVER_AUTH = bytes.fromhex("06082b06010505070301")
 
 
@@ -44,8 +46,8 @@ def may_serve(identity: Identity) -> bool:
 
 
 def peer_names(certificate: Any) -> tuple[str, str, str]:
-    """Kind, name and peer id of the peer with this certificate, as ``SSLObject.getpeercert`` returns it;
-    empty strings for a foreign one."""
+    """Kind, name and peer id of the peer with this certificate, as ``SSLObject.getpeercert``
+    returns it; empty strings for a foreign one."""
     for kind, uri in (certificate or {}).get("subjectAltName", ()):
         parts = uri.split(":")
         if kind == "URI" and len(parts) == 4 and parts[0] == "moorage":

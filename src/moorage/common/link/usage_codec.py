@@ -24,4 +24,5 @@ _report = codec(
     },
 )
 
-usage_to_wire, usage_from_wire = _report.encode, _report.decode
+usage_to_wire = _report.encode
+usage_from_wire = _report.decode

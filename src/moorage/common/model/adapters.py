@@ -1,4 +1,5 @@
-"""LoRA adapters of endpoints: the models that they are, and how a replica is told to load them. Pure."""
+"""LoRA adapters of endpoints: the models that they are, and how a replica is told to load them.
+Pure."""
 
 from __future__ import annotations
 
@@ -31,13 +32,16 @@ def adapters_in(args: Iterable[str]) -> tuple[str, ...]:
     words = list(args)
     if _OPTION not in words:
         return ()
+
     start = len(words) - words[::-1].index(_OPTION)
     found = []
     for word in words[start:]:
         if not word.startswith("{"):
             break
+
         try:
             found.append(str(json.loads(word)["name"]))
         except (ValueError, KeyError, TypeError):
             break
+
     return tuple(found)

@@ -25,7 +25,8 @@ def local_address(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address. Of host names, only ``localhost`` counts."""
+    """Return whether only this machine can reach the address. Of host names, only ``localhost``
+    counts."""
     try:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -41,13 +42,14 @@ def split_addresses(value: str) -> tuple[str, ...]:
     return addresses
 
 
-# In place of the address of an agent that only dials out: no name server knows this domain (RFC 6761).
+# In place of the address of an agent that only dials out: no name server knows this domain (RFC
+# 6761).
 _DIAL_OUT = ".agent.invalid"
 
 
 def dial_out_host(agent_id: str, peer_id: str) -> str:
-    """The host at which proxies find the kernels of an agent that only dials out. ``peer_id``: of its
-    certificate, "" without; an agent that joins again with the same name is another host."""
+    """The host at which proxies find the kernels of an agent that only dials out. ``peer_id``: of
+    its certificate, "" without; an agent that joins again with the same name is another host."""
     return f"{agent_id}{'.' if peer_id else ''}{peer_id}{_DIAL_OUT}".lower()
 
 
@@ -57,8 +59,8 @@ def is_dial_out_host(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressRule:
-    """Addresses that an agent may report: those of a network, or one name. ``agent``: the only agent that may
-    report them; "" for every agent."""
+    """Addresses that an agent may report: those of a network, or one name. ``agent``: the only
+    agent that may report them; "" for every agent."""
 
     agent: str
     network: IPv4Network | IPv6Network | None
@@ -74,9 +76,11 @@ class AddressRule:
         except ValueError:
             if address[:1].isdigit() or "/" in address or not _HOST_NAME.fullmatch(address):
                 raise ValueError(
-                    f"{text!r} is no address, network or host name: write 198.51.100.7, 198.51.100.0/24 or "
+                    f"{text!r} is no address, network or host name: write 198.51.100.7, "
+                    "198.51.100.0/24 or "
                     "node-7.lab, for one agent only with its id before it, like node-7=198.51.100.7"
                 ) from None
+
             return cls(agent, None, address.lower())
 
     def allows(self, agent_id: str, address: str) -> bool:

@@ -13,7 +13,9 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?")
 
 def suggested_name(text: str) -> str:
     """A valid name like ``text``: without accents, and with - for other characters."""
-    letters = (one for one in unicodedata.normalize("NFKD", text[:512]) if not unicodedata.combining(one))
+    letters = (
+        one for one in unicodedata.normalize("NFKD", text[:512]) if not unicodedata.combining(one)
+    )
     name = re.sub(r"[^A-Za-z0-9._/:-]+", "-", "".join(letters))[:128].strip("._/:-")
     return name if re.search("[A-Za-z]", name) else f"job-{name or 1}"
 
@@ -21,7 +23,8 @@ def suggested_name(text: str) -> str:
 def _check_name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError(
-            "a name has 1 to 128 letters a to z, digits or characters of . _ - / : and starts and ends with "
+            "a name has 1 to 128 letters a to z, digits or characters of . _ - / : and starts and "
+            "ends with "
             f"a letter or digit, for example {suggested_name(value)!r}"
         )
     return value

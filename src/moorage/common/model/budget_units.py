@@ -1,4 +1,5 @@
-"""Amounts of budgets and prices as people write them, such as hours, and as exact integers. Pure."""
+"""Amounts of budgets and prices as people write them, such as hours, and as exact integers.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +20,23 @@ _LARGEST = (1 << 53) - 1
 
 
 def parse_budget_amount(unit: str, text: str) -> int:
-    """``"500"`` of gpu is 500 hours, of money 500 of the currency, of tokens 500. Raises ``InvalidInput``."""
+    """``"500"`` of gpu is 500 hours, of money 500 of the currency, of tokens 500. Raises
+    ``InvalidInput``."""
     scale, name = _SCALES.get(unit, (1, ""))
     try:
         number = Decimal(text.removesuffix("h").strip() if name == "h" else text)
         amount = number * scale
     except InvalidOperation:
         number = amount = Decimal(-1)
+
     if not number.is_finite() or not 0 <= amount <= _LARGEST or amount != int(amount):
         kind = {"h": "hours", "GiB h": "GiB-hours"}.get(
             name, "money" if unit == "money" else "a whole number"
         )
-        raise InvalidInput(f"{text!r} is no amount of {unit}", next_step=f"write {kind}, 0 or more, like 500")
+        raise InvalidInput(
+            f"{text!r} is no amount of {unit}", next_step=f"write {kind}, 0 or more, like 500"
+        )
+
     return int(amount)
 
 

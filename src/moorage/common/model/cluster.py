@@ -1,5 +1,5 @@
-"""Cluster membership of a kernel: its role and rank, the addresses of the other kernels, the shared SSH
-key."""
+"""Cluster membership of a kernel: its role and rank, the addresses of the other kernels, the shared
+SSH key."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ClusterMember:
 class ClusterMembership:
     """Membership of one kernel in the cluster of its session.
 
-    ``members`` lists all kernels by rank, main1 first, this kernel included. ``group`` is the kernel id of
-    main1; it is unique to one attempt of the session. ``index`` counts from 1 within the role. The key pair
-    is ed25519, in OpenSSH's formats, and lives as long as the session.
+    ``members`` lists all kernels by rank, main1 first, this kernel included. ``group`` is the
+    kernel id of main1; it is unique to one attempt of the session. ``index`` counts from 1 within
+    the role. The key pair is ed25519, in OpenSSH's formats, and lives as long as the session.
     """
 
     hostname: str

@@ -10,7 +10,8 @@ from moorage.common.model.base import Model, Name
 from moorage.common.model.spec_fields import Env, Image, NoNul, Resources
 
 HOSTNAMES_RESOLVE = (
-    "Whether main1, sub1, … of a cluster resolve in its kernels. false: not in kernels that run outside a "
+    "Whether main1, sub1, … of a cluster resolve in its kernels. false: not in kernels that run "
+    "outside a "
     "sandbox; MOORAGE_CLUSTER_ADDRESSES has the addresses, in the order of MOORAGE_CLUSTER_HOSTS. "
     "null: no cluster."
 )
@@ -52,7 +53,8 @@ class Cluster(Model):
     )
     on_kernel_loss: Literal["end", "degrade"] = Field(
         default="end",
-        description="When a running sub kernel is lost: end the session, or continue without it. The loss of "
+        description="When a running sub kernel is lost: end the session, or continue without it. "
+        "The loss of "
         "main1 always ends the session.",
     )
     sub: SubKernels | None = Field(

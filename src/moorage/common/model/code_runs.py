@@ -1,4 +1,5 @@
-"""Runs of code in sessions: their statuses, bounds and pages, shared by agents and managers. Pure."""
+"""Runs of code in sessions: their statuses, bounds and pages, shared by agents and managers.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PAGE_BYTES = 512 * 1024
 MAX_WAITING = 64  # runs that wait for one code kernel
 MAX_RECORDS = 100  # ended runs that are kept for a kernel of a session
 MAX_WAIT_S = 30.0
-DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 3600.0, 7 * 86_400.0
+DEFAULT_TIMEOUT_S = 3600.0
+MAX_TIMEOUT_S = 7 * 86_400.0
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 STAGES = ("clean", "build", "exec")
 # What an old agent takes for the program of a command, which no session has.
@@ -25,7 +27,8 @@ PROGRAM = "moorage-run-code"
 
 
 class RunStatus(StrEnum):
-    """State of a run as told by one answer. ``continued``: it goes on, or more of it is there to be read."""
+    """State of a run as told by one answer. ``continued``: it goes on, or more of it is there to be
+    read."""
 
     CONTINUED = "continued"
     WAITING_INPUT = "waiting-input"
@@ -41,7 +44,8 @@ _STAGE_ENDS = {"clean": RunStatus.CLEAN_FINISHED, "build": RunStatus.BUILD_FINIS
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Part of a run's record. ``next``: the number of items up to its end, which asks for what follows."""
+    """Part of a run's record. ``next``: the number of items up to its end, which asks for what
+    follows."""
 
     status: RunStatus
     items: Sequence[Item]
@@ -51,8 +55,8 @@ class RunPage:
 
 
 class RunItems:
-    """Items of a run, with an index of their sizes and of where pages end, so that a page costs what it holds
-    and the wait for one nothing."""
+    """Items of a run, with an index of their sizes and of where pages end, so that a page costs
+    what it holds and the wait for one nothing."""
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self.items: list[Item] = []
@@ -72,38 +76,47 @@ class RunItems:
         self.items.append(item)
 
     def is_settled(self, after: int, limit: int = PAGE_BYTES) -> bool:
-        """Whether a reader learns nothing more by waiting for the page ``after`` so many items to grow."""
+        """Whether a reader learns nothing more by waiting for the page ``after`` so many items to
+        grow."""
         end, is_marked = self._page_end(after, limit)
         return is_marked or end < len(self.items) or self.wants_input
 
     def page(self, after: int, limit: int = PAGE_BYTES) -> RunPage:
-        """The items that follow the first ``after`` ones: up to the end of a stage, or ``limit`` bytes.
+        """The items that follow the first ``after`` ones: up to the end of a stage, or ``limit``
+        bytes.
 
-        The status is that of the run at the end of the page, so that a client which reads page by page is
-        told each of them. A page has one item at least, if there is one.
+        The status is that of the run at the end of the page, so that a client which reads page by
+        page is told each of them. A page has one item at least, if there is one.
         """
         end, is_marked = self._page_end(after, limit)
         items = self.items[after:end]
         if not is_marked:
             waits = self.wants_input and end >= len(self.items)
             return RunPage(RunStatus.WAITING_INPUT if waits else RunStatus.CONTINUED, items, end)
+
         last = self.items[end - 1]
         if last["type"] == "end":
             return RunPage(RunStatus(last["status"]), items, end, last["exit_code"], last["reason"])
+
         return RunPage(_STAGE_ENDS[last["stage"]], items, end, last["exit_code"])
 
     def _page_end(self, after: int, limit: int) -> tuple[int, bool]:
-        """Number of items up to the end of the page, and whether its last item ends a stage or the run."""
+        """Number of items up to the end of the page, and whether its last item ends a stage or the
+        run."""
         total = len(self.items)
         if after >= total:
             return after, False
+
         end = max(after + 1, bisect_right(self._sizes, self._sizes[after] + limit) - 1)
         mark = bisect_left(self._marks, after)
         if mark < len(self._marks) and self._marks[mark] < end:
             return self._marks[mark] + 1, True
+
         return end, False
 
 
-def end(exit_code: int | None, reason: str = "", status: RunStatus = RunStatus.FINISHED) -> Mapping[str, Any]:
+def end(
+    exit_code: int | None, reason: str = "", status: RunStatus = RunStatus.FINISHED
+) -> Mapping[str, Any]:
     """The last item of a run. ``reason``: why it ended, if not by itself."""
     return {"type": "end", "status": status, "exit_code": exit_code, "reason": reason}

@@ -1,7 +1,7 @@
 """Commands inside sessions: the request and the framing of their WebSocket (decision 12).
 
-The first message is an ``ExecSpec`` as text. Every binary message is one channel byte followed by data, as in
-Kubernetes' remotecommand v5.
+The first message is an ``ExecSpec`` as text. Every binary message is one channel byte followed by
+data, as in Kubernetes' remotecommand v5.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Size(Model):
 
 
 class CopySpec(Model):
-    """What a command copies between its input or output, a tar stream, and the session. ``path``: in the
-    session. ``name``: of the source of a copy in, whose entry in the stream is called "copy"."""
+    """What a command copies between its input or output, a tar stream, and the session. ``path``:
+    in the session. ``name``: of the source of a copy in, whose entry in the stream is called
+    "copy"."""
 
     direction: Literal["in", "out"]
     path: Annotated[NoNul, Field(max_length=4096)] = "."
@@ -57,21 +58,27 @@ class ExecSpec(Model):
         default=False, description="Allocate a terminal. All output is then on the stdout channel."
     )
     stdin: bool = Field(
-        default=False, description="Forward standard input. Otherwise the command reads end of file."
+        default=False,
+        description="Forward standard input. Otherwise the command reads end of file.",
     )
     size: Size = Size()
-    env: Env = Field(default={}, description="Environment variables in addition to those of the session.")
+    env: Env = Field(
+        default={}, description="Environment variables in addition to those of the session."
+    )
     kernel: Annotated[str, Field(max_length=64)] = Field(
         default="main1", description="Kernel of a cluster session to run in, such as sub1."
     )
     files: CopySpec | None = Field(
         default=None,
-        description="What the command copies. Jobs of a site run no commands, and copy it themselves.",
+        description=(
+            "What the command copies. Jobs of a site run no commands, and copy it themselves."
+        ),
     )
 
 
 class ExecEnd(BaseModel):
-    """End of a command. ``exit_code`` is negative for a signal, None if unknown. ``detail``: the cause."""
+    """End of a command. ``exit_code`` is negative for a signal, None if unknown. ``detail``: the
+    cause."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

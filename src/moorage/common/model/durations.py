@@ -1,7 +1,7 @@
 """Durations as text: ``90s``, ``10m``, ``1h30m``, ``7d``. Pure.
 
-Every option of the command line that takes a duration uses this grammar. JSON fields and settings hold plain
-seconds, and their names end in ``_s`` (``timeout_s``).
+Every option of the command line that takes a duration uses this grammar. JSON fields and settings
+hold plain seconds, and their names end in ``_s`` (``timeout_s``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ def parse_duration(text: str) -> float:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write it like 90s, 10m, 1h30m or 7d")
+
     seconds = sum(
-        float(amount or 0) * unit for amount, unit in zip(match.groups(), _UNITS.values(), strict=True)
+        float(amount or 0) * unit
+        for amount, unit in zip(match.groups(), _UNITS.values(), strict=True)
     )
     if seconds > _MAX_S:
         raise ValueError(f"{text!r} is longer than ten years")
+
     return seconds
 
 
@@ -34,10 +37,12 @@ def format_duration(seconds: float) -> str:
     """
     if seconds < 10:
         return f"{max(seconds, 0):.2f}s"
+
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if not minutes and not hours:
         return f"{rest}s"
     if not hours:
         return f"{minutes}m{rest:02}s"
+
     return f"{hours}h{minutes:02}m" if hours < 48 else f"{hours // 24}d{hours % 24}h"

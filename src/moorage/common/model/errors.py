@@ -28,31 +28,36 @@ class MoorageError(Exception):
 class InvalidInput(MoorageError):
     """The request is not valid."""
 
-    code, http = "invalid-input", 422
+    code = "invalid-input"
+    http = 422
 
 
 class MalformedBody(MoorageError):
     """The body is not valid JSON."""
 
-    code, http = "malformed-body", 400
+    code = "malformed-body"
+    http = 400
 
 
 class BodyTooLarge(MoorageError):
     """The body is larger than allowed."""
 
-    code, http = "body-too-large", 413
+    code = "body-too-large"
+    http = 413
 
 
 class Unauthenticated(MoorageError):
     """The request carries no valid API key."""
 
-    code, http = "unauthenticated", 401
+    code = "unauthenticated"
+    http = 401
 
 
 class Forbidden(MoorageError):
     """This API key does not permit the operation."""
 
-    code, http = "forbidden", 403
+    code = "forbidden"
+    http = 403
 
 
 class BudgetExhausted(Forbidden):
@@ -64,19 +69,22 @@ class BudgetExhausted(Forbidden):
 class NotFound(MoorageError):
     """The object does not exist."""
 
-    code, http = "not-found", 404
+    code = "not-found"
+    http = 404
 
 
 class Conflict(MoorageError):
     """The request conflicts with an existing object."""
 
-    code, http = "conflict", 409
+    code = "conflict"
+    http = 409
 
 
 class PreconditionFailed(MoorageError):
     """The object has changed since it was read."""
 
-    code, http = "precondition-failed", 412
+    code = "precondition-failed"
+    http = 412
 
 
 class QuotaExceeded(Conflict):
@@ -100,13 +108,17 @@ class Infeasible(Conflict):
 class StoreUnavailable(MoorageError):
     """The database is unavailable."""
 
-    code, http, retry_after_s = "store-unavailable", 503, 2
+    code = "store-unavailable"
+    http = 503
+    retry_after_s = 2
 
 
 class AgentUnreachable(MoorageError):
     """The agent is not connected."""
 
-    code, http, retry_after_s = "agent-unreachable", 503, 5
+    code = "agent-unreachable"
+    http = 503
+    retry_after_s = 5
 
 
 class ConfigError(MoorageError):

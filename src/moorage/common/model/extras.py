@@ -10,17 +10,22 @@ PACKAGES = {"libgomp.so.1": ("libgomp1", "libgomp"), "libstdc++.so.6": ("libstdc
 
 
 def missing_library(error: ImportError) -> str:
-    """The shared library of the system without which an installed package cannot be imported; "" if the
-    import failed for another reason."""
+    """The shared library of the system without which an installed package cannot be imported; "" if
+    the import failed for another reason."""
     found = _LIBRARY.search(str(error))
     return found[1] if found else ""
 
 
 def explain_import_error(error: ImportError, extra: str) -> tuple[str, str]:
-    """What is missing, and how to install it. ``extra``: the extra of ours that brings the package."""
+    """What is missing, and how to install it. ``extra``: the extra of ours that brings the
+    package."""
     library = missing_library(error)
     if not library:
-        return f"a package that is not installed: {error.name or error}", f"pip install 'moorage[{extra}]'"
+        return (
+            f"a package that is not installed: {error.name or error}",
+            f"pip install 'moorage[{extra}]'",
+        )
+
     debian, fedora = PACKAGES.get(library, ("", ""))
     step = f"apt install {debian} (Debian, Ubuntu), or dnf install {fedora}" if debian else ""
     step = step or f"install the package of the operating system that has {library}"

@@ -1,7 +1,7 @@
 """Session types and their features: the one table behind validation, the reference and tests.
 
-Pure data. A field of a specification belongs to the feature in ``FIELDS``; a type without that feature
-refuses the field.
+Pure data. A field of a specification belongs to the feature in ``FIELDS``; a type without that
+feature refuses the field.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ class Feature(StrEnum):
 
 
 TEXTS: Mapping[Feature, str] = {
-    Feature.CODE_EXECUTION: "code runs in a kernel of its language, and its state lasts from call to call",
+    Feature.CODE_EXECUTION: (
+        "code runs in a kernel of its language, and its state lasts from call to call"
+    ),
     Feature.SERVICE_PORTS: "`ports`: apps behind the proxy",
     Feature.CLUSTERS: "`cluster`: several kernels, main1, sub1, …",
     Feature.DEPENDENCIES: "`depends_on`: others must end as required; a pipeline's step",
-    Feature.START_AFTER: "`depends_on` orders the start only: nothing can depend on the session's success",
+    Feature.START_AFTER: (
+        "`depends_on` orders the start only: nothing can depend on the session's success"
+    ),
     Feature.BEGIN_TIME: "`starts_at`: the earliest start",
     Feature.RESULT: "SUCCESS or FAILED, by the exit code of the main program",
     Feature.TIMEOUT: "`timeout_s`: the longest run of the program",
@@ -94,7 +98,8 @@ def types_with(feature: Feature) -> list[SessionType]:
 
 
 def find_problem(kind: SessionType, given: Iterable[str]) -> str | None:
-    """The first field of ``given`` whose feature the type lacks, as a sentence; None: there is none.
+    """The first field of ``given`` whose feature the type lacks, as a sentence; None: there is
+    none.
 
     ``given``: the fields that are set to something else than their default.
     """
@@ -103,18 +108,24 @@ def find_problem(kind: SessionType, given: Iterable[str]) -> str | None:
         if feature is not None and feature not in FEATURES[kind]:
             types = " and ".join(map(str, types_with(feature)))
             return f"`{field}` applies to {types} sessions; {instead}"
+
     return None
 
 
 def warnings(kind: SessionType, given: Iterable[str]) -> list[str]:
     """What a field of ``given`` does not mean for this type, although the type accepts it."""
     if "depends_on" in given and Feature.START_AFTER in FEATURES[kind]:
-        return [f"`depends_on` only orders the start of {kind} sessions: they have no result of their own"]
+        return [
+            f"`depends_on` only orders the start of {kind} sessions: they have no result of their "
+            "own"
+        ]
     return []
 
 
 # Computed once: this check is made for every specification that is read.
-_PLANNED_FIELDS = {field: PLANNED[feature] for field, (feature, _) in FIELDS.items() if feature in PLANNED}
+_PLANNED_FIELDS = {
+    field: PLANNED[feature] for field, (feature, _) in FIELDS.items() if feature in PLANNED
+}
 
 
 def refuse_planned(given: Any) -> Any:
@@ -135,14 +146,23 @@ def document() -> Iterator[str]:
     yield ""
     yield f"| feature | {' | '.join(FEATURES)} | |"
     yield f"|---|{'---|' * len(FEATURES)}---|"
+
     for feature in Feature:
         cell = "planned" if feature in PLANNED else "yes"
         cells = [cell if feature in features else "–" for features in FEATURES.values()]
         yield f"| {feature} | {' | '.join(cells)} | {TEXTS[feature]} |"
+
     yield ""
-    yield "* System sessions hold no devices, count against `system_sessions` of quotas only, are not"
-    yield "  preempted and preempt nothing, and cost nothing unless a price names them. A resource group"
-    yield "  allows them by name, in `session_types`. They are for programs beside the data of a node"
+    yield (
+        "* System sessions hold no devices, count against `system_sessions` of quotas only, are not"
+    )
+    yield (
+        "  preempted and preempt nothing, and cost nothing unless a price names them. A "
+        "resource group"
+    )
+    yield (
+        "  allows them by name, in `session_types`. They are for programs beside the data of a node"
+    )
     yield "  (`docs/ssh.md`)."
     for feature, instead in PLANNED.items():
         yield f"* {feature} is planned, not built: {instead}."

@@ -24,13 +24,17 @@ _SLOT = re.compile(r"[a-z][a-z0-9-]*(\.(device|shares))?")
 
 def _check_selection(value: str) -> str:
     if value not in SELECTIONS and not (value.startswith(CUSTOM) and value != CUSTOM):
-        raise ValueError(f"{value!r} is not a selection: use {', '.join(SELECTIONS)} or {CUSTOM}NAME")
+        raise ValueError(
+            f"{value!r} is not a selection: use {', '.join(SELECTIONS)} or {CUSTOM}NAME"
+        )
     return value
 
 
 def _check_slot(value: str) -> str:
     if not _SLOT.fullmatch(value):
-        raise ValueError(f"{value!r} is not a slot: use cpu, mem, or a family such as cuda or cuda.device")
+        raise ValueError(
+            f"{value!r} is not a slot: use cpu, mem, or a family such as cuda or cuda.device"
+        )
     return value
 
 
@@ -63,17 +67,21 @@ class PreemptionOptions(Model):
     )
     among: Literal["all", "same-project", "same-user"] = Field(
         default="all",
-        description="Whose sessions may be preempted for one: anybody's, or those of its project or user.",
+        description=(
+            "Whose sessions may be preempted for one: anybody's, or those of its project or user."
+        ),
     )
     max_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=MAX_GRACE_S,
-        description="Longest time that a session with `checkpoint` gets to save its state, in seconds.",
+        description=(
+            "Longest time that a session with `checkpoint` gets to save its state, in seconds."
+        ),
     )
 
 
 class PriorityCeilings(Model):
-    """Ceilings of the priority that the roles of a project may ask for. Administrators of the platform have
-    none."""
+    """Ceilings of the priority that the roles of a project may ask for. Administrators of the
+    platform have none."""
 
     member: Annotated[int, Field(ge=0, le=100)] = Field(
         default=DEFAULT_PRIORITY, description="Highest priority that members may ask for."
@@ -92,22 +100,28 @@ class GroupOptions(Model):
     )
     hol: Literal["strict", "skip", "backfill"] = Field(
         default="backfill",
-        description="Head-of-line blocking: what happens behind a session that lacks resources. strict: the "
-        "others wait. skip: they may start first. backfill: resources are reserved for it, and others may "
+        description="Head-of-line blocking: what happens behind a session that lacks resources. "
+        "strict: the "
+        "others wait. skip: they may start first. backfill: resources are reserved for it, and "
+        "others may "
         "start first if they do not delay it.",
     )
     num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=1,
-        description="hol=skip: number of failed attempts after which a session is tried after the others; "
+        description="hol=skip: number of failed attempts after which a session is tried after the "
+        "others; "
         "0: the head of the queue blocks.",
     )
     max_bypasses: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         default=100,
-        description="Sessions that may start ahead of the blocked head until it is overdue; null: no limit.",
+        description=(
+            "Sessions that may start ahead of the blocked head until it is overdue; null: no limit."
+        ),
     )
     max_skip_age_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
         default=3600,
-        description="Waiting time after which a session is overdue, so that no younger one may delay it, "
+        description="Waiting time after which a session is overdue, so that no younger one may "
+        "delay it, "
         "in seconds; null: no limit.",
     )
     agent_selection: Selection = Field(
@@ -116,7 +130,8 @@ class GroupOptions(Model):
     )
     replicas: Literal["spread", "pack", "none"] = Field(
         default="spread",
-        description="Placement of the replicas of one endpoint: on different agents, on as few agents as "
+        description="Placement of the replicas of one endpoint: on different agents, on as few "
+        "agents as "
         "possible, or without preference.",
     )
     fraction: Literal["even", "fill"] = Field(
@@ -126,14 +141,15 @@ class GroupOptions(Model):
     share_by: Literal["user", "project"] = Field(
         default="user", description="drf: whether shares are compared by user or by project."
     )
-    weights: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=10_000)] = (
-        Field(default={}, description="drf: weight by user or project; 1 for all others.")
-    )
+    weights: Annotated[
+        dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=10_000)
+    ] = Field(default={}, description="drf: weight by user or project; 1 for all others.")
     description: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] = Field(
         default="", description="What the group is for."
     )
     projects: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
-        default=None, description="Projects that may use the group, beside `users`. null for both: all."
+        default=None,
+        description="Projects that may use the group, beside `users`. null for both: all.",
     )
     users: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
         default=None, description="Users that may use the group, in any project."
@@ -146,31 +162,42 @@ class GroupOptions(Model):
         description="Whether an equal batch session takes the place of one that does not say.",
     )
     slot_priority: Annotated[list[Slot], Field(max_length=32)] = Field(
-        default=[], description="Slots by which agents are compared first, before devices, cpu and mem."
+        default=[],
+        description="Slots by which agents are compared first, before devices, cpu and mem.",
     )
-    exclusive: Annotated[list[Annotated[list[Family], Field(min_length=2)]], Field(max_length=32)] = Field(
+    exclusive: Annotated[
+        list[Annotated[list[Family], Field(min_length=2)]], Field(max_length=32)
+    ] = Field(
         default=[], description="Groups of device families of which a session may request only one."
     )
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
         default="",
-        description="uid or uid:gid of containers; empty: the node's setting, else that of the image.",
+        description=(
+            "uid or uid:gid of containers; empty: the node's setting, else that of the image."
+        ),
     )
     images: Annotated[list[ImagePattern], Field(max_length=1000)] | None = Field(
         default=None,
-        description="Images that its sessions may name, such as registry.example/team/*; `*` also matches "
+        description="Images that its sessions may name, such as registry.example/team/*; `*` also "
+        "matches "
         "slashes. null: all.",
     )
     mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
         default=None,
-        description="Directories of the nodes below which its sessions may name a model. null: all.",
+        description=(
+            "Directories of the nodes below which its sessions may name a model. null: all."
+        ),
     )
     hpc: HpcOptions | None = Field(
         default=None,
-        description="Site at which its sessions run as jobs; null: they run on the nodes of its agents.",
+        description=(
+            "Site at which its sessions run as jobs; null: they run on the nodes of its agents."
+        ),
     )
     template_defaults: dict[str, Any] = Field(
         default={},
-        description="Fields of the specification of sessions that are made from a template, in place of the "
+        description="Fields of the specification of sessions that are made from a template, in "
+        "place of the "
         "template's; the caller overrides them.",
     )
     idle: IdlePolicy | None = Field(
@@ -182,7 +209,8 @@ class GroupOptions(Model):
     )
     max_priority: PriorityCeilings | None = Field(
         default=None,
-        description="Highest priority of new sessions and endpoints by the role of who asks; null: the "
+        description="Highest priority of new sessions and endpoints by the role of who asks; "
+        "null: the "
         "default priority for members, any for administrators of projects.",
     )
 
@@ -218,13 +246,15 @@ class QuotaLimits(Model):
     )
     node_hours: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None,
-        description="Resource groups of kind hpc: hours that jobs may use nodes in a calendar month (UTC). "
+        description="Resource groups of kind hpc: hours that jobs may use nodes in a calendar "
+        "month (UTC). "
         "What a live job has left of its walltime counts too.",
     )
 
     system_sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
         default=None,
-        description="Maximum number of placed system sessions. They count against no other limit but "
+        description="Maximum number of placed system sessions. They count against no other limit "
+        "but "
         "`pending`.",
     )
 

@@ -24,10 +24,13 @@ def _check_size(value: str | int) -> str | int:
 
 
 class SiteJob(Model):
-    """What the job of a session asks of its site. An empty text: the default of the agent or the site."""
+    """What the job of a session asks of its site. An empty text: the default of the agent or the
+    site."""
 
     cluster: Text = Field(default="", description="Cluster of the site.")
-    node_type: Text = Field(default="", description="Type of the nodes, by the site's own name or number.")
+    node_type: Text = Field(
+        default="", description="Type of the nodes, by the site's own name or number."
+    )
     project: Text = Field(default="", description="Project that the site bills.")
     template: Text = Field(
         default="", description="Command template that is registered at the site (HEAppE)."
@@ -50,7 +53,8 @@ class HpcOptions(SiteJob):
         description="Maximum time of a job in the queue of the site, in seconds; null: unlimited.",
     )
     node_cores: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="Processors of a node, which a session may not exceed; null: not checked."
+        default=None,
+        description="Processors of a node, which a session may not exceed; null: not checked.",
     )
     node_memory: Annotated[str | int, AfterValidator(_check_size)] | None = Field(
         default=None, description="Memory of a node, such as 512GiB; null: not checked."
@@ -60,5 +64,7 @@ class HpcOptions(SiteJob):
     )
     successor_at: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.9,
-        description="Part of the walltime after which the successor of a replica starts at the latest.",
+        description=(
+            "Part of the walltime after which the successor of a replica starts at the latest."
+        ),
     )

@@ -16,15 +16,21 @@ Duration = Annotated[float, Field(ge=0, le=315_360_000)]
 
 
 class Utilization(Model):
-    """Utilization of what a session was allocated, as a mean over a window. What is not measured, or not
-    allocated, does not count."""
+    """Utilization of what a session was allocated, as a mean over a window. What is not measured,
+    or not allocated, does not count."""
 
     window_s: Annotated[float, Field(ge=60, le=5400)] = Field(
         default=600, description="Length of the window, in seconds. Usage is known by the minute."
     )
-    cpu: Percent | None = Field(default=None, description="Threshold in percent of the allocated processors.")
-    memory: Percent | None = Field(default=None, description="Threshold in percent of the allocated memory.")
-    gpu: Percent | None = Field(default=None, description="Threshold in percent of the allocated devices.")
+    cpu: Percent | None = Field(
+        default=None, description="Threshold in percent of the allocated processors."
+    )
+    memory: Percent | None = Field(
+        default=None, description="Threshold in percent of the allocated memory."
+    )
+    gpu: Percent | None = Field(
+        default=None, description="Threshold in percent of the allocated devices."
+    )
     busy_if: Literal["any", "all"] = Field(
         default="any",
         description="The session is in use if any, or only if all of these reach their thresholds.",
@@ -41,9 +47,12 @@ class Bounds(Model):
     """A limit that administrators set, and within which users choose their own."""
 
     default_s: Seconds | None = Field(
-        default=None, description="For sessions that choose none; null: `max_s`, and with that null no limit."
+        default=None,
+        description="For sessions that choose none; null: `max_s`, and with that null no limit.",
     )
-    min_s: Duration = Field(default=0, description="The shortest that a session may choose, in seconds.")
+    min_s: Duration = Field(
+        default=0, description="The shortest that a session may choose, in seconds."
+    )
     max_s: Seconds | None = Field(
         default=None, description="The longest that a session may choose; null: any, and `never`."
     )
@@ -52,7 +61,9 @@ class Bounds(Model):
     def _check_order(self) -> Self:
         most = self.max_s or float("inf")
         if not self.min_s <= (self.default_s or self.min_s) <= most:
-            raise ValueError(f"min_s = {self.min_s:g}, default_s and max_s must be in ascending order")
+            raise ValueError(
+                f"min_s = {self.min_s:g}, default_s and max_s must be in ascending order"
+            )
         return self
 
 
@@ -61,10 +72,13 @@ class IdleRules(Model):
 
     traffic: Bounds | None = Field(
         default=None,
-        description="Time without traffic to its apps and without `moorage exec`. null: as it chooses.",
+        description=(
+            "Time without traffic to its apps and without `moorage exec`. null: as it chooses."
+        ),
     )
     lifetime: Bounds | None = Field(
-        default=None, description="Time that it runs, whatever it does. null: as the session chooses."
+        default=None,
+        description="Time that it runs, whatever it does. null: as the session chooses.",
     )
     utilization: Utilization | None = Field(
         default=None, description="Use of what it was allocated. null: as the session chooses."
@@ -74,14 +88,17 @@ class IdleRules(Model):
     )
     warning_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=300,
-        description="How long before its end a session is warned. It never ends earlier than warned.",
+        description=(
+            "How long before its end a session is warned. It never ends earlier than warned."
+        ),
     )
     end_when: Literal["any", "all"] = Field(
         default="any",
         description="A session ends when any of its criteria is met, or only when all of them are.",
     )
     extension_s: Duration = Field(
-        default=3600, description="The longest that an extension keeps a session; 0: none is allowed."
+        default=3600,
+        description="The longest that an extension keeps a session; 0: none is allowed.",
     )
     extensions: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=3, description="How often a session may be extended."
@@ -92,7 +109,8 @@ class IdlePolicy(IdleRules):
     """Idle criteria of a resource group."""
 
     projects: Annotated[dict[Name, IdleRules], Field(max_length=10_000)] = Field(
-        default={}, description="Rules for sessions of these projects, in place of those of the group."
+        default={},
+        description="Rules for sessions of these projects, in place of those of the group.",
     )
 
     def rules(self, project: str) -> IdleRules:
@@ -107,12 +125,15 @@ class IdleChoice(Model):
 
     traffic_s: Choice | None = Field(
         default=None,
-        description="End it after so long without traffic to its apps and without `moorage exec`; never: do "
+        description="End it after so long without traffic to its apps and without `moorage exec`; "
+        "never: do "
         "not. null: as its resource group says.",
     )
     lifetime_s: Choice | None = Field(
-        default=None, description="End it when it has run so long. null: as its resource group says."
+        default=None,
+        description="End it when it has run so long. null: as its resource group says.",
     )
     utilization: Utilization | None = Field(
-        default=None, description="Only where its resource group has no thresholds. null: as the group says."
+        default=None,
+        description="Only where its resource group has no thresholds. null: as the group says.",
     )

@@ -1,4 +1,5 @@
-"""Identifiers. All are strings; those of sessions, kernels and endpoints are UUIDv7 and sort by age."""
+"""Identifiers. All are strings; those of sessions, kernels and endpoints are UUIDv7 and sort by
+age."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class FakeGpus:
 
 @dataclass(frozen=True, slots=True)
 class OwnDevices:
-    """The devices of the node. On a node without a GPU: this many ``cpu_slots`` as GPUs, 0 for none, and each
-    CPU offered ``cpu_factor`` times."""
+    """The devices of the node. On a node without a GPU: this many ``cpu_slots`` as GPUs, 0 for
+    none, and each CPU offered ``cpu_factor`` times."""
 
     cpu_slots: int = 0
     cpu_factor: int = 1
@@ -35,8 +35,10 @@ def parse_inventory(setting: str) -> FakeGpus | OwnDevices:
         return FakeGpus(int(match[1]), match[2], bool(match[3]))
     if match := _AUTO.fullmatch(setting):
         return OwnDevices(int(match[1] or 0), int(match[2] or 1))
+
     raise InvalidInput(
         f"{setting!r} is not an inventory",
-        next_step="use auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:NxMODEL like fake:8xH100 "
+        next_step="use auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:NxMODEL like "
+        "fake:8xH100 "
         "or fake:8xH100/nvlink",
     )

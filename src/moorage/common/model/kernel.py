@@ -1,7 +1,7 @@
 """Kernel specifications, as the manager sends them to agents.
 
-A kernel is one running instance of a session's program (a pod in Kubernetes, a task in Slurm), not the
-operating system's kernel.
+A kernel is one running instance of a session's program (a pod in Kubernetes, a task in Slurm), not
+the operating system's kernel.
 
 Plain dataclasses without validation: agents import them, and do not carry pydantic.
 """
@@ -32,10 +32,12 @@ class DeviceGrant:
 
 @dataclass(frozen=True, slots=True)
 class HpcJob:
-    """What a kernel's job asks of a site. An empty text and 0 mean the default of the agent or its site.
+    """What a kernel's job asks of a site. An empty text and 0 mean the default of the agent or its
+    site.
 
-    ``cluster``, ``node_type`` and ``project``: by the site's own names. ``template``: the registered command
-    that starts it (HEAppE). ``partition``, ``qos`` and ``account``: of Slurm. ``options``: for the runtime.
+    ``cluster``, ``node_type`` and ``project``: by the site's own names. ``template``: the
+    registered command that starts it (HEAppE). ``partition``, ``qos`` and ``account``: of Slurm.
+    ``options``: for the runtime.
     """
 
     cluster: str = ""
@@ -56,8 +58,8 @@ ReloadOutcome = Literal["reloaded", "failed", "timed-out"]
 
 @dataclass(frozen=True, slots=True)
 class KernelReload:
-    """How a kernel's program is asked to read its settings again: by ``signal``, such as HUP, or by a POST of
-    ``path`` at the service port ``port``, "": the only one. The other one is ""."""
+    """How a kernel's program is asked to read its settings again: by ``signal``, such as HUP, or by
+    a POST of ``path`` at the service port ``port``, "": the only one. The other one is ""."""
 
     signal: str = ""
     path: str = ""
@@ -77,10 +79,11 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True)
 class DoubtfulJob:
-    """A job for which a site may bill although no kernel is known to run in it, or that may not exist.
+    """A job for which a site may bill although no kernel is known to run in it, or that may not
+    exist.
 
-    ``name``: as the site's own tools show it. ``job_id``: of the site, "" while it is unknown. ``since``:
-    unix seconds. ``why`` it is in doubt, and what was ``tried``.
+    ``name``: as the site's own tools show it. ``job_id``: of the site, "" while it is unknown.
+    ``since``: unix seconds. ``why`` it is in doubt, and what was ``tried``.
     """
 
     runtime: str
@@ -93,8 +96,8 @@ class DoubtfulJob:
 
 @dataclass(frozen=True, slots=True)
 class SiteNodes:
-    """Nodes of a site that jobs can get: those of a node type or partition called ``name``. ``used``: by jobs
-    of anybody, or not in service."""
+    """Nodes of a site that jobs can get: those of a node type or partition called ``name``.
+    ``used``: by jobs of anybody, or not in service."""
 
     name: str
     used: int
@@ -103,7 +106,8 @@ class SiteNodes:
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """Output of a session that has succeeded, found read-only at ``path`` of the working directory."""
+    """Output of a session that has succeeded, found read-only at ``path`` of the working
+    directory."""
 
     session_id: SessionId
     output: str
@@ -138,14 +142,18 @@ class KernelSpec:
     cluster: ClusterMembership | None = None  # None: the only kernel of its session
     workspace: str = ""  # keep, drop, or "": the default of the runtime
     ports: tuple[ServicePort, ...] = ()
-    lease_s: float = 0.0  # its node ends it after so many seconds without contact with a manager; 0: never
-    isolated: bool = False  # its owner is no administrator: its processes must not run as the agent's user
+    # its node ends it after so many seconds without contact with a manager; 0: never
+    lease_s: float = 0.0
+    # its owner is no administrator: its processes must not run as the agent's user
+    isolated: bool = False
 
     hpc: HpcJob | None = None  # None: its resource group is not of kind hpc
-    outputs: tuple[str, ...] = ()  # directories of its working directory that its agent keeps for others
+    # directories of its working directory that its agent keeps for others
+    outputs: tuple[str, ...] = ()
     inputs: tuple[KernelInput, ...] = ()
     reload: KernelReload | None = None  # None: it cannot be reloaded
-    reload_generation: int = 0  # wanted, or in the checkpoint done: the only field that changes; 0: none
+    # wanted, or in the checkpoint done: the only field that changes; 0: none
+    reload_generation: int = 0
     traceparent: str = ""  # of the span of the session's start; "": it is not traced
     checkpoint_signal: str = ""  # before SIGTERM, such as USR1; "": none
     checkpoint_grace_s: float = 0.0  # between them

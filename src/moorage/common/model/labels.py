@@ -1,4 +1,5 @@
-"""User labels of sessions and endpoints, and selectors over them, by the rules of Kubernetes. Pure."""
+"""User labels of sessions and endpoints, and selectors over them, by the rules of Kubernetes.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ MAX_REQUIREMENTS = 32
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 _SHOWN = 40
-# One requirement of a selector: `k in (a,b)`, `k=v`, `!k` or `k`. Keys and values are checked afterwards.
+# One requirement of a selector: `k in (a,b)`, `k=v`, `!k` or `k`. Keys and values are checked
+# afterwards.
 _SET = re.compile(r"\s*([^\s,()=!]+)\s+(in|notin)\s*\(([^()]*)\)\s*")
 _EQUAL = re.compile(r"\s*([^\s,()=!]+)\s*(==|=|!=)\s*([^\s,()=!]*)\s*")
 _BARE = re.compile(r"\s*(!?)\s*([^\s,()=!]+)\s*")
@@ -27,30 +29,45 @@ def find_key_problem(key: str) -> str | None:
     """Why ``key`` is no key of a label; None: it is one."""
     prefix, slash, name = key.rpartition("/")
     if len(name) > NAME_LENGTH:
-        return f"label key {_shown(key)} has a name of {len(name)} characters; {NAME_LENGTH} are allowed"
+        return (
+            f"label key {_shown(key)} has a name of {len(name)} characters; {NAME_LENGTH} are "
+            "allowed"
+        )
+
     if not _NAME.fullmatch(name):
         return (
-            f"label key {_shown(key)} is not valid: letters, digits and . _ - are allowed, with a letter or "
+            f"label key {_shown(key)} is not valid: letters, digits and . _ - are allowed, with a "
+            "letter or "
             "digit at both ends, after an optional prefix like example.com/"
         )
+
     if len(prefix) > PREFIX_LENGTH:
         return (
-            f"label key {_shown(key)} has a prefix of {len(prefix)} characters; the most is {PREFIX_LENGTH}"
+            f"label key {_shown(key)} has a prefix of {len(prefix)} characters; the most is "
+            f"{PREFIX_LENGTH}"
         )
+
     if slash and not _PREFIX.fullmatch(prefix):
         return f"label key {_shown(key)} has a prefix that is no DNS name like example.com"
+
     return None
 
 
 def find_value_problem(key: str, value: str) -> str | None:
     """Why ``value`` is no value of label ``key``; None: it is one."""
     if len(value) > VALUE_LENGTH:
-        return f"the value of label {_shown(key)} has {len(value)} characters; {VALUE_LENGTH} are allowed"
+        return (
+            f"the value of label {_shown(key)} has {len(value)} characters; {VALUE_LENGTH} are "
+            "allowed"
+        )
+
     if value and not _NAME.fullmatch(value):
         return (
-            f"the value of label {_shown(key)} is {_shown(value)}: letters, digits and . _ - are allowed, "
+            f"the value of label {_shown(key)} is {_shown(value)}: letters, digits and . _ - are "
+            "allowed, "
             "with a letter or digit at both ends"
         )
+
     return None
 
 
@@ -63,7 +80,9 @@ def _check_changes(labels: dict[str, str | None]) -> dict[str, str | None]:
     if len(labels) > MAX_LABELS:
         raise ValueError(f"there are {len(labels)} labels; {MAX_LABELS} are allowed")
     for key, value in labels.items():
-        problem = find_key_problem(key) or (find_value_problem(key, value) if value is not None else None)
+        problem = find_key_problem(key) or (
+            find_value_problem(key, value) if value is not None else None
+        )
         if problem is not None:
             raise ValueError(problem)
     return labels
@@ -72,7 +91,11 @@ def _check_changes(labels: dict[str, str | None]) -> dict[str, str | None]:
 UserLabels = Annotated[
     dict[str, str],
     AfterValidator(_check),
-    Field(description="Labels to find it by, as of Kubernetes: {'team': 'vision'}. They do not place it."),
+    Field(
+        description=(
+            "Labels to find it by, as of Kubernetes: {'team': 'vision'}. They do not place it."
+        )
+    ),
 ]
 LabelChanges = Annotated[
     dict[str, str | None],
@@ -83,8 +106,8 @@ LabelChanges = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on a label. ``in`` and ``notin`` compare with ``values``. As in Kubernetes, ``notin``
-    also holds where the label is absent."""
+    """One condition on a label. ``in`` and ``notin`` compare with ``values``. As in Kubernetes,
+    ``notin`` also holds where the label is absent."""
 
     key: str
     operator: Literal["in", "notin", "exists", "absent"]
@@ -110,19 +133,27 @@ def parse_selector(text: str) -> Selector:
     """Parse ``k=v,k2!=v,k3 in (a,b),k4 notin (a),k5,!k6``. Raises ``ValueError``."""
     if len(text) > SELECTOR_LENGTH:
         raise ValueError(f"the selector has {len(text)} characters; {SELECTOR_LENGTH} are allowed")
+
     found: list[Requirement] = []
     at = 0
     while at < len(text) or not found:
         match = _SET.match(text, at) or _EQUAL.match(text, at) or _BARE.match(text, at)
         if match is None or (match.end() < len(text) and text[match.end()] != ","):
             rest = _shown(text[at:])
-            raise ValueError(f"the selector has {rest}; write it like team=vision,tier!=test,stage in (a,b)")
+            raise ValueError(
+                f"the selector has {rest}; write it like team=vision,tier!=test,stage in (a,b)"
+            )
+
         found.append(_requirement(match))
         at = match.end() + 1
         if at == len(text):
             raise ValueError("the selector ends with a comma; remove it")
+
     if len(found) > MAX_REQUIREMENTS:
-        raise ValueError(f"the selector has {len(found)} requirements; {MAX_REQUIREMENTS} are allowed")
+        raise ValueError(
+            f"the selector has {len(found)} requirements; {MAX_REQUIREMENTS} are allowed"
+        )
+
     return tuple(found)
 
 
@@ -137,9 +168,14 @@ def _requirement(match: re.Match[str]) -> Requirement:
     else:
         key, operator, value = match.groups()
         requirement = Requirement(key, "notin" if operator == "!=" else "in", frozenset({value}))
-    problems = [find_key_problem(key), *(find_value_problem(key, value) for value in requirement.values)]
+
+    problems = [
+        find_key_problem(key),
+        *(find_value_problem(key, value) for value in requirement.values),
+    ]
     if problem := next(filter(None, problems), None):
         raise ValueError(problem)
+
     return requirement
 
 

@@ -1,5 +1,5 @@
-"""Values that a newer release has stored, as in the middle of an upgrade or before a downgrade: the part of
-them that this one knows. Pure."""
+"""Values that a newer release has stored, as in the middle of an upgrade or before a downgrade: the
+part of them that this one knows. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, ValidatorFuncti
 M = TypeVar("M", bound=BaseModel)
 
 NEEDS = "needs a newer manager"
-# Context of a validation that takes what it knows of values with fields of a newer release, as a client does.
+# Context of a validation that takes what it knows of values with fields of a newer release, as a
+# client does.
 KNOWN_FIELDS = {"known_fields": True}
 # Longest text that says what is not known.
 _LONGEST = 300
@@ -30,26 +31,32 @@ def why_unreadable(error: Exception) -> str:
     return f"{NEEDS}: {where}{': ' if where else ''}{first['msg']}{others}"[:_LONGEST]
 
 
-def known_part(model: type[M], stored: Mapping[str, Any], minimal: Mapping[str, Any]) -> tuple[M, str]:
-    """``stored`` without the fields that this release does not know, and what these are; "": there are none.
-    ``minimal``: what is taken in place of it if the rest is not valid either."""
-    left, why = dict(stored), ""
+def known_part(
+    model: type[M], stored: Mapping[str, Any], minimal: Mapping[str, Any]
+) -> tuple[M, str]:
+    """``stored`` without the fields that this release does not know, and what these are; "": there
+    are none. ``minimal``: what is taken in place of it if the rest is not valid either."""
+    left = dict(stored)
+    why = ""
     for _ in range(_ROUNDS):
         try:
             return model.model_validate(left), why
         except ValidationError as error:
             why = why or why_unreadable(error)
             unknown = {found["loc"][0] for found in error.errors(include_url=False) if found["loc"]}
+
         known = {name: value for name, value in left.items() if name not in unknown}
         if len(known) == len(left):
             break
+
         left = known
+
     return model.model_validate(dict(minimal)), why
 
 
 def known_fields(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """For ``WrapValidator``: in the context ``KNOWN_FIELDS``, fields that this release does not know are left
-    out, at any depth."""
+    """For ``WrapValidator``: in the context ``KNOWN_FIELDS``, fields that this release does not
+    know are left out, at any depth."""
     if not info.context or not info.context.get("known_fields"):
         return validate(value)
     try:
@@ -70,4 +77,5 @@ def _without_unknown(value: Any, error: ValidationError) -> Any:
                 inner.pop(name, None)
             except (KeyError, IndexError, TypeError, AttributeError):
                 continue  # below a union, whose places are no keys
+
     return left

@@ -24,22 +24,28 @@ class Rule:
 
     @staticmethod
     def parse(text: str) -> Rule:
-        """From ``group:NAME = WHAT`` or ``domain:NAME = WHAT``; ``WHAT`` is ``PROJECT:ROLE``, ``auditor`` or
-        ``admin``. Raises ``ValueError``."""
+        """From ``group:NAME = WHAT`` or ``domain:NAME = WHAT``; ``WHAT`` is ``PROJECT:ROLE``,
+        ``auditor`` or ``admin``. Raises ``ValueError``."""
         left, equals, right = (part.strip() for part in text.rpartition("="))
         kind, _, name = (part.strip() for part in left.partition(":"))
         project, colon, role = (part.strip() for part in right.rpartition(":"))
         if not equals or kind not in ("group", "domain") or not name:
             raise ValueError(f"{text!r} is no rule: write group:NAME = WHAT, or domain:NAME = WHAT")
+
         allowed: tuple[str, ...] = _RANK if colon else _PLATFORM_RANK
         if role not in allowed or (colon and not project):
             raise ValueError(
-                f"{text!r} gives {right!r}: it must be PROJECT:viewer, PROJECT:member, PROJECT:admin, "
+                f"{text!r} gives {right!r}: it must be PROJECT:viewer, PROJECT:member, "
+                "PROJECT:admin, "
                 "auditor or admin"
             )
+
         if kind == "domain" and not colon:
             raise ValueError(f"{text!r} gives a whole domain a role on the platform: name a group")
-        return Rule(name if kind == "group" else "", name.lower() if kind == "domain" else "", project, role)
+
+        return Rule(
+            name if kind == "group" else "", name.lower() if kind == "domain" else "", project, role
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +62,29 @@ class Grants:
 def grants(rules: Iterable[Rule], claims: Mapping[str, Any], groups_claim: str) -> Grants:
     """What ``rules`` give a person with these claims: the highest role wherever several match."""
     given = claims.get(groups_claim)
-    groups = {given} if isinstance(given, str) else set(map(str, given)) if isinstance(given, list) else set()
+    groups = (
+        {given}
+        if isinstance(given, str)
+        else set(map(str, given))
+        if isinstance(given, list)
+        else set()
+    )
     domain = verified_email(claims).rpartition("@")[2].lower()
     platform: PlatformRole | None = None
     projects: dict[str, MemberRole] = {}
     for rule in rules:
         if not (rule.group in groups if rule.group else domain == rule.domain):
             continue
+
         if not rule.project:
             role = cast(PlatformRole, rule.role)
             platform = role if platform is None else max(platform, role, key=_PLATFORM_RANK.index)
         else:
             member = cast(MemberRole, rule.role)
-            projects[rule.project] = max(projects.get(rule.project, member), member, key=_RANK.index)
+            projects[rule.project] = max(
+                projects.get(rule.project, member), member, key=_RANK.index
+            )
+
     return Grants(platform, projects)
 
 

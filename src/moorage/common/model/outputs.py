@@ -17,11 +17,16 @@ FOLDER = "inputs"  # in which inputs are found by default
 def check_folder(value: str) -> str:
     """A directory below the working directory. Raises ``ValueError``."""
     parts = value.split("/")
-    if len(value.encode()) > 1024 or any(p in ("", ".", "..") for p in parts) or not value.isprintable():
+    if (
+        len(value.encode()) > 1024
+        or any(p in ("", ".", "..") for p in parts)
+        or not value.isprintable()
+    ):
         raise ValueError(
             f"{value[:80]!r} is no directory of the working directory: use a relative path such as "
             "models/best, of at most 1024 bytes, without empty parts, . and .."
         )
+
     return value
 
 
@@ -32,10 +37,13 @@ class Input(Model):
     """Output of an earlier step, which must succeed."""
 
     step: Annotated[str, Field(max_length=63)]
-    output: Folder | None = Field(default=None, description="May be left out if the step has one output.")
+    output: Folder | None = Field(
+        default=None, description="May be left out if the step has one output."
+    )
     path: Folder | None = Field(
         default=None,
-        description="Where it is found, read-only, in the working directory; default: inputs/STEP/OUTPUT. Of "
+        description="Where it is found, read-only, in the working directory; default: "
+        "inputs/STEP/OUTPUT. Of "
         "an array, each element at PATH/INDEX.",
     )
 

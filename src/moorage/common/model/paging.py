@@ -10,8 +10,9 @@ MAX_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """``cursor``: the ``next`` of the page before; None: the first page. ``sort``: a field of the listing,
-    with "-" in front for descending order; "": the order that the listing has by default."""
+    """``cursor``: the ``next`` of the page before; None: the first page. ``sort``: a field of the
+    listing, with "-" in front for descending order; "": the order that the listing has by
+    default."""
 
     limit: int = 50
     cursor: str | None = None

@@ -46,7 +46,8 @@ class StepState(StrEnum):
 def _check_step(value: str) -> str:
     if not _STEP.fullmatch(value):
         raise ValueError(
-            f"{value[:80]!r} is not a step's name: 1 to 63 letters, digits or characters of . _ -, with a "
+            f"{value[:80]!r} is not a step's name: 1 to 63 letters, digits or characters of . _ "
+            "-, with a "
             "letter or digit first and last"
         )
     return value
@@ -56,7 +57,8 @@ StepName = Annotated[str, AfterValidator(_check_step)]
 
 
 class Array(Model):
-    """Elements ``first`` to ``last`` of a step, at most ``at_once`` of them at a time (None: all)."""
+    """Elements ``first`` to ``last`` of a step, at most ``at_once`` of them at a time (None:
+    all)."""
 
     first: int
     last: int
@@ -67,10 +69,18 @@ class Array(Model):
         """``0-99%10``, as Slurm writes it. Raises ``ValueError``."""
         found = _ARRAY.fullmatch(text)
         if found is None:
-            raise ValueError(f"array {text[:40]!r} is not FIRST-LAST or FIRST-LAST%AT_ONCE, such as 0-99%10")
-        first, last, at_once = int(found[1]), int(found[2]), int(found[3]) if found[3] else None
+            raise ValueError(
+                f"array {text[:40]!r} is not FIRST-LAST or FIRST-LAST%AT_ONCE, such as 0-99%10"
+            )
+
+        first = int(found[1])
+        last = int(found[2])
+        at_once = int(found[3]) if found[3] else None
         if last < first or at_once == 0:
-            raise ValueError(f"array {text!r} is empty: LAST is at least FIRST, and AT_ONCE at least 1")
+            raise ValueError(
+                f"array {text!r} is empty: LAST is at least FIRST, and AT_ONCE at least 1"
+            )
+
         return cls(first=first, last=last, at_once=at_once)
 
     @property
@@ -118,29 +128,38 @@ class Step(Model):
     """Step of a pipeline: a session of its own, or one for each element of its array."""
 
     name: StepName
-    after: Annotated[list[Annotated[After, BeforeValidator(_after)]], Field(max_length=1000)] = Field(
-        default=[], description="Steps that must end first. A bare name means their success."
+    after: Annotated[list[Annotated[After, BeforeValidator(_after)]], Field(max_length=1000)] = (
+        Field(default=[], description="Steps that must end first. A bare name means their success.")
     )
     array: Annotated[str, AfterValidator(_check_array)] | None = Field(
         default=None,
-        description="FIRST-LAST%AT_ONCE: one session for each number, which it finds in the variable "
+        description="FIRST-LAST%AT_ONCE: one session for each number, which it finds in the "
+        "variable "
         "JOB_COMPLETION_INDEX.",
     )
     spec: Annotated[SessionSpec, WrapValidator(_unless_valid)] | None = Field(
         default=None, description="What the step runs, unless `template` says it."
     )
-    template: NoNul | None = Field(default=None, description="NAME or NAME@VERSION, in place of `spec`.")
+    template: NoNul | None = Field(
+        default=None, description="NAME or NAME@VERSION, in place of `spec`."
+    )
     outputs: Annotated[list[Folder], Field(max_length=MAX_OUTPUTS)] = Field(
         default=[],
-        description="Directories of its working directory that later steps may have. The step fails if one "
+        description="Directories of its working directory that later steps may have. The step "
+        "fails if one "
         "is missing when its program has ended with code 0.",
     )
-    inputs: Annotated[list[Annotated[Input, BeforeValidator(expand_input)]], Field(max_length=100)] = Field(
+    inputs: Annotated[
+        list[Annotated[Input, BeforeValidator(expand_input)]], Field(max_length=100)
+    ] = Field(
         default=[],
-        description="Outputs of earlier steps, which must succeed: STEP, STEP/OUTPUT, or an object with "
+        description="Outputs of earlier steps, which must succeed: STEP, STEP/OUTPUT, or an "
+        "object with "
         "`step`, `output` and `path`.",
     )
-    parameters: dict[str, Value] = Field(default={}, description="Values of the template's parameters.")
+    parameters: dict[str, Value] = Field(
+        default={}, description="Values of the template's parameters."
+    )
     overrides: dict[str, Any] = Field(
         default={}, description="Fields of the specification, over the template."
     )
@@ -173,17 +192,20 @@ class PipelineSpec(Model):
     @model_validator(mode="before")
     @classmethod
     def _validate_equal_specs_once(cls, given: Any) -> Any:
-        """Steps of large pipelines often differ in nothing but their names. An invalid specification stays as
-        it is, so that the error names its step."""
+        """Steps of large pipelines often differ in nothing but their names. An invalid
+        specification stays as it is, so that the error names its step."""
         steps = given.get("steps") if isinstance(given, dict) else None
         if not isinstance(steps, list) or len(steps) < 2:
             return given
+
         known: dict[str, Any] = {}
         for step in steps:
             if isinstance(step, dict) and isinstance(raw := step.get("spec"), dict):
                 known.setdefault(repr(raw), raw)
+
         if len(known) > len(steps) // 2:
             return given
+
         for key, raw in known.items():
             with suppress(ValidationError):
                 known[key] = SessionSpec.model_validate(raw)
@@ -206,8 +228,9 @@ class _StoredSteps(BaseModel):
 
 
 def stored_conditions(text: str) -> dict[str, list[After]]:
-    """By step, of a pipeline that was validated before it was stored as ``text``. What the steps run is not
-    read."""
+    """By step, of a pipeline that was validated before it was stored as ``text``. What the steps
+    run is not read."""
     return {
-        one.name: conditions(one.after, one.inputs) for one in _StoredSteps.model_validate_json(text).steps
+        one.name: conditions(one.after, one.inputs)
+        for one in _StoredSteps.model_validate_json(text).steps
     }

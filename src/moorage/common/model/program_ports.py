@@ -21,22 +21,27 @@ class Probe(Model):
 class Port(Model):
     """Service port: a network service of the session, published through the proxy."""
 
-    name: Annotated[str, Field(pattern=service_ports.NAME_PATTERN, max_length=service_ports.NAME_LENGTH)]
+    name: Annotated[
+        str, Field(pattern=service_ports.NAME_PATTERN, max_length=service_ports.NAME_LENGTH)
+    ]
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None,
-        description="Port on which the program listens; containers only. If absent, a port is assigned and "
+        description="Port on which the program listens; containers only. If absent, a port is "
+        "assigned and "
         "passed as MOORAGE_PORT_<NAME> and `{port:NAME}`. Processes always get an assigned port.",
     )
     protocol: Literal["http", "tcp"] = Field(default="http", description="http includes WebSocket.")
     base_path: bool = Field(
         default=False,
-        description="The program serves below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, `{path:NAME}`), so "
+        description="The program serves below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, "
+        "`{path:NAME}`), so "
         "the proxy keeps this prefix. Otherwise the proxy removes it.",
     )
 
     guarded: bool = Field(
         default=False,
-        description="The proxy adds `Authorization: Bearer` with the session's key, which the program finds "
+        description="The proxy adds `Authorization: Bearer` with the session's key, which the "
+        "program finds "
         "in MOORAGE_SECRET. The program can then refuse other users of the node.",
     )
 

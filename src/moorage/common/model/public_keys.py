@@ -35,21 +35,29 @@ def parse_public_key(line: str) -> PublicKey:
     """Raises ``ValueError`` with the reason for anything but one public key that may log in."""
     text = line.strip()
     if "PRIVATE KEY" in text:
-        raise ValueError("it is a private key, which must stay secret; give the file with .pub at its end")
+        raise ValueError(
+            "it is a private key, which must stay secret; give the file with .pub at its end"
+        )
+
     if "\n" in text or len(text) > MAX_LENGTH:
         raise ValueError("it has to be one line, as in ~/.ssh/id_ed25519.pub")
+
     kind, _, rest = text.partition(" ")
     encoded, _, comment = rest.strip().partition(" ")
     if kind.endswith("-cert-v01@openssh.com"):
         raise ValueError("it is a certificate; give the public key that it certifies")
     if kind not in _KINDS:
         raise ValueError(f"the key type {kind[:60]!r} is not one of {', '.join(KEY_TYPES)}")
+
     try:
         blob = base64.b64decode(encoded, validate=True)
         _check(kind, read_strings(blob))
     except binascii.Error:
         raise ValueError("the key after its type is not base64") from None
-    return PublicKey(f"{kind} {base64.b64encode(blob).decode()}", comment.strip()[:200], fingerprint_of(blob))
+
+    return PublicKey(
+        f"{kind} {base64.b64encode(blob).decode()}", comment.strip()[:200], fingerprint_of(blob)
+    )
 
 
 def fingerprint_of(blob: bytes) -> str:
@@ -58,31 +66,39 @@ def fingerprint_of(blob: bytes) -> str:
 
 
 def read_strings(blob: bytes) -> list[bytes]:
-    """The strings of which a key or a signature consists, as SSH writes them. Raises ``ValueError``."""
-    fields, at = [], 0
+    """The strings of which a key or a signature consists, as SSH writes them. Raises
+    ``ValueError``."""
+    fields = []
+    at = 0
     while at < len(blob):
         size = int.from_bytes(blob[at : at + 4])
         fields.append(blob[at + 4 : at + 4 + size])
         at += 4 + size
+
     if at != len(blob) or not fields:
         raise ValueError("the key is cut off")
+
     return fields
 
 
 def _check(kind: str, fields: list[bytes]) -> None:
     if fields[0] != kind.encode():
         raise ValueError(f"the key is not of the type {kind} that is written before it")
+
     curve, size = _KINDS[kind]
     expected = 3 if size is None or curve else 2
     if kind.startswith("sk-"):
         expected += 1  # the application
     if len(fields) != expected:
         raise ValueError(f"the key has {len(fields)} parts, and one of type {kind} has {expected}")
+
     if size is None:
         bits = int.from_bytes(fields[2]).bit_length()
         if bits < MIN_RSA_BITS:
             raise ValueError(f"the RSA key has {bits} bits; at least {MIN_RSA_BITS} are needed")
+
         return
+
     if curve and fields[1] != curve.encode():
         raise ValueError(f"the curve of the key is not {curve}")
     if len(fields[2 if curve else 1]) != size:

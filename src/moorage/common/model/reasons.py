@@ -1,6 +1,7 @@
 """Reason codes of sessions and kernels: a closed set, each with a text and a next step.
 
-A code of another release stays what it is: an unnamed ``Reason``, which ``REASONS`` describes as unknown.
+A code of another release stays what it is: an unnamed ``Reason``, which ``REASONS`` describes as
+unknown.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Reason(StrEnum):
         if not isinstance(value, str) or not _CODE.fullmatch(value):
             return None
         unknown = str.__new__(cls, value)
-        unknown._name_, unknown._value_ = "UNKNOWN", value
+        unknown._name_ = "UNKNOWN"
+        unknown._value_ = value
         return unknown
 
 
@@ -96,8 +98,8 @@ class ReasonInfo:
 
 class _Reasons(dict[Reason, ReasonInfo]):
     def __missing__(self, reason: Reason) -> ReasonInfo:
-        """Of an unknown code: a failure, because a success has a code that every release knows; and not
-        retryable, because nothing is known about it."""
+        """Of an unknown code: a failure, because a success has a code that every release knows; and
+        not retryable, because nothing is known about it."""
         return ReasonInfo(
             "another release of Moorage gave a reason that this one does not know",
             "read the detail and the log; upgrade all components to one release",
@@ -113,12 +115,14 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.INFEASIBLE: ReasonInfo(
             "no agent of the resource group could ever hold it, even when empty",
-            "request less, or choose another resource group; `moorage agents` lists what the agents have",
+            "request less, or choose another resource group; `moorage agents` lists what the "
+            "agents have",
             failure=True,
         ),
         Reason.NO_ELIGIBLE_AGENT: ReasonInfo(
             "no live agent of the resource group can run it",
-            "`moorage agents` lists the agents: `moorage agents uncordon AGENT` lets one take work again, "
+            "`moorage agents` lists the agents: `moorage agents uncordon AGENT` lets one take "
+            "work again, "
             "`moorage agent` starts another",
         ),
         Reason.BACKOFF: ReasonInfo(
@@ -135,12 +139,14 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.NODE_HOURS: ReasonInfo(
             "its job could use more node-hours than a quota has left this month",
-            "wait for the next month (UTC) or for jobs that end early, set a shorter walltime_s, or ask an "
+            "wait for the next month (UTC) or for jobs that end early, set a shorter walltime_s, "
+            "or ask an "
             "administrator for a larger quota",
         ),
         Reason.EARLIER_ATTEMPT: ReasonInfo(
             "its earlier attempt may still run",
-            "wait until its agent has seen it end; if that node is gone for good, an administrator runs "
+            "wait until its agent has seen it end; if that node is gone for good, an "
+            "administrator runs "
             "`moorage agents forget AGENT --destroyed`",
         ),
         Reason.DEPENDENCY: ReasonInfo(
@@ -151,7 +157,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "read the log of that session, then start both again",
             failure=True,
         ),
-        Reason.BEGIN_TIME: ReasonInfo("its start time has not come yet", "wait until its starts_at"),
+        Reason.BEGIN_TIME: ReasonInfo(
+            "its start time has not come yet", "wait until its starts_at"
+        ),
         Reason.NOT_ALLOWED: ReasonInfo(
             "the resource group does not allow this kind of session",
             "choose another resource group, or change the session to what the group allows",
@@ -210,8 +218,10 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.NOT_ISOLATED: ReasonInfo(
-            "it belongs to no administrator, and processes of others need an agent that isolates them",
-            "use an image (runtime docker), or ask an administrator: `moorage agent doctor` on the node says "
+            "it belongs to no administrator, and processes of others need an agent that isolates "
+            "them",
+            "use an image (runtime docker), or ask an administrator: `moorage agent doctor` on "
+            "the node says "
             "what it takes",
             failure=True,
             retryable=True,
@@ -223,13 +233,15 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.INPUT_UNAVAILABLE: ReasonInfo(
-            "an output of an earlier step is no longer on the node that had it, or did not arrive unchanged",
+            "an output of an earlier step is no longer on the node that had it, or did not arrive "
+            "unchanged",
             "retry the pipeline: it also makes the output again",
             failure=True,
         ),
         Reason.ENGINE_MISSING: ReasonInfo(
             "the engine is not installed on the agent's node",
-            "install it there: vLLM with `moorage agent install-engine vllm`; `moorage doctor` checks it",
+            "install it there: vLLM with `moorage agent install-engine vllm`; `moorage doctor` "
+            "checks it",
             failure=True,
             retryable=True,
         ),
@@ -253,7 +265,8 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.QUEUE_TIMEOUT: ReasonInfo(
             "its job waited in the site's queue for longer than queue_timeout_s",
-            "raise queue_timeout_s of the session or its resource group, or use another resource group",
+            "raise queue_timeout_s of the session or its resource group, or use another resource "
+            "group",
             failure=True,
         ),
         Reason.PENDING_TIMEOUT: ReasonInfo(
@@ -268,7 +281,8 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.EXIT_ZERO: ReasonInfo("its main program exited with code 0", ""),
         Reason.OUTPUT_FAILED: ReasonInfo(
             "its main program exited with code 0, but an output is missing or cannot be kept",
-            "the detail names it; correct `outputs` of the step or its program, and retry the pipeline",
+            "the detail names it; correct `outputs` of the step or its program, and retry the "
+            "pipeline",
             failure=True,
         ),
         Reason.EXIT_NONZERO: ReasonInfo(
@@ -287,7 +301,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "it used more memory than it was allocated", "request more memory", failure=True
         ),
         Reason.TIMEOUT: ReasonInfo(
-            "it ran longer than its timeout_s", "raise it: `--timeout`, timeout_s in a spec", failure=True
+            "it ran longer than its timeout_s",
+            "raise it: `--timeout`, timeout_s in a spec",
+            failure=True,
         ),
         Reason.MAX_LIFETIME: ReasonInfo("it reached its max_lifetime_s", "start it again"),
         Reason.IDLE_TIMEOUT: ReasonInfo(
@@ -299,9 +315,12 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "wait until its period ends, or ask an administrator for a larger one",
         ),
         Reason.WALLTIME: ReasonInfo(
-            "the walltime of its job is over", "start it again; a replica of an endpoint has a successor"
+            "the walltime of its job is over",
+            "start it again; a replica of an endpoint has a successor",
         ),
-        Reason.STOP_TIMEOUT: ReasonInfo("it did not end in time after a stop", "check its agent's node"),
+        Reason.STOP_TIMEOUT: ReasonInfo(
+            "it did not end in time after a stop", "check its agent's node"
+        ),
         Reason.KERNEL_GONE: ReasonInfo(
             "its kernel disappeared from the node, for example because the node restarted",
             "start it again; a batch session with `retries` restarts by itself",
@@ -315,7 +334,8 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.LEASE_EXPIRED: ReasonInfo(
-            "its node had no contact with a manager until the lease ran out, which ended the program",
+            "its node had no contact with a manager until the lease ran out, which ended the "
+            "program",
             "check that node and its network; a batch session with `retries` restarts by itself",
             failure=True,
             retryable=True,
@@ -332,8 +352,12 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "wait if it is back in the queue; otherwise start it again, or with a higher priority",
         ),
         Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
-        Reason.REVISION_REPLACED: ReasonInfo("a replica of another revision of its endpoint replaced it", ""),
-        Reason.GROUP_FULL: ReasonInfo("its resource group had no room; one in another group replaces it", ""),
+        Reason.REVISION_REPLACED: ReasonInfo(
+            "a replica of another revision of its endpoint replaced it", ""
+        ),
+        Reason.GROUP_FULL: ReasonInfo(
+            "its resource group had no room; one in another group replaces it", ""
+        ),
         Reason.PREFERRED_GROUP: ReasonInfo(
             "a resource group that its endpoint prefers has room again; one there replaces it", ""
         ),

@@ -1,7 +1,7 @@
 """Reuse of equal batch sessions: which ones count, and which fields make requests equal. Pure.
 
-Two requests are equal if they would run the same program with the same input: by the fields in ``MEANING``,
-within one project. When, where and how often a program runs makes no difference.
+Two requests are equal if they would run the same program with the same input: by the fields in
+``MEANING``, within one project. When, where and how often a program runs makes no difference.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-# never: run. success: take the result of an equal session that succeeded. live: share the run of an equal one
-# that has not ended. both: either.
+# never: run. success: take the result of an equal session that succeeded. live: share the run of an
+# equal one that has not ended. both: either.
 ReusePolicy = Literal["never", "success", "live", "both"]
 
 MEANING = frozenset(
@@ -38,8 +38,10 @@ MEANING = frozenset(
 
 
 def request_hash(spec: Mapping[str, Any], project: str) -> str:
-    """SHA-256 of what a session of ``project`` means. ``spec``: its specification as JSON, with defaults. The
-    order of keys makes no difference."""
+    """SHA-256 of what a session of ``project`` means. ``spec``: its specification as JSON, with
+    defaults. The order of keys makes no difference."""
     meaning = {name: spec.get(name) for name in sorted(MEANING)}
-    canonical = json.dumps({"project": project, "spec": meaning}, sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(
+        {"project": project, "spec": meaning}, sort_keys=True, separators=(",", ":")
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -21,6 +21,6 @@ PLATFORM_ROLES = frozenset({Role.AUDITOR, Role.ADMIN})
 MemberRole = Literal["viewer", "member", "admin"]
 PlatformRole = Literal["auditor", "admin"]
 
-# What a key is for: reading and writing sessions, endpoints and workspaces; requests to models; and the
-# administration that its role allows.
+# What a key is for: reading and writing sessions, endpoints and workspaces; requests to models; and
+# the administration that its role allows.
 KeyScope = Literal["sessions:read", "sessions:write", "models:use", "admin"]

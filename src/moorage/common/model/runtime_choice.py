@@ -19,7 +19,9 @@ def _one_of(names: list[str]) -> Callable[[str], str]:
             return name
         expected = ", ".join(f"'{one}'" for one in names) + " or 'custom:NAME'"
         # As of a ``Literal``, which it would be without plug-ins.
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
 
     return check
 

@@ -1,9 +1,10 @@
 """The table of runtimes: what the manager and its clients know of each, before an agent is asked.
 
-Whoever needs to know something about a runtime reads a trait here, and never compares names. What the
-runtimes of an agent can do is theirs to tell: ``Capabilities`` in ``moorage.agent.runtimes``.
+Whoever needs to know something about a runtime reads a trait here, and never compares names. What
+the runtimes of an agent can do is theirs to tell: ``Capabilities`` in ``moorage.agent.runtimes``.
 
-A runtime of another package is named ``custom:NAME``; the manager learns of it when an agent offers it.
+A runtime of another package is named ``custom:NAME``; the manager learns of it when an agent offers
+it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ RuntimeName = Literal["process", "docker", "slurm", "heappe", "celery", "fake"]
 
 @dataclass(frozen=True, slots=True)
 class RuntimeTraits:
-    """``images``: kernels run in container images, which bring the engine along. ``own_network``: kernels
-    listen on addresses of their own, so that they choose their ports. ``isolated_as``: what an agent offers
-    beside the runtime if it isolates kernels from its own user and from each other; "" where kernels do not
-    run as processes of the agent's node. ``site_jobs``: kernels may be jobs of a site, with its queue.
-    ``settings``: how the settings of an agent that submits to such a site begin; "" for runtimes of a node.
-    ``service_ports``: the proxy reaches more ports of a kernel than the one that serves requests.
-    ``job_fields``: those of ``SiteJob`` that the runtime knows, beside ``options``. ``simulated``: nothing
-    runs, for tests and demonstrations. ``outputs``: agents find what a kernel leaves in its working
-    directory. ``signals``: it can send a program a signal that does not end it. ``hostnames``: where main1,
-    sub1, … of clusters resolve; None: nowhere, or nothing is known."""
+    """``images``: kernels run in container images, which bring the engine along. ``own_network``:
+    kernels listen on addresses of their own, so that they choose their ports. ``isolated_as``: what
+    an agent offers beside the runtime if it isolates kernels from its own user and from each other;
+    "" where kernels do not run as processes of the agent's node. ``site_jobs``: kernels may be jobs
+    of a site, with its queue. ``settings``: how the settings of an agent that submits to such a
+    site begin; "" for runtimes of a node. ``service_ports``: the proxy reaches more ports of a
+    kernel than the one that serves requests. ``job_fields``: those of ``SiteJob`` that the runtime
+    knows, beside ``options``. ``simulated``: nothing runs, for tests and demonstrations.
+    ``outputs``: agents find what a kernel leaves in its working directory. ``signals``: it can send
+    a program a signal that does not end it. ``hostnames``: where main1, sub1, … of clusters
+    resolve; None: nowhere, or nothing is known."""
 
     images: bool = False
     own_network: bool = False
@@ -51,7 +53,9 @@ RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
         "docker": RuntimeTraits(
             images=True, own_network=True, outputs=True, signals=True, hostnames="everywhere"
         ),
-        "slurm": RuntimeTraits(site_jobs=True, settings="slurm_", job_fields=("partition", "qos", "account")),
+        "slurm": RuntimeTraits(
+            site_jobs=True, settings="slurm_", job_fields=("partition", "qos", "account")
+        ),
         "heappe": RuntimeTraits(
             site_jobs=True,
             settings="heappe_",
@@ -86,16 +90,16 @@ def is_custom(name: str) -> bool:
 def traits_of(name: str) -> RuntimeTraits:
     """Raises ``KeyError`` for what is not a name of a runtime.
 
-    Nothing is known of a plug-in before an agent is asked. Until an agent says that it isolates kernels, they
-    are taken for processes of the agent's user."""
+    Nothing is known of a plug-in before an agent is asked. Until an agent says that it isolates
+    kernels, they are taken for processes of the agent's user."""
     if is_custom(name):
         return RuntimeTraits(isolated_as=f"{_ISOLATED}{name}", site_jobs=True, signals=True)
     return _BY_NAME[name]
 
 
 def offered_runtimes(offered: Iterable[str]) -> list[str]:
-    """The runtimes among what agents offer, isolated or not: those of the table in its order, then those of
-    plug-ins."""
+    """The runtimes among what agents offer, isolated or not: those of the table in its order, then
+    those of plug-ins."""
     names = {unisolated(name) or name for name in offered}
     return [*(name for name in RUNTIMES if name in names), *sorted(filter(is_custom, names))]
 
@@ -106,12 +110,14 @@ def required_runtime(runtime: str, isolated: bool) -> str:
 
 
 def isolated_name(runtime: str) -> str:
-    """What an agent offers beside the runtime if it isolates its kernels; "" if it need not say so."""
+    """What an agent offers beside the runtime if it isolates its kernels; "" if it need not say
+    so."""
     return traits_of(runtime).isolated_as if is_runtime(runtime) else ""
 
 
 def hostnames_resolve(runtime: str, isolated: bool) -> bool:
-    """Whether the names main1, sub1, … of a cluster resolve in its kernels, whichever agents run them."""
+    """Whether the names main1, sub1, … of a cluster resolve in its kernels, whichever agents run
+    them."""
     hostnames = traits_of(runtime).hostnames
     return hostnames == "everywhere" or (hostnames == "sandbox" and isolated)
 

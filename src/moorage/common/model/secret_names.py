@@ -1,4 +1,5 @@
-"""Names of environment variables that hold secrets, and the mask that replaces their values in answers."""
+"""Names of environment variables that hold secrets, and the mask that replaces their values in
+answers."""
 
 from __future__ import annotations
 
@@ -6,11 +7,18 @@ import re
 from collections.abc import Mapping
 
 MASK = "***"
-# Whole words between underscores: HF_TOKEN and OPENAI_API_KEY, but not MAX_TOKENS or TOKENIZERS_PARALLELISM.
+# Whole words between underscores: HF_TOKEN and OPENAI_API_KEY, but not MAX_TOKENS or
+# TOKENIZERS_PARALLELISM.
 _WORDS = (
-    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS?", "APIKEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIALS?",
+    "APIKEY",
     "(?:API|ACCESS|PRIVATE|SECRET|ENCRYPTION|SIGNING)_KEY",
-)  # fmt: skip
+)
 _SECRET_NAME = re.compile(rf"(?:^|_)(?:{'|'.join(_WORDS)})(?:_|$)", re.IGNORECASE)
 
 

@@ -1,7 +1,7 @@
 """Service ports: network services of a session, such as a notebook or a database. Pure.
 
-In options and image labels a port is written ``NAME[:PORT][/PROTOCOL][+path][+key]``, several separated by
-commas, such as ``jupyter:8888,ssh:22/tcp``.
+In options and image labels a port is written ``NAME[:PORT][/PROTOCOL][+path][+key]``, several
+separated by commas, such as ``jupyter:8888,ssh:22/tcp``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ MAX_PORTS = 16
 # Label by which an image declares its service ports.
 IMAGE_LABEL = "moorage.service-ports"
 
-# Tunnel over WebSocket: binary messages carry the bytes of a TCP connection. The text message marks the end
-# of one direction, since TCP can be half-closed and WebSocket cannot.
-TUNNEL_PROTOCOL, TUNNEL_EOF = "moorage.tcp.v1", "eof"
+# Tunnel over WebSocket: binary messages carry the bytes of a TCP connection. The text message marks
+# the end of one direction, since TCP can be half-closed and WebSocket cannot.
+TUNNEL_PROTOCOL = "moorage.tcp.v1"
+TUNNEL_EOF = "eof"
 
 _PATTERN = re.compile(r"([^:/+]+)(?::([0-9]{1,5}))?(?:/(http|tcp))?((?:\+(?:path|key))*)")
 _NAME = re.compile(NAME_PATTERN)
@@ -33,9 +34,9 @@ _NAME = re.compile(NAME_PATTERN)
 class ServicePort:
     """Declared service port.
 
-    ``port`` is where the program listens in its container; 0 means that Moorage assigns it. ``base_path``:
-    the program knows the path prefix at which it is served, so the proxy keeps the prefix. ``guarded``: the
-    program requires the session's key, so the proxy adds it.
+    ``port`` is where the program listens in its container; 0 means that Moorage assigns it.
+    ``base_path``: the program knows the path prefix at which it is served, so the proxy keeps the
+    prefix. ``guarded``: the program requires the session's key, so the proxy adds it.
     """
 
     name: str
@@ -47,8 +48,8 @@ class ServicePort:
 
 @dataclass(frozen=True, slots=True)
 class AppPort:
-    """Assigned service port: the program listens on ``inner``, published as ``port`` by the agent. Both are 0
-    while only the program's own node could know them."""
+    """Assigned service port: the program listens on ``inner``, published as ``port`` by the agent.
+    Both are 0 while only the program's own node could know them."""
 
     name: str
     port: int
@@ -64,9 +65,11 @@ def parse_port(text: str) -> ServicePort:
     if not found:
         raise InvalidInput(
             f"{text!r} is not a service port",
-            next_step="write it like jupyter, jupyter:8888 or ssh:22/tcp; add +path if the program knows its "
+            next_step="write it like jupyter, jupyter:8888 or ssh:22/tcp; add +path if the "
+            "program knows its "
             "base path, +key if it requires the session's key",
         )
+
     name, port, protocol, traits = found.groups()
     kind: Protocol = "tcp" if protocol == "tcp" else "http"
     declared = ServicePort(name, int(port or 0), kind, "+path" in traits, "+key" in traits)
@@ -75,6 +78,7 @@ def parse_port(text: str) -> ServicePort:
         raise InvalidInput(
             f"{text!r} is not a service port: {problem}", next_step="write it like jupyter:8888"
         )
+
     return declared
 
 
@@ -82,7 +86,9 @@ def parse_label(text: str) -> tuple[ServicePort, ...]:
     """Parse the ports that an image declares in its label. Raises ``InvalidInput``."""
     ports = tuple(parse_port(part) for part in text.split(",") if part.strip())
     if problem := find_problem(ports):
-        raise InvalidInput(f"{text!r}: {problem}", next_step=f"change the image's label {IMAGE_LABEL}")
+        raise InvalidInput(
+            f"{text!r}: {problem}", next_step=f"change the image's label {IMAGE_LABEL}"
+        )
     return ports
 
 
@@ -91,28 +97,41 @@ def find_problem(ports: Iterable[ServicePort]) -> str:
     ports = list(ports)
     if len(ports) > MAX_PORTS:
         return f"{len(ports)} ports exceed the maximum of {MAX_PORTS}"
-    names, numbers = [p.name for p in ports], [p.port for p in ports if p.port]
+
+    names = [p.name for p in ports]
+    numbers = [p.port for p in ports if p.port]
     for port in ports:
         if not _NAME.fullmatch(port.name) or len(port.name) > NAME_LENGTH:
             return (
-                f"name {port.name!r} must be 1 to {NAME_LENGTH} lowercase letters, digits and single dashes, "
+                f"name {port.name!r} must be 1 to {NAME_LENGTH} lowercase letters, digits and "
+                "single dashes, "
                 "and start with a letter"
             )
+
         if not 0 <= port.port <= 65535:
             return f"port {port.port} of {port.name!r} is not 1 to 65535"
         if names.count(port.name) > 1:
             return f"name {port.name!r} occurs twice"
         if port.port and numbers.count(port.port) > 1:
             return f"port {port.port} occurs twice"
+
         if (port.base_path or port.guarded) and port.protocol != "http":
-            return f"{port.name!r} is {port.protocol}: only http ports can have a base path or require a key"
+            return (
+                f"{port.name!r} is {port.protocol}: only http ports can have a base path or "
+                "require a key"
+            )
+
     return ""
 
 
-def merge_ports(declared: Iterable[ServicePort], of_image: Iterable[ServicePort]) -> tuple[ServicePort, ...]:
-    """Merge requested ports with those of the image. A requested name or port number takes precedence."""
+def merge_ports(
+    declared: Iterable[ServicePort], of_image: Iterable[ServicePort]
+) -> tuple[ServicePort, ...]:
+    """Merge requested ports with those of the image. A requested name or port number takes
+    precedence."""
     requested = tuple(declared)
-    names, numbers = {p.name for p in requested}, {p.port for p in requested if p.port}
+    names = {p.name for p in requested}
+    numbers = {p.port for p in requested if p.port}
     additional = (p for p in of_image if p.name not in names and p.port not in numbers)
     return (*requested, *additional)[:MAX_PORTS]
 
@@ -158,7 +177,8 @@ def placeholders(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
 def encode_ports(apps: Iterable[AppPort]) -> str:
     """Encode assigned ports as one string, for a label or an environment variable."""
     return ",".join(
-        f"{a.name}:{a.inner}:{a.port}/{a.protocol}{'+path' * a.base_path}{'+key' * a.guarded}" for a in apps
+        f"{a.name}:{a.inner}:{a.port}/{a.protocol}{'+path' * a.base_path}{'+key' * a.guarded}"
+        for a in apps
     )
 
 

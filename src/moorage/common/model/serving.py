@@ -1,5 +1,5 @@
-"""Serving options of endpoints: how many replicas, how a new revision replaces an old one, and limits of
-requests."""
+"""Serving options of endpoints: how many replicas, how a new revision replaces an old one, and
+limits of requests."""
 
 from __future__ import annotations
 
@@ -17,30 +17,37 @@ _Target = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class Autoscale(Model):
-    """Automatic scaling. Each rule that is set asks for a number of replicas; the largest counts, within
-    ``min`` and ``max``."""
+    """Automatic scaling. Each rule that is set asks for a number of replicas; the largest counts,
+    within ``min`` and ``max``."""
 
     min: _Count = Field(
         default=1, description="Least number of replicas. 0: stops when idle, wakes by a request."
     )
-    max: Annotated[int, Field(ge=1, le=1000)] = Field(default=1, description="Greatest number of replicas.")
+    max: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="Greatest number of replicas."
+    )
     waiting: _Target | None = Field(default=None, description="Waiting requests per replica.")
     running: _Target | None = Field(default=None, description="Running requests per replica.")
     kv_cache: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="Use of the KV cache, averaged over the replicas: 0 to 1."
     )
-    request_rate: _Target | None = Field(default=None, description="Requests per second and replica.")
+    request_rate: _Target | None = Field(
+        default=None, description="Requests per second and replica."
+    )
     first_token_s: _Target | None = Field(
         default=None, description="Time to the first token in seconds, p90."
     )
     idle_timeout_s: Seconds = Field(
-        default=IDLE_TIMEOUT_S, description="With `min` 0: time without a request after which it stops."
+        default=IDLE_TIMEOUT_S,
+        description="With `min` 0: time without a request after which it stops.",
     )
     up_cooldown_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        default=15, description="Least time between two changes upward, and between a change and one upward."
+        default=15,
+        description="Least time between two changes upward, and between a change and one upward.",
     )
     down_delay_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        default=300, description="How long fewer replicas must have been enough before one is stopped."
+        default=300,
+        description="How long fewer replicas must have been enough before one is stopped.",
     )
 
     @model_validator(mode="after")
@@ -53,8 +60,8 @@ class Autoscale(Model):
 class Adapter(Model):
     """LoRA adapter that the replicas of an endpoint load beside their model."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")] = Field(
-        description="Clients send ENDPOINT:NAME as `model`."
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")] = (
+        Field(description="Clients send ENDPOINT:NAME as `model`.")
     )
     source: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] = Field(
         description="A path on the node, or a hub id."
@@ -62,14 +69,17 @@ class Adapter(Model):
 
 
 class Fallback(Model):
-    """Where requests go that an endpoint cannot serve: to another model, or to an outside provider."""
+    """Where requests go that an endpoint cannot serve: to another model, or to an outside
+    provider."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
-        description="Another endpoint; with `url`, what the provider calls the model."
+    model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = (
+        Field(description="Another endpoint; with `url`, what the provider calls the model.")
     )
     url: Annotated[str, Field(max_length=2048)] | None = Field(
         default=None,
-        description="Base URL of an outside provider of OpenAI's API, such as https://api.example.com/v1.",
+        description=(
+            "Base URL of an outside provider of OpenAI's API, such as https://api.example.com/v1."
+        ),
     )
     secret: Name | None = Field(
         default=None, description="Stored secret of the project with the provider's API key."
@@ -85,6 +95,7 @@ class Fallback(Model):
             if self.secret is not None:
                 raise ValueError("`secret` is the API key of a provider; it requires `url`")
             return self
+
         # Imported here: the command line reads specs without it.
         from moorage.common.http.destinations import DestinationPolicy, parse
 
@@ -92,8 +103,10 @@ class Fallback(Model):
             parsed = parse(self.url, DestinationPolicy())
         except MoorageError as error:
             raise ValueError(f"`url`: {error}") from None
+
         if parsed.query_string or parsed.fragment:
             raise ValueError(f"`url` is {self.url!r}; it must be a base URL without a query")
+
         return self
 
 
@@ -102,7 +115,8 @@ class Routing(Model):
 
     fallbacks: Annotated[list[Fallback], Field(max_length=8)] = Field(
         default=[],
-        description="Where a request goes when no replica is ready, can be reached or has room: each once, "
+        description="Where a request goes when no replica is ready, can be reached or has room: "
+        "each once, "
         "in this order. Those of another model are not followed.",
     )
     fallback_after_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
@@ -110,16 +124,21 @@ class Routing(Model):
     )
     affinity: Literal["none", "prefix"] = Field(
         default="none",
-        description="prefix: requests that begin alike go to the same replica, which has them cached.",
+        description=(
+            "prefix: requests that begin alike go to the same replica, which has them cached."
+        ),
     )
     max_load: Annotated[float, Field(ge=1, le=100)] = Field(
         default=1.25,
-        description="Affinity: how many times its share of the requests in flight a replica gets at most.",
+        description=(
+            "Affinity: how many times its share of the requests in flight a replica gets at most."
+        ),
     )
 
 
 class ModelLimits(Model):
-    """Limits of all requests for the model together, in any 60 seconds and at one time; null: no limit."""
+    """Limits of all requests for the model together, in any 60 seconds and at one time; null: no
+    limit."""
 
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
@@ -129,16 +148,20 @@ class ModelLimits(Model):
 class Rollout(Model):
     """Rolling update: how replicas of a new revision replace those of the old one."""
 
-    max_surge: _Count = Field(default=1, description="Replicas that may exist beyond the wanted number.")
+    max_surge: _Count = Field(
+        default=1, description="Replicas that may exist beyond the wanted number."
+    )
     max_unavailable: _Count = Field(
         default=0, description="Replicas that may be missing from the wanted number."
     )
     max_failures: Annotated[int, Field(ge=1, le=20)] = Field(
-        default=3, description="Replicas of a new revision that may fail in a row before it is rolled back."
+        default=3,
+        description="Replicas of a new revision that may fail in a row before it is rolled back.",
     )
     canary: Annotated[int, Field(ge=0, le=99)] = Field(
         default=0,
-        description="Percentage of the requests that a new revision gets, until it is promoted or undone. "
+        description="Percentage of the requests that a new revision gets, until it is promoted or "
+        "undone. "
         "0: it replaces the one before at once.",
     )
     drain_timeout_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
@@ -148,5 +171,7 @@ class Rollout(Model):
     @model_validator(mode="after")
     def _check_progress(self) -> Self:
         if not self.max_surge and not self.max_unavailable:
-            raise ValueError("`max_surge` and `max_unavailable` are both 0, so nothing could be replaced")
+            raise ValueError(
+                "`max_surge` and `max_unavailable` are both 0, so nothing could be replaced"
+            )
         return self

@@ -1,8 +1,9 @@
-"""Access to sessions: what a caller may do with one, by its role, its relation to it and its kind. Pure.
+"""Access to sessions: what a caller may do with one, by its role, its relation to it and its kind.
+Pure.
 
-The one rule of every door: the manager's REST API with its WebSockets, service ports at the proxies, SSH and
-SFTP. Tools of the MCP server and commands go through one of these. docs/security.md shows it as a table, and
-tests/store/test_doors.py asks every door.
+The one rule of every door: the manager's REST API with its WebSockets, service ports at the
+proxies, SSH and SFTP. Tools of the MCP server and commands go through one of these.
+docs/security.md shows it as a table, and tests/store/test_doors.py asks every door.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Action(StrEnum):
     TOKENS = "tokens"
     """List the access tokens of its ports."""
     CHANGE = "change"
-    """Stop, extend, reload, rename, label and remove it, revoke access tokens, delete its workspace."""
+    """Stop, extend, reload, rename, label and remove it, revoke access tokens, delete its
+    workspace."""
     EXEC = "exec"
     """Run a command in it, or a terminal, or connect from it to an address; copy files."""
     CODE = "code"
@@ -92,8 +94,8 @@ MAY: Mapping[Role, Mapping[Relation, frozenset[Action]]] = {
 """Administrators and auditors read every project, so that to them no session is foreign."""
 
 INSIDE = frozenset({Action.EXEC, Action.CODE, Action.RESULTS, Action.FILES, Action.PORTS})
-"""What acts with the rights of the session's programs. In a session of the kind ``AS_AGENT`` these are the
-rights of the agent's user, so it is for administrators only."""
+"""What acts with the rights of the session's programs. In a session of the kind ``AS_AGENT`` these
+are the rights of the agent's user, so it is for administrators only."""
 
 _READS = frozenset({Action.SEE, Action.LOGS, Action.TOKENS, Action.RESULTS})
 NEEDS: Mapping[Action, KeyScope] = {
@@ -104,7 +106,8 @@ NEEDS: Mapping[Action, KeyScope] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``projects``: those that it reads; None: all. ``scopes``: of its key; None: no restriction."""
+    """``projects``: those that it reads; None: all. ``scopes``: of its key; None: no
+    restriction."""
 
     role: Role
     user: str
@@ -134,19 +137,21 @@ def relation_of(user: str, projects: Collection[str] | None, owner: str, project
 
 
 def refused_at_once(role: Role, scopes: Collection[str] | None, action: Action) -> Verdict | None:
-    """The verdict on a caller that may do this with no session at all; None: it depends on the session. It is
-    given before a session is looked up, and so tells nothing about one."""
+    """The verdict on a caller that may do this with no session at all; None: it depends on the
+    session. It is given before a session is looked up, and so tells nothing about one."""
     if scopes is not None and NEEDS[action] not in scopes:
         return Verdict.SCOPES
     return None if action in MAY[role][Relation.OWN] else Verdict.ROLE
 
 
 def decide(caller: Caller, session: Subject | None, action: Action) -> Verdict:
-    """Whether ``caller`` may do this with ``session``; None: there is none, or the door does not know it."""
+    """Whether ``caller`` may do this with ``session``; None: there is none, or the door does not
+    know it."""
     if (refused := refused_at_once(caller.role, caller.scopes, action)) is not None:
         return refused
     if session is None:
         return Verdict.UNKNOWN
+
     relation = relation_of(caller.user, caller.projects, session.user, session.project)
     if relation is Relation.FOREIGN:
         return Verdict.UNKNOWN
@@ -154,4 +159,5 @@ def decide(caller: Caller, session: Subject | None, action: Action) -> Verdict:
         return Verdict.OTHERS
     if session.kind is Kind.AS_AGENT and action in INSIDE and caller.role is not Role.ADMIN:
         return Verdict.AS_AGENT
+
     return Verdict.ALLOWED

@@ -42,40 +42,48 @@ def parse_size(text: str | int) -> int:
     """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MAX_AMOUNT:
         return text
+
     match = _SIZE.fullmatch(str(text))
     size = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else None
     if size is None or size > MAX_AMOUNT:
         raise InvalidInput(
             f"{text!r} is not a size", next_step="write it like 512MiB, 16GiB or a number of bytes"
         )
+
     return int(size)
 
 
 def parse_amount(slot: str, value: str | int | float) -> int:
-    """Parse the amount of one slot into base units. Raises ``InvalidInput`` with the slot and the value."""
+    """Parse the amount of one slot into base units. Raises ``InvalidInput`` with the slot and the
+    value."""
     if not _NAME.fullmatch(slot):
         raise InvalidInput(
             f"unknown slot {slot!r}",
             next_step="slots are cpu, mem, and family.device or family.shares, like cuda.device",
         )
+
     if slot == "mem":
         return parse_size(value if isinstance(value, int) else str(value))
+
     scale = 1 if slot == JOBS or slot.endswith(".device") else 1000
     try:
         number = Decimal(str(value))
         amount = number * scale
     except (InvalidOperation, Overflow):
         number = amount = Decimal(-1)
+
     if not number.is_finite() or not 0 <= amount <= MAX_AMOUNT or amount != int(amount):
         allowed = "a whole number" if scale == 1 else "a number with at most three decimals"
         raise InvalidInput(
             f"{slot} = {value!r} is not allowed", next_step=f"{slot} takes {allowed}, 0 or more"
         )
+
     return int(amount)
 
 
 def parse_slots(given: Mapping[str, str | int | float]) -> dict[str, int]:
-    """Parse a resource request such as ``{"cpu": 2, "mem": "4GiB"}`` into base units; zeros are dropped."""
+    """Parse a resource request such as ``{"cpu": 2, "mem": "4GiB"}`` into base units; zeros are
+    dropped."""
     parsed = {slot: parse_amount(slot, value) for slot, value in given.items()}
     return {slot: amount for slot, amount in sorted(parsed.items()) if amount}
 
@@ -86,10 +94,17 @@ def format_amount(slot: str, amount: int) -> str:
         for factor, unit in ((1024**4, "TiB"), (1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
             if amount >= factor:
                 return f"{amount / factor:.3g}{unit}"
+
         return f"{amount}B"
+
     if slot == JOBS or slot.endswith(".device"):
         return str(amount)
-    return f"{Decimal(amount) / 1000:f}".rstrip("0").rstrip(".") if amount % 1000 else str(amount // 1000)
+
+    return (
+        f"{Decimal(amount) / 1000:f}".rstrip("0").rstrip(".")
+        if amount % 1000
+        else str(amount // 1000)
+    )
 
 
 def format_slots(slots: Slots) -> str:

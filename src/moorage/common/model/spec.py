@@ -47,11 +47,16 @@ class Workload(Model):
     engine: Literal["llamacpp", "vllm", "custom"] = Field(
         default="custom", description="vllm and llamacpp serve `model`; custom runs `command`."
     )
-    model: NoNul | None = Field(default=None, description="vllm: a path or a hub id. llamacpp: a GGUF file.")
-    args: list[NoNul] = Field(default=[], description="Additional arguments of the engine, passed unchanged.")
+    model: NoNul | None = Field(
+        default=None, description="vllm: a path or a hub id. llamacpp: a GGUF file."
+    )
+    args: list[NoNul] = Field(
+        default=[], description="Additional arguments of the engine, passed unchanged."
+    )
     command: list[NoNul] = Field(
         default=[],
-        description="custom: program and arguments; `{port}` and `{model}` are substituted. An interactive "
+        description="custom: program and arguments; `{port}` and `{model}` are substituted. An "
+        "interactive "
         "session without a command idles until it is stopped.",
     )
     probe: Probe | None = Field(
@@ -64,12 +69,15 @@ class Workload(Model):
     )
     runtime: RuntimeChoice = Field(
         default=DEFAULT_RUNTIME,
-        description="Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is "
+        description="Runtime on the node. docker requires `image`, except for engine vllm; "
+        "custom:NAME is "
         "one of a plug-in. Resource groups of kind hpc have their own.",
     )
     image: Image | None = Field(
         default=None,
-        description="Image: name, name:tag or name@digest. vllm without one uses the node's default.",
+        description=(
+            "Image: name, name:tag or name@digest. vllm without one uses the node's default."
+        ),
     )
     resources: Resources = Field(
         default={"cpu": 1, "mem": "1GiB"},
@@ -79,7 +87,9 @@ class Workload(Model):
     priority: Annotated[int, Field(ge=0, le=100)] = DEFAULT_PRIORITY
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=900,
-        description="Maximum time from SCHEDULED to RUNNING. Then another agent is tried, finally ERROR.",
+        description=(
+            "Maximum time from SCHEDULED to RUNNING. Then another agent is tried, finally ERROR."
+        ),
     )
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=10, description="Time between SIGTERM and SIGKILL, in seconds."
@@ -87,7 +97,9 @@ class Workload(Model):
     max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
         default=3, description="Maximum number of start attempts, each on a different agent."
     )
-    arch: Word | None = Field(default=None, description="Required CPU architecture, such as x86_64.")
+    arch: Word | None = Field(
+        default=None, description="Required CPU architecture, such as x86_64."
+    )
     labels: Annotated[dict[Word, NoNul], Field(max_length=64)] = Field(
         default={}, description="Required labels of the agent."
     )
@@ -96,7 +108,8 @@ class Workload(Model):
     )
     preemptible: bool | None = Field(
         default=None,
-        description="Whether the session may be preempted, if its resource group allows preemption. null: "
+        description="Whether the session may be preempted, if its resource group allows "
+        "preemption. null: "
         "unless somebody works in it, that is, not if it is interactive.",
     )
     reload: Reload | None = Field(
@@ -105,7 +118,8 @@ class Workload(Model):
     )
     overlap: Literal["allowed", "never"] | None = Field(
         default=None,
-        description="Whether a new attempt may start while an earlier one may still run. null: allowed for "
+        description="Whether a new attempt may start while an earlier one may still run. null: "
+        "allowed for "
         "replicas of endpoints, never for other sessions.",
     )
 
@@ -121,7 +135,9 @@ class Workload(Model):
     @model_validator(mode="after")
     def _check_secret_env(self) -> Self:
         if twice := sorted(self.env.keys() & self.secret_env.keys()):
-            raise ValueError(f"`env` and `secret_env` both set {twice[0]}; leave it out of one of them")
+            raise ValueError(
+                f"`env` and `secret_env` both set {twice[0]}; leave it out of one of them"
+            )
         return self
 
     @model_validator(mode="after")
@@ -131,9 +147,13 @@ class Workload(Model):
             raise ValueError(f"runtime {self.runtime!r} requires `image`")
         if self.image and not images:
             raise ValueError(f"`image` requires runtime {IMAGE_RUNTIME!r}, not {self.runtime!r}")
+
         if self.engine == "custom":
             if not self.command and not self._may_run_idle():
-                raise ValueError("engine 'custom' requires `command`: the program and its arguments")
+                raise ValueError(
+                    "engine 'custom' requires `command`: the program and its arguments"
+                )
+
             if self.command and not self.command[0]:
                 raise ValueError("the first element of `command` is empty; it must be a program")
         else:
@@ -141,13 +161,16 @@ class Workload(Model):
                 raise ValueError(f"engine {self.engine!r} requires `model`")
             if self.command:
                 raise ValueError(f"engine {self.engine!r} does not take `command`; use `args`")
+
         return self
 
 
 class SessionSpec(Workload):
     """Session specification: the body of ``POST /v1/sessions``."""
 
-    name: Name | None = Field(default=None, description="Unique among live sessions; generated if absent.")
+    name: Name | None = Field(
+        default=None, description="Unique among live sessions; generated if absent."
+    )
     type: SessionType = SessionType.BATCH
     user_labels: UserLabels = Field(default={})
     pending_timeout_s: Seconds | None = Field(
@@ -164,50 +187,65 @@ class SessionSpec(Workload):
     )
     queue_timeout_s: Seconds | None = Field(
         default=None,
-        description="Resource groups of kind hpc: maximum time in the queue of the site, in seconds. null: "
+        description="Resource groups of kind hpc: maximum time in the queue of the site, in "
+        "seconds. null: "
         "as the group says.",
     )
     job: SiteJob | None = Field(
-        default=None, description="What its job asks of a site. Set from its resource group, not by requests."
+        default=None,
+        description="What its job asks of a site. Set from its resource group, not by requests.",
     )
     walltime_s: Seconds | None = Field(
         default=None,
-        description="Resource groups of kind hpc: runtime that is asked of the site, in seconds, at most "
+        description="Resource groups of kind hpc: runtime that is asked of the site, in seconds, "
+        "at most "
         "that of the group. null: as the group says.",
     )
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
         default=0,
-        description="Batch: how often the program is requeued after it failed, was killed or disappeared.",
+        description=(
+            "Batch: how often the program is requeued after it failed, was killed or disappeared."
+        ),
     )
     on_lost_agent: Literal["requeue", "wait", "fail"] | None = Field(
         default=None,
-        description="Batch: what happens when its agent is LOST. requeue: the node ends the program when "
-        "`lease_s` has passed without contact, then it runs again; requires `retries`. wait: it runs on, and "
-        "the session waits for the agent. fail: the session ends in ERROR. null: requeue with `retries`, "
+        description="Batch: what happens when its agent is LOST. requeue: the node ends the "
+        "program when "
+        "`lease_s` has passed without contact, then it runs again; requires `retries`. wait: it "
+        "runs on, and "
+        "the session waits for the agent. fail: the session ends in ERROR. null: requeue with "
+        "`retries`, "
         "else fail.",
     )
     lease_s: Annotated[float, Field(ge=5, le=604_800)] | None = Field(
         default=None,
-        description=f"on_lost_agent requeue: how long the program runs without contact between its node and "
+        description="on_lost_agent requeue: how long the program runs without contact between "
+        "its node and "
         f"a manager, in seconds. null: {LEASE_S:.0f}.",
     )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
-        default=5, description="Backoff before the first retry, in seconds; it doubles each time, up to 300."
+        default=5,
+        description="Backoff before the first retry, in seconds; it doubles each time, up to 300.",
     )
-    depends_on: Annotated[list[Annotated[Dependency, BeforeValidator(dependency)]], Field(max_length=100)] = (
-        Field(default=[], description="Sessions that must end first. A bare name means its success.")
+    depends_on: Annotated[
+        list[Annotated[Dependency, BeforeValidator(dependency)]], Field(max_length=100)
+    ] = Field(
+        default=[], description="Sessions that must end first. A bare name means its success."
     )
     dependency_failed: Literal["end", "wait"] = Field(
         default="end",
         description="When a dependency ends otherwise: cancel this session, or keep it pending.",
     )
     starts_at: Timestamp | None = Field(
-        default=None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
+        default=None,
+        description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then.",
     )
     reuse: ReusePolicy | None = Field(
         default=None,
-        description="Batch: whether an equal session of the project takes its place. success: one that has "
-        "succeeded gives its result. live: one that has not ended shares its run. both, or never. null: as "
+        description="Batch: whether an equal session of the project takes its place. success: one "
+        "that has "
+        "succeeded gives its result. live: one that has not ended shares its run. both, or never. "
+        "null: as "
         "the resource group says.",
     )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
@@ -221,14 +259,17 @@ class SessionSpec(Workload):
 
     workspace: Literal["keep", "drop"] | None = Field(
         default=None,
-        description="Working directory on the node (/workspace in containers). drop: removed with the "
+        description="Working directory on the node (/workspace in containers). drop: removed with "
+        "the "
         "kernel. keep: stays on the node, also for retries there, until it is deleted.",
     )
 
     checkpoint: Checkpoint | None = Field(
         default=None,
-        description="How the program is asked to save its state before it is stopped: when the session is "
-        "preempted, its agent drained, its time over, or on request. null: SIGTERM is all that it gets.",
+        description="How the program is asked to save its state before it is stopped: when the "
+        "session is "
+        "preempted, its agent drained, its time over, or on request. null: SIGTERM is all that it "
+        "gets.",
     )
 
     def _devices(self) -> list[str]:
@@ -251,12 +292,16 @@ class SessionSpec(Workload):
     def _check_ports(self) -> Self:
         if wrong := service_ports.find_problem(port.declared() for port in self.ports):
             raise ValueError(f"ports: {wrong}")
+
         named = next((port for port in self.ports if port.port), None)
         if named is not None and not traits_of(self.runtime).own_network:
             raise ValueError(
-                f"ports: {named.name!r} sets port {named.port}, but runtime {self.runtime!r} shares the "
-                f"ports of the node: leave it out and let the program listen on `{{port:{named.name}}}`"
+                f"ports: {named.name!r} sets port {named.port}, but runtime {self.runtime!r} "
+                "shares the "
+                "ports of the node: leave it out and let the program listen on "
+                f"`{{port:{named.name}}}`"
             )
+
         return self
 
     @model_validator(mode="after")
@@ -278,36 +323,57 @@ class SessionSpec(Workload):
         given = [name for name in features.FIELDS if getattr(self, name, None)]
         if wrong := features.find_problem(self.type, given):
             raise ValueError(wrong)
+
         if self.on_lost_agent == "requeue" and not self.retries:
-            raise ValueError("`on_lost_agent` requeue runs the program again; set `retries` to 1 or more")
+            raise ValueError(
+                "`on_lost_agent` requeue runs the program again; set `retries` to 1 or more"
+            )
+
         if self.lease_s is not None and self.lost_agent_policy != "requeue":
             raise ValueError("`lease_s` applies to batch sessions whose `on_lost_agent` is requeue")
         if self.workspace and self.cluster:
             raise ValueError("`workspace` applies to sessions of one kernel, not to a `cluster`")
+
         if not self._has(features.Feature.DEVICES) and (held := self._devices()):
-            raise ValueError(f"{self.type} sessions hold no devices: leave {held[0]!r} out of `resources`")
+            raise ValueError(
+                f"{self.type} sessions hold no devices: leave {held[0]!r} out of `resources`"
+            )
+
         if self.engine != "custom" and not self._has(features.Feature.MODEL_ENGINES):
             raise ValueError(f"engine {self.engine!r} serves a model and requires type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
             raise ValueError("a custom inference session requires `probe`")
+
         return self
 
     @model_validator(mode="after")
     def _check_cluster(self) -> Self:
         if self.cluster is None:
             return self
+
         if self.engine != "custom":
-            raise ValueError(f"engine {self.engine!r} runs as one kernel; `cluster` requires engine 'custom'")
+            raise ValueError(
+                f"engine {self.engine!r} runs as one kernel; `cluster` requires engine 'custom'"
+            )
+
         sub = self.cluster.sub
         if sub is not None and sub.image is not None and not traits_of(self.runtime).images:
-            raise ValueError(f"`cluster.sub.image` requires runtime {IMAGE_RUNTIME!r}, not {self.runtime!r}")
+            raise ValueError(
+                f"`cluster.sub.image` requires runtime {IMAGE_RUNTIME!r}, not {self.runtime!r}"
+            )
+
         if sub is not None and sub.command and not sub.command[0]:
-            raise ValueError("the first element of `cluster.sub.command` is empty; it must be a program")
+            raise ValueError(
+                "the first element of `cluster.sub.command` is empty; it must be a program"
+            )
+
         if 0 < len(self.agents) < self.cluster.size and self.cluster.mode == "multi-node":
             raise ValueError(
-                f"a multi-node cluster of {self.cluster.size} requires as many agents, but `agents` lists "
+                f"a multi-node cluster of {self.cluster.size} requires as many agents, but "
+                "`agents` lists "
                 f"{len(self.agents)}"
             )
+
         return self
 
     @property
@@ -338,18 +404,24 @@ class EndpointSpec(Workload):
     replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=1, description="Number of replicas; with `autoscale`, the number to begin with."
     )
-    autoscale: Autoscale | None = Field(default=None, description="null: the number of replicas is fixed.")
+    autoscale: Autoscale | None = Field(
+        default=None, description="null: the number of replicas is fixed."
+    )
     rollout: Rollout = Rollout()
     routing: Routing = Routing()
     resource_groups: Annotated[list[Name], Field(max_length=16)] = Field(
         default=[],
-        description="Resource groups in order of preference, in place of `resource_group`: a replica that "
+        description="Resource groups in order of preference, in place of `resource_group`: a "
+        "replica that "
         "finds no room in one is placed in the next.",
     )
     adapters: Annotated[list[Adapter], Field(max_length=256)] = Field(
-        default=[], description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only."
+        default=[],
+        description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only.",
     )
-    limits: ModelLimits | None = Field(default=None, description="Of all requests for it; null: none.")
+    limits: ModelLimits | None = Field(
+        default=None, description="Of all requests for it; null: none."
+    )
     max_lifetime_s: Seconds | None = Field(
         default=None, description="Maximum runtime of a replica; a successor serves before it ends."
     )
@@ -359,11 +431,19 @@ class EndpointSpec(Workload):
     def _complete(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        scale, groups = given.get("autoscale"), given.get("resource_groups")
-        if isinstance(scale, dict) and "replicas" not in given and isinstance(scale.get("min"), int):
+
+        scale = given.get("autoscale")
+        groups = given.get("resource_groups")
+        if (
+            isinstance(scale, dict)
+            and "replicas" not in given
+            and isinstance(scale.get("min"), int)
+        ):
             given = given | {"replicas": max(1, scale["min"])}
+
         if isinstance(groups, list) and groups:
             given = given | {"resource_group": groups[0]}
+
         return given
 
     @property
@@ -379,14 +459,19 @@ class EndpointSpec(Workload):
     def _check_endpoint(self) -> Self:
         if self.engine == "custom" and self.probe is None:
             raise ValueError("a custom endpoint requires `probe`")
+
         reload = self.reload
-        if reload and (wrong := find_reload_problem(reload, self.runtime, (), self.env.items(), serves=True)):
+        if reload and (
+            wrong := find_reload_problem(reload, self.runtime, (), self.env.items(), serves=True)
+        ):
             raise ValueError(wrong)
+
         scale = self.autoscale
         if scale is not None and not scale.min <= self.replicas <= scale.max:
             raise ValueError(
                 f"`replicas` is {self.replicas}, but `autoscale` allows {scale.min} to {scale.max}"
             )
+
         names = [one.name for one in self.adapters]
         if names and self.engine != "vllm":
             raise ValueError(f"`adapters` requires engine 'vllm', not {self.engine!r}")
@@ -394,6 +479,7 @@ class EndpointSpec(Workload):
             raise ValueError(f"`adapters` has two of the name {twice[0]!r}")
         if any(one.url is None and one.model == self.name for one in self.routing.fallbacks):
             raise ValueError(f"`routing.fallbacks` names {self.name!r} itself; name another model")
+
         return self
 
     def session(self, name: str, group: str | None = None) -> SessionSpec:
@@ -411,6 +497,14 @@ class EndpointSpec(Workload):
 
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
-        left_out = {"name", "replicas", "autoscale", "rollout", "routing", "limits", "resource_groups"}
+        left_out = {
+            "name",
+            "replicas",
+            "autoscale",
+            "rollout",
+            "routing",
+            "limits",
+            "resource_groups",
+        }
         left_out |= {name for name in ("adapters", "secret_env") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=left_out, exclude_none=True)

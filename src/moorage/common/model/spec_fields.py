@@ -19,19 +19,26 @@ def check_env(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not an environment variable name")
+
         if name == PROGRESS_FROM:
             if text != "log":
                 raise ValueError(f"{name} is {text[:40]!r}: only 'log' is allowed")
         elif name.startswith("MOORAGE_"):
-            raise ValueError(f"{name!r} is reserved: the agent sets variables that start with MOORAGE_")
+            raise ValueError(
+                f"{name!r} is reserved: the agent sets variables that start with MOORAGE_"
+            )
+
         if "\0" in text:
             raise ValueError(f"the value of {name!r} contains a NUL character")
+
     return value
 
 
 def _check_slots(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("resources must be an object such as {'cpu': 2, 'mem': '4GiB', 'cuda.device': 1}")
+        raise ValueError(
+            "resources must be an object such as {'cpu': 2, 'mem': '4GiB', 'cuda.device': 1}"
+        )
     try:
         parse_slots(value)
     except MoorageError as error:

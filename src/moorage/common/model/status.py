@@ -9,7 +9,8 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Status of a session, and of each of its kernels. ``manager/lifecycle`` has its transitions."""
+    """Status of a session, and of each of its kernels. ``manager/lifecycle`` has its
+    transitions."""
 
     PENDING = "PENDING"  # waiting for the scheduler
     SCHEDULED = "SCHEDULED"  # agent and devices are allocated; the agent has not started work
@@ -28,7 +29,8 @@ STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
 # Of a session: it has an agent, and counts against quotas.
 PLACED = LIVE - {Status.PENDING}
-# Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is withdrawn.
+# Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is
+# withdrawn.
 IN_ORDERS = frozenset({*STARTING, Status.RUNNING})
 
 
@@ -64,8 +66,8 @@ class AgentStatus(StrEnum):
 
 
 class ObservedState(StrEnum):
-    """State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer, or was not asked yet)
-    never means GONE."""
+    """State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer, or was not
+    asked yet) never means GONE."""
 
     PREPARING = "PREPARING"
     QUEUED = "QUEUED"  # its job waits in the queue of a batch system

@@ -35,15 +35,24 @@ class Parameter(Model):
 
     @model_validator(mode="after")
     def _check_default(self) -> Self:
-        if (self.min is not None or self.max is not None) and self.type not in ("integer", "number"):
-            raise ValueError(f"`min` and `max` apply to integer and number parameters, not to {self.type}")
+        if (self.min is not None or self.max is not None) and self.type not in (
+            "integer",
+            "number",
+        ):
+            raise ValueError(
+                f"`min` and `max` apply to integer and number parameters, not to {self.type}"
+            )
+
         if self.default is not None and (wrong := self.find_problem(self.default)):
             raise ValueError(f"`default` {wrong}")
+
         return self
 
     def find_problem(self, value: object) -> str | None:
         """Why ``value`` is not allowed; None: it is."""
-        is_kind = isinstance(value, _KINDS[self.type]) and isinstance(value, bool) == (self.type == "boolean")
+        is_kind = isinstance(value, _KINDS[self.type]) and isinstance(value, bool) == (
+            self.type == "boolean"
+        )
         if not is_kind or (isinstance(value, float) and not math.isfinite(value)):
             return f"is {value!r}; it must be a {self.type}"
         if self.choices is not None and value not in self.choices:
@@ -52,20 +61,26 @@ class Parameter(Model):
             return f"is {value!r}; the least value is {self.min:g}"
         if isinstance(value, int | float) and self.max is not None and value > self.max:
             return f"is {value!r}; the largest value is {self.max:g}"
+
         return None
 
 
 def _check_parameter_names(value: dict[str, Parameter]) -> dict[str, Parameter]:
     for name in value:
         if not _PARAMETER.fullmatch(name):
-            raise ValueError(f"{name!r} is not a parameter name: letters, digits and _, no digit first")
+            raise ValueError(
+                f"{name!r} is not a parameter name: letters, digits and _, no digit first"
+            )
     return value
 
 
 class Role(Model):
-    """Kernels of one role: what differs from `spec`. Values may be strings with `{{ parameter }}`."""
+    """Kernels of one role: what differs from `spec`. Values may be strings with `{{ parameter
+    }}`."""
 
-    count: int | str = Field(default=1, description="Number of kernels of the role; of main always 1.")
+    count: int | str = Field(
+        default=1, description="Number of kernels of the role; of main always 1."
+    )
     command: list[NoNul] | None = None
     image: NoNul | None = None
     env: dict[str, NoNul] = Field(default={})
@@ -81,13 +96,15 @@ class Roles(Model):
     @model_validator(mode="after")
     def _check_one_main(self) -> Self:
         if self.main.count != 1:
-            raise ValueError(f"`main.count` is {self.main.count!r}: a session has exactly one main kernel")
+            raise ValueError(
+                f"`main.count` is {self.main.count!r}: a session has exactly one main kernel"
+            )
         return self
 
 
 class TemplateSpec(Model):
-    """Template: the body of ``PUT /v1/templates/{name}``. Strings may contain `{{ parameter }}`; `{{{{`
-    stands for two braces."""
+    """Template: the body of ``PUT /v1/templates/{name}``. Strings may contain `{{ parameter }}`;
+    `{{{{` stands for two braces."""
 
     kind: Literal["template"] = "template"
     description: NoNul = ""
@@ -101,7 +118,9 @@ class TemplateSpec(Model):
     spec: dict[str, Any] = Field(default={}, description="Fields of a session's specification.")
     roles: Roles | None = Field(
         default=None,
-        description="Roles with their own commands, images, variables and resources; null: one kernel.",
+        description=(
+            "Roles with their own commands, images, variables and resources; null: one kernel."
+        ),
     )
 
 
@@ -111,10 +130,13 @@ class TemplateRun(Model):
     version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
         default=None, description="null: the latest."
     )
-    parameters: dict[str, Value] = Field(default={}, description="Values of the template's parameters.")
+    parameters: dict[str, Value] = Field(
+        default={}, description="Values of the template's parameters."
+    )
     overrides: dict[str, Any] = Field(
         default={},
-        description="Fields of a session's specification, merged over the template: objects deeply, lists "
+        description="Fields of a session's specification, merged over the template: objects "
+        "deeply, lists "
         "replaced; null removes a field.",
     )
 
@@ -123,5 +145,7 @@ def split_version(ref: str) -> tuple[str, int | None]:
     """``NAME@VERSION`` or ``NAME``. Raises ``ValueError`` for a version that is no number."""
     name, at, version = ref.partition("@")
     if at and not (version.isascii() and version.isdigit() and 0 < int(version) < 2**31):
-        raise ValueError(f"{ref!r} has the version {version!r}; it must be a number, as in {name}@1")
+        raise ValueError(
+            f"{ref!r} has the version {version!r}; it must be a number, as in {name}@1"
+        )
     return name, int(version) if at else None

@@ -1,7 +1,8 @@
 """Resource usage of kernels, devices and nodes, as agents measure it.
 
-Units: ``cpu`` in 1/1000 of a processor; ``gpu`` in 1/1000 of a device, so two busy devices are 2000; memory
-in bytes; ``rx`` and ``tx`` in bytes per second. None means that the node cannot measure it.
+Units: ``cpu`` in 1/1000 of a processor; ``gpu`` in 1/1000 of a device, so two busy devices are
+2000; memory in bytes; ``rx`` and ``tx`` in bytes per second. None means that the node cannot
+measure it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 
-MINUTE_S, HOUR_S = 60, 3600
+MINUTE_S = 60
+HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelMinute:
-    """Usage of one kernel over a full minute. ``at`` is its start in Unix seconds, by the agent's clock."""
+    """Usage of one kernel over a full minute. ``at`` is its start in Unix seconds, by the agent's
+    clock."""
 
     kernel_id: KernelId
     at: int
@@ -56,8 +59,8 @@ class DeviceUse:
 @dataclass(frozen=True, slots=True)
 class EngineUse:
     """Requests at the engine of one kernel, as it counts them; zeros while it cannot be reached.
-    ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the most tokens of a prompt with its
-    answer; None: it does not say."""
+    ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the most tokens of a prompt with
+    its answer; None: it does not say."""
 
     kernel_id: KernelId
     running: int
@@ -68,8 +71,9 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelProgress:
-    """Progress that the program of a kernel reported last: a ``fraction`` from 0 to 1, the ``step`` that it
-    has done ``of`` so many, and a ``message``. ``problem``: why what it reported since was ignored."""
+    """Progress that the program of a kernel reported last: a ``fraction`` from 0 to 1, the ``step``
+    that it has done ``of`` so many, and a ``message``. ``problem``: why what it reported since was
+    ignored."""
 
     kernel_id: KernelId
     fraction: float | None = None
@@ -81,12 +85,12 @@ class KernelProgress:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage report of an agent, sent with a state report, or apart from them to managers of earlier releases.
-    A lost report is not sent again.
+    """Usage report of an agent, sent with a state report, or apart from them to managers of earlier
+    releases. A lost report is not sent again.
 
-    ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since the last
-    report; a minute may be sent twice. ``engines``, ``progress``: those that changed since the last report
-    that was sent.
+    ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since
+    the last report; a minute may be sent twice. ``engines``, ``progress``: those that changed since
+    the last report that was sent.
     """
 
     agent_id: AgentId

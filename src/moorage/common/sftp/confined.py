@@ -1,8 +1,9 @@
-"""One directory tree, out of which no path leads: neither ``..``, nor a link, nor a race with whoever changes
-the tree at the same time.
+"""One directory tree, out of which no path leads: neither ``..``, nor a link, nor a race with
+whoever changes the tree at the same time.
 
-The kernel itself resolves each path beneath the root (``openat2``, Linux 5.6); where that is missing, the
-path is walked part by part and no link is followed. Everything is done to descriptors, never to a path twice.
+The kernel itself resolves each path beneath the root (``openat2``, Linux 5.6); where that is
+missing, the path is walked part by part and no link is followed. Everything is done to descriptors,
+never to a path twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _OPENAT2 = 437
-_BENEATH, _NO_MAGICLINKS = 0x08, 0x02
+_BENEATH = 0x08
+_NO_MAGICLINKS = 0x02
 _O_PATH = getattr(os, "O_PATH", 0)
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EPERM, errno.E2BIG)
 
@@ -26,8 +28,8 @@ class _How(ctypes.Structure):
 
 
 class Root:
-    """``path``: of the directory. ``by_walking``: as on a kernel without ``openat2``. Raises ``OSError``; a
-    path that leads out of the root is a ``PermissionError``."""
+    """``path``: of the directory. ``by_walking``: as on a kernel without ``openat2``. Raises
+    ``OSError``; a path that leads out of the root is a ``PermissionError``."""
 
     def __init__(self, path: str | bytes, *, by_walking: bool = False) -> None:
         self._fd = os.open(path, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -42,8 +44,8 @@ class Root:
                 self._walks = True
 
     def open(self, path: bytes, flags: int, mode: int = 0) -> int:
-        """A descriptor. Links are followed as far as they stay beneath the root, but for the last part with
-        ``O_NOFOLLOW``."""
+        """A descriptor. Links are followed as far as they stay beneath the root, but for the last
+        part with ``O_NOFOLLOW``."""
         if b"\0" in path:
             raise OSError(errno.EINVAL, "a path has a NUL character")
         relative = path.lstrip(b"/") or b"."
@@ -55,30 +57,38 @@ class Root:
     def _openat2(self, path: bytes, flags: int, mode: int) -> int:
         how = _How(flags, mode if flags & os.O_CREAT else 0, _BENEATH | _NO_MAGICLINKS)
         for _ in range(8):
-            found = self._libc.syscall(_OPENAT2, self._fd, path, ctypes.byref(how), ctypes.sizeof(how))
+            found = self._libc.syscall(
+                _OPENAT2, self._fd, path, ctypes.byref(how), ctypes.sizeof(how)
+            )
             if found >= 0:
                 return int(found)
+
             code = ctypes.get_errno()
             if code != errno.EAGAIN:  # something was renamed meanwhile
                 break
+
         if code in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
             raise PermissionError(errno.EACCES, "the path leads out of the workspace")
+
         raise OSError(code, os.strerror(code))
 
     def _walk(self, path: bytes, flags: int, mode: int) -> int:
         parts = [part for part in path.split(b"/") if part not in (b"", b".")]
         if b".." in parts:
             raise PermissionError(errno.EACCES, "the path leads out of the workspace")
+
         fd = os.dup(self._fd)
         try:
             for part in parts[:-1]:
                 below = self._step(part, _O_PATH | os.O_DIRECTORY, 0, fd)
                 os.close(fd)
                 fd = below
+
             last = parts[-1] if parts else b"."
             found = self._step(last, flags, mode, fd)
         finally:
             os.close(fd)
+
         return found
 
     def _step(self, part: bytes, flags: int, mode: int, fd: int) -> int:
@@ -100,10 +110,12 @@ class Root:
 
     @contextmanager
     def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """The directory of a path, and the name in it. Raises ``PermissionError`` for the root itself."""
+        """The directory of a path, and the name in it. Raises ``PermissionError`` for the root
+        itself."""
         above, _, name = path.rstrip(b"/").rpartition(b"/")
         if name in (b"", b".", b".."):
             raise PermissionError(errno.EACCES, "this name cannot be changed")
+
         fd = self.open(above, _O_PATH | os.O_DIRECTORY)
         try:
             yield fd, name
@@ -112,7 +124,8 @@ class Root:
 
     def open_file(self, path: bytes, flags: int, mode: int) -> int:
         """A regular file; nothing else is opened, as devices and pipes act when they are."""
-        create, exclusive = flags & os.O_CREAT, flags & os.O_EXCL
+        create = flags & os.O_CREAT
+        exclusive = flags & os.O_EXCL
         for _ in range(3):
             try:
                 with self.found(path) as fd:
@@ -122,11 +135,13 @@ class Root:
             except FileNotFoundError:
                 if not create:
                     raise
+
             try:
                 return self.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode & 0o777)
             except FileExistsError:
                 if exclusive:
                     raise  # else somebody made it meanwhile, or it is a link to nothing
+
         raise PermissionError(errno.EACCES, "the file is a link to nothing")
 
 

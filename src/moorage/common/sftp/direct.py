@@ -1,7 +1,9 @@
-"""Connection straight to a server of files: TLS, with a credential that was made for this connection alone.
+"""Connection straight to a server of files: TLS, with a credential that was made for this
+connection alone.
 
-The credential is a key with its certificate, which both ends present, and is the only one that both trust.
-The server listens until one end with the credential has connected, or the files are used through the link.
+The credential is a key with its certificate, which both ends present, and is the only one that both
+trust. The server listens until one end with the credential has connected, or the files are used
+through the link.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from contextlib import contextmanager
 from typing import cast
 
 # The server stops listening after this time, or after so many connections without the credential.
-LISTENS_S, _TRIES = 30.0, 8
+LISTENS_S = 30.0
+_TRIES = 8
 _HANDSHAKE_S = 2.0
 _CHUNK = 512 * 1024
 
@@ -40,19 +43,21 @@ def tls_context(fd: int, *, server: bool) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if server:
         context.num_tickets = 0
+
     context.load_cert_chain(path)
     context.load_verify_locations(path)
     return context
 
 
 def accept(listener: socket.socket, context: ssl.SSLContext, link: int) -> TlsStream | None:
-    """The first connection with the credential. None: the files are used through ``link``, a descriptor that
-    has become readable, or nobody has come."""
+    """The first connection with the credential. None: the files are used through ``link``, a
+    descriptor that has become readable, or nobody has come."""
     with listener:
         for _ in range(_TRIES):
             ready = select.select([listener.fileno(), link], [], [], LISTENS_S)[0]
             if not ready or link in ready:
                 return None
+
             connection, _ = listener.accept()
             try:
                 connection.settimeout(_HANDSHAKE_S)
@@ -61,19 +66,22 @@ def accept(listener: socket.socket, context: ssl.SSLContext, link: int) -> TlsSt
             except OSError:
                 connection.close()
                 continue
+
             connection.settimeout(None)
             return stream
+
     return None
 
 
 class TlsStream:
-    """The server's end, as a file. Records are decrypted from large pieces: a system call for each takes as
-    long as the decryption."""
+    """The server's end, as a file. Records are decrypted from large pieces: a system call for each
+    takes as long as the decryption."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._chunk = memoryview(bytearray(_CHUNK))
 
@@ -92,7 +100,8 @@ class TlsStream:
 
     def read(self, size: int) -> bytes:
         """Fewer than ``size`` bytes only at the end."""
-        found, at = bytearray(size), 0
+        found = bytearray(size)
+        at = 0
         view = memoryview(found)
         while at < size:
             try:
@@ -103,9 +112,12 @@ class TlsStream:
                 continue
             except ssl.SSLZeroReturnError:
                 break
+
             if not count:
                 break
+
             at += count
+
         view.release()
         return bytes(found) if at == size else bytes(found[:at])
 

@@ -1,4 +1,5 @@
-"""Packets of SFTP in a stream of bytes. Large ones are passed on as the pieces in which they came. Pure."""
+"""Packets of SFTP in a stream of bytes. Large ones are passed on as the pieces in which they came.
+Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from collections.abc import Sequence
 
 from moorage.common.sftp.wire import MAX_PACKET, Malformed
 
-# The first piece of a packet has so much of it, or all: its length, type and id, the length of the handle,
-# and two bytes of that.
+# The first piece of a packet has so much of it, or all: its length, type and id, the length of the
+# handle, and two bytes of that.
 HEAD = 15
 
 Piece = bytes | memoryview
@@ -21,22 +22,30 @@ class Pieces:
         self._size = 0
 
     def feed(self, data: bytes) -> list[list[Piece]]:
-        """The packets that are complete with ``data``. Raises ``Malformed`` for a length out of bounds."""
+        """The packets that are complete with ``data``. Raises ``Malformed`` for a length out of
+        bounds."""
         if self._size < HEAD and self._pieces:
             data = b"".join((*self._pieces, data))
-            self._pieces, self._size = [], 0
-        rest, found = memoryview(data), []
+            self._pieces = []
+            self._size = 0
+
+        rest = memoryview(data)
+        found = []
         while rest:
             if not self._pieces and len(rest) < 4:
                 self._keep(rest)
                 break
+
             missing = 4 + _length(self._pieces[0] if self._pieces else rest) - self._size
             if len(rest) < missing:
                 self._keep(rest)
                 break
+
             found.append([*self._pieces, rest[:missing]])
-            self._pieces, self._size = [], 0
+            self._pieces = []
+            self._size = 0
             rest = rest[missing:]
+
         return found
 
     def _keep(self, rest: memoryview) -> None:

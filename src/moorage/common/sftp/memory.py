@@ -1,7 +1,7 @@
 """Heap of a process that moves blocks of some 100 KB: glibc keeps the memory of freed ones.
 
-By default it gives it back to the system at once, and each block costs page faults, which take longer than
-its encryption.
+By default it gives it back to the system at once, and each block costs page faults, which take
+longer than its encryption.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_THRESHOLD = -3
 _MIB = 1024 * 1024
 
 

@@ -1,7 +1,7 @@
 """SFTP server for one directory tree: the answer to each packet.
 
-It has no other way to the files than ``Root``, so nothing that a client or the session does leads out of the
-tree.
+It has no other way to the files than ``Root``, so nothing that a client or the session does leads
+out of the tree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ MAX_HANDLES = 256
 _LAST_TIME = 4_102_444_800  # the year 2100
 _NAMES_AT_ONCE = 100
 _DATA_AT = 13  # in a packet of data, after its length, type, id and the length of the data
-_READ, _WRITE, _APPEND, _CREATE, _TRUNCATE, _EXCLUSIVE = 1, 2, 4, 8, 16, 32
+_READ = 1
+_WRITE = 2
+_APPEND = 4
+_CREATE = 8
+_TRUNCATE = 16
+_EXCLUSIVE = 32
 _EXTENSIONS = (
     (b"posix-rename@openssh.com", b"1"),
     (b"hardlink@openssh.com", b"1"),
@@ -40,7 +45,9 @@ class Listing:
     def _read(self) -> Iterator[tuple[bytes, bytes, Attributes]]:
         for name in (".", "..", *sorted(os.listdir(self.fd))):
             try:
-                found = os.stat(name if name != ".." else ".", dir_fd=self.fd, follow_symlinks=False)
+                found = os.stat(
+                    name if name != ".." else ".", dir_fd=self.fd, follow_symlinks=False
+                )
             except FileNotFoundError:
                 continue
             raw = os.fsencode(name)
@@ -51,7 +58,8 @@ class Server:
     """``answer`` handles one packet. ``by_walking``: as ``Root``."""
 
     def __init__(self, root: Root) -> None:
-        self._root, self._prefix = root, b""
+        self._root = root
+        self._prefix = b""
         self._handles: dict[bytes, int | Listing] = {}
         self._made = 0
         self._requests: dict[int, Callable[[bytes, Reader], bytes | bytearray]] = {
@@ -82,10 +90,14 @@ class Server:
         kind = reader.byte()
         if kind == Kind.INIT:
             return self._init(reader)
+
         request = reader.take(4)
         handle = self._requests.get(kind)
         if handle is None:
-            return wire.status(request, Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported")
+            return wire.status(
+                request, Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported"
+            )
+
         try:
             return handle(request, reader)
         except Malformed as error:
@@ -93,7 +105,9 @@ class Server:
         except FileNotFoundError:
             return wire.status(request, Status.NO_SUCH_FILE, "No such file or directory")
         except PermissionError as error:
-            return wire.status(request, Status.PERMISSION_DENIED, error.strerror or "Permission denied")
+            return wire.status(
+                request, Status.PERMISSION_DENIED, error.strerror or "Permission denied"
+            )
         except (OSError, OverflowError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return wire.status(request, Status.FAILURE, reason)
@@ -106,7 +120,8 @@ class Server:
     def _init(self, r: Reader) -> bytes:
         r.number()
         while r.left:
-            name, value = r.text(), r.text()
+            name = r.text()
+            value = r.text()
             if name == wire.HANDLE_PREFIX:
                 self._prefix = value[:16]
         return self.hello()
@@ -133,10 +148,16 @@ class Server:
         return handle
 
     def _open(self, request: bytes, r: Reader) -> bytes:
-        path, asked, given = r.path(), r.number(), r.attributes()
+        path = r.path()
+        asked = r.number()
+        given = r.attributes()
         self._check_room()
         flags = (
-            os.O_RDWR if asked & _READ and asked & _WRITE else os.O_WRONLY if asked & _WRITE else os.O_RDONLY
+            os.O_RDWR
+            if asked & _READ and asked & _WRITE
+            else os.O_WRONLY
+            if asked & _WRITE
+            else os.O_RDONLY
         )
         if flags != os.O_RDONLY:
             pairs = (
@@ -147,6 +168,7 @@ class Server:
             )
             for bit, flag in pairs:
                 flags |= flag if asked & bit else 0
+
         mode = 0o666 if given.mode is None else given.mode
         return self._keep(request, self._root.open_file(path, flags, mode))
 
@@ -158,24 +180,31 @@ class Server:
         return wire.status(request, Status.OK)
 
     def _read(self, request: bytes, r: Reader) -> bytes | bytearray:
-        fd, offset, size = self._file(r), r.long(), min(r.number(), wire.MAX_DATA)
+        fd = self._file(r)
+        offset = r.long()
+        size = min(r.number(), wire.MAX_DATA)
+
         # As `wire.packet`, without copies.
         packet = bytearray(_DATA_AT + size)
         with memoryview(packet) as view:
             found = os.preadv(fd, [view[_DATA_AT:]], offset)
+
         if not found:
             return wire.status(request, Status.EOF)
+
         del packet[_DATA_AT + found :]
         head = wire.number(_DATA_AT - 4 + found), bytes((Kind.DATA,)), request, wire.number(found)
         packet[:_DATA_AT] = b"".join(head)
         return packet
 
     def _write(self, request: bytes, r: Reader) -> bytes:
-        fd, offset = self._file(r), r.long()
+        fd = self._file(r)
+        offset = r.long()
         data = memoryview(r.text())
         while data:
             done = os.pwrite(fd, data, offset)
-            data, offset = data[done:], offset + done
+            data = data[done:]
+            offset = offset + done
         return wire.status(request, Status.OK)
 
     def _stat(self, request: bytes, r: Reader, *, follow: bool) -> bytes:
@@ -183,10 +212,13 @@ class Server:
             return wire.packet(Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(fd))))
 
     def _fstat(self, request: bytes, r: Reader) -> bytes:
-        return wire.packet(Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(self._file(r)))))
+        return wire.packet(
+            Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(self._file(r))))
+        )
 
     def _setstat(self, request: bytes, r: Reader) -> bytes:
-        path, given = r.path(), r.attributes()
+        path = r.path()
+        given = r.attributes()
         with self._root.found(path) as fd:
             if given.size is not None:
                 file = reopen(fd, os.O_WRONLY)
@@ -194,11 +226,14 @@ class Server:
                     os.ftruncate(file, given.size)
                 finally:
                     os.close(file)
+
             _set_attributes(fd, given)
+
         return wire.status(request, Status.OK)
 
     def _fsetstat(self, request: bytes, r: Reader) -> bytes:
-        fd, given = self._file(r), r.attributes()
+        fd = self._file(r)
+        given = r.attributes()
         if given.size is not None:
             os.ftruncate(fd, given.size)
         _set_attributes(fd, given)
@@ -222,7 +257,8 @@ class Server:
         return wire.status(request, Status.OK)
 
     def _mkdir(self, request: bytes, r: Reader) -> bytes:
-        path, given = r.path(), r.attributes()
+        path = r.path()
+        given = r.attributes()
         with self._root.parent(path) as (fd, name):
             os.mkdir(name, (0o777 if given.mode is None else given.mode) & 0o777, dir_fd=fd)
         return wire.status(request, Status.OK)
@@ -237,11 +273,16 @@ class Server:
         return wire.names(request, [(path, path, Attributes())])
 
     def _rename(self, request: bytes, r: Reader, *, replaces: bool) -> bytes:
-        old, new = r.path(), r.path()
-        with self._root.parent(old) as (old_fd, old_name), self._root.parent(new) as (new_fd, new_name):
+        old = r.path()
+        new = r.path()
+        with (
+            self._root.parent(old) as (old_fd, old_name),
+            self._root.parent(new) as (new_fd, new_name),
+        ):
             if not replaces and _exists(new_fd, new_name):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             os.rename(old_name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
+
         return wire.status(request, Status.OK)
 
     def _readlink(self, request: bytes, r: Reader) -> bytes:
@@ -250,7 +291,9 @@ class Server:
         return wire.names(request, [(target, target, Attributes())])
 
     def _symlink(self, request: bytes, r: Reader) -> bytes:
-        target, link = r.path(), r.path()  # in OpenSSH's order, which is not the draft's
+        # in OpenSSH's order, which is not the draft's
+        target = r.path()
+        link = r.path()
         if leads_out(link, target):
             raise PermissionError(errno.EACCES, "the link would lead out of the workspace")
         with self._root.parent(link) as (fd, name):
@@ -271,14 +314,20 @@ class Server:
         if name == b"limits@openssh.com":
             limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, MAX_HANDLES)
             return wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in limits))
+
         return wire.status(request, Status.OP_UNSUPPORTED, "this extension is not supported")
 
     def _hardlink(self, request: bytes, r: Reader) -> bytes:
-        old, new = r.path(), r.path()
-        with self._root.parent(old) as (old_fd, old_name), self._root.parent(new) as (new_fd, new_name):
+        old = r.path()
+        new = r.path()
+        with (
+            self._root.parent(old) as (old_fd, old_name),
+            self._root.parent(new) as (new_fd, new_name),
+        ):
             if not stat.S_ISREG(os.stat(old_name, dir_fd=old_fd, follow_symlinks=False).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             os.link(old_name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
+
         return wire.status(request, Status.OK)
 
     def _statvfs(self, request: bytes, r: Reader) -> bytes:
@@ -293,7 +342,9 @@ class Server:
 
 def attributes_of(found: os.stat_result) -> Attributes:
     times = tuple(min(max(int(one), 0), 0xFFFFFFFF) for one in (found.st_atime, found.st_mtime))
-    return Attributes(found.st_size, (found.st_uid, found.st_gid), found.st_mode, (times[0], times[1]))
+    return Attributes(
+        found.st_size, (found.st_uid, found.st_gid), found.st_mode, (times[0], times[1])
+    )
 
 
 def long_line(name: bytes, found: os.stat_result) -> bytes:

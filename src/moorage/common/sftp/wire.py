@@ -1,4 +1,5 @@
-"""Wire format of SFTP version 3 (draft-ietf-secsh-filexfer-02), with extensions of OpenSSH. Pure."""
+"""Wire format of SFTP version 3 (draft-ietf-secsh-filexfer-02), with extensions of OpenSSH.
+Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from typing import NamedTuple
 
 VERSION = 3
 # OpenSSH's client reads and writes so much at once when the server says so by `limits@openssh.com`.
-MAX_PACKET, MAX_DATA = 256 * 1024 + 1024, 255 * 1024
+MAX_PACKET = 256 * 1024 + 1024
+MAX_DATA = 255 * 1024
 MAX_PATH = 4096
-# Of the first packet: handles of this server begin with these bytes, so that a relay knows whose they are.
+# Of the first packet: handles of this server begin with these bytes, so that a relay knows whose
+# they are.
 HANDLE_PREFIX = b"handle-prefix@moorage"
 
 
@@ -70,13 +73,15 @@ class Reader:
     """Reads the fields of a packet. Raises ``Malformed``."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data = data
+        self._at = 0
 
     def take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._data):
             raise Malformed("the packet is cut off")
-        part, self._at = self._data[self._at : end], end
+        part = self._data[self._at : end]
+        self._at = end
         return part
 
     def byte(self) -> int:
@@ -103,10 +108,12 @@ class Reader:
         owner = (self.number(), self.number()) if flags & 2 else None
         mode = self.number() if flags & 4 else None
         times = (self.number(), self.number()) if flags & 8 else None
+
         if flags & 0x80000000:
             for _ in range(self.number()):
                 self.text()
                 self.text()
+
         return Attributes(size, owner, mode, times)
 
     def rest(self) -> bytes:
@@ -126,15 +133,21 @@ def text(value: bytes) -> bytes:
 
 
 def attributes(given: Attributes) -> bytes:
-    flags, parts = 0, b""
+    flags = 0
+    parts = b""
     if given.size is not None:
-        flags, parts = flags | 1, parts + given.size.to_bytes(8)
+        flags = flags | 1
+        parts = parts + given.size.to_bytes(8)
     if given.owner is not None:
-        flags, parts = flags | 2, parts + number(given.owner[0]) + number(given.owner[1])
+        flags = flags | 2
+        parts = parts + number(given.owner[0]) + number(given.owner[1])
     if given.mode is not None:
-        flags, parts = flags | 4, parts + number(given.mode)
+        flags = flags | 4
+        parts = parts + number(given.mode)
     if given.times is not None:
-        flags, parts = flags | 8, parts + number(given.times[0]) + number(given.times[1])
+        flags = flags | 8
+        parts = parts + number(given.times[0]) + number(given.times[1])
+
     return number(flags) + parts
 
 

@@ -1,5 +1,5 @@
-"""Channels of an SSH connection to one session: each shell, command, SFTP server and forwarded connection is
-a command that runs there."""
+"""Channels of an SSH connection to one session: each shell, command, SFTP server and forwarded
+connection is a command that runs there."""
 
 from __future__ import annotations
 
@@ -52,14 +52,17 @@ class Channels:
         self.check(MAX_CHANNELS)
         return SessionChannel(start, kernel, self.run)
 
-    def connection(self, start: Start, host: str, port: int, kernel: str) -> asyncssh.SSHTCPSession[bytes]:
-        """A connection from the session. Raises ``ChannelOpenError`` if there are too many, or for what is no
-        address."""
+    def connection(
+        self, start: Start, host: str, port: int, kernel: str
+    ) -> asyncssh.SSHTCPSession[bytes]:
+        """A connection from the session. Raises ``ChannelOpenError`` if there are too many, or for
+        what is no address."""
         self.check(MAX_FORWARDS)
         try:
             spec = connection_to(host, port, kernel)
         except ValueError as error:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from None
+
         return _Forward(start, spec, self.run)
 
     def check(self, most: int) -> None:
@@ -83,8 +86,8 @@ class Channels:
 
 
 class PipedChannel:
-    """A channel whose other end reads and writes at its own pace. Input waits for it, and output for the
-    client."""
+    """A channel whose other end reads and writes at its own pace. Input waits for it, and output
+    for the client."""
 
     _chan: Any
 
@@ -205,7 +208,9 @@ class SessionChannel(_CommandChannel, asyncssh.SSHServerSession[bytes]):
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         self._chan = chan
 
-    def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: object) -> bool:
+    def pty_requested(
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: object
+    ) -> bool:
         cols, rows = term_size[:2]
         self._terminal = Terminal(term_type, rows, cols)
         return True
@@ -234,16 +239,19 @@ class SessionChannel(_CommandChannel, asyncssh.SSHServerSession[bytes]):
         except ValueError as error:
             self._fail(f"the session cannot run this command: {error}")
             return
+
         try:
             async with self._start(spec) as command:
                 await self._copy(command)
         except MoorageError as error:
             self._fail("; ".join(part for part in (error.message, error.next_step) if part))
             return
+
         end = command.end
         assert end is not None
         if end.detail:
             self._note("; ".join(part for part in (end.detail, end.next_step) if part))
+
         self._chan.exit(shell_exit_code(end.exit_code))
 
     def _write(self, channel: Channel, data: bytes) -> None:

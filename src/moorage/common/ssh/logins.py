@@ -1,7 +1,7 @@
 """Names under which an SSH client logs in. Pure.
 
-``project/session``, or ``project+session`` for programs that take a slash for the end of a host name, such as
-scp. Names may contain slashes themselves, so the first may be read in several ways.
+``project/session``, or ``project+session`` for programs that take a slash for the end of a host
+name, such as scp. Names may contain slashes themselves, so the first may be read in several ways.
 """
 
 from __future__ import annotations

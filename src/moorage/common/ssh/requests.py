@@ -20,7 +20,8 @@ done
 echo "moorage: the session has no sftp-server: install openssh-sftp-server there, or use moorage cp" >&2
 exit 127
 """
-# Connects to $1:$2 from the session and copies both ways: with the first of these programs that it has.
+# Connects to $1:$2 from the session and copies both ways: with the first of these programs that it
+# has.
 _CONNECT = """
 if command -v python3 >/dev/null; then exec python3 -c '
 import os, socket, sys, threading
@@ -64,12 +65,16 @@ def command_of(
     """
     if "\0" in (command or ""):
         raise ValueError("it contains a NUL character, which no argument of a program can")
+
     script = _SFTP_SERVER if subsystem == SFTP else command if command is not None else _SHELL
-    given = {name: value for name, value in env.items() if name in _ACCEPTED or name.startswith("LC_")}
+    given = {
+        name: value for name, value in env.items() if name in _ACCEPTED or name.startswith("LC_")
+    }
     size = Size()
     if terminal is not None:
         given["TERM"] = terminal.type or "dumb"
         size = size_of(terminal.rows, terminal.cols)
+
     return ExecSpec(
         command=["sh", "-c", script],
         stdin=True,
@@ -87,7 +92,9 @@ def connection_to(host: str, port: int, kernel: str) -> ExecSpec:
     """
     if not host or "\0" in host or host.startswith("-") or len(host) > 255 or not 0 < port < 65536:
         raise ValueError(f"{host[:300]!r}, port {port}, is no address")
-    return ExecSpec(command=["sh", "-c", _CONNECT, "sh", host, str(port)], stdin=True, kernel=kernel)
+    return ExecSpec(
+        command=["sh", "-c", _CONNECT, "sh", host, str(port)], stdin=True, kernel=kernel
+    )
 
 
 def size_of(rows: int, cols: int) -> Size:

@@ -1,4 +1,5 @@
-"""Traces: spans as values, in the terms of OpenTelemetry, and their export. Nothing of it runs while off."""
+"""Traces: spans as values, in the terms of OpenTelemetry, and their export. Nothing of it runs
+while off."""
 
 from moorage.common.telemetry.spans import Span, SpanContext, TraceSink
 

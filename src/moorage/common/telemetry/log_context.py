@@ -1,4 +1,5 @@
-"""Context of log lines: what the running task works for. JSON lines of ours and of libraries have its fields.
+"""Context of log lines: what the running task works for. JSON lines of ours and of libraries have
+its fields.
 
 It is read only when a line is written, so that keeping it costs one assignment.
 """
@@ -12,8 +13,8 @@ from typing import Protocol
 
 class LogSubject(Protocol):
     def log_fields(self) -> Mapping[str, str]:
-        """Names and values: ``trace_id``, ``session_id``, ``kernel_id``, ``endpoint``, ``request_id``. Those
-        that are "" are left out."""
+        """Names and values: ``trace_id``, ``session_id``, ``kernel_id``, ``endpoint``,
+        ``request_id``. Those that are "" are left out."""
         ...
 
 
@@ -31,7 +32,9 @@ class LogFields:
         return self._fields
 
 
-def working_for(subject: LogSubject, run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+def working_for(
+    subject: LogSubject, run: Callable[[], Awaitable[None]]
+) -> Callable[[], Awaitable[None]]:
     """``run``, whose task works for ``subject``."""
 
     async def work() -> None:

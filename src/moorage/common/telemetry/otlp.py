@@ -1,8 +1,8 @@
 """OTLP export of spans: the SDK's bounded queue and its exporter over HTTP.
 
-Imported only where traces are on: the SDK and its exporter take 30 MB. What is not set here follows the
-standard variables, which the SDK reads: OTEL_BSP_*, OTEL_EXPORTER_OTLP_TIMEOUT, _CERTIFICATE, _COMPRESSION,
-OTEL_RESOURCE_ATTRIBUTES.
+Imported only where traces are on: the SDK and its exporter take 30 MB. What is not set here follows
+the standard variables, which the SDK reads: OTEL_BSP_*, OTEL_EXPORTER_OTLP_TIMEOUT, _CERTIFICATE,
+_COMPRESSION, OTEL_RESOURCE_ATTRIBUTES.
 """
 
 from __future__ import annotations
@@ -29,17 +29,23 @@ _UNSET = Status(StatusCode.UNSET)
 class SpanQueue:
     """Spans that wait to be sent, 2048 at most (OTEL_BSP_MAX_QUEUE_SIZE): further ones are dropped.
 
-    ``endpoint``: the URL of OTLP/HTTP for traces. ``resource``: attributes of this process; those of
-    OTEL_RESOURCE_ATTRIBUTES are added. ``headers``: of each request to the collector.
+    ``endpoint``: the URL of OTLP/HTTP for traces. ``resource``: attributes of this process; those
+    of OTEL_RESOURCE_ATTRIBUTES are added. ``headers``: of each request to the collector.
     """
 
-    def __init__(self, endpoint: str, resource: Mapping[str, str], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, endpoint: str, resource: Mapping[str, str], headers: Mapping[str, str]
+    ) -> None:
         self._resource = Resource.create({name: value for name, value in resource.items() if value})
-        self._processor = BatchSpanProcessor(OTLPSpanExporter(endpoint, headers=dict(headers) or None))
+        self._processor = BatchSpanProcessor(
+            OTLPSpanExporter(endpoint, headers=dict(headers) or None)
+        )
 
     def put(self, span: Span, offset_s: float) -> None:
         """``offset_s``: what the times of the span lack to unix seconds. Never blocks."""
-        context, parent_id, error = span.context, span.parent_id, span.error
+        context = span.context
+        parent_id = span.parent_id
+        error = span.error
         self._processor.on_end(
             ReadableSpan(
                 span.name,

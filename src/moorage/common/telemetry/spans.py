@@ -1,8 +1,9 @@
 """Spans as values, and the W3C Trace Context that carries them between processes. Pure.
 
-A session's start is a span below the request that created it, or the first one of a trace whose id is the
-UUID of the session. The id of the span is the second half of that UUID, that of a kernel's start the second
-half of the kernel's: so each process knows the whole context from what is stored of the request.
+A session's start is a span below the request that created it, or the first one of a trace whose id
+is the UUID of the session. The id of the span is the second half of that UUID, that of a kernel's
+start the second half of the kernel's: so each process knows the whole context from what is stored
+of the request.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from moorage.common.model.ids import KernelId, SessionId
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _HALF: Final = (1 << 64) - 1
-# OpenTelemetry's sampling by ratio goes by these bits, which W3C's level 2 wants to be random. Those of a
-# UUID of version 4 or 7 are.
+# OpenTelemetry's sampling by ratio goes by these bits, which W3C's level 2 wants to be random.
+# Those of a UUID of version 4 or 7 are.
 _RANDOM: Final = 1 << 56
 
 Kind: TypeAlias = Literal["INTERNAL", "SERVER", "CLIENT"]
@@ -49,13 +50,22 @@ class SpanContext(NamedTuple):
 
 
 class Span:
-    """A span that has ended. ``start``, ``end``, and the times of ``events``: seconds on the clock that
-    ``TraceSink.record`` is told. ``parent_id``: 0 for none. ``error``: what went wrong, "" for nothing.
-    ``links``: spans of other traces that it belongs to."""
+    """A span that has ended. ``start``, ``end``, and the times of ``events``: seconds on the clock
+    that ``TraceSink.record`` is told. ``parent_id``: 0 for none. ``error``: what went wrong, "" for
+    nothing. ``links``: spans of other traces that it belongs to."""
 
     __slots__ = (
-        "attributes", "context", "end", "error", "events", "kind", "links", "name", "parent_id", "start",
-    )  # fmt: skip
+        "attributes",
+        "context",
+        "end",
+        "error",
+        "events",
+        "kind",
+        "links",
+        "name",
+        "parent_id",
+        "start",
+    )
 
     def __init__(
         self,
@@ -71,13 +81,21 @@ class Span:
         events: Sequence[tuple[str, float]] = (),
         links: Sequence[SpanContext] = (),
     ) -> None:
-        self.name, self.context, self.parent_id, self.kind = name, context, parent_id, kind
-        self.start, self.end, self.attributes = start, end, attributes
-        self.error, self.events, self.links = error, events, links
+        self.name = name
+        self.context = context
+        self.parent_id = parent_id
+        self.kind = kind
+        self.start = start
+        self.end = end
+        self.attributes = attributes
+        self.error = error
+        self.events = events
+        self.links = links
 
 
 class TraceSink(Protocol):
-    """What those that make spans need of a tracer. ``accepts_parents``: traces of clients are continued."""
+    """What those that make spans need of a tracer. ``accepts_parents``: traces of clients are
+    continued."""
 
     accepts_parents: bool
 
@@ -88,22 +106,30 @@ class TraceSink(Protocol):
     def new_span_id(self) -> int: ...
 
     def is_sampled(self, trace_id: int) -> bool:
-        """Whether a trace without a parent is recorded. All processes with the same settings agree."""
+        """Whether a trace without a parent is recorded. All processes with the same settings
+        agree."""
         ...
 
     def record(self, spans: Sequence[Span], now: float | None = None) -> None:
-        """``now``: the present on the clock of the spans, None for unix seconds. Never blocks: spans are
-        dropped if too many wait for the collector."""
+        """``now``: the present on the clock of the spans, None for unix seconds. Never blocks:
+        spans are dropped if too many wait for the collector."""
         ...
 
 
 def parse_traceparent(value: str | None) -> SpanContext | None:
-    """The context in a ``traceparent`` header. None: none, or an invalid one, which means the same."""
+    """The context in a ``traceparent`` header. None: none, or an invalid one, which means the
+    same."""
     found = _TRACEPARENT.fullmatch(value.strip()) if value else None
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
         return None
-    trace_id, span_id = int(found[2], 16), int(found[3], 16)
-    return SpanContext(trace_id, span_id, bool(int(found[4], 16) & 1)) if trace_id and span_id else None
+
+    trace_id = int(found[2], 16)
+    span_id = int(found[3], 16)
+    return (
+        SpanContext(trace_id, span_id, bool(int(found[4], 16) & 1))
+        if trace_id and span_id
+        else None
+    )
 
 
 def sampled_by_ratio(trace_id: int, ratio: float) -> bool:
@@ -126,8 +152,8 @@ def own_trace(session_id: SessionId, sink: TraceSink) -> SpanContext:
 
 
 def session_context(session_id: SessionId, stored: SpanContext) -> tuple[SpanContext, int]:
-    """The context of the span of a session's start, and the id of its parent, 0 for none. ``stored``: that of
-    the request that created it, or ``own_trace``."""
+    """The context of the span of a session's start, and the id of its parent, 0 for none.
+    ``stored``: that of the request that created it, or ``own_trace``."""
     span_id = _number(session_id) & _HALF
     return stored._replace(span_id=span_id), 0 if stored.span_id == span_id else stored.span_id
 

@@ -1,7 +1,8 @@
-"""Tracer: samples traces, and hands their spans to the exporter, which sends them from a thread of its own.
+"""Tracer: samples traces, and hands their spans to the exporter, which sends them from a thread of
+its own.
 
-The SDK's exporter and its bounded queue are used, but not its tracer: spans are made from what is known
-anyway, most of them afterwards, and with ids of ours (decision 51).
+The SDK's exporter and its bounded queue are used, but not its tracer: spans are made from what is
+known anyway, most of them afterwards, and with ids of ours (decision 51).
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ class Tracer:
         accepts_parents: bool = True,
     ) -> None:
         self.accepts_parents = accepts_parents
-        self._queue, self._clock = queue, clock
-        self._sampler, self._ratio = sampler, ratio
+        self._queue = queue
+        self._clock = clock
+        self._sampler = sampler
+        self._ratio = ratio
         self._bits = Random(clock.secret()).getrandbits
 
     async def __aenter__(self) -> Tracer:
@@ -75,7 +78,12 @@ class Tracer:
 
 
 def tracer_for(
-    settings: TelemetrySettings, component: str, clock: Clock, *, instance: str = "", version: str = ""
+    settings: TelemetrySettings,
+    component: str,
+    clock: Clock,
+    *,
+    instance: str = "",
+    version: str = "",
 ) -> Tracer | None:
     """The tracer of ``component``, such as ``proxy``; None if traces are off. ``instance``: its id.
 
@@ -84,16 +92,19 @@ def tracer_for(
     endpoint = settings.target
     if endpoint is None:
         return None
+
     try:
         from moorage.common.telemetry.otlp import SpanQueue
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
+
         raise ConfigError(
             f"telemetry.endpoint = {endpoint!r} needs the package {error.name}",
             next_step="pip install 'moorage[otel]', or leave telemetry.endpoint and "
             "OTEL_EXPORTER_OTLP_ENDPOINT out",
         ) from None
+
     resource: Mapping[str, str] = {
         "service.name": settings.service_name or f"moorage-{component}",
         "service.namespace": "moorage",

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from moorage.common.model.service_ports import Protocol
 from moorage.common.model.spec import Model
 
-WORKING_DAY_S, MONTH_S = 28_800.0, 2_592_000.0
+WORKING_DAY_S = 28_800.0
+MONTH_S = 2_592_000.0
 
 
 class AppView(BaseModel):
@@ -25,7 +26,9 @@ class AppView(BaseModel):
     protocol: Protocol
     base_path: bool = False
     ready: bool
-    path: str = Field(description="Path of the app below a proxy's address, without a trailing slash.")
+    path: str = Field(
+        description="Path of the app below a proxy's address, without a trailing slash."
+    )
 
 
 class AccessTokenSpec(Model):
@@ -54,7 +57,10 @@ class NewAccessTokenView(AccessTokenView):
     """The only answer with the secret: the manager keeps only its hash."""
 
     access_token: str = Field(
-        description="The secret: sent once as `?access_token=` (browsers get a cookie), or as a bearer token."
+        description=(
+            "The secret: sent once as `?access_token=` (browsers get a cookie), or as a "
+            "bearer token."
+        )
     )
     protocol: Protocol
     path: str

@@ -11,10 +11,12 @@ from moorage.common.model.spec import Model, NoNul
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.resources import View
 
-Unit = Literal["gpu", "cpu", "memory", "node", "requests", "tokens_in", "tokens_out", "tokens_cached"]
+Unit = Literal[
+    "gpu", "cpu", "memory", "node", "requests", "tokens_in", "tokens_out", "tokens_cached"
+]
 BudgetUnit = Literal[
     "gpu", "cpu", "memory", "node", "requests", "tokens", "tokens_in", "tokens_out", "money"
-]  # fmt: skip
+]
 BudgetScope = Literal["project", "user", "key"]
 Period = Literal["day", "week", "month", "year"]
 Policy = Literal["continue", "stop"]
@@ -22,18 +24,24 @@ Level = Literal["ok", "soft", "hard"]
 
 LARGEST = (1 << 53) - 1
 Amount = Annotated[int, Field(ge=0, le=LARGEST)]
-_UNITS = "GPU, CPU and node milliseconds, MiB seconds of memory, requests, tokens, or millionths of money."
+_UNITS = (
+    "GPU, CPU and node milliseconds, MiB seconds of memory, requests, tokens, or millionths "
+    "of money."
+)
 
 
 class BudgetSpec(Model):
-    """What a project, a user or a key may use in each day, week, month or year (UTC) of one unit."""
+    """What a project, a user or a key may use in each day, week, month or year (UTC) of one
+    unit."""
 
     soft: Amount | None = Field(
         default=None, description=f"From here on it is marked and warned about. {_UNITS}"
     )
     hard: Amount | None = Field(
         default=None,
-        description="From here on there are no new sessions and no requests, until the period ends.",
+        description=(
+            "From here on there are no new sessions and no requests, until the period ends."
+        ),
     )
     policy: Policy = Field(
         default="continue",
@@ -67,7 +75,8 @@ class BudgetView(View):
 
 
 class PriceSpec(Model):
-    """The price of an hour (gpu, cpu, node), a GiB for an hour (memory), or a million (requests, tokens)."""
+    """The price of an hour (gpu, cpu, node), a GiB for an hour (memory), or a million (requests,
+    tokens)."""
 
     unit: Unit
     device: NoNul = Field(default="", description='Model of the GPU; "": any.', max_length=200)
@@ -93,7 +102,9 @@ class CorrectionSpec(Model):
 
     unit: Unit
     amount: Annotated[int, Field(ge=-LARGEST, le=LARGEST)] = Field(
-        description="Negative: it was too much. GPU, CPU and node milliseconds, MiB seconds, or a number."
+        description=(
+            "Negative: it was too much. GPU, CPU and node milliseconds, MiB seconds, or a number."
+        )
     )
     at: Timestamp = Field(description="When it was used; not in the future.")
     reason: NoNul = Field(min_length=1, max_length=1000)

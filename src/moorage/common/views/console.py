@@ -18,15 +18,21 @@ class SignIn(Model):
     """The body of ``POST /v1/session``: a user with its password, or a key."""
 
     user: Name | None = None
-    password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(default=None, repr=False)
+    password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
+        default=None, repr=False
+    )
     key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
-        default=None, repr=False, description="An API key: the console session may do what the key may."
+        default=None,
+        repr=False,
+        description="An API key: the console session may do what the key may.",
     )
 
     @model_validator(mode="after")
     def _check_kind(self) -> SignIn:
         with_password = (self.user is not None, self.password is not None)
-        if with_password not in ((True, True), (False, False)) or with_password[0] == (self.key is not None):
+        if with_password not in ((True, True), (False, False)) or with_password[0] == (
+            self.key is not None
+        ):
             raise ValueError("give user and password, or key alone")
         return self
 
@@ -60,7 +66,9 @@ class WhoAmI(View):
     projects: dict[str, MemberRole] = Field(
         default={}, description="The user's role in each of its projects."
     )
-    key: str = Field(default="", description="Name of the key; empty for a user that signed in without one.")
+    key: str = Field(
+        default="", description="Name of the key; empty for a user that signed in without one."
+    )
     csrf_token: str = Field(
         default="", description="Of a console session: sent as X-CSRF-Token with each write."
     )
@@ -76,9 +84,12 @@ class WhoAmI(View):
 class SignedOut(View):
     ended: int = Field(description="Number of console sessions that ended.")
     continue_at: str = Field(
-        default="", description="Where the browser signs out of the OpenID provider; empty: nowhere."
+        default="",
+        description="Where the browser signs out of the OpenID provider; empty: nowhere.",
     )
 
 
 class SignInWays(View):
-    oidc: str = Field(description="Text of the button for single sign-on at /v1/session/oidc; empty: none.")
+    oidc: str = Field(
+        description="Text of the button for single sign-on at /v1/session/oidc; empty: none."
+    )

@@ -20,7 +20,9 @@ class SegmentView(View):
     dropped: int = Field(description="Number of passes before it that were not stored.")
     size: int = Field(description="Length of the body in bytes.")
     body: str = Field(
-        description="Lines of JSON, compressed with zlib, in base64; the first line names the format."
+        description=(
+            "Lines of JSON, compressed with zlib, in base64; the first line names the format."
+        )
     )
 
 

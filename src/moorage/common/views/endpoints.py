@@ -22,7 +22,9 @@ class ReplicaView(View):
     status: Status
     state: str = Field(
         default="",
-        description="queued, loading, ready, busy (requests wait there), draining; empty once it ends.",
+        description=(
+            "queued, loading, ready, busy (requests wait there), draining; empty once it ends."
+        ),
     )
     revision: int = 1
     reason: Reason
@@ -32,8 +34,12 @@ class ReplicaView(View):
     log_tail: str = ""
     running: int = Field(default=0, description="Requests that run at its engine.")
     waiting: int = Field(default=0, description="Requests that wait at its engine.")
-    kv_cache: float | None = Field(default=None, description="Use of its KV cache, 0 to 1. null: unknown.")
-    address: str = Field(default="", description="Host and port of its engine; empty until it listens.")
+    kv_cache: float | None = Field(
+        default=None, description="Use of its KV cache, 0 to 1. null: unknown."
+    )
+    address: str = Field(
+        default="", description="Host and port of its engine; empty until it listens."
+    )
     unhealthy: str = Field(
         default="", description="Why its engine fails its health checks; empty: it does not."
     )
@@ -43,8 +49,10 @@ class RolloutView(View):
     """State of the newest change of what the replicas run."""
 
     state: Literal["complete", "progressing", "canary", "waiting", "failed"] = Field(
-        description="canary: the revision gets its share of the requests, until it is promoted or undone. "
-        "waiting: no replica is wanted. failed: a revision was rolled back, and nothing was changed since."
+        description="canary: the revision gets its share of the requests, until it is promoted or "
+        "undone. "
+        "waiting: no replica is wanted. failed: a revision was rolled back, and nothing was "
+        "changed since."
     )
     revision: int = Field(description="The revision that all replicas shall have.")
     newest: int = Field(description="The newest revision.")
@@ -55,7 +63,8 @@ class RolloutView(View):
         default=0, description="Percentage of the requests that the revision gets; 0: no canary."
     )
     rolled_back: int | None = Field(
-        default=None, description="The revision whose failure has returned the endpoint to this one."
+        default=None,
+        description="The revision whose failure has returned the endpoint to this one.",
     )
     reason: Reason = Field(default=Reason.NONE, description="Why it was rolled back.")
     detail: str = ""
@@ -108,14 +117,20 @@ class EndpointView(View):
     ready: int = Field(description="Number of replicas that are ready.")
     reason: Reason = Field(
         default=Reason.NONE,
-        description="Reason of the last failed replica, while it is failing; or `budget-exhausted`.",
+        description=(
+            "Reason of the last failed replica, while it is failing; or `budget-exhausted`."
+        ),
     )
     detail: str = ""
-    failures: int = Field(default=0, description="Replicas that failed in a row since the last ready one.")
+    failures: int = Field(
+        default=0, description="Replicas that failed in a row since the last ready one."
+    )
     retry_at: datetime | None = None
     suspended_until: datetime | None = Field(
         default=None,
-        description="A budget is exhausted and stops its replicas, until then or until it is raised.",
+        description=(
+            "A budget is exhausted and stops its replicas, until then or until it is raised."
+        ),
     )
     revision: int = Field(default=1, description="The revision that all replicas shall have.")
     version: int = Field(default=1, description="Changes with every change by a user; its ETag.")
@@ -123,9 +138,13 @@ class EndpointView(View):
     created_at: datetime
     user: str = Field(default="", description="Owner: the user of the API key that created it.")
     project: str = ""
-    shared_with: list[str] = Field(default=[], description='Other projects that may use it; "*": all.')
+    shared_with: list[str] = Field(
+        default=[], description='Other projects that may use it; "*": all.'
+    )
     user_labels: dict[str, str] = Field(default={})
-    spec: Annotated[EndpointSpec, WrapValidator(known_fields), PlainSerializer(masked_spec)] | None = Field(
+    spec: (
+        Annotated[EndpointSpec, WrapValidator(known_fields), PlainSerializer(masked_spec)] | None
+    ) = Field(
         default=None, description="null for viewers, and for projects that it is shared with."
     )
     running: int = Field(default=0, description="Requests that run at the engines of its replicas.")
@@ -136,22 +155,28 @@ class EndpointView(View):
         default=None, description="Mean use of the KV caches, 0 to 1. null: unknown."
     )
     late_successor: LateSuccessor | None = Field(
-        default=None, description="Set while a walltime is expected to end before its successor is ready."
+        default=None,
+        description="Set while a walltime is expected to end before its successor is ready.",
     )
-    warnings: list[str] = Field(default=[], description="Set in the answer to its creation or change only.")
+    warnings: list[str] = Field(
+        default=[], description="Set in the answer to its creation or change only."
+    )
     start_times: list[StartTimes] = Field(
         default=[], description="Of its jobs, by resource group of kind hpc."
     )
     needs_newer_manager: str = Field(
         default="",
-        description="What this manager does not know of it, and leaves out: one of the release that has "
+        description="What this manager does not know of it, and leaves out: one of the release "
+        "that has "
         "stored it must carry on with it. Empty: nothing.",
     )
     expected_at: datetime | None = Field(
         default=None,
         description="When the next replica is expected to be ready. null: none starts, or unknown.",
     )
-    scalings: int = Field(default=0, description="Changes of the number of replicas by autoscaling so far.")
+    scalings: int = Field(
+        default=0, description="Changes of the number of replicas by autoscaling so far."
+    )
     sessions: list[ReplicaView] = Field(
         default=[], description="Live replicas, and the last ones that ended."
     )
@@ -185,10 +210,9 @@ _Patch = dict[str, Any]
 
 
 class EndpointPatch(Model):
-    """The body of ``PATCH /v1/endpoints/{name}``: a JSON merge patch (RFC 7396) of the endpoint's spec.
-    Objects
-    are merged, null removes or resets a field, and what is absent stays. What changes the replicas rolls
-    out."""
+    """The body of ``PATCH /v1/endpoints/{name}``: a JSON merge patch (RFC 7396) of the endpoint's
+    spec. Objects are merged, null removes or resets a field, and what is absent stays. What changes
+    the replicas rolls out."""
 
     engine: Literal["llamacpp", "vllm", "custom"] | None = None
     model: NoNul | None = None
@@ -222,14 +246,19 @@ class EndpointPatch(Model):
     user_labels: LabelChanges | None = None
 
     def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:
-        """``spec`` with these changes; ``replicas``: the wanted number now. Raises ``ValidationError``."""
-        changes = self.model_dump(mode="json", exclude_unset=True, exclude={"shared_with", "user_labels"})
+        """``spec`` with these changes; ``replicas``: the wanted number now. Raises
+        ``ValidationError``."""
+        changes = self.model_dump(
+            mode="json", exclude_unset=True, exclude={"shared_with", "user_labels"}
+        )
         fields = merge(spec.model_dump(mode="json") | {"replicas": replicas}, changes)
         scale = fields.get("autoscale")
         if scale and "replicas" not in changes:
-            least, most = scale.get("min", 1), scale.get("max", 1)
+            least = scale.get("min", 1)
+            most = scale.get("max", 1)
             if isinstance(least, int) and isinstance(most, int):
                 fields["replicas"] = min(max(replicas, least), most)
+
         return EndpointSpec.model_validate(fields)
 
 
@@ -237,10 +266,12 @@ def merge(target: Any, patch: Any) -> Any:
     """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
+
     merged = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
         else:
             merged[name] = merge(merged.get(name), value)
+
     return merged

@@ -1,5 +1,5 @@
-"""REST models of watching: changes as server-sent events, the overview of a platform, and who holds which
-device."""
+"""REST models of watching: changes as server-sent events, the overview of a platform, and who holds
+which device."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ class BudgetAlert(View):
 class StreamStart(View):
     """The data of the event ``ready``, the first of a stream."""
 
-    now: datetime = Field(description="The manager's time: ages follow from it, whatever the client's clock.")
+    now: datetime = Field(
+        description="The manager's time: ages follow from it, whatever the client's clock."
+    )
     version: str
     resumed: bool = Field(description="Whether every change since Last-Event-ID follows.")
 
@@ -99,7 +101,8 @@ class GroupOverview(View):
     name: str
     sessions: dict[str, int] = Field(default={}, description="Live sessions by status.")
     waiting: dict[str, int] = Field(
-        default={}, description="Pending sessions by the reason why they wait; empty: not examined yet."
+        default={},
+        description="Pending sessions by the reason why they wait; empty: not examined yet.",
     )
     oldest_pending_since: datetime | None = None
     agents: dict[str, int] = Field(default={}, description="Agents by status.")
@@ -137,7 +140,9 @@ class OccupiedSlot(View):
     unhealthy_reason: str = ""
     capacity: int = Field(description="In base units; a whole device is 1000.")
     used: int
-    holders: list[Holder] = Field(default=[], description="In the order in which they took their parts.")
+    holders: list[Holder] = Field(
+        default=[], description="In the order in which they took their parts."
+    )
 
 
 class AgentOccupancy(View):
@@ -157,7 +162,8 @@ class SlotHistory(View):
     """A column for each value; base units, devices in 1/1000."""
 
     at: list[int] = Field(
-        default=[], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
+        default=[],
+        description="Begin of each step, in Unix seconds. Steps without a sample are absent.",
     )
     capacity: list[float] = Field(default=[], description="Mean over the step.")
     used: list[float] = Field(default=[], description="Mean over the step.")
@@ -166,7 +172,8 @@ class SlotHistory(View):
 
 class QueueHistory(View):
     at: list[int] = Field(
-        default=[], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
+        default=[],
+        description="Begin of each step, in Unix seconds. Steps without a sample are absent.",
     )
     pending: list[float] = Field(
         default=[], description="Pending sessions of all projects, the mean over the step."

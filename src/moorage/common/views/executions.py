@@ -25,21 +25,28 @@ class ExecutionSpec(Model):
 
     mode: Literal["query", "batch"] = Field(
         default="query",
-        description="query: `code` in the code kernel of `language`. batch: the commands `clean`, `build` "
+        description="query: `code` in the code kernel of `language`. batch: the commands `clean`, "
+        "`build` "
         "and `exec`, each by a shell in the workspace.",
     )
     code: Code = ""
     language: Language = Field(default="python", description=_LANGUAGE)
     clean: Code = Field(default="", description="Command of a batch run that comes first.")
-    build: Code = Field(default="", description="Command of a batch run; if it fails, `exec` is not run.")
-    exec: Code = Field(default="", description="Command of a batch run whose exit code is that of the run.")
+    build: Code = Field(
+        default="", description="Command of a batch run; if it fails, `exec` is not run."
+    )
+    exec: Code = Field(
+        default="", description="Command of a batch run whose exit code is that of the run."
+    )
     run_id: RunId | None = Field(
         default=None,
         description="Makes the request safe to repeat: the same id is the same run. Default: new.",
     )
     timeout_s: Annotated[float, Field(gt=0, le=code_runs.MAX_TIMEOUT_S)] = Field(
         default=code_runs.DEFAULT_TIMEOUT_S,
-        description="After this time the run is interrupted, and if that does not help, its kernel killed.",
+        description=(
+            "After this time the run is interrupted, and if that does not help, its kernel killed."
+        ),
     )
     wait_s: WaitS = Field(
         default=2.0,
@@ -62,7 +69,9 @@ class ExecutionInput(Model):
     """An answer to a run that waits for input."""
 
     text: Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
-    after: Annotated[int, Field(ge=0)] = Field(default=0, description="`next` of the previous answer.")
+    after: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="`next` of the previous answer."
+    )
     wait_s: WaitS = 2.0
     kernel: Hostname = Field(default="main1", description=_KERNEL)
 
@@ -77,12 +86,16 @@ class ExecutionView(View):
     kernel: str = Field(description="The kernelspec that runs it, or batch.")
     status: RunStatus
     console: list[dict[str, Any]] = Field(
-        description="Items by `type`: stream (`name`, `text`); display and result (`data`: text by MIME "
-        "type, binary data in base64); error (`name`, `message`, `traceback`); input (`prompt`, `password`); "
+        description="Items by `type`: stream (`name`, `text`); display and result (`data`: text "
+        "by MIME "
+        "type, binary data in base64); error (`name`, `message`, `traceback`); input (`prompt`, "
+        "`password`); "
         "answered; clear; stage (`stage`, `exit_code`); truncated, gap: output was dropped; end."
     )
     next: int
-    exit_code: int | None = Field(default=None, description="0: the code ran to its end. Null: not known.")
+    exit_code: int | None = Field(
+        default=None, description="0: the code ran to its end. Null: not known."
+    )
     reason: str = Field(default="", description="Why it has ended, if not by itself.")
     waiting_for: int = Field(
         default=0, description="So many runs come before it, the one that runs not counted."

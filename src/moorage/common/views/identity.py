@@ -13,7 +13,9 @@ from moorage.common.model.serving import Rate
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.resources import View
 
-Email = Annotated[str, Field(pattern=r"^([^\s@\x00-\x1f\x7f]+@[^\s@\x00-\x1f\x7f]+)?$", max_length=254)]
+Email = Annotated[
+    str, Field(pattern=r"^([^\s@\x00-\x1f\x7f]+@[^\s@\x00-\x1f\x7f]+)?$", max_length=254)
+]
 Status = Literal["active", "disabled"]
 
 
@@ -24,7 +26,9 @@ class UserPatch(Model):
     status: Status = Field(default="active", description="The keys of a disabled user are refused.")
     platform_role: PlatformRole | None = Field(
         default=None,
-        description="admin: everything. auditor: reads everything but logs and secrets. null: neither.",
+        description=(
+            "admin: everything. auditor: reads everything but logs and secrets. null: neither."
+        ),
     )
 
 
@@ -60,7 +64,9 @@ class UserSubject(Model):
 class ProjectPatch(Model):
     """The body of ``PATCH /v1/projects/{name}``: the fields that it has are replaced."""
 
-    status: Status = Field(default="active", description="The keys of a disabled project are refused.")
+    status: Status = Field(
+        default="active", description="The keys of a disabled project are refused."
+    )
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
         default=None, description="Highest priority of its sessions and endpoints; null: any."
     )
@@ -74,7 +80,8 @@ class ProjectPatch(Model):
     concurrent_requests: Rate | None = None
     reuse: ReusePolicy | None = Field(
         default=None,
-        description="Whether an equal batch session takes the place of one that does not say; null: as its "
+        description="Whether an equal batch session takes the place of one that does not say; "
+        "null: as its "
         "resource group says.",
     )
 

@@ -22,12 +22,17 @@ class IdleView(View):
 
     session_id: str
     criteria: list[CriterionView]
-    end_when: str = Field(description="any: the first criterion that is met ends it. all: the last one.")
+    end_when: str = Field(
+        description="any: the first criterion that is met ends it. all: the last one."
+    )
     criterion: str = Field(default="", description="The criterion that decides; empty: none does.")
     ends_in_s: float | None = Field(
-        default=None, description="Seconds until it ends, extensions included; null: nothing ends it."
+        default=None,
+        description="Seconds until it ends, extensions included; null: nothing ends it.",
     )
-    warned: bool = Field(default=False, description="It was warned: it ends unless it is used or extended.")
+    warned: bool = Field(
+        default=False, description="It was warned: it ends unless it is used or extended."
+    )
     extensions: int = Field(default=0, description="How often it was extended.")
     max_extensions: int
     max_extension_s: float = Field(description="The longest that an extension keeps it.")
@@ -37,5 +42,6 @@ class Extension(Model):
     """The body of ``POST /v1/sessions/{ref}/extend``."""
 
     seconds: Annotated[float, Field(gt=0, le=315_360_000)] | None = Field(
-        default=None, description="It does not end before so long from now. null: as long as is allowed."
+        default=None,
+        description="It does not end before so long from now. null: as long as is allowed.",
     )

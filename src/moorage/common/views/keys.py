@@ -16,8 +16,8 @@ Names = Annotated[list[Name], Field(max_length=1000)]
 
 
 class KeyLimits(Model):
-    """What a key may do of all that its role allows; null: all of it. ``PATCH /v1/keys/{name}`` replaces
-    the fields that its body has."""
+    """What a key may do of all that its role allows; null: all of it. ``PATCH /v1/keys/{name}``
+    replaces the fields that its body has."""
 
     scopes: Annotated[list[KeyScope], Field(max_length=4)] | None = Field(
         default=None, description="What the key is for. null: everything that its role allows."
@@ -34,24 +34,31 @@ class KeyLimits(Model):
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
-    expires_at: Timestamp | None = Field(default=None, description="Default: valid until it is revoked.")
+    expires_at: Timestamp | None = Field(
+        default=None, description="Default: valid until it is revoked."
+    )
 
 
 class KeySpec(KeyLimits):
     """The body of ``POST /v1/keys``."""
 
-    name: Name = Field(description="Unique among keys that are not revoked. Histories show it as `key:NAME`.")
+    name: Name = Field(
+        description="Unique among keys that are not revoked. Histories show it as `key:NAME`."
+    )
     user: Name | None = Field(
         default=None,
-        description="Owner of everything created with the key. Default: the key's name for administrators, "
+        description="Owner of everything created with the key. Default: the key's name for "
+        "administrators, "
         "else the caller.",
     )
     project: Name | None = Field(
-        default=None, description="Project of everything created with the key. Default: the caller's."
+        default=None,
+        description="Project of everything created with the key. Default: the caller's.",
     )
     role: Role | None = Field(
         default=None,
-        description="At most the user's. auditor and admin: of the platform. Default: the user's role in the "
+        description="At most the user's. auditor and admin: of the platform. Default: the user's "
+        "role in the "
         "project, or member.",
     )
 
@@ -80,7 +87,9 @@ class KeyView(BaseModel):
     expires_at: datetime | None = None
     last_used_at: datetime | None = Field(
         default=None,
-        description="Last use of the management API, to the minute. Requests through proxies do not count.",
+        description=(
+            "Last use of the management API, to the minute. Requests through proxies do not count."
+        ),
     )
     previous_until: datetime | None = Field(
         default=None, description="After a rotation: until when the secret before it is valid."

@@ -14,7 +14,10 @@ class ManagerView(BaseModel):
 
     id: str
     link: str = Field(
-        description="gRPC address, `manager.link_address`: agents, proxies and other managers reach it there."
+        description=(
+            "gRPC address, `manager.link_address`: agents, proxies and other managers "
+            "reach it there."
+        )
     )
     version: str
     started_at: datetime

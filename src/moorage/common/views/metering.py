@@ -10,7 +10,9 @@ from pydantic import BeforeValidator, Field
 from moorage.common.model.spec import Model, NoNul
 from moorage.common.views.resources import View
 
-Dimension = Literal["project", "user", "key", "model", "endpoint", "session", "resource_group", "device"]
+Dimension = Literal[
+    "project", "user", "key", "model", "endpoint", "session", "resource_group", "device"
+]
 Bucket = Literal["none", "hour", "day", "week", "month", "year"]
 LimitScope = Literal["key", "project", "model"]
 
@@ -32,7 +34,8 @@ class UsageSplit(Model):
         "resource_group, device.",
     )
     bucket: Bucket = Field(
-        default="none", description="Also split by hour, day, week (from Monday), month or year, in UTC."
+        default="none",
+        description="Also split by hour, day, week (from Monday), month or year, in UTC.",
     )
     project: NoNul | None = Field(default=None, description="Only of this project.")
     user: NoNul | None = Field(default=None, description="Only of this user.")
@@ -41,18 +44,27 @@ class UsageSplit(Model):
 
 
 class ModelUsage(View):
-    """What requests for models and kernels of sessions used. null: not split by that; "": not known, or no
-    key was required. Kernels are counted in whole seconds, from RUNNING to their end or until now."""
+    """What requests for models and kernels of sessions used. null: not split by that; "": not
+    known, or no key was required. Kernels are counted in whole seconds, from RUNNING to their end
+    or until now."""
 
-    at: datetime | None = Field(default=None, description="Start of the hour, day, week, month or year.")
+    at: datetime | None = Field(
+        default=None, description="Start of the hour, day, week, month or year."
+    )
     project: str | None = Field(default=None, description="That of the key, or of the session.")
-    user: str | None = Field(default=None, description="That of the key, or the owner of the session.")
+    user: str | None = Field(
+        default=None, description="That of the key, or the owner of the session."
+    )
     key_id: str | None = None
-    key: str | None = Field(default=None, description="Name of the key; null also for keys of others.")
+    key: str | None = Field(
+        default=None, description="Name of the key; null also for keys of others."
+    )
     model: str | None = Field(default=None, description="Of a replica: the name of its endpoint.")
     endpoint: str | None = None
     session_id: str | None = Field(default=None, description="The session or the replica.")
-    resource_group: str | None = Field(default=None, description="That of the session or the replica.")
+    resource_group: str | None = Field(
+        default=None, description="That of the session or the replica."
+    )
     device: str | None = Field(default=None, description="Model of the GPU.")
     requests: int
     tokens_in: int
@@ -62,7 +74,9 @@ class ModelUsage(View):
     cpu_ms: int = Field(default=0, description="CPUs times milliseconds.")
     memory_mib_s: int = Field(default=0, description="MiB of memory times seconds.")
     node_ms: int = Field(default=0, description="Nodes of sites times milliseconds.")
-    cost: int = Field(default=0, description="By the prices of each hour, in millionths of the currency.")
+    cost: int = Field(
+        default=0, description="By the prices of each hour, in millionths of the currency."
+    )
 
 
 class LimitUse(View):
@@ -76,7 +90,9 @@ class LimitView(View):
     scope: LimitScope
     name: str
     project: str
-    requests_per_minute: LimitUse | None = Field(default=None, description="Requests of the last 60 seconds.")
+    requests_per_minute: LimitUse | None = Field(
+        default=None, description="Requests of the last 60 seconds."
+    )
     tokens_per_minute: LimitUse | None = Field(
         default=None,
         description="Tokens of the last 60 seconds, those reserved by running requests included.",

@@ -21,7 +21,8 @@ class JoinTokenSpec(Model):
 
     kind: PeerKind = Field(default="agent", description="What may join with it.")
     resource_group: Name | None = Field(
-        default=None, description="Resource group of agents that join with it; overrides their own setting."
+        default=None,
+        description="Resource group of agents that join with it; overrides their own setting.",
     )
     uses: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=1, description="How many peers may join with it."
@@ -56,10 +57,13 @@ class JoinRequest(Model):
     kind: PeerKind
     name: PeerName
     csr: str = Field(
-        max_length=10_000, description="A PKCS #10 request in PEM, for a key that the peer has generated."
+        max_length=10_000,
+        description="A PKCS #10 request in PEM, for a key that the peer has generated.",
     )
     verifier: str = Field(pattern=r"^[0-9a-f]{64}$", description="The token's public key, in hex.")
-    signature: str = Field(pattern=r"^[0-9a-f]{128}$", description="Ed25519 signature by the token, in hex.")
+    signature: str = Field(
+        pattern=r"^[0-9a-f]{128}$", description="Ed25519 signature by the token, in hex."
+    )
 
 
 class JoinReply(BaseModel):
@@ -76,7 +80,9 @@ class JoinReply(BaseModel):
     other_authorities: list[str] = Field(
         default=[], description="Those to trust beside it, while it is rotated."
     )
-    link: str = Field(description="Address of the gRPC link. Without a host: the host of the REST API.")
+    link: str = Field(
+        description="Address of the gRPC link. Without a host: the host of the REST API."
+    )
     other_links: list[str] = Field(
         default=[], description="Addresses of the gRPC links of the other managers."
     )
@@ -84,7 +90,8 @@ class JoinReply(BaseModel):
 
 
 class PeerView(BaseModel):
-    """An agent or proxy that has joined. ``certificate_until``: expiry of its newest certificate."""
+    """An agent or proxy that has joined. ``certificate_until``: expiry of its newest
+    certificate."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -94,10 +101,14 @@ class PeerView(BaseModel):
     resource_group: str | None
     joined_at: datetime
     certificate_until: datetime
-    token: str | None = Field(description="Id of the join token it used; null when that was deleted.")
+    token: str | None = Field(
+        description="Id of the join token it used; null when that was deleted."
+    )
     manager: str | None = Field(
         default=None,
-        description="gRPC address of the manager it is connected to; null: it is connected to none.",
+        description=(
+            "gRPC address of the manager it is connected to; null: it is connected to none."
+        ),
     )
 
 
@@ -123,7 +134,8 @@ class CaView(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     state: RotationState = Field(
-        description="steady: one CA. distributing: peers learn to trust the next. reissuing: the next one "
+        description="steady: one CA. distributing: peers learn to trust the next. reissuing: the "
+        "next one "
         "issues, and peers renew their certificates."
     )
     since: datetime | None = Field(description="Since when; null if it was never rotated.")

@@ -19,22 +19,25 @@ class Condition(View):
     text: str
 
 
-# What an expected start rests on: there is capacity now; capacity is reserved for the session; known ends,
-# behind other sessions; the begin time that its user set, or the end of its retry backoff; the known ends of
-# the sessions that it depends on.
+# What an expected start rests on: there is capacity now; capacity is reserved for the session;
+# known ends, behind other sessions; the begin time that its user set, or the end of its retry
+# backoff; the known ends of the sessions that it depends on.
 StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time", "dependency"]
 
 
 class StartCalibration(View):
-    """How far expected starts were off, earlier or later, by what then happened. The errors are those that
-    are left after the correction."""
+    """How far expected starts were off, earlier or later, by what then happened. The errors are
+    those that are left after the correction."""
 
     resource_group: str
     kind: StartKind
-    starts: int = Field(description="Number of expected starts that this is computed from: the latest ones.")
+    starts: int = Field(
+        description="Number of expected starts that this is computed from: the latest ones."
+    )
     share_p50: float = Field(
         default=1.0,
-        description="Share of the time until the known end after which half of them had started, by which an "
+        description="Share of the time until the known end after which half of them had started, "
+        "by which an "
         "expected start is corrected. 1: it is not.",
     )
     error_p50_s: float = Field(description="Half of them were off by at most this many seconds.")
@@ -51,7 +54,9 @@ class PendingExplanation(View):
     refusals: list[str] = Field(
         default=[], description="One line per kind of refusal, with the number of agents."
     )
-    fenced: list[str] = Field(default=[], description="Fenced devices: unhealthy, so not allocated.")
+    fenced: list[str] = Field(
+        default=[], description="Fenced devices: unhealthy, so not allocated."
+    )
     position: int | None = Field(
         default=None, description="Place in the queue of its resource group; 1 is next."
     )
@@ -64,7 +69,9 @@ class PendingExplanation(View):
     basis: str = Field(default="", description="Basis of the expected start, or why there is none.")
     calibration: StartCalibration | None = Field(
         default=None,
-        description="Accuracy of past estimates of that kind in the resource group; null: there are none.",
+        description=(
+            "Accuracy of past estimates of that kind in the resource group; null: there are none."
+        ),
     )
 
 
@@ -87,4 +94,6 @@ class PlanView(PendingExplanation):
 
     fits: bool
     resource_group: str
-    places: list[KernelPlaceView] = Field(default=[], description="One per kernel, the main kernel first.")
+    places: list[KernelPlaceView] = Field(
+        default=[], description="One per kernel, the main kernel first."
+    )

@@ -25,7 +25,9 @@ class StepView(BaseModel):
     adopted_from: str | None = Field(
         default=None, description="Session whose run it shares, or whose result it took."
     )
-    progress: ProgressView | None = Field(default=None, description="Of the main kernel of its session.")
+    progress: ProgressView | None = Field(
+        default=None, description="Of the main kernel of its session."
+    )
 
 
 class PipelineView(BaseModel):

@@ -17,10 +17,16 @@ class ReloadView(BaseModel):
 
     generation: int = Field(description="Of the newest request; grows with each.")
     state: ReloadState = Field(
-        description="requested: not acknowledged yet. ended: the kernel ended before it acknowledged."
+        description=(
+            "requested: not acknowledged yet. ended: the kernel ended before it acknowledged."
+        )
     )
     requested_at: datetime
     requested_by: str
     detail: str = Field(default="", description="Why the reload of generation `ended` failed.")
-    ended: int = Field(default=0, description="Generation of the newest reload that has ended; 0: none.")
-    ended_at: datetime | None = Field(default=None, description="When the manager received its outcome.")
+    ended: int = Field(
+        default=0, description="Generation of the newest reload that has ended; 0: none."
+    )
+    ended_at: datetime | None = Field(
+        default=None, description="When the manager received its outcome."
+    )

@@ -1,7 +1,7 @@
 """REST models of sessions, agents, groups and quotas: the schemas in ``/openapi.json``.
 
-Specs of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC. Slots are in base
-units (``common.model.slots``).
+Specs of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC. Slots are
+in base units (``common.model.slots``).
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler, info: Valid
 
 
 def masked(fields: dict[str, Any]) -> dict[str, Any]:
-    """A copy without the values of variables that look like secrets. ``fields``: of a specification, which
-    need not be valid."""
+    """A copy without the values of variables that look like secrets. ``fields``: of a
+    specification, which need not be valid."""
     shown = dict(fields)
-    if isinstance(env := shown.get("env"), dict):
+    env = shown.get("env")
+    if isinstance(env, dict):
         shown["env"] = mask_secrets(env)
+
     cluster = shown.get("cluster")
     if isinstance(cluster, dict) and isinstance(sub := cluster.get("sub"), dict):
         shown["cluster"] = cluster | {"sub": masked(sub)}
+
     return shown
 
 
@@ -122,11 +125,17 @@ class KernelView(View):
     log_tail: str = ""
     devices: list[DeviceView] = []
     status_since: datetime
-    expected_start: datetime | None = Field(None, description="QUEUED: as its site expects; null: unknown.")
-    ends_at: datetime | None = Field(None, description="End of the walltime of its job; null: unknown.")
+    expected_start: datetime | None = Field(
+        None, description="QUEUED: as its site expects; null: unknown."
+    )
+    ends_at: datetime | None = Field(
+        None, description="End of the walltime of its job; null: unknown."
+    )
     unreachable_since: datetime | None = Field(
         None,
-        description="Last report of its agent, which is LOST: the kernel may still run. null: reachable.",
+        description=(
+            "Last report of its agent, which is LOST: the kernel may still run. null: reachable."
+        ),
     )
     progress: ProgressView | None = Field(None, description="Of its program, if that reports it.")
     reload: ReloadView | None = Field(None, description="Of its program, if one was asked.")
@@ -137,7 +146,9 @@ class Hold(View):
 
     reason: Reason
     text: str
-    refusals: list[str] = Field([], description="One line per kind of refusal, with the number of agents.")
+    refusals: list[str] = Field(
+        [], description="One line per kind of refusal, with the number of agents."
+    )
     attempts: int
     at: datetime
 
@@ -162,7 +173,10 @@ class SessionView(View):
     user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
     isolated: bool = Field(
-        False, description="Its processes never run as the user of an agent: it belongs to no administrator."
+        False,
+        description=(
+            "Its processes never run as the user of an agent: it belongs to no administrator."
+        ),
     )
     requeues: int = Field(0, description="How often the program of a batch session was rerun.")
     not_before: datetime | None = Field(
@@ -170,7 +184,9 @@ class SessionView(View):
     )
     slots: dict[str, int]
     spec: Annotated[SessionSpec, WrapValidator(_checked_once), PlainSerializer(masked_spec)]
-    template: str | None = Field(None, description="NAME@VERSION of the template that it was made from.")
+    template: str | None = Field(
+        None, description="NAME@VERSION of the template that it was made from."
+    )
     pipeline: StepRef | None = Field(None, description="Its place in a pipeline.")
     adopted_from: str | None = Field(
         None, description="The equal session whose run it shares; its status and result are shown."
@@ -180,7 +196,8 @@ class SessionView(View):
     hold: Hold | None = None
     needs_newer_manager: str = Field(
         "",
-        description="What this manager does not know of it, and leaves out of `spec`: one of the release "
+        description="What this manager does not know of it, and leaves out of `spec`: one of the "
+        "release "
         "that has stored it must carry on with it. Empty: nothing.",
     )
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")
@@ -225,18 +242,22 @@ class OfferView(View):
     numa: int | None = None
     nvlink_domain: str = ""
     parent: str = ""
-    unhealthy_reason: str = Field("", description="Why the device is unhealthy; empty for a healthy one.")
+    unhealthy_reason: str = Field(
+        "", description="Why the device is unhealthy; empty for a healthy one."
+    )
 
 
 class UnknownKernelView(View):
-    """A kernel that an agent runs and the database does not know, as after the restore of a backup."""
+    """A kernel that an agent runs and the database does not know, as after the restore of a
+    backup."""
 
     kernel_id: str
     session_id: str
 
 
 class DoubtfulJobView(View):
-    """A job for which a site may bill although no kernel is known to run in it, or that may not exist."""
+    """A job for which a site may bill although no kernel is known to run in it, or that may not
+    exist."""
 
     runtime: str
     name: str = Field(description="As the site's own tools show it.")
@@ -267,8 +288,10 @@ class AgentView(View):
     draining: bool = Field(description="Takes no new work: it is shutting down, or was cordoned.")
     ready: bool = Field(
         True,
-        description="False: it takes no new work, because it has not reported since a backup was restored, "
-        "refuses its orders, runs kernels that the database does not know, or says why (`not_ready`).",
+        description="False: it takes no new work, because it has not reported since a backup was "
+        "restored, "
+        "refuses its orders, runs kernels that the database does not know, or says why "
+        "(`not_ready`).",
     )
     restored_at: datetime | None = Field(
         None, description="When a backup was restored, until the agent's next report."
@@ -277,7 +300,9 @@ class AgentView(View):
     not_ready: str = Field("", description="Why it takes no new work, as it says itself.")
     unknown_kernels: list[UnknownKernelView] = []
     doubtful_jobs: list[DoubtfulJobView] = []
-    site_nodes: list[SiteNodesView] = Field([], description="Nodes of its site. Empty: none, or unknown.")
+    site_nodes: list[SiteNodesView] = Field(
+        [], description="Nodes of its site. Empty: none, or unknown."
+    )
     cordon: Literal["", "cordon", "drain"] = ""
     cordoned_by: str = ""
     cordoned_at: datetime | None = None
@@ -290,24 +315,34 @@ class AgentView(View):
     kernels: int
     max_kernels: int | None = None
     loss_held_since: datetime | None = Field(
-        None, description="It is silent with too many agents of its group, and does not become LOST for now."
+        None,
+        description=(
+            "It is silent with too many agents of its group, and does not become LOST for now."
+        ),
     )
     manager: str | None = Field(
-        None, description="gRPC address of the manager it is connected to; null: it is connected to none."
+        None,
+        description=(
+            "gRPC address of the manager it is connected to; null: it is connected to none."
+        ),
     )
     reach: Literal["direct", "dial-out"] = Field(
         "direct",
-        description="How proxies reach its kernels: at `address`, or over connections that the agent opens.",
+        description=(
+            "How proxies reach its kernels: at `address`, or over connections that the agent opens."
+        ),
     )
     reach_reason: str = Field("", description="Why it is reached over its own connections.")
     direct_address: str = Field(
         "", description="Address that proxies try while it dials out; empty: they try none."
     )
     unreached_by: list[str] = Field(
-        [], description="Proxies that try its address, and get no answer there. Only some proxies try."
+        [],
+        description="Proxies that try its address, and get no answer there. Only some proxies try.",
     )
     undialed: dict[str, str] = Field(
-        {}, description="Proxies to which it has no connection although it dials out, with the reason."
+        {},
+        description="Proxies to which it has no connection although it dials out, with the reason.",
     )
 
 
@@ -315,10 +350,12 @@ class Cordon(Model):
     """The body of ``PUT /v1/agents/{id}/cordon``."""
 
     drain: bool = Field(
-        False, description="Also replace its replicas elsewhere, and stop or requeue the rest at the end."
+        False,
+        description="Also replace its replicas elsewhere, and stop or requeue the rest at the end.",
     )
     stop_after_s: Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)] | None = Field(
-        None, description="For a drain: seconds until the rest is stopped or requeued. Default: never."
+        None,
+        description="For a drain: seconds until the rest is stopped or requeued. Default: never.",
     )
 
     @model_validator(mode="after")
@@ -333,7 +370,9 @@ class ForgottenAgent(AgentView):
 
     ended_kernels: int = Field(0, description="Kernels that were declared to have ended.")
     ended_sessions: list[str] = Field([], description="The sessions of those kernels.")
-    released: dict[str, int] = Field({}, description="Released amounts by slot: milli-cpu, bytes, devices.")
+    released: dict[str, int] = Field(
+        {}, description="Released amounts by slot: milli-cpu, bytes, devices."
+    )
 
 
 class AgentEvent(View):
@@ -349,10 +388,16 @@ class StartTimes(View):
     """How long the latest jobs of a site waited and loaded, in seconds."""
 
     resource_group: str
-    starts: int = Field(description="Number of jobs that were measured, the latest that became ready.")
-    queue_wait_p50_s: float = Field(description="Half of the jobs of the group left the queue in this time.")
+    starts: int = Field(
+        description="Number of jobs that were measured, the latest that became ready."
+    )
+    queue_wait_p50_s: float = Field(
+        description="Half of the jobs of the group left the queue in this time."
+    )
     queue_wait_p90_s: float = Field(description="Nine of ten left it in this time.")
-    load_p50_s: float = Field(description="Half were ready in this time after that; of an endpoint: its own.")
+    load_p50_s: float = Field(
+        description="Half were ready in this time after that; of an endpoint: its own."
+    )
     load_p90_s: float = Field(description="Nine of ten were ready in this time after that.")
 
 
@@ -363,15 +408,24 @@ class GroupView(View):
     pending: int
     running: int
     version: int = Field(1, description="Grows with each change: the ETag.")
-    retired_at: datetime | None = Field(None, description="Since then nothing new is created in it.")
+    retired_at: datetime | None = Field(
+        None, description="Since then nothing new is created in it."
+    )
     changed_at: datetime | None = None
     changed_by: str = ""
     start_times: StartTimes | None = Field(
-        None, description="Of jobs of its site, in the answer for one group. null: none has become ready."
+        None,
+        description=(
+            "Of jobs of its site, in the answer for one group. null: none has become ready."
+        ),
     )
-    site_nodes: list[SiteNodesView] = Field([], description="Of its sites, in the answer for one group.")
+    site_nodes: list[SiteNodesView] = Field(
+        [], description="Of its sites, in the answer for one group."
+    )
     runtimes: list[RuntimeChoice] = Field([], description="Runtimes that its live agents offer.")
-    aliases: list[str] = Field([], description="Former names, which still stand for it where it is named.")
+    aliases: list[str] = Field(
+        [], description="Former names, which still stand for it where it is named."
+    )
     warnings: list[str] = Field([], description="Set in the answer to its creation or change only.")
 
 
@@ -380,9 +434,15 @@ class RuntimeView(View):
 
     name: RuntimeChoice
     images: bool = Field(description="Kernels run in container images: a spec needs `image`.")
-    own_network: bool = Field(description="Kernels choose their ports: a port of a spec may have a number.")
-    site_jobs: bool = Field(description="Kernels may be jobs of a site: `hpc` of a resource group takes it.")
-    job_fields: list[str] = Field(description="Fields of `hpc` that it knows, of those for some runtimes.")
+    own_network: bool = Field(
+        description="Kernels choose their ports: a port of a spec may have a number."
+    )
+    site_jobs: bool = Field(
+        description="Kernels may be jobs of a site: `hpc` of a resource group takes it."
+    )
+    job_fields: list[str] = Field(
+        description="Fields of `hpc` that it knows, of those for some runtimes."
+    )
     simulated: bool = Field(description="Nothing runs: for tests and demonstrations.")
 
 
@@ -411,7 +471,9 @@ class QuotaView(View):
     slots: dict[str, int] = Field(description="Limits; 0 allows nothing.")
     sessions: int | None
     pending: int | None
-    used: dict[str, int] = Field(description="In use by sessions that are placed and have not ended.")
+    used: dict[str, int] = Field(
+        description="In use by sessions that are placed and have not ended."
+    )
     running: int = Field(description="Number of those sessions.")
     system_sessions: int | None = Field(None, description="Limit on placed system sessions.")
     system_running: int = Field(0, description="Number of them.")

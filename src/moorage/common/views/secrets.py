@@ -13,7 +13,11 @@ class SecretSpec(Model):
     """The body of ``PUT /v1/secrets/{name}``."""
 
     value: str = Field(
-        min_length=1, max_length=65_536, pattern=r"^[^\x00]*$", repr=False, description="Never shown again."
+        min_length=1,
+        max_length=65_536,
+        pattern=r"^[^\x00]*$",
+        repr=False,
+        description="Never shown again.",
     )
 
 

@@ -23,14 +23,18 @@ class SshKeySpec(Model):
     )
     name: Name | None = Field(
         default=None,
-        description="Unique among the user's. Default: the comment, else the type and a fingerprint.",
+        description=(
+            "Unique among the user's. Default: the comment, else the type and a fingerprint."
+        ),
     )
     challenge: Annotated[str, Field(max_length=1024)] | None = Field(
         default=None, description="Of `GET /v1/ssh-keys/challenge`, as it was signed."
     )
     signature: Annotated[str, Field(max_length=_MAX_SIGNATURE)] | None = Field(
         default=None,
-        description="Of the challenge by the private key, as `ssh-keygen -Y sign -n moorage` writes it.",
+        description=(
+            "Of the challenge by the private key, as `ssh-keygen -Y sign -n moorage` writes it."
+        ),
     )
 
 
@@ -54,14 +58,18 @@ class SshKeyView(BaseModel):
     fingerprint: str = Field(description="As `ssh-keygen -l` shows it.")
     public_key: str
     key: str | None = Field(
-        default=None, description="The API key that registered it, as which it acts and with which it ends."
+        default=None,
+        description="The API key that registered it, as which it acts and with which it ends.",
     )
-    project: str | None = Field(default=None, description="Of that API key; null: all projects of the user.")
+    project: str | None = Field(
+        default=None, description="Of that API key; null: all projects of the user."
+    )
     created_at: datetime
     created_by: str = ""
     last_used_at: datetime | None = Field(default=None, description="Last login, to the minute.")
     proved: bool = Field(
         default=False,
-        description="Whether its user has proved to hold the private key. False: it is of an earlier "
+        description="Whether its user has proved to hold the private key. False: it is of an "
+        "earlier "
         "release, and whoever proves it may register it instead.",
     )

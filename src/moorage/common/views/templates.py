@@ -26,13 +26,16 @@ class TemplateView(View):
     name: str
     version: int
     project: str = Field(description="Empty: for the sessions of all projects.")
-    template: Annotated[TemplateSpec, WrapValidator(known_fields), PlainSerializer(_masked_template)]
+    template: Annotated[
+        TemplateSpec, WrapValidator(known_fields), PlainSerializer(_masked_template)
+    ]
     bases: list[str] = Field(description="The versions on which it is merged, the nearest first.")
     created_at: datetime
     created_by: str
     isolated: bool = Field(
         default=False,
-        description="Who wrote it, or what it is based on, is no administrator: its sessions run isolated, "
+        description="Who wrote it, or what it is based on, is no administrator: its sessions run "
+        "isolated, "
         "whoever starts them.",
     )
     warnings: list[str] = Field(default=[], description="Set in the answer to its creation only.")

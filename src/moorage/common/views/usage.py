@@ -1,7 +1,7 @@
 """REST models of usage statistics.
 
-Units: ``cpu`` in 1/1000 of a processor, ``gpu`` in 1/1000 of a device, memory in bytes, ``rx`` and ``tx`` in
-bytes per second. null: not measurable on that agent.
+Units: ``cpu`` in 1/1000 of a processor, ``gpu`` in 1/1000 of a device, memory in bytes, ``rx`` and
+``tx`` in bytes per second. null: not measurable on that agent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ class UsageView(View):
     memory: int = Field(description="Bytes, without the page cache.")
     rx: int | None = Field(default=None, description="Bytes received per second.")
     tx: int | None = Field(default=None, description="Bytes sent per second.")
-    gpu: int | None = Field(default=None, description="1/1000 of a device, summed over all devices.")
+    gpu: int | None = Field(
+        default=None, description="1/1000 of a device, summed over all devices."
+    )
     gpu_memory: int | None = Field(default=None, description="Bytes, summed over all devices.")
 
 
@@ -83,7 +85,9 @@ class AgentStats(View):
     id: str
     status: AgentStatus
     resource_group: str
-    at: datetime | None = Field(default=None, description="Time of the last report; null: none yet.")
+    at: datetime | None = Field(
+        default=None, description="Time of the last report; null: none yet."
+    )
     cpu: int | None = Field(default=None, description="1/1000 of a processor, for the whole node.")
     memory: int | None = Field(default=None, description="Bytes, for the whole node.")
     offered_cpu: int

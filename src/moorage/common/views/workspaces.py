@@ -13,7 +13,9 @@ class WorkspaceView(View):
     """A directory that a session has kept on a node."""
 
     session_id: str
-    session: str = Field(default="", description="Name of the session; empty when its record was deleted.")
+    session: str = Field(
+        default="", description="Name of the session; empty when its record was deleted."
+    )
     agent_id: str
     size: int = Field(description="Size of its files in bytes.")
     changed_at: datetime

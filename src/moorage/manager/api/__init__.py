@@ -1,4 +1,5 @@
-"""REST API: a route table from which handlers, validation and the OpenAPI description are generated."""
+"""REST API: a route table from which handlers, validation and the OpenAPI description are
+generated."""
 
 from moorage.manager.api.app import build_runner, serve_api
 from moorage.manager.api.dependencies import ApiServices, ApiStore, LogSource

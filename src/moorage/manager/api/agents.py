@@ -66,19 +66,25 @@ def _shown(call: Call[Any, Any], view: AgentView) -> AgentView:
 
 class ForgetQuery(Model):
     destroyed: bool = Field(
-        False, description="The node is gone for good: its kernels have ended, and may start elsewhere."
+        False,
+        description="The node is gone for good: its kernels have ended, and may start elsewhere.",
     )
 
 
 async def forget_agent(call: Call[None, ForgetQuery]) -> ForgottenAgent:
     destroyed = call.query.destroyed
-    return await call.deps.store.agents.forget(call.path("id"), actor=call.scope.actor, destroyed=destroyed)
+    return await call.deps.store.agents.forget(
+        call.path("id"), actor=call.scope.actor, destroyed=destroyed
+    )
 
 
 async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
     cordon = call.body
     return await call.deps.store.agents.cordon(
-        call.path("id"), actor=call.scope.actor, drain=cordon.drain, stop_after_s=cordon.stop_after_s
+        call.path("id"),
+        actor=call.scope.actor,
+        drain=cordon.drain,
+        stop_after_s=cordon.stop_after_s,
     )
 
 

@@ -57,14 +57,17 @@ from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
 
-# When the manager stops: how long responses may take to finish, and then how long to be aborted, in seconds.
+# When the manager stops: how long responses may take to finish, and then how long to be aborted, in
+# seconds.
 SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def build_runner(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None = None) -> web.AppRunner:
-    """A runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``, whatever the clients
-    do."""
+def build_runner(
+    deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None = None
+) -> web.AppRunner:
+    """A runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``, whatever
+    the clients do."""
     # Handlers are cancelled when the client disconnects: nobody reads a followed log any more.
     return web.AppRunner(
         _build_app(deps, guard, metrics),
@@ -89,29 +92,35 @@ async def serve_api(
     """
     runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"), metrics)
     await runner.setup()
+
     try:
         await GuardedSite(runner, host, port, Listener(_malformed, deps.limits, tls)).start()
     except OSError:
         await runner.cleanup()
         raise
+
     return runner
 
 
 def _malformed(status: int, detail: str) -> web.Response:
     error = MalformedRequest(
-        f"malformed HTTP request: {detail}", next_step="send a request that all HTTP/1.1 servers read alike"
+        f"malformed HTTP request: {detail}",
+        next_step="send a request that all HTTP/1.1 servers read alike",
     )
     return problem_response(error, status=status)
 
 
 def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None) -> web.Application:
     errors = _error_middleware(deps, guard)
-    middlewares = [_timing_middleware(metrics, deps.clock), errors] if metrics is not None else [errors]
+    middlewares = (
+        [_timing_middleware(metrics, deps.clock), errors] if metrics is not None else [errors]
+    )
     app = web.Application(middlewares=middlewares, client_max_size=deps.max_body_bytes)
     app[DESCRIPTION], app[DOCS] = _description(deps.version)
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
+
     # After the authenticator, whose cache is emptied by the same changes.
     requests = OpenRequests(deps.clock, deps.store.keys.on_change)
     app.cleanup_ctx.append(requests.running)
@@ -121,6 +130,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.access == "open":
             app.router.add_route("HEAD", row.path, handler)
+
     add_console(app, deps.clock, deps.models)
     return app
 
@@ -139,8 +149,11 @@ def _description(version: str) -> tuple[bytes, str]:
     return json.dumps(document).encode(), docs_page.render(document)
 
 
-def _serve(row: Route, deps: ApiServices, authenticator: Authenticator, requests: OpenRequests) -> Handler:
-    audited, reader = is_audited(row), reader_of(row, ROUTES)
+def _serve(
+    row: Route, deps: ApiServices, authenticator: Authenticator, requests: OpenRequests
+) -> Handler:
+    audited = is_audited(row)
+    reader = reader_of(row, ROUTES)
     limits = BodyLimits(_max_body_bytes(row, deps), row.max_body_values or MAX_VALUES)
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
@@ -155,17 +168,25 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator, requests
             scope = replace(scope, trace=trace)
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
+
         query = read_query(request, row.query)
         body = await read_body(request, row.body, deps, limits) if row.body is not None else None
         if row.access != "open" and (aliases := await deps.store.group_aliases.names()):
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
+
         call = Call(request, deps, scope, body, query, authenticated, row.action)
         is_open = row.access == "open"
-        with nullcontext() if is_open else requests.ending_without_rights(request, scope, authenticated):
+        with (
+            nullcontext()
+            if is_open
+            else requests.ending_without_rights(request, scope, authenticated)
+        ):
             answer = await (run_audited(row, reader, call) if audited else row.handler(call))
+
         if isinstance(answer, web.StreamResponse):
             return answer
+
         created = row.dry_run is None or not isinstance(answer, row.dry_run)
         response = web.Response(
             status=row.status if created else 200,
@@ -173,11 +194,16 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator, requests
             content_type="application/json",
         )
         response.headers.update(call.response_headers)
+
         if row.access != "open" and (warnings := await deps.store.budgets.warnings(scope)):
-            response.headers[BUDGET_WARNING] = "; ".join(warnings).encode("ascii", "replace").decode()
+            response.headers[BUDGET_WARNING] = (
+                "; ".join(warnings).encode("ascii", "replace").decode()
+            )
+
         if row.location and created:
             fields = {name: quote(str(getattr(answer, name)), safe="") for name in location_fields}
             response.headers["Location"] = row.location.format_map(fields)
+
         return response
 
     return handler
@@ -191,9 +217,11 @@ def _max_body_bytes(row: Route, deps: ApiServices) -> int:
 
 def _expect(max_body_bytes: int) -> Callable[[web.Request], Awaitable[None]]:
     async def expect(request: web.Request) -> None:
-        """Send "100 Continue" only for a body within the limit. Otherwise the client receives the 413
-        instead."""
-        if request.headers["Expect"].lower() == "100-continue" and is_within_limit(request, max_body_bytes):
+        """Send "100 Continue" only for a body within the limit. Otherwise the client receives the
+        413 instead."""
+        if request.headers["Expect"].lower() == "100-continue" and is_within_limit(
+            request, max_body_bytes
+        ):
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
 
@@ -231,22 +259,28 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
         request_id = given if _VALIDREQUEST_ID.fullmatch(given) else deps.clock.new_id()
         request[REQUEST_ID] = request_id
         LOG_SUBJECT.set(RequestSubject(request))
+
         if refusal := find_problem(guard, request):
             response = _malformed(refusal.status, refusal.detail)
             response.force_close()  # what follows may be misread, too
             return response
+
         try:
             return await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as refused:
             error, headers = _routing_error(request, refused)
         except MoorageError as known:
-            error, headers = known, {}
+            error = known
+            headers = {}
             if isinstance(known, Unauthenticated):
                 headers["WWW-Authenticate"] = 'Bearer realm="moorage"'
         except Exception as unknown:
             if isinstance(unknown, ConnectionError) and (STREAM in request or _is_closed(request)):
                 raise  # the client has disconnected
-            log.exception("request failed", request_id=request_id, method=request.method, path=request.path)
+
+            log.exception(
+                "request failed", request_id=request_id, method=request.method, path=request.path
+            )
             headers = {}
             error = InternalError(
                 f"the manager failed to process the request (request id {request_id})",
@@ -254,8 +288,10 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
             )
         finally:
             LOG_SUBJECT.set(None)  # the task goes on with the next request of the connection
+
         if stream := request.get(STREAM):
             return _abort_stream(request, stream, error)
+
         return problem_response(error, headers)
 
     return middleware
@@ -268,11 +304,14 @@ def _is_closed(request: web.Request) -> bool:
 def _abort_stream(
     request: web.Request, stream: web.StreamResponse, error: MoorageError
 ) -> web.StreamResponse:
-    """The status has been sent. Closing the connection is the only way to signal that the response is
-    incomplete."""
-    log.warning("stream aborted", request_id=request[REQUEST_ID], path=request.path, error=str(error))
+    """The status has been sent. Closing the connection is the only way to signal that the response
+    is incomplete."""
+    log.warning(
+        "stream aborted", request_id=request[REQUEST_ID], path=request.path, error=str(error)
+    )
     if request.transport is not None:
         request.transport.abort()
+
     return stream
 
 
@@ -282,8 +321,12 @@ def _routing_error(
     if isinstance(refused, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(refused.allowed_methods))
         error = MethodNotAllowed(
-            f"{request.path} does not support {request.method}", next_step=f"supported methods: {allowed}"
+            f"{request.path} does not support {request.method}",
+            next_step=f"supported methods: {allowed}",
         )
         return error, {"Allow": allowed}
+
     hint = did_you_mean(request.path, {row.path for row in ROUTES if "{" not in row.path})
-    return NotFound(f"no route matches {request.path}{hint}", next_step="/openapi.json lists all routes"), {}
+    return NotFound(
+        f"no route matches {request.path}{hint}", next_step="/openapi.json lists all routes"
+    ), {}

@@ -62,8 +62,8 @@ def is_audited(row: Route) -> bool:
 
 
 def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
-    """The route that reads the resource which ``row`` writes: that of the same path, or of the nearest one
-    above it. None: it creates something."""
+    """The route that reads the resource which ``row`` writes: that of the same path, or of the
+    nearest one above it. None: it creates something."""
     readers = {one.path: one for one in rows if one.method == "GET"}
     path = row.path
     while "{" in path:
@@ -85,14 +85,16 @@ async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) ->
         except MoorageError as error:
             await _finish(call, entry, status=error.http, code=error.code, after=None)
             raise
+
     after = _shown(answer) if isinstance(answer, BaseModel) and row.method != "DELETE" else None
     await _finish(call, entry, status=row.status, code="", after=after)
     return answer
 
 
 async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
-    """A caller without a key leaves an entry by what it achieves, and by a wrong password or key. An address
-    may try only so many of those; how often it may fail at other things is not limited."""
+    """A caller without a key leaves an entry by what it achieves, and by a wrong password or key.
+    An address may try only so many of those; how often it may fail at other things is not
+    limited."""
     try:
         return await row.handler(call)
     except Unauthenticated as error:
@@ -101,7 +103,9 @@ async def _run_open(row: Route, call: Call[Any, Any]) -> Answer:
         raise
 
 
-async def note(call: Call[Any, Any], action: str, resource: str, name: str, after: dict[str, Any]) -> None:
+async def note(
+    call: Call[Any, Any], action: str, resource: str, name: str, after: dict[str, Any]
+) -> None:
     """An entry about what a request has done that is no write by its method."""
     entry = await call.deps.store.audit.begin(
         call.scope,
@@ -140,7 +144,9 @@ async def _finish(
         await call.deps.store.audit.finish(
             call.scope, entry, status=status, code=code, after=after, name=name
         )
-    except StoreUnavailable as error:  # the write has happened; its entry says that the outcome is not known
+    except (
+        StoreUnavailable
+    ) as error:  # the write has happened; its entry says that the outcome is not known
         log.warning("audit entry left open", entry=entry, status=status, error=str(error))
 
 
@@ -148,13 +154,16 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
     # What a key with scopes may write, it need not be allowed to read.
     scope = call.scope if reader.action is None else replace(call.scope, key=None)
     query = reader.query()
-    asked: Call[Any, Any] = Call(call.request, call.deps, scope, None, query, call.renew, reader.action)
+    asked: Call[Any, Any] = Call(
+        call.request, call.deps, scope, None, query, call.renew, reader.action
+    )
     try:
         answer = await reader.handler(asked)
     except NotFound:
         return None
     except NeedsNewerManager as error:  # what cannot be shown can be deleted all the same
         return {"needs_newer_manager": error.message}
+
     return _shown(answer) if isinstance(answer, BaseModel) else None
 
 
@@ -170,7 +179,9 @@ def _shown(answer: BaseModel) -> dict[str, Any]:
 def _without_secrets(part: Any) -> Any:
     if isinstance(part, Mapping):
         return {
-            name: "***" if name in _HIDDEN and isinstance(value, str) and value else _without_secrets(value)
+            name: "***"
+            if name in _HIDDEN and isinstance(value, str) and value
+            else _without_secrets(value)
             for name, value in part.items()
         }
     return [_without_secrets(one) for one in part] if isinstance(part, list) else part

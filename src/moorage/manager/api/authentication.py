@@ -1,5 +1,5 @@
-"""Authentication of REST requests: by API key, or by the cookie of a console session. The store knows both by
-the SHA-256 of their secrets."""
+"""Authentication of REST requests: by API key, or by the cookie of a console session. The store
+knows both by the SHA-256 of their secrets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from moorage.manager.api.dependencies import ApiStore
 from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, digest_of
 
-# How long a revoked key may still work if the notification of its revocation was lost. The cache saves a
-# query per request.
+# How long a revoked key may still work if the notification of its revocation was lost. The cache
+# saves a query per request.
 _CACHE_S = 2.0
 _CACHE_KEYS = 1024
 
 
-# Sent by the console with a request that no act of its user caused: it does not count against idle expiry.
+# Sent by the console with a request that no act of its user caused: it does not count against idle
+# expiry.
 BACKGROUND = "X-Moorage-Background"
 
 
@@ -47,32 +48,38 @@ class Authenticator:
     """Looks up API keys and console sessions, and caches valid ones for ``_CACHE_S`` seconds."""
 
     def __init__(self, store: ApiStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+        self._store = store
+        self._clock = clock
         self._cache: dict[str, tuple[float, ApiKey]] = {}
         store.keys.on_change(self._cache.clear)
 
     async def authenticate(self, request: web.Request, *, renewed: bool = False) -> ApiKey:
-        """The API key of the request; without one, its console session. ``renewed``: the request has been
-        going on for a while, so it is no act of its user. Raises ``Unauthenticated``, and ``CsrfRefused`` for
-        a write that does not come from the console."""
+        """The API key of the request; without one, its console session. ``renewed``: the request
+        has been going on for a while, so it is no act of its user. Raises ``Unauthenticated``, and
+        ``CsrfRefused`` for a write that does not come from the console."""
         given = request.headers.get("Authorization", "")
         if not given and (cookie := cookie_of(request)):
             return await self._console_session(
                 request, cookie, is_act=not renewed and BACKGROUND not in request.headers
             )
+
         scheme, _, secret = given.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated(
                 "the request has no API key",
-                next_step="send 'Authorization: Bearer KEY'; the first start of a manager prints a key",
+                next_step=(
+                    "send 'Authorization: Bearer KEY'; the first start of a manager prints a key"
+                ),
             )
+
         key = await self._find(digest_of(secret), "key", self._store.keys.find)
         if key is None:
             raise Unauthenticated(
                 "the API key is invalid or revoked",
                 next_step="check the key, or ask an administrator for a new one",
             )
+
         return key
 
     async def _console_session(self, request: web.Request, secret: str, *, is_act: bool) -> ApiKey:
@@ -81,6 +88,7 @@ class Authenticator:
         found = await self._find(digest_of(secret), "act" if is_act else "console", find)
         if found is None:
             raise Unauthenticated("the console session has ended", next_step="sign in again")
+
         headers = request.headers
         refusal = csrf.refusal(
             request.method,
@@ -93,8 +101,10 @@ class Authenticator:
         )
         if refusal:
             raise CsrfRefused(
-                refusal, next_step="write from the console, or with an API key in the header Authorization"
+                refusal,
+                next_step="write from the console, or with an API key in the header Authorization",
             )
+
         return found
 
     async def _find(
@@ -104,10 +114,12 @@ class Authenticator:
         until, key = self._cache.get(cached, (0.0, None))
         if key is not None and self._clock.monotonic() < until:
             return key
+
         self._cache.pop(cached, None)
         key = await find(sha256)
         if key is not None:
             if len(self._cache) >= _CACHE_KEYS:
                 self._cache.clear()
             self._cache[cached] = (self._clock.monotonic() + _CACHE_S, key)
+
         return key

@@ -37,13 +37,17 @@ def check_access(route: Route, scope: Scope) -> None:
     key = scope.key
     if key is None:
         return
+
     if route.action is not None:
         if refusal := session_access.refusal_of_key(scope, route.action):
             raise refusal
     elif key.role not in MAY[route.access]:
-        raise session_access.lacking_role(scope, "member" if route.access == "owner" else route.access)
+        raise session_access.lacking_role(
+            scope, "member" if route.access == "owner" else route.access
+        )
     elif key.scopes is not None and route.needs not in key.scopes:
         raise session_access.lacking_scope(scope, route.needs)
+
     if key.restricted and route.tag == "keys" and route.method != "GET":
         # It could make itself another one without its restrictions.
         raise Forbidden(
@@ -53,33 +57,40 @@ def check_access(route: Route, scope: Scope) -> None:
 
 
 async def check_leader_reads(call: AnyCall, stored: Workload) -> None:
-    """Raises ``Conflict`` if the leader is of a release that does not know a field of ``stored``: the
-    specification as it will be stored, with what its resource group adds."""
+    """Raises ``Conflict`` if the leader is of a release that does not know a field of ``stored``:
+    the specification as it will be stored, with what its resource group adds."""
     if (newer := newer_fields(stored)) and await call.deps.store.leases.older_leads():
         raise Conflict(
-            f"a manager of an earlier release leads; it does not know {', '.join(newer)}, and would place "
+            f"a manager of an earlier release leads; it does not know {', '.join(newer)}, and "
+            "would place "
             "nothing else beside it",
-            next_step="stop the managers of that release, and repeat: `moorage managers` shows who leads",
+            next_step=(
+                "stop the managers of that release, and repeat: `moorage managers` shows who leads"
+            ),
         )
 
 
 async def check_limits(
     call: AnyCall, spec: Workload, *, new_work: bool = True, recorded_priority: int = 0
 ) -> None:
-    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its role or the
-    resource group does not allow, and ``BudgetExhausted`` if it is new work. ``recorded_priority``: that of
-    what exists, or of the template, which the ceiling of the caller's role does not take away."""
+    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project, its
+    role or the resource group does not allow, and ``BudgetExhausted`` if it is new work.
+    ``recorded_priority``: that of what exists, or of the template, which the ceiling of the
+    caller's role does not take away."""
     if new_work:
         await call.deps.store.budgets.check(call.scope)
+
     error = limits.check_key(call.scope, spec)
     if error is None:
         ceilings = await call.deps.store.groups.ceilings(spec.resource_group)
         args = spec.priority, spec.resource_group, ceilings, recorded_priority
         error = limits.check_priority(call.scope, "priority", *args)
+
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
     if error is None:
         site = await call.deps.store.groups.site(spec.resource_group)
         error = site_jobs.find_problem(spec, spec.resource_group, site)
+
     # The database itself checks who may use the group of a session.
     is_endpoint = not isinstance(spec, SessionSpec)
     if error is None and (spec.image or spec.model or names_sub_image or is_endpoint):
@@ -87,6 +98,7 @@ async def check_limits(
         error = limits.check_group(group.name, group.options, spec)
         if not limits.may_use(call.scope, group.options):
             error = limits.unknown_group(group.name)
+
     if error is not None:
         raise error
 
@@ -103,8 +115,8 @@ def named_groups(scope: Scope) -> frozenset[str] | None:
 
 
 async def session_of(call: AnyCall) -> SessionView:
-    """The session of the path parameter ``ref``, if the caller may do with it what the route does. Raises
-    ``NotFound`` or ``Forbidden``."""
+    """The session of the path parameter ``ref``, if the caller may do with it what the route does.
+    Raises ``NotFound`` or ``Forbidden``."""
     found = await call.deps.store.sessions.get(call.scope, call.path("ref"))
     call.request[SESSION] = found.id
     check_session(call, found)
@@ -112,7 +124,8 @@ async def session_of(call: AnyCall) -> SessionView:
 
 
 def check_session(call: AnyCall, session: SessionView, what: str = "") -> None:
-    """Raises ``NotFound`` or ``Forbidden`` unless the caller may do with the session what the route does."""
+    """Raises ``NotFound`` or ``Forbidden`` unless the caller may do with the session what the route
+    does."""
     assert call.action is not None, "the route names a session, and no action"
     if refusal := session_access.refusal(call.scope, session, call.action, what):
         raise refusal

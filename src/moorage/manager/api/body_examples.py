@@ -30,13 +30,20 @@ EXAMPLES: Mapping[str, Any] = {
     "JoinTokenSpec": {"kind": "agent", "resource_group": "training"},
     "KeyLimits": {"max_priority": 50, "requests_per_minute": 600},
     "SshKeySpec": {
-        "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHl5GJ2Rr4zTdsxvFN0Fh3tkRk5g1zF6vWj3WmMbjJxT pc",
+        "public_key": (
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHl5GJ2Rr4zTdsxvFN0Fh3tkRk5g1zF6vWj3WmMbjJxT pc"
+        ),
         "challenge": "moorage ssh-key user=ann installation=… time=2026-01-01T00:00:00+00:00",
         "signature": "-----BEGIN SSH SIGNATURE-----\n...",
     },
     "KeySpec": {"name": "ci", "user": "ann", "project": "vision", "role": "member"},
     "Membership": {"role": "member"},
-    "NewEndpoint": {"name": "tiny", "engine": "llamacpp", "model": "/models/tiny.gguf", "replicas": 2},
+    "NewEndpoint": {
+        "name": "tiny",
+        "engine": "llamacpp",
+        "model": "/models/tiny.gguf",
+        "replicas": 2,
+    },
     "GroupRename": {"name": "research"},
     "NewGroup": {"name": "training", "options": {"hol": "backfill"}},
     "NewPassword": {"password": "correct horse battery staple"},
@@ -69,7 +76,11 @@ EXAMPLES: Mapping[str, Any] = {
                 "array": "0-99%10",
                 "spec": {"command": ["python", "part.py"]},
             },
-            {"name": "alarm", "after": [{"step": "part", "on": "failure"}], "spec": {"command": ["alarm"]}},
+            {
+                "name": "alarm",
+                "after": [{"step": "part", "on": "failure"}],
+                "spec": {"command": ["alarm"]},
+            },
         ],
     },
     "TemplateRun": {"parameters": {"epochs": 3}},

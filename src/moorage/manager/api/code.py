@@ -1,4 +1,5 @@
-"""Handlers for code execution in sessions. The agent keeps the runs; the manager passes requests on."""
+"""Handlers for code execution in sessions. The agent keeps the runs; the manager passes requests
+on."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.code_runs import MAX_CODE_BYTES, MAX_WAIT_S, STAGES
-from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.errors import (
+    AgentUnreachable,
+    Conflict,
+    InvalidInput,
+    MoorageError,
+    NotFound,
+)
 from moorage.common.model.features import FEATURES, Feature, types_with
 from moorage.common.model.spec import Model
 from moorage.common.views.executions import (
@@ -34,7 +41,8 @@ from moorage.manager.api.sessions import STREAM
 log = structlog.get_logger("moorage.code")
 V = TypeVar("V", bound=BaseModel)
 # Beyond what the agent waits by itself.
-_ANSWER_S, _FOLLOW_S = MAX_WAIT_S + 70.0, 15.0
+_ANSWER_S = MAX_WAIT_S + 70.0
+_FOLLOW_S = 15.0
 _MAX_ANSWER = 16 * 1024 * 1024
 _NO_SUCH_PROGRAM = (126, 127)
 _CLOSE_REASON_BYTES = 123
@@ -54,7 +62,8 @@ class KernelQuery(Model):
 class ReadQuery(KernelQuery):
     after: Annotated[int, Field(ge=0)] = Field(0, description="`next` of the previous answer.")
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = Field(
-        0.0, description="Longest wait for an end, a wish for input or the end of a stage, in seconds."
+        0.0,
+        description="Longest wait for an end, a wish for input or the end of a stage, in seconds.",
     )
 
 
@@ -65,13 +74,21 @@ class FollowQuery(KernelQuery):
 
 
 async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
-    session, spec = await _session(call), call.body
+    session = await _session(call)
+    spec = call.body
+
     # Audit record, as of commands: what may be a secret, an auditor must see.
     code = spec.code or " && ".join(filter(None, (getattr(spec, stage) for stage in STAGES)))
     log.info(
-        "code started", session=session.name, session_id=session.id, actor=call.scope.actor, run=spec.run_id,
-        language=spec.language, mode=spec.mode, code=code[:MAX_CODE_BYTES],
-    )  # fmt: skip
+        "code started",
+        session=session.name,
+        session_id=session.id,
+        actor=call.scope.actor,
+        run=spec.run_id,
+        language=spec.language,
+        mode=spec.mode,
+        code=code[:MAX_CODE_BYTES],
+    )
     given = spec.model_dump(exclude={"kernel"})
     return await _ask(call, session, spec.kernel, ExecutionView, "execute", **given)
 
@@ -79,34 +96,59 @@ async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
 async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
     query = call.query
     return await _ask(
-        call, await _session(call), query.kernel, ExecutionView, "read",
-        run_id=call.path("run_id"), after=query.after, wait_s=query.wait_s,
-    )  # fmt: skip
+        call,
+        await _session(call),
+        query.kernel,
+        ExecutionView,
+        "read",
+        run_id=call.path("run_id"),
+        after=query.after,
+        wait_s=query.wait_s,
+    )
 
 
 async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
     body = call.body
     return await _ask(
-        call, await _session(call), body.kernel, ExecutionView, "input",
-        run_id=call.path("run_id"), text=body.text, after=body.after, wait_s=body.wait_s,
-    )  # fmt: skip
+        call,
+        await _session(call),
+        body.kernel,
+        ExecutionView,
+        "input",
+        run_id=call.path("run_id"),
+        text=body.text,
+        after=body.after,
+        wait_s=body.wait_s,
+    )
 
 
 async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
     query = call.query
     return await _ask(
-        call, await _session(call), query.kernel, ExecutionView, "interrupt",
-        run_id=call.path("run_id"), after=query.after, wait_s=query.wait_s,
-    )  # fmt: skip
+        call,
+        await _session(call),
+        query.kernel,
+        ExecutionView,
+        "interrupt",
+        run_id=call.path("run_id"),
+        after=query.after,
+        wait_s=query.wait_s,
+    )
 
 
 async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
     body = call.body
     cursor = len(body.code) if body.cursor is None else body.cursor
     return await _ask(
-        call, await _session(call), body.kernel, CompletionView, "complete",
-        code=body.code, cursor=cursor, language=body.language,
-    )  # fmt: skip
+        call,
+        await _session(call),
+        body.kernel,
+        CompletionView,
+        "complete",
+        code=body.code,
+        cursor=cursor,
+        language=body.language,
+    )
 
 
 async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
@@ -122,15 +164,17 @@ async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
 
 
 async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
-    """Server-sent events, or a WebSocket if the client asks for one. Errors before the first item are problem
-    responses."""
-    session, request = await _session(call), call.request
+    """Server-sent events, or a WebSocket if the client asks for one. Errors before the first item
+    are problem responses."""
+    session = await _session(call)
+    request = call.request
     last = request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() and len(last) < 10 else call.query.after
     wanted = {"op": "follow", "run_id": call.path("run_id"), "after": after}
     ws = web.WebSocketResponse(max_msg_size=MAX_CODE_BYTES * 2, heartbeat=_FOLLOW_S)
     if ws.can_prepare(request):
         return await _follow_in_websocket(call, session, ws, wanted)
+
     response: web.StreamResponse | None = None
     async with aclosing(_lines(call, session, call.query.kernel, wanted)) as lines:
         async for line in lines:
@@ -138,10 +182,13 @@ async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
                 response = web.StreamResponse(headers=_SSE_HEADERS)
                 await response.prepare(request)
                 request[STREAM] = response
+
             await response.write(_event(line))
+
     if response is None:
         response = web.StreamResponse(headers=_SSE_HEADERS)
         await response.prepare(request)
+
     await response.write_eof()
     return response
 
@@ -149,16 +196,20 @@ async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
 async def _follow_in_websocket(
     call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, wanted: dict[str, Any]
 ) -> web.StreamResponse:
-    """Each item as a text message. The client may send ``{"input": TEXT}`` and ``{"interrupt": true}``. What
-    goes wrong after the first item is the reason of the close."""
-    hostname, receiving = call.query.kernel, None
+    """Each item as a text message. The client may send ``{"input": TEXT}`` and ``{"interrupt":
+    true}``. What goes wrong after the first item is the reason of the close."""
+    hostname = call.query.kernel
+    receiving = None
     try:
         async with aclosing(_lines(call, session, hostname, wanted)) as lines:
             async for line in lines:
                 if receiving is None:
                     await ws.prepare(call.request)
                     call.request[STREAM] = ws
-                    receiving = spawn("api.code.receive", _receive(call, session, ws, wanted["run_id"]))
+                    receiving = spawn(
+                        "api.code.receive", _receive(call, session, ws, wanted["run_id"])
+                    )
+
                 if receiving.done():
                     break  # the client has left
                 if line:
@@ -171,9 +222,11 @@ async def _follow_in_websocket(
         await ws.close(code=WSCloseCode.INTERNAL_ERROR, message=_close_reason(error))
     finally:
         await cancel_and_wait(receiving)
+
     if receiving is None:  # there was no item
         await ws.prepare(call.request)
         call.request[STREAM] = ws
+
     await ws.close()
     return ws
 
@@ -186,16 +239,18 @@ def _close_reason(error: MoorageError) -> bytes:
 async def _receive(
     call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, run_id: str
 ) -> None:
-    """Pass on what the client sends, until it leaves or sends something else. Refusals are not told: the
-    items show what has come of it."""
+    """Pass on what the client sends, until it leaves or sends something else. Refusals are not
+    told: the items show what has come of it."""
     async for message in ws:
         try:
             found = json.loads(message.data)
         except (ValueError, TypeError):
             return
+
         given = _given(found)
         if given is None:
             return
+
         with suppress(MoorageError):
             request = {"run_id": run_id} | given
             async with aclosing(_output(call, session, call.query.kernel, request)) as pieces:
@@ -207,18 +262,24 @@ def _given(found: Any) -> dict[str, Any] | None:
     """What a message of a client asks of its run; None: nothing that a run knows."""
     if isinstance(found, dict) and isinstance(found.get("input"), str):
         return {"op": "input", "text": found["input"]}
-    return {"op": "interrupt"} if isinstance(found, dict) and found.get("interrupt") is True else None
+    return (
+        {"op": "interrupt"} if isinstance(found, dict) and found.get("interrupt") is True else None
+    )
 
 
 def _event(line: bytes) -> bytes:
     """One item as an event; an empty line is a heartbeat."""
     if not line:
         return b": \n\n"
+
     try:
         found = json.loads(line)
-        kind, number, item = found["item"]["type"], int(found["seq"]), found["item"]
+        kind = found["item"]["type"]
+        number = int(found["seq"])
+        item = found["item"]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise AgentUnreachable("the agent of the session sent an invalid answer") from None
+
     name = "".join(letter for letter in str(kind) if letter.isascii() and letter.isalpha())
     return f"id: {number}\nevent: {name}\ndata: {json.dumps(item)}\n\n".encode()
 
@@ -232,20 +293,29 @@ def _text(line: bytes) -> str:
 
 
 async def _session(call: Call[Any, Any]) -> SessionView:
-    """The session of the path. Raises what ``exec`` raises, and ``Conflict`` for a type without code."""
+    """The session of the path. Raises what ``exec`` raises, and ``Conflict`` for a type without
+    code."""
     session = await authorization.session_of(call)
     if Feature.CODE_EXECUTION not in FEATURES[session.type]:
         types = ", ".join(types_with(Feature.CODE_EXECUTION))
         raise Conflict(
             f"sessions of type {session.type} run no code; session {session.name!r} is one",
-            next_step=f"supported: {types}; `moorage exec {session.name} -- PROGRAM` runs a program",
+            next_step=(
+                f"supported: {types}; `moorage exec {session.name} -- PROGRAM` runs a program"
+            ),
         )
+
     await call.deps.execs.check(session)
     return session
 
 
 async def _ask(
-    call: Call[Any, Any], session: SessionView, hostname: str, answer: type[V], op: str, **request: Any
+    call: Call[Any, Any],
+    session: SessionView,
+    hostname: str,
+    answer: type[V],
+    op: str,
+    **request: Any,
 ) -> V:
     output = b""
     try:
@@ -256,7 +326,10 @@ async def _ask(
                     if len(output) > _MAX_ANSWER:
                         raise AgentUnreachable("the answer of the session's agent is too long")
     except TimeoutError:
-        raise AgentUnreachable(f"the session's agent did not answer within {_ANSWER_S:g} s") from None
+        raise AgentUnreachable(
+            f"the session's agent did not answer within {_ANSWER_S:g} s"
+        ) from None
+
     try:
         return answer.model_validate_json(output)
     except ValidationError:
@@ -271,6 +344,7 @@ async def _lines(
         async for piece in pieces:
             if not piece:
                 yield b""
+
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 yield line
@@ -283,8 +357,8 @@ async def _output(
     request: dict[str, Any],
     heartbeat_s: float | None = None,
 ) -> AsyncGenerator[bytes]:
-    """The agent's answer in pieces; an empty one for each ``heartbeat_s`` of silence. Raises what the agent
-    refused it with."""
+    """The agent's answer in pieces; an empty one for each ``heartbeat_s`` of silence. Raises what
+    the agent refused it with."""
     async with call.deps.execs.ask(session, hostname, json.dumps(request)) as command:
         while True:
             try:
@@ -293,15 +367,23 @@ async def _output(
             except TimeoutError:
                 yield b""
                 continue
+
             if piece is None:
                 break
+
             yield piece[1]
+
         end = command.end
+
     if end is None:
-        raise AgentUnreachable("the connection to the session's node was lost; runs go on without it")
+        raise AgentUnreachable(
+            "the connection to the session's node was lost; runs go on without it"
+        )
+
     if end.code:
         kind: type[MoorageError] = _ERRORS.get(end.code, Conflict)
         raise kind(end.detail, next_step=end.next_step)
+
     if end.exit_code in _NO_SUCH_PROGRAM:
         raise Conflict(
             "the agent of the session cannot run code: it is of an older release",

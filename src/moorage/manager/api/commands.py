@@ -28,20 +28,26 @@ from moorage.manager.api.problems import invalid_fields
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.sessions import STREAM
 
-_FIRST_MESSAGE_S, _PING_S, _GONE_AFTER_S = 10.0, 10.0, 30.0
+_FIRST_MESSAGE_S = 10.0
+_PING_S = 10.0
+_GONE_AFTER_S = 30.0
 _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 
 
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
-    ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+    ws = web.WebSocketResponse(
+        protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False
+    )
     session = await authorization.session_of(call)
     await call.deps.execs.check(session)
+
     if not ws.can_prepare(call.request):
         raise InvalidInput(
             "this route requires a WebSocket upgrade",
             next_step=f"use `moorage exec`, or a WebSocket client with the subprotocol {PROTOCOL}",
         )
+
     await ws.prepare(call.request)
     call.request[STREAM] = ws
     _set_user_timeout(call.request)
@@ -54,9 +60,11 @@ async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
         end = ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)
     finally:
         await cancel_and_wait(pinging)
+
     with suppress(OSError):  # the client has disconnected
         await ws.send_bytes(frame(Channel.STATUS, end.model_dump_json().encode()))
         await ws.close()
+
     return ws
 
 
@@ -65,10 +73,13 @@ async def _first_message(ws: web.WebSocketResponse) -> str:
         message = await ws.receive(timeout=_FIRST_MESSAGE_S)
     except TimeoutError:
         message = None
+
     if message is None or message.type is not WSMsgType.TEXT:
         raise InvalidInput(
-            "the first message must describe the command", next_step="send an ExecSpec as a text message"
+            "the first message must describe the command",
+            next_step="send an ExecSpec as a text message",
         )
+
     return str(message.data)
 
 
@@ -90,6 +101,7 @@ async def _relay(ws: web.WebSocketResponse, command: RunningCommand) -> ExecEnd:
             raise failure
     finally:
         await cancel_and_wait(receiver, sender)
+
     return command.end or ExecEnd(
         code="agent-unreachable",
         detail="the connection to the session's node was lost, and the command was terminated",
@@ -98,11 +110,13 @@ async def _relay(ws: web.WebSocketResponse, command: RunningCommand) -> ExecEnd:
 
 
 async def _receive(ws: web.WebSocketResponse, command: RunningCommand) -> MoorageError | None:
-    """Handle the client's messages. Errors are returned, so that the task runner does not log them."""
+    """Handle the client's messages. Errors are returned, so that the task runner does not log
+    them."""
     while True:
         message: WSMessage = await ws.receive()
         if message.type in _CLOSING:
             return None
+
         try:
             await _handle(message, command)
         except MoorageError as error:
@@ -114,6 +128,7 @@ async def _handle(message: WSMessage, command: RunningCommand) -> None:
         channel, data = unframe(message.data if message.type is WSMsgType.BINARY else b"")
     except ValueError as error:
         raise InvalidInput(f"the message has no valid channel: {error}") from None
+
     if channel is Channel.STDIN:
         await command.send(data)
     elif channel is Channel.RESIZE:
@@ -131,8 +146,9 @@ async def _send(ws: web.WebSocketResponse, command: RunningCommand) -> None:
 
 
 async def _ping(ws: web.WebSocketResponse) -> None:
-    """Detect a client that disconnected while its input is not being read, because the command does not
-    consume it: sending fails then. Pongs are not awaited, since they queue behind the unread input."""
+    """Detect a client that disconnected while its input is not being read, because the command does
+    not consume it: sending fails then. Pongs are not awaited, since they queue behind the unread
+    input."""
     with suppress(OSError):
         while True:
             await asyncio.sleep(_PING_S)

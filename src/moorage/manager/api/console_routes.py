@@ -110,7 +110,8 @@ CONSOLE_ROUTES: tuple[Route, ...] = (
         "DELETE",
         _SUBJECT,
         users.unlink_user,
-        "Undo the link of a user with the OpenID provider, which ends the console sessions opened there",
+        "Undo the link of a user with the OpenID provider, which ends the console sessions opened "
+        "there",
         UserView,
         access="admin",
     ),

@@ -1,4 +1,5 @@
-"""Services of the API for signing in: limits, passwords, the OpenID provider, and trusted web servers."""
+"""Services of the API for signing in: limits, passwords, the OpenID provider, and trusted web
+servers."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from moorage.manager.oidc import OidcClient
 
 @dataclass(frozen=True, slots=True)
 class ConsoleServices:
-    """``lifetime_s`` and ``idle_s``: how long a console session lasts, and how long without an act of its
-    user. ``trusted``: web servers in front of the manager."""
+    """``lifetime_s`` and ``idle_s``: how long a console session lasts, and how long without an act
+    of its user. ``trusted``: web servers in front of the manager."""
 
     lifetime_s: float = 12 * 3600.0
     idle_s: int = 3600

@@ -9,7 +9,14 @@ from pydantic import Field
 
 from moorage.common.model.errors import InvalidInput, MoorageError, Unauthenticated
 from moorage.common.model.spec import Model
-from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, SignIn, SwitchProject, WhoAmI
+from moorage.common.views.console import (
+    NewPassword,
+    PasswordChange,
+    SignedOut,
+    SignIn,
+    SwitchProject,
+    WhoAmI,
+)
 from moorage.common.views.identity import UserView
 from moorage.manager.api.audit import SIGNED_IN
 from moorage.manager.api.authentication import CsrfRefused, address_of, cookie_of
@@ -22,7 +29,8 @@ from moorage.manager.identity.scope import Scope
 class TooManyAttempts(MoorageError):
     """Too many failed attempts to sign in."""
 
-    code, http = "too-many-attempts", 429
+    code = "too-many-attempts"
+    http = 429
 
     def __init__(self, what: str, seconds: int, next_step: str) -> None:
         super().__init__(
@@ -36,19 +44,27 @@ class SignOutQuery(Model):
 
 
 async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
-    request, body, store = call.request, call.body, call.deps.store
-    origin, fetch_site = request.headers.get("Origin", ""), request.headers.get("Sec-Fetch-Site", "")
+    request = call.request
+    body = call.body
+    store = call.deps.store
+    origin = request.headers.get("Origin", "")
+    fetch_site = request.headers.get("Sec-Fetch-Site", "")
+
     # Clients that are no browsers send neither.
     if (origin or fetch_site) and not csrf.is_same_origin(
         origin, fetch_site, request.headers.get("Host", "")
     ):
-        raise CsrfRefused("a page of another origin must not sign you in", next_step="open the console")
+        raise CsrfRefused(
+            "a page of another origin must not sign you in", next_step="open the console"
+        )
+
     key: ApiKey | None = None
     give_back = count_attempt(call)
     if body.key is not None:
         key = await store.keys.find(digest_of(body.key))
         if key is None:
             raise _wrong("the API key is invalid or revoked")
+
         user = key.owner.user
     else:
         assert body.user is not None
@@ -56,6 +72,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
         user = body.user
         if not await _has_password(call, user, body.password):
             raise _wrong("the user or the password is wrong")
+
     give_back()
     limits = call.deps.console
     secret = await store.console_sessions.open(
@@ -72,6 +89,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     opened = await store.console_sessions.find(digest_of(secret))
     if opened is None:
         raise Unauthenticated("the console session has ended", next_step="sign in again")
+
     request[SIGNED_IN] = scope = Scope.of(opened)
     who = await store.console_sessions.who(scope)
     return who.model_copy(update={"csrf_token": csrf.token_of(secret)})
@@ -80,7 +98,8 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
 def count_attempt(call: Call[Any, Any]) -> Callable[[], None]:
     """Count an attempt of the caller's address; the function returned takes it back. Raises
     ``TooManyAttempts``."""
-    console, now = call.deps.console, call.deps.clock.monotonic()
+    console = call.deps.console
+    now = call.deps.clock.monotonic()
     address = address_of(call.request, console.trusted)
     if seconds := console.attempts.take(address, now):
         raise TooManyAttempts("address", seconds, "wait, and check the password or key")
@@ -128,7 +147,8 @@ async def sign_out(call: Call[None, SignOutQuery]) -> SignedOut:
 
 
 def _provider_sign_out(call: Call[Any, Any]) -> str:
-    key, oidc = call.scope.key, call.deps.console.oidc
+    key = call.scope.key
+    oidc = call.deps.console.oidc
     if oidc is None or key is None or key.console is None or not key.console.by_oidc:
         return ""
     return oidc.sign_out_url(f"{call.request.scheme}://{call.request.host}")
@@ -140,8 +160,12 @@ async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     if not await _has_password(call, user, call.body.current):
         raise InvalidInput(
             f"current is not the password of {user!r}",
-            next_step="give the present password; an administrator sets one: `moorage users set --password`",
+            next_step=(
+                "give the present password; an administrator sets one: `moorage users set "
+                "--password`"
+            ),
         )
+
     give_back()
     return SignedOut(ended=await _set_password(call, user, call.body))
 
@@ -165,7 +189,8 @@ async def _set_password(call: Call[Any, Any], user: str, new: NewPassword) -> in
 
 
 def console_cookie(secret: str, *, secure: bool, max_age_s: float) -> str:
-    """The value of Set-Cookie. With the prefix, a browser takes it over TLS only, and from this host only."""
+    """The value of Set-Cookie. With the prefix, a browser takes it over TLS only, and from this
+    host only."""
     name = csrf.SECURE_COOKIE if secure else csrf.COOKIE
     suffix = "; Secure" if secure else ""
     return f"{name}={secret}; Path=/; Max-Age={int(max_age_s)}; HttpOnly; SameSite=Strict{suffix}"

@@ -27,7 +27,8 @@ class TimeRangeQuery(PageQuery):
 
 
 async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
-    query, store = call.query, call.deps.store
+    query = call.query
+    store = call.deps.store
     await store.groups.get(query.group)
     return await store.decisions.page(
         call.scope, query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
@@ -35,7 +36,8 @@ async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
 
 
 async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
-    query, store = call.query, call.deps.store
+    query = call.query
+    store = call.deps.store
     await store.groups.get(query.group)
     return await store.decisions.runs(
         call.scope, query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit

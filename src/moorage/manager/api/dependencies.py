@@ -62,7 +62,9 @@ from moorage.manager.workloads.idle import StoredIdle
 
 
 class Usage(Protocol):
-    async def of_session(self, scope: Scope, ref: str, *, seconds: int, limit: int) -> SessionStats: ...
+    async def of_session(
+        self, scope: Scope, ref: str, *, seconds: int, limit: int
+    ) -> SessionStats: ...
     async def of_agent(self, agent_id: str) -> AgentStats: ...
     async def top_sessions(self, scope: Scope, *, sort: str, limit: int) -> list[SessionUsage]: ...
     async def top_agents(self) -> list[AgentStats]: ...
@@ -70,7 +72,9 @@ class Usage(Protocol):
 
 class Idle(Protocol):
     async def find(self, scope: Scope, session_id: str) -> StoredIdle | None: ...
-    async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool: ...
+    async def extend(
+        self, scope: Scope, session_id: str, seconds: float, extensions: int
+    ) -> bool: ...
 
 
 class Reloads(Protocol):
@@ -83,18 +87,32 @@ class Leases(Protocol):
 
 class Decisions(Protocol):
     async def page(
-        self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+        self,
+        scope: Scope,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        cursor: str | None,
+        limit: int,
     ) -> DecisionPage: ...
 
     async def runs(
-        self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+        self,
+        scope: Scope,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        cursor: str | None,
+        limit: int,
     ) -> Page[RunView]: ...
 
 
 class ApiStore(Protocol):
-    """The store as the API uses it. All methods may raise ``StoreUnavailable``; those that take a name or a
-    ``ref`` raise ``NotFound``. ``scope``: whose data the call sees, and who owns what it creates; ``actor``
-    goes into the history. A ``cursor`` is the ``next`` of the previous page.
+    """The store as the API uses it. All methods may raise ``StoreUnavailable``; those that take a
+    name or a ``ref`` raise ``NotFound``. ``scope``: whose data the call sees, and who owns what it
+    creates; ``actor`` goes into the history. A ``cursor`` is the ``next`` of the previous page.
     """
 
     @property
@@ -191,18 +209,20 @@ class LogSource(Protocol):
         offset: int | None,
     ) -> AsyncIterator[LogPiece]:
         """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
-        ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output. ``timestamps``:
-        lines begin with their times. ``since_ms``: unix time of the first; 0: any. ``offset``: from this byte
-        on, and no further than to where bytes are missing. Pieces tell the numbers of their first bytes.
+        ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output.
+        ``timestamps``: lines begin with their times. ``since_ms``: unix time of the first; 0: any.
+        ``offset``: from this byte on, and no further than to where bytes are missing. Pieces tell
+        the numbers of their first bytes.
 
-        Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled when the
-        client disconnects.
+        Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled
+        when the client disconnects.
         """
         ...
 
 
 class RegistrationSource(Protocol):
-    """Registration of agents and proxies. Raises ``Forbidden``, ``Conflict`` or ``InvalidInput``."""
+    """Registration of agents and proxies. Raises ``Forbidden``, ``Conflict`` or
+    ``InvalidInput``."""
 
     async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView: ...
 
@@ -241,8 +261,8 @@ class CommandSource(Protocol):
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        """A request about runs of code, as JSON; the answer is the output. Leaving the context ends no run.
-        Raises ``NotFound``, ``AgentUnreachable``."""
+        """A request about runs of code, as JSON; the answer is the output. Leaving the context ends
+        no run. Raises ``NotFound``, ``AgentUnreachable``."""
         ...
 
 
@@ -257,8 +277,8 @@ class EventSource(Protocol):
 
 class WorkspaceSource(Protocol):
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """The workspaces of all connected agents, or those of session ``remove`` that were deleted; without
-        the names of the sessions. Raises ``Conflict`` if the workspace is in use."""
+        """The workspaces of all connected agents, or those of session ``remove`` that were deleted;
+        without the names of the sessions. Raises ``Conflict`` if the workspace is in use."""
         ...
 
 
@@ -268,10 +288,10 @@ async def no_metrics() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ApiServices:
-    """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
-    component; ``degraded``: what else needs a person. ``metrics``: Prometheus text for everybody;
-    ``tenant_metrics``: for those who see all projects. ``tracer``: None while traces are off. ``validating``
-    is held while a large body is validated."""
+    """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an
+    error per component; ``degraded``: what else needs a person. ``metrics``: Prometheus text for
+    everybody; ``tenant_metrics``: for those who see all projects. ``tracer``: None while traces are
+    off. ``validating`` is held while a large body is validated."""
 
     store: ApiStore
     endpoints: Endpoints

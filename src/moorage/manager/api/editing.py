@@ -23,9 +23,9 @@ async def edit(
     read: Callable[[], Awaitable[V]],
     write: Callable[[P, frozenset[int]], Awaitable[V]],
 ) -> V:
-    """Merge the body into what ``read`` returns, and ``write`` it if that is still there. With If-Match,
-    another version is an error; without, the body is merged anew, so that of two edits of different fields
-    neither is lost.
+    """Merge the body into what ``read`` returns, and ``write`` it if that is still there. With
+    If-Match, another version is an error; without, the body is merged anew, so that of two edits of
+    different fields neither is lost.
 
     Raises ``PreconditionFailed``, ``InvalidInput`` and the errors of ``read`` and ``write``."""
     asked = call.if_match(what)
@@ -44,4 +44,6 @@ async def edit(
 def _merged(patch: P, stored: BaseModel) -> P:
     """``patch`` with the fields of ``stored`` that the request does not have."""
     kept = {name: getattr(stored, name) for name in type(patch).model_fields}
-    return patch.model_validate(kept | {name: getattr(patch, name) for name in patch.model_fields_set})
+    return patch.model_validate(
+        kept | {name: getattr(patch, name) for name in patch.model_fields_set}
+    )

@@ -92,12 +92,15 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         query=endpoints.DecisionQuery,
         access="owner",
     ),
-    route("GET", _ENDPOINT, endpoints.get_endpoint, "Get an endpoint", EndpointView, access="viewer"),
+    route(
+        "GET", _ENDPOINT, endpoints.get_endpoint, "Get an endpoint", EndpointView, access="viewer"
+    ),
     route(
         "PATCH",
         _ENDPOINT,
         endpoints.update_endpoint,
-        "Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an endpoint.",
+        "Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an "
+        "endpoint.",
         EndpointView,
         body=EndpointPatch,
         idempotent=True,

@@ -48,6 +48,7 @@ async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     for one in call.body.in_groups():
         await authorization.check_limits(call, one)
         await authorization.check_leader_reads(call, one)
+
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with", "user_labels"}))
     view, repeated = await call.deps.endpoints.create(
         call.scope,
@@ -72,16 +73,19 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
-    """Secrets and limits are checked for what the endpoint would run. It keeps the priority that it has in
-    its resource groups."""
-    name, if_match = await _controlled(call), read_if_match(call.request, "an endpoint")
+    """Secrets and limits are checked for what the endpoint would run. It keeps the priority that it
+    has in its resource groups."""
+    name = await _controlled(call)
+    if_match = read_if_match(call.request, "an endpoint")
 
     async def check(spec: EndpointSpec, before: EndpointSpec, new_work: bool) -> None:
         if call.body.env or call.body.secret_env or call.body.routing:
             await check_secrets(call, spec)
         for one in spec.in_groups():
             recorded = before.priority if one.resource_group in before.groups else 0
-            await authorization.check_limits(call, one, new_work=new_work, recorded_priority=recorded)
+            await authorization.check_limits(
+                call, one, new_work=new_work, recorded_priority=recorded
+            )
             await authorization.check_leader_reads(call, one)
 
     try:
@@ -95,6 +99,7 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
         )
     except ValidationError as error:
         raise invalid_fields(error, EndpointSpec, "body") from None
+
     return _answer(call, _warned(view, call.body.env), repeated)
 
 
@@ -135,7 +140,8 @@ async def promote_rollout(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def _controlled(call: authorization.AnyCall) -> str:
-    """The name in the path, if the caller may change that endpoint. Raises ``NotFound`` or ``Forbidden``."""
+    """The name in the path, if the caller may change that endpoint. Raises ``NotFound`` or
+    ``Forbidden``."""
     return (await _controlled_view(call)).name
 
 
@@ -150,7 +156,9 @@ def _warned(view: EndpointView, env: object) -> EndpointView:
     return view.model_copy(update={"warnings": plain_secrets.warnings([env])})
 
 
-def _answer(call: authorization.AnyCall, view: EndpointView, repeated: bool = False) -> EndpointView:
+def _answer(
+    call: authorization.AnyCall, view: EndpointView, repeated: bool = False
+) -> EndpointView:
     call.response_headers["ETag"] = f'"{view.version}"'
     if repeated:
         call.response_headers["Idempotent-Replayed"] = "true"

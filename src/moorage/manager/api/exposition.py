@@ -1,7 +1,7 @@
 """Prometheus exposition of endpoints and their replicas, from their views. Pure.
 
-A replica whose engine cannot be reached is loading, with zeros. Series of what no longer exists end by
-themselves: nothing is kept between two calls.
+A replica whose engine cannot be reached is loading, with zeros. Series of what no longer exists end
+by themselves: nothing is kept between two calls.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ class _Endpoints(Collector):
         ready = _gauge("replicas_ready", "Replicas that are ready.")
         replicas = _gauge("replicas", "Live replicas, by state.", "state")
         waiting = _gauge(
-            "waiting_requests", "Requests that wait at the engines, and that proxies hold for a replica."
+            "waiting_requests",
+            "Requests that wait at the engines, and that proxies hold for a replica.",
         )
-        late = _gauge("successor_late", "1 while a walltime ends before its successor is expected, else 0.")
+        late = _gauge(
+            "successor_late", "1 while a walltime ends before its successor is expected, else 0."
+        )
         scalings = CounterMetricFamily(
             "moorage_endpoint_scaling_decisions",
             "Changes of the wanted number of replicas by autoscaling.",
@@ -47,6 +50,7 @@ class _Endpoints(Collector):
         for view in self._views:
             for one in EndpointStatus:
                 status.add_metric([view.name, one], view.status is one)
+
             desired.add_metric([view.name], view.replicas)
             ready.add_metric([view.name], view.ready)
             waiting.add_metric([view.name], view.waiting)
@@ -55,6 +59,7 @@ class _Endpoints(Collector):
             states = Counter(replica.state for replica in view.sessions)
             for state in REPLICA_STATES if view.sessions else ():
                 replicas.add_metric([view.name, state], states[state])
+
         yield from (status, desired, ready, replicas, waiting, late, scalings, *self._loads())
 
     def _loads(self) -> Iterator[Metric]:
@@ -68,6 +73,7 @@ class _Endpoints(Collector):
                     running.add_metric(labels, replica.running)
                     waiting.add_metric(labels, replica.waiting)
                     kv_cache.add_metric(labels, replica.kv_cache or 0)
+
         yield from (running, waiting, kv_cache)
 
 

@@ -11,16 +11,18 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def with_current_names(model: M, aliases: Mapping[str, str]) -> M:
-    """``model`` with the current name of each resource group that it names by an alias, in the fields
-    ``resource_group`` and ``resource_groups`` at any depth of models."""
+    """``model`` with the current name of each resource group that it names by an alias, in the
+    fields ``resource_group`` and ``resource_groups`` at any depth of models."""
     if not aliases:
         return model
+
     changed: dict[str, Any] = {}
     for field in type(model).model_fields:
         value = getattr(model, field)
         current = _current(field, value, aliases)
         if current is not value:
             changed[field] = current
+
     return model.model_copy(update=changed) if changed else model
 
 
@@ -31,9 +33,11 @@ def _current(field: str, value: Any, aliases: Mapping[str, str]) -> Any:
         return aliases.get(value, value)
     if not isinstance(value, list):
         return value
+
     found: list[Any] = [
         with_current_names(one, aliases) if isinstance(one, BaseModel) else one for one in value
     ]
     if field == "resource_groups":
         found = list(dict.fromkeys(aliases.get(one, one) for one in value))
+
     return value if found == value else found

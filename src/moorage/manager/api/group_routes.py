@@ -14,7 +14,8 @@ GROUP_ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/runtimes",
         groups.list_runtimes,
-        "List the runtimes and what each is like. `runtimes` of a resource group are those that its agents "
+        "List the runtimes and what each is like. `runtimes` of a resource group are those that "
+        "its agents "
         "offer",
         RuntimeList,
         access="viewer",

@@ -40,7 +40,9 @@ class GroupQuery(WholeQuery):
 class RetireQuery(Model):
     drain: bool = Field(
         False,
-        description="Also with live sessions, endpoints and agents: nothing new is created, and they stay.",
+        description=(
+            "Also with live sessions, endpoints and agents: nothing new is created, and they stay."
+        ),
     )
 
 
@@ -59,7 +61,9 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
 async def list_runtimes(call: Call[None, NoQuery]) -> RuntimeList:
     """Those that ship, and those of plug-ins that a live agent offers in a group for the caller."""
     groups = await call.deps.store.groups.all()
-    offered = {name for group in groups if _sees(call, group) for name in group.runtimes if is_custom(name)}
+    offered = {
+        name for group in groups if _sees(call, group) for name in group.runtimes if is_custom(name)
+    }
     return RuntimeList(items=[_runtime_view(name) for name in (*RUNTIMES, *sorted(offered))])
 
 
@@ -76,7 +80,8 @@ def _runtime_view(name: str) -> RuntimeView:
 
 
 async def list_groups(call: Call[None, GroupQuery]) -> Page[GroupView]:
-    named, closed = named_groups(call.scope), await closed_groups(call)
+    named = named_groups(call.scope)
+    closed = await closed_groups(call)
     page = await call.deps.store.groups.page(
         paging(call.query), names=named, closed=closed, retired=call.query.retired
     )
@@ -88,29 +93,39 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
     if not _sees(call, view):
         raise NotFound(f"no resource group {view.name!r}", next_step="`moorage groups` lists them")
     groups = call.deps.store.groups
-    times, nodes = await groups.start_times(view.name), await groups.site_nodes(view.name)
+    times = await groups.start_times(view.name)
+    nodes = await groups.site_nodes(view.name)
     view = view.model_copy(update={"start_times": times, "site_nodes": nodes})
     return call.tagged(_shown(call, view))
 
 
 def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
-    """Without the names of other projects and users, and without secrets, for those who do not see the whole
-    platform."""
-    scope, options = call.scope, view.options
+    """Without the names of other projects and users, and without secrets, for those who do not see
+    the whole platform."""
+    scope = call.scope
+    options = view.options
     if scope.projects is None:
         return view
+
     projects = None if options.projects is None else [p for p in options.projects if scope.reads(p)]
     users = None if options.users is None else [u for u in options.users if u == scope.owner.user]
     mine = (*scope.projects, scope.owner.user)
     weights = {name: weight for name, weight in options.weights.items() if name in mine}
     defaults = masked(options.template_defaults)
-    hidden = {"projects": projects, "users": users, "weights": weights, "template_defaults": defaults}
+    hidden = {
+        "projects": projects,
+        "users": users,
+        "weights": weights,
+        "template_defaults": defaults,
+    }
+
     return view.model_copy(update={"options": options.model_copy(update=hidden)})
 
 
 async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
     selector_plugins.check(call.body.options)
-    groups, actor = call.deps.store.groups, call.scope.actor
+    groups = call.deps.store.groups
+    actor = call.scope.actor
     view = await groups.put(call.body.name, call.body.options, actor=actor, create=True)
     return call.tagged(_warned(view, call.body.options))
 
@@ -120,7 +135,8 @@ async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
         read_path({"name": call.path("name")}, _GroupPath).name
     )
     selector_plugins.check(call.body)
-    if_match, actor = call.if_match("a resource group"), call.scope.actor
+    if_match = call.if_match("a resource group")
+    actor = call.scope.actor
     view = await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match)
     return call.tagged(_warned(view, call.body))
 
@@ -131,7 +147,8 @@ def _warned(view: GroupView, options: GroupOptions) -> GroupView:
 
 
 async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:
-    if_match, actor = call.if_match("a resource group"), call.scope.actor
+    if_match = call.if_match("a resource group")
+    actor = call.scope.actor
     aliases = call.deps.store.group_aliases
     return call.tagged(
         await aliases.rename(call.path("name"), call.body.name, actor=actor, if_match=if_match)
@@ -143,6 +160,9 @@ async def release_alias(call: Call[None, NoQuery]) -> GroupView:
 
 
 async def retire_group(call: Call[None, RetireQuery]) -> GroupView:
-    if_match, actor = call.if_match("a resource group"), call.scope.actor
+    if_match = call.if_match("a resource group")
+    actor = call.scope.actor
     name = await call.deps.store.group_aliases.current(call.path("name"))
-    return await call.deps.store.groups.retire(name, actor=actor, if_match=if_match, drain=call.query.drain)
+    return await call.deps.store.groups.retire(
+        name, actor=actor, if_match=if_match, drain=call.query.drain
+    )

@@ -1,5 +1,5 @@
-"""Health, metrics and version of the manager. These routes need no API key, so that probes and scrapers need
-none."""
+"""Health, metrics and version of the manager. These routes need no API key, so that probes and
+scrapers need none."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ async def livez(call: Call[None, NoQuery]) -> Health:
 async def readyz(call: Call[None, NoQuery]) -> web.Response:
     checks = await call.deps.checks()
     ready = all(text == "ok" for text in checks.values())
-    # A task that fails repeatedly needs an operator, and so does a row that a newer manager must read. Taking
-    # the manager out of service would help nobody.
+
+    # A task that fails repeatedly needs an operator, and so does a row that a newer manager must
+    # read. Taking the manager out of service would help nobody.
     found = supervisor.problems() | call.deps.degraded()
     status = "unavailable" if not ready else "degraded" if found else "ok"
     health = Health(status=status, checks=checks | found)
@@ -51,7 +52,8 @@ async def readyz(call: Call[None, NoQuery]) -> web.Response:
 
 async def metrics(call: Call[None, NoQuery]) -> web.Response:
     return web.Response(
-        body=await call.deps.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        body=await call.deps.metrics(),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
 
 
@@ -73,5 +75,7 @@ async def start(call: Call[None, NoQuery]) -> Start:
         version=call.deps.version,
         openapi="/openapi.json",
         docs=DOCS_PATH,
-        next_step="send 'Authorization: Bearer KEY' to the routes of /v1, which /openapi.json describes",
+        next_step=(
+            "send 'Authorization: Bearer KEY' to the routes of /v1, which /openapi.json describes"
+        ),
     )

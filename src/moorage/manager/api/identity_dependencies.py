@@ -1,4 +1,5 @@
-"""Interfaces through which the API uses the stores of identities: users, projects, keys, secrets, peers."""
+"""Interfaces through which the API uses the stores of identities: users, projects, keys, secrets,
+peers."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from typing import Any, Protocol
 from moorage.common.model.paging import Paging
 from moorage.common.model.public_keys import PublicKey
 from moorage.common.model.roles import MemberRole, Role
-from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.access_tokens import (
+    AccessTokenSpec,
+    AccessTokenView,
+    AppView,
+    NewAccessTokenView,
+)
 from moorage.common.views.audit import AuditEntry
 from moorage.common.views.console import WhoAmI
 from moorage.common.views.identity import (
@@ -45,7 +51,13 @@ class Keys(Protocol):
     async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView: ...
 
     async def page(
-        self, scope: Scope, paging: Paging, *, user: str | None, project: str | None, role: Role | None
+        self,
+        scope: Scope,
+        paging: Paging,
+        *,
+        user: str | None,
+        project: str | None,
+        role: Role | None,
     ) -> Page[KeyView]: ...
 
     async def get(self, scope: Scope, name: str) -> KeyView: ...
@@ -57,7 +69,8 @@ class Keys(Protocol):
     async def find(self, sha256: str) -> ApiKey | None: ...
 
     def on_change(self, callback: Callable[[], None]) -> object:
-        """Call ``callback`` when keys, users or projects changed, through this manager or another one."""
+        """Call ``callback`` when keys, users or projects changed, through this manager or another
+        one."""
         ...
 
 
@@ -82,7 +95,14 @@ class Audit(Protocol):
     ) -> int: ...
 
     async def finish(
-        self, scope: Scope, entry: int, *, status: int, code: str, after: dict[str, Any] | None, name: str
+        self,
+        scope: Scope,
+        entry: int,
+        *,
+        status: int,
+        code: str,
+        after: dict[str, Any] | None,
+        name: str,
     ) -> None: ...
 
     async def page(
@@ -139,17 +159,26 @@ class Users(Protocol):
 
 class Projects(Protocol):
     async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView: ...
-    async def page(self, scope: Scope, paging: Paging, *, status: str | None) -> Page[ProjectView]: ...
+    async def page(
+        self, scope: Scope, paging: Paging, *, status: str | None
+    ) -> Page[ProjectView]: ...
     async def get(self, scope: Scope, name: str) -> ProjectView: ...
     async def update(
-        self, scope: Scope, name: str, patch: ProjectPatch, *, if_match: frozenset[int] | None = None
+        self,
+        scope: Scope,
+        name: str,
+        patch: ProjectPatch,
+        *,
+        if_match: frozenset[int] | None = None,
     ) -> ProjectView: ...
 
     async def members(
         self, scope: Scope, project: str, paging: Paging, *, role: MemberRole | None
     ) -> Page[MemberView]: ...
 
-    async def set_member(self, scope: Scope, project: str, user: str, role: MemberRole) -> MemberView: ...
+    async def set_member(
+        self, scope: Scope, project: str, user: str, role: MemberRole
+    ) -> MemberView: ...
     async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView: ...
 
 

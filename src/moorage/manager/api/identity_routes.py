@@ -248,7 +248,12 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         access="admin",
     ),
     route(
-        "GET", "/v1/ca", peers.get_ca, "Get the CA of the links and its rotation", CaView, access="auditor"
+        "GET",
+        "/v1/ca",
+        peers.get_ca,
+        "Get the CA of the links and its rotation",
+        CaView,
+        access="auditor",
     ),
     route(
         "POST",

@@ -34,28 +34,39 @@ async def get_idle(call: Call[None, NoQuery]) -> IdleView:
 
 async def extend_session(call: Call[Extension, NoQuery]) -> IdleView:
     session = await authorization.session_of(call)
-    settings, seconds = await _settings(call, session), call.body.seconds
+    settings = await _settings(call, session)
+    seconds = call.body.seconds
+
     if session.status is not Status.RUNNING or not settings.criteria:
         why = (
-            f"it is {session.status}" if session.status is not Status.RUNNING else "no idle criterion applies"
+            f"it is {session.status}"
+            if session.status is not Status.RUNNING
+            else "no idle criterion applies"
         )
         raise Conflict(
             f"session {session.name!r} cannot be extended: {why}",
             next_step=f"`moorage describe {session.name}` shows what ends it",
         )
+
     if seconds is not None and seconds > settings.extension_s:
         raise InvalidInput(
-            f"seconds = {seconds:g} is above {settings.extension_s:g}, which the resource group allows",
+            f"seconds = {seconds:g} is above {settings.extension_s:g}, which the resource group "
+            "allows",
             next_step="extend it for less, perhaps more than once",
         )
+
     if settings.extension_s == 0 or not await call.deps.store.idle.extend(
         call.scope, session.id, seconds or settings.extension_s, settings.extensions
     ):
         allowed = settings.extensions if settings.extension_s else 0
         raise Conflict(
             f"session {session.name!r} cannot be extended now: it allows {allowed} extensions",
-            next_step="use it: traffic and work keep it; one that has just started can be extended shortly",
+            next_step=(
+                "use it: traffic and work keep it; one that has just started can be "
+                "extended shortly"
+            ),
         )
+
     return await _view(call, session)
 
 
@@ -72,13 +83,16 @@ async def _view(call: Call[Any, Any], session: SessionView) -> IdleView:
     left = {} if stored is None else stored.remaining
     view = IdleView(
         session_id=session.id,
-        criteria=[CriterionView(name=name, remaining_s=left.get(name)) for name in settings.criteria],
+        criteria=[
+            CriterionView(name=name, remaining_s=left.get(name)) for name in settings.criteria
+        ],
         end_when=settings.end_when,
         max_extensions=settings.extensions,
         max_extension_s=settings.extension_s,
     )
     if stored is None or session.status is not Status.RUNNING:
         return view
+
     return view.model_copy(
         update={
             "criterion": stored.criterion,

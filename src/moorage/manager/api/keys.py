@@ -41,7 +41,9 @@ async def get_key(call: Call[None, NoQuery]) -> KeyView:
 
 
 async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
-    keys, scope, name = call.deps.store.keys, call.scope, call.path("name")
+    keys = call.deps.store.keys
+    scope = call.scope
+    name = call.path("name")
     before: KeyView | None = None
 
     async def read() -> KeyView:
@@ -60,10 +62,11 @@ async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
 async def _check_priority(
     call: Call[KeySpec, NoQuery] | Call[KeyLimits, NoQuery], priority: int | None, recorded: int = 0
 ) -> None:
-    """Raises ``Forbidden``: the highest priority of a key orders its requests for models, whose endpoints are
-    in any resource group. ``recorded``: what the key has."""
+    """Raises ``Forbidden``: the highest priority of a key orders its requests for models, whose
+    endpoints are in any resource group. ``recorded``: what the key has."""
     if priority is None:
         return
+
     ceilings = await call.deps.store.groups.highest_ceilings()
     refusal = limits.check_priority(call.scope, "max_priority", priority, "", ceilings, recorded)
     if refusal is not None:
@@ -72,7 +75,9 @@ async def _check_priority(
 
 async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:
     call.response_headers["Cache-Control"] = "no-store"
-    return await call.deps.store.keys.rotate(call.scope, call.path("name"), grace_s=call.body.grace_s)
+    return await call.deps.store.keys.rotate(
+        call.scope, call.path("name"), grace_s=call.body.grace_s
+    )
 
 
 async def revoke_key(call: Call[None, NoQuery]) -> KeyView:

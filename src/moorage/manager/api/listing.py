@@ -59,7 +59,9 @@ SelectorText = Annotated[
     str,
     Field(
         max_length=SELECTOR_LENGTH,
-        description="Only with these user labels, as of Kubernetes: `team=vision,stage in (a,b),!old`.",
+        description=(
+            "Only with these user labels, as of Kubernetes: `team=vision,stage in (a,b),!old`."
+        ),
         examples=["team=vision,stage in (dev,test)"],
     ),
     AfterValidator(_check_selector),

@@ -1,7 +1,9 @@
-"""End of long requests whose caller has lost its rights: streams, WebSockets, terminals, forwarded ports.
+"""End of long requests whose caller has lost its rights: streams, WebSockets, terminals, forwarded
+ports.
 
-A request is authenticated when it begins. One that lasts is authenticated again whenever keys, users or
-projects have changed, and every few seconds, since a notification may be lost, and keys expire.
+A request is authenticated when it begins. One that lasts is authenticated again whenever keys,
+users or projects have changed, and every few seconds, since a notification may be lost, and keys
+expire.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ log = structlog.get_logger("moorage.api")
 RECHECK_S = 5.0
 # Between a change and the check: changes come in bursts.
 _PAUSE_S = 0.1
-# Requests are not checked before. What changes rights may end those of its own caller, who is to get the
-# answer.
+# Requests are not checked before. What changes rights may end those of its own caller, who is to
+# get the answer.
 YOUNG_S = 1.0
 _AT_ONCE = 16
 _REFUSED = (401, 403)
 
 
 def has_lost_rights(before: Scope, now: Scope) -> bool:
-    """Whether what ``before`` allowed may be forbidden now. A key's restrictions may change meanwhile: they
-    hold for its next requests."""
+    """Whether what ``before`` allowed may be forbidden now. A key's restrictions may change
+    meanwhile: they hold for its next requests."""
     return (before.owner, before.role, before.projects) != (now.owner, now.role, now.projects)
 
 
@@ -48,8 +50,8 @@ class _Open:
 
 
 class OpenRequests:
-    """All requests that are being served, each with the rights that it began with. ``on_change`` subscribes
-    to changes of keys, users and projects."""
+    """All requests that are being served, each with the rights that it began with. ``on_change``
+    subscribes to changes of keys, users and projects."""
 
     def __init__(self, clock: Clock, on_change: Callable[[Callable[[], None]], object]) -> None:
         self._open: set[_Open] = set()
@@ -98,7 +100,9 @@ class OpenRequests:
     async def _tick(self) -> None:
         began_before = asyncio.get_running_loop().time() - YOUNG_S
         lasting = [opened for opened in self._open if opened.since <= began_before]
-        young = [opened.since for opened in self._open if began_before < opened.since <= self._changed_at]
+        young = [
+            opened.since for opened in self._open if began_before < opened.since <= self._changed_at
+        ]
         if young:
             self._check_at(min(young) + YOUNG_S)
         for at in range(0, len(lasting), _AT_ONCE):
@@ -107,8 +111,13 @@ class OpenRequests:
     async def _check(self, opened: _Open) -> None:
         if not await _is_refused(opened.scope, opened.renew) or opened not in self._open:
             return
+
         request = opened.request
-        log.info("request ended: its caller has lost its rights", actor=opened.scope.actor, path=request.path)
+        log.info(
+            "request ended: its caller has lost its rights",
+            actor=opened.scope.actor,
+            path=request.path,
+        )
         if request.transport is not None:
             request.transport.abort()
 

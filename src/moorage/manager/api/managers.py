@@ -15,7 +15,8 @@ MANAGER_ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/managers",
         list_managers,
-        "List the managers of this database: which one leads, and which agents and proxies each serves",
+        "List the managers of this database: which one leads, and which agents and proxies each "
+        "serves",
         Items[ManagerView],
         access="auditor",
     ),

@@ -18,16 +18,22 @@ from moorage.manager.api.exposition import exposition
 from moorage.manager.api.listing import PageQuery
 from moorage.manager.api.route import Call, Items, NoQuery
 
-_DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
+_DAY = timedelta(days=1)
+_HOUR = timedelta(hours=1)
 _PAGE = 500
 
 
 class UsageQuery(UsageSplit, PageQuery):
     from_: Annotated[
         Timestamp | None,
-        Field(alias="from", description="The hour of this time is the first. Default: a day before `to`."),
+        Field(
+            alias="from",
+            description="The hour of this time is the first. Default: a day before `to`.",
+        ),
     ] = None
-    to: Timestamp | None = Field(None, description="The hour before this time is the last. Default: now.")
+    to: Timestamp | None = Field(
+        None, description="The hour before this time is the last. Default: now."
+    )
 
 
 async def usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
@@ -38,12 +44,15 @@ async def usage(call: Call[None, UsageQuery]) -> Page[ModelUsage]:
             f"from = {since.isoformat()} is not before to = {until.isoformat()}",
             next_step="give an earlier `from`, or a later `to`",
         )
+
     return await call.deps.store.usage_records.page(
         call.scope, since, until, query, cursor=query.cursor, limit=query.limit
     )
 
 
-def full_hours(since: datetime | None, until: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+def full_hours(
+    since: datetime | None, until: datetime | None, now: datetime
+) -> tuple[datetime, datetime]:
     """The full hours that contain the interval. Pure."""
     end = until or now
     begin = since or end - _DAY
@@ -63,7 +72,11 @@ async def endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
         views += page.items
         if (cursor := page.next) is None:
             break
+
     text = exposition(views)
     if call.scope.projects is None:
         text += await call.deps.tenant_metrics()
-    return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    return web.Response(
+        body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )

@@ -29,7 +29,8 @@ class LimitShares(Protocol):
 
 
 class Budgets(Protocol):
-    """``check`` raises ``BudgetExhausted``. ``warnings``: the limits that the caller has reached."""
+    """``check`` raises ``BudgetExhausted``. ``warnings``: the limits that the caller has
+    reached."""
 
     async def check(self, scope: Scope) -> None: ...
     async def warnings(self, scope: Scope) -> list[str]: ...

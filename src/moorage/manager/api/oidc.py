@@ -1,4 +1,5 @@
-"""Handlers for single sign-on: to the provider, back from it, and which ways to sign in there are."""
+"""Handlers for single sign-on: to the provider, back from it, and which ways to sign in there
+are."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ async def begin_oidc(call: Call[None, NoQuery]) -> web.StreamResponse:
         to = await oidc.begin(Attempt.of(secret), redirect_url)
     except MoorageError as error:
         return _failed(call, error)
-    return _redirect(to, _cookie(secret, secure=redirect_url.startswith("https:"), max_age_s=LIFETIME_S))
+
+    return _redirect(
+        to, _cookie(secret, secure=redirect_url.startswith("https:"), max_age_s=LIFETIME_S)
+    )
 
 
 async def finish_oidc(call: Call[None, CallbackQuery]) -> web.StreamResponse:
@@ -72,33 +76,49 @@ async def finish_oidc(call: Call[None, CallbackQuery]) -> web.StreamResponse:
 
 async def _signed_in(call: Call[None, CallbackQuery], oidc: OidcClient, redirect_url: str) -> str:
     """The secret of the console session that was opened."""
-    query, cookies, console = call.query, call.request.cookies, call.deps.console
+    query = call.query
+    cookies = call.request.cookies
+    console = call.deps.console
     begun = cookies.get(SECURE_COOKIE if redirect_url.startswith("https:") else COOKIE, "")
     attempt = Attempt.of(begun)
     if not begun or not query.state or not attempt.has_state(query.state):
         raise SignInRefused(
-            f"this sign-in was not begun in this browser, or took more than {LIFETIME_S // 60} minutes",
+            f"this sign-in was not begun in this browser, or took more than {LIFETIME_S // 60} "
+            "minutes",
             next_step="go back to the console and begin again",
         )
+
     if query.error or not query.code:
         said = f"{query.error}: {query.error_description}".strip(": ")[:500]
-        raise SignInRefused(f"the provider refused: {said or 'it gave no code'}", next_step="begin again")
+        raise SignInRefused(
+            f"the provider refused: {said or 'it gave no code'}", next_step="begin again"
+        )
+
     give_back = count_attempt(call)
     person = await oidc.finish(attempt, query.code, query.iss, redirect_url)
-    store, address = call.deps.store, address_of(call.request, console.trusted)
+    store = call.deps.store
+    address = address_of(call.request, console.trusted)
     user = await store.oidc.identify(person)
     secret = await store.console_sessions.open(
-        user, None, from_address=address, lifetime_s=console.lifetime_s, idle_s=console.idle_s, by_oidc=True
+        user,
+        None,
+        from_address=address,
+        lifetime_s=console.lifetime_s,
+        idle_s=console.idle_s,
+        by_oidc=True,
     )
     give_back()
     shown = {"issuer": person.issuer, "subject": person.subject, "user": user}
     await note(call, "sign_in_oidc", "session", user, shown)
+
     return secret
 
 
 def _client(call: Call[Any, Any]) -> OidcClient:
     if call.deps.console.oidc is None:
-        raise NotFound("this manager has no OpenID provider", next_step="sign in with a password or a key")
+        raise NotFound(
+            "this manager has no OpenID provider", next_step="sign in with a password or a key"
+        )
     return call.deps.console.oidc
 
 
@@ -123,8 +143,12 @@ def _failed(call: Call[Any, Any], error: MoorageError) -> web.Response:
     """A page for who came by a browser. Raises ``error`` for others."""
     if "text/html" not in call.request.headers.get("Accept", ""):
         raise error
+
     text = _PAGE.format(detail=escape(error.message), next_step=escape(error.next_step or ""))
-    response = web.Response(status=error.http, text=text, content_type="text/html", headers=_HEADERS)
+    response = web.Response(
+        status=error.http, text=text, content_type="text/html", headers=_HEADERS
+    )
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
+
     return response

@@ -27,7 +27,9 @@ CALLERS: Mapping[Access, str] = {
     "auditor": "For auditors and administrators.",
     "admin": "For administrators.",
 }
-_WARNED = "Limits of budgets of the caller's project, user or key that are reached; absent: none is."
+_WARNED = (
+    "Limits of budgets of the caller's project, user or key that are reached; absent: none is."
+)
 _PART = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 Schemas = Mapping[tuple[Any, Literal["validation", "serialization"]], dict[str, Any]]
@@ -44,11 +46,13 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
             models[row.answer, "serialization"] = None
         if row.dry_run is not None:
             models[row.dry_run, "serialization"] = None
+
     models[Problem, "serialization"] = None
     schemas, definitions = models_json_schema(list(models), ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
         paths.setdefault(path_of(row), {})[row.method.lower()] = _operation(row, schemas)
+
     return {
         "openapi": "3.1.0",
         "info": {
@@ -90,7 +94,10 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
         "responses": {
             str(row.status): _response(row, schemas),
-            **{str(status): {"$ref": "#/components/responses/problem"} for status in problem_statuses(row)},
+            **{
+                str(status): {"$ref": "#/components/responses/problem"}
+                for status in problem_statuses(row)
+            },
         },
     }
     if row.dry_run is not None:
@@ -99,10 +106,12 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
             "description": "With `dry_run`: nothing was created",
             "content": content,
         }
+
     if row.body is not None:
         schema = schemas[row.body, "validation"]
         content = {"schema": schema, "example": EXAMPLES[row.body.__name__]}
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+
     return operation
 
 
@@ -111,19 +120,25 @@ def _description(row: Route) -> str:
     parts = [row.summary.rstrip(".") + ".", CALLERS[row.access]]
     if row.access != "open":
         parts.append(f"A key with scopes needs `{row.needs}`.")
+
     if row.versioned:
-        parts.append("With If-Match, it is refused (412) if somebody else has changed the resource.")
+        parts.append(
+            "With If-Match, it is refused (412) if somebody else has changed the resource."
+        )
+
     if row.idempotent:
         parts.append("With an Idempotency-Key, it is safe to repeat.")
     if row.dry_run is not None:
         parts.append("With `dry_run`, it creates nothing and tells what would happen.")
+
     return " ".join(parts)
 
 
 def problem_statuses(row: Route) -> list[int]:
     """The statuses of the errors that a route may answer with; a proxy in between may have others.
 
-    400: HTTP that is malformed or ambiguous. 405: a name with an odd form makes a path of another route.
+    400: HTTP that is malformed or ambiguous. 405: a name with an odd form makes a path of another
+    route.
     """
     found = {400, 414, 421, 422, 431, 503, 505}
     if row.access != "open":
@@ -134,6 +149,7 @@ def problem_statuses(row: Route) -> list[int]:
         found |= {404, 405}
     if row.versioned:
         found.add(412)
+
     return sorted((found | set(row.also)) - {row.status})
 
 
@@ -144,14 +160,17 @@ def _response(row: Route, schemas: Schemas) -> dict[str, Any]:
         response["content"] = {row.answer: {"schema": schema}}
     else:
         response["content"] = {"application/json": {"schema": schemas[row.answer, "serialization"]}}
+
     headers = {"Location": row.location} if row.location else {}
     if row.access != "open" and not isinstance(row.answer, str):
         headers[BUDGET_WARNING] = _WARNED
+
     if headers:
         response["headers"] = {
             name: {"description": description, "schema": {"type": "string"}}
             for name, description in headers.items()
         }
+
     return response
 
 
@@ -163,8 +182,8 @@ def _path_parameters(row: Route) -> list[dict[str, Any]]:
 
 
 def _query_parameters(row: Route) -> list[dict[str, Any]]:
-    """Query parameters with their definitions inlined, since parameters cannot refer to component schemas of
-    their own."""
+    """Query parameters with their definitions inlined, since parameters cannot refer to component
+    schemas of their own."""
     described = row.query.model_json_schema()
     definitions = described.get("$defs", {})
     parameters = []
@@ -172,7 +191,9 @@ def _query_parameters(row: Route) -> list[dict[str, Any]]:
         parameter = {"name": name, "in": "query", "required": name in described.get("required", [])}
         if text := schema.pop("description", ""):
             parameter["description"] = text
+
         parameters.append(parameter | {"schema": _inlined(schema, definitions)})
+
     return parameters
 
 
@@ -188,14 +209,23 @@ def _header_parameters(row: Route) -> list[dict[str, Any]]:
                 "schema": {"type": "string"},
             }
         )
+
     if not row.idempotent:
         return found
+
     description = (
-        "Makes the request safe to repeat. For a day, the same key with the same body returns the same "
-        "response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409."
+        "Makes the request safe to repeat. For a day, the same key with the same body returns the "
+        "same "
+        "response, with `Idempotent-Replayed: true`. The same key with another body is rejected "
+        "with 409."
     )
     schema = {"type": "string", "minLength": 1, "maxLength": KEY_MAX}
-    parameter = {"name": IDEMPOTENCY_KEY, "in": "header", "required": False, "description": description}
+    parameter = {
+        "name": IDEMPOTENCY_KEY,
+        "in": "header",
+        "required": False,
+        "description": description,
+    }
     return [*found, parameter | {"schema": schema}]
 
 
@@ -204,7 +234,11 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
         return [_inlined(part, definitions) for part in schema]
     if not isinstance(schema, dict):
         return schema
+
     if "$ref" in schema:
         named = definitions[schema["$ref"].rpartition("/")[2]]
-        return _inlined(named | {key: part for key, part in schema.items() if key != "$ref"}, definitions)
+        return _inlined(
+            named | {key: part for key, part in schema.items() if key != "$ref"}, definitions
+        )
+
     return {key: _inlined(part, definitions) for key, part in schema.items()}

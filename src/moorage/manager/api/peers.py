@@ -54,7 +54,9 @@ async def list_peers(call: Call[None, PeerQuery]) -> Page[PeerView]:
 
 
 async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
-    return await call.deps.store.peers.revoke(call.path("kind"), call.path("name"), actor=call.scope.actor)
+    return await call.deps.store.peers.revoke(
+        call.path("kind"), call.path("name"), actor=call.scope.actor
+    )
 
 
 async def get_ca(call: Call[None, NoQuery]) -> CaView:
@@ -68,9 +70,12 @@ async def rotate_ca(call: Call[RotateCa, NoQuery]) -> CaView:
 def _require(registration: RegistrationSource | None) -> RegistrationSource:
     if registration is None:
         raise Conflict(
-            "the links of this manager have no TLS, so registration is not available: agents and proxies on "
+            "the links of this manager have no TLS, so registration is not available: agents and "
+            "proxies on "
             "this machine use common.link_token",
-            next_step="set manager.link_listen to an address that other machines reach (0.0.0.0:8701), or "
+            next_step="set manager.link_listen to an address that other machines reach "
+            "(0.0.0.0:8701), or "
             "set common.link_tls to on",
         )
+
     return registration

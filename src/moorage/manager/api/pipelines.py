@@ -12,7 +12,13 @@ from typing import Any, Literal, NamedTuple
 from aiohttp import web
 from pydantic import Field
 
-from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError, StoreUnavailable
+from moorage.common.model.errors import (
+    Conflict,
+    Infeasible,
+    InvalidInput,
+    MoorageError,
+    StoreUnavailable,
+)
 from moorage.common.model.pipelines import After, PipelineSpec, Step, StepState
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.secret_names import MASK
@@ -46,7 +52,8 @@ _PROGRAM = {"command", "args", "env", "user_labels"}
 
 
 class Resolved(NamedTuple):
-    """What a step runs. ``template``: NAME@VERSION, if it is made from one. ``isolated``: that one is."""
+    """What a step runs. ``template``: NAME@VERSION, if it is made from one. ``isolated``: that one
+    is."""
 
     spec: SessionSpec
     template: str | None = None
@@ -59,17 +66,25 @@ class PipelineQuery(PageQuery):
 
 
 class SubmitQuery(Model):
-    dry_run: bool = Field(False, description="Create nothing: check the pipeline, and return its steps.")
-    force: bool = Field(False, description="Run every step, also where a result of before would do.")
+    dry_run: bool = Field(
+        False, description="Create nothing: check the pipeline, and return its steps."
+    )
+    force: bool = Field(
+        False, description="Run every step, also where a result of before would do."
+    )
 
 
 async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
-    pipeline, deps, key = call.body, call.deps, call.idempotency_key
+    pipeline = call.body
+    deps = call.deps
+    key = call.idempotency_key
     once = OnceOnly.of(key, pipeline) if key and not call.query.dry_run else None
+
     # Before the checks: what they say may have changed since the first request.
     if once is not None and (before := await deps.store.pipelines.created_under(once)) is not None:
         call.response_headers["Idempotent-Replayed"] = "true"
         return await _view(call, await deps.store.pipelines.get(call.scope, before))
+
     steps = pipelines.check(pipeline)
     specs = await _resolved(call, steps)
     nodes = pipelines.graph(steps)
@@ -77,9 +92,12 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     new = [_new(node, position, 1, specs, files) for position, node in enumerate(nodes)]
     if call.query.dry_run:
         return _planned(call, pipeline, new)
+
     # With the versions of its templates: a retry runs the same.
     pinned = [
-        step if step.template is None else step.model_copy(update={"template": specs[step.name].template})
+        step
+        if step.template is None
+        else step.model_copy(update={"template": specs[step.name].template})
         for step in pipeline.steps
     ]
     pipeline = pipeline.model_copy(update={"steps": pinned})
@@ -88,11 +106,13 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
     after = {step.name: step.conditions for step in pipeline.steps}
     view = await _shown(call, made.pipeline, made.steps, after)
+
     return view.model_copy(update={"warnings": _warnings(specs)})
 
 
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
-    query, store = call.query, call.deps.store.pipelines
+    query = call.query
+    store = call.deps.store.pipelines
     found, following = await store.page(call.scope, paging(query), project=query.project)
     counts = await store.counts([one.id for one in found])
     views = []
@@ -100,7 +120,9 @@ async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
         states: Counter[StepState] = Counter()
         for status, result, reason, n in counts[one.id]:
             states[pipelines.step_state(status, result, reason)] += n
+
         views.append(_summary(one, states))
+
     return Page[PipelineView](items=views, next=following)
 
 
@@ -119,8 +141,8 @@ async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
 
 
 async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
-    """The last steps first, so that the end of one starts none. Once it is asked for, all steps stop, also if
-    the request ends before."""
+    """The last steps first, so that the end of one starts none. Once it is asked for, all steps
+    stop, also if the request ends before."""
     found = await _controlled(call)
     await call.deps.terminator.stop_pipeline(call.scope, found.id, call.deps.clock)
     return await _view(call, found)
@@ -134,9 +156,11 @@ async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
             f"pipeline {found.name!r} is being stopped, and some of its steps do not stop yet",
             next_step="retry it when they have stopped",
         )
+
     for _ in range(_RETRY_DECISIONS):
         if await _run_again(call, found):
             return await _view(call, found)
+
     raise Conflict(
         f"the steps of pipeline {found.name!r} change too fast",
         next_step="retry it when fewer of them change",
@@ -147,18 +171,22 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     """Whether the steps were still as they were read. If not, nothing has changed."""
     rows = {(row.step, row.index): row for row in await call.deps.store.pipelines.steps(found.id)}
     states = {item: _state(row) for item, row in rows.items()}
-    if running := next((row for item, row in rows.items() if states[item] is StepState.RUNNING), None):
+    running = next((row for item, row in rows.items() if states[item] is StepState.RUNNING), None)
+    if running:
         raise Conflict(
             f"step {running.step!r} of pipeline {found.name!r} still runs",
             next_step="wait for its end, or stop the pipeline first",
         )
+
     steps = pipelines.check(found.spec)
     missing = {row.step for row in rows.values() if row.reason == Reason.INPUT_UNAVAILABLE}
     again = pipelines.to_rerun(steps, states, missing)
     if not again:
         raise Conflict(
-            f"no step of pipeline {found.name!r} has failed or was stopped", next_step="submit it anew"
+            f"no step of pipeline {found.name!r} has failed or was stopped",
+            next_step="submit it anew",
         )
+
     # What an administrator retries for somebody runs no freer than that person's own programs.
     owner = call.scope.owner
     scope = replace(call.scope, owner=replace(owner, user=found.owner, project=found.project))
@@ -167,12 +195,14 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     nodes = pipelines.graph(steps, again)
     files = _files(steps, nodes)
     every = [
-        _new(node, position, rows[node.item].run + 1, specs, files) for position, node in enumerate(nodes)
+        _new(node, position, rows[node.item].run + 1, specs, files)
+        for position, node in enumerate(nodes)
     ]
     every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
     new = [one for one in every if (one.step, one.index) in again]
     known = {row.position: str(row.session_id) for row in rows.values()}
     pending = [row.session_id for item, row in rows.items() if states[item] is StepState.PENDING]
+
     return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending)
 
 
@@ -185,8 +215,9 @@ async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
 async def _resolved(
     call: Call[Any, Any], steps: Sequence[Step], *, again: bool = False
 ) -> Mapping[str, Resolved]:
-    """What each step runs, and its template. Equal requests are checked once. ``again``: the pipeline exists
-    and keeps its priorities. Raises the error of a step that the caller may not run, or that fits nowhere."""
+    """What each step runs, and its template. Equal requests are checked once. ``again``: the
+    pipeline exists and keeps its priorities. Raises the error of a step that the caller may not
+    run, or that fits nowhere."""
     specs: dict[str, Resolved] = {}
     recorded: dict[str, int] = {}
     for step in steps:
@@ -194,8 +225,10 @@ async def _resolved(
             specs[step.name], recorded[step.name] = await _of_step(call, step)
             if again:
                 recorded[step.name] = specs[step.name].spec.priority
+
     pipelines.check_specs(steps, {name: one.spec for name, one in specs.items()})
     checked: dict[str, SessionSpec] = {}
+
     # By the identity of a specification, with it: equal ones of a request are mostly one object.
     stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
     for step in steps:
@@ -203,17 +236,23 @@ async def _resolved(
         if id(spec) in stored:
             specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
             continue
+
         masked = [name for name, value in spec.env.items() if value == MASK]
         shape = spec.model_dump_json(exclude=_PROGRAM) + repr((masked, recorded[step.name]))
         if shape not in checked:
             with _named(step):
                 checked[shape] = await _checked(call, spec, recorded[step.name])
+
         job = {name: getattr(checked[shape], name) for name in _OF_JOB}
         if spec.type is SessionType.BATCH and spec.reuse is None:
-            reuse = await call.deps.store.groups.reuse(spec.resource_group, call.scope.owner.project)
+            reuse = await call.deps.store.groups.reuse(
+                spec.resource_group, call.scope.owner.project
+            )
             job["reuse"] = None if reuse == "never" else reuse
+
         stored[id(spec)] = spec, spec.model_copy(update=job)
         specs[step.name] = specs[step.name]._replace(spec=stored[id(spec)][1])
+
     step_outputs.check_runtimes(steps, {name: one.spec for name, one in specs.items()})
     return specs
 
@@ -223,10 +262,12 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
     if step.template is None:
         assert step.spec is not None
         return Resolved(step.spec), 0
+
     try:
         name, version = split_version(step.template)
     except ValueError as error:
         raise InvalidInput(str(error), next_step="name a version that exists") from None
+
     found = await call.deps.store.templates.get(call.scope, name, version)
     fields = templates.session_fields(found.template, step.parameters)
     chosen = str(templates.merge(fields, step.overrides).get("resource_group", _DEFAULT_GROUP))
@@ -235,6 +276,7 @@ async def _of_step(call: Call[Any, Any], step: Step) -> tuple[Resolved, int]:
     spec = templates.validated_merge(fields, defaults, step.overrides)
     recorded = templates.recorded_priority(found.template, defaults, step.overrides)
     spec = spec.model_copy(update={"resource_group": group.name})
+
     return Resolved(spec, found.ref, found.isolated), recorded
 
 
@@ -258,10 +300,14 @@ def _named(step: Step) -> Iterator[None]:
     except StoreUnavailable:
         raise
     except MoorageError as error:
-        raise type(error)(f"step {step.name!r}: {error.message}", next_step=error.next_step) from None
+        raise type(error)(
+            f"step {step.name!r}: {error.message}", next_step=error.next_step
+        ) from None
 
 
-def _files(steps: Sequence[Step], nodes: Sequence[pipelines.Node]) -> Mapping[str, StepFiles | None]:
+def _files(
+    steps: Sequence[Step], nodes: Sequence[pipelines.Node]
+) -> Mapping[str, StepFiles | None]:
     """The outputs and inputs of each step's sessions."""
     by_name = {step.name: step for step in steps}
     places: dict[str, list[tuple[int, int | None]]] = {}
@@ -298,7 +344,9 @@ def _state(row: StepRow) -> StepState:
 
 
 async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
-    return await _shown(call, found, await call.deps.store.pipelines.steps(found.id), found.conditions)
+    return await _shown(
+        call, found, await call.deps.store.pipelines.steps(found.id), found.conditions
+    )
 
 
 async def _shown(
@@ -325,7 +373,9 @@ async def _shown(
         )
         for row in rows
     ]
-    return _summary(found, Counter(step.state for step in steps)).model_copy(update={"steps": steps})
+    return _summary(found, Counter(step.state for step in steps)).model_copy(
+        update={"steps": steps}
+    )
 
 
 def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> PipelineView:
@@ -342,13 +392,16 @@ def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> Pipeline
 
 
 def _warnings(specs: Mapping[str, Resolved]) -> list[str]:
-    different = {id(one.spec.env): one.spec for one in specs.values()}  # the steps of a pipeline share many
+    # the steps of a pipeline share many
+    different = {id(one.spec.env): one.spec for one in specs.values()}
     return plain_secrets.warnings(
         env for spec in different.values() for env in plain_secrets.of_workload(spec)
     )
 
 
-def _planned(call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep]) -> PlannedPipeline:
+def _planned(
+    call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep]
+) -> PlannedPipeline:
     """As it would be created."""
     owner = call.scope.owner
     after = {step.name: step.conditions for step in pipeline.steps}
@@ -367,4 +420,5 @@ def _planned(call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep
         for one in new
     ]
     counted = _summary(found, {StepState.PENDING: len(steps)})
+
     return PlannedPipeline(**dict(counted) | {"steps": steps})

@@ -38,31 +38,59 @@ TYPES: Mapping[str, ProblemType] = {
     "csrf": ProblemType(
         403, "A write with a cookie lacks its CSRF token or its Origin.", "Send both, or a key."
     ),
-    "forbidden": ProblemType(403, "The caller sees the resource and may not do this.", "Use another role."),
+    "forbidden": ProblemType(
+        403, "The caller sees the resource and may not do this.", "Use another role."
+    ),
     "needs-newer-manager": ProblemType(
         409,
         "A manager of a newer release has stored it, and the one that answers cannot read it.",
         "Ask a manager of that release; after an upgrade, restart those of the release before.",
     ),
-    "infeasible": ProblemType(409, "No agent of the resource group could ever run it.", "Ask for less."),
+    "infeasible": ProblemType(
+        409, "No agent of the resource group could ever run it.", "Ask for less."
+    ),
     "internal-error": ProblemType(500, "The manager failed.", "Search its log for the request id."),
-    "invalid-input": ProblemType(422, "Fields have wrong values; `errors` names them.", "Correct them."),
-    "malformed-body": ProblemType(400, "The body is not JSON.", "Correct it at the named position."),
-    "malformed-request": ProblemType(400, "The request violates HTTP or a limit.", "Use an HTTP library."),
-    "method-not-allowed": ProblemType(405, "The resource lacks this method.", "Use one that Allow lists."),
-    "not-found": ProblemType(404, "It does not exist, or the caller may not see it.", "List what there is."),
-    "precondition-failed": ProblemType(412, "It has changed since it was read.", "Read it again and repeat."),
-    "provider-failed": ProblemType(502, "The OpenID provider did not answer as it should.", "Try again."),
-    "proxy-unreachable": ProblemType(502, "The proxy does not answer the console.", "Start the proxy."),
-    "quota": ProblemType(409, "A quota is used up.", "Wait, stop something, or ask for a larger quota."),
+    "invalid-input": ProblemType(
+        422, "Fields have wrong values; `errors` names them.", "Correct them."
+    ),
+    "malformed-body": ProblemType(
+        400, "The body is not JSON.", "Correct it at the named position."
+    ),
+    "malformed-request": ProblemType(
+        400, "The request violates HTTP or a limit.", "Use an HTTP library."
+    ),
+    "method-not-allowed": ProblemType(
+        405, "The resource lacks this method.", "Use one that Allow lists."
+    ),
+    "not-found": ProblemType(
+        404, "It does not exist, or the caller may not see it.", "List what there is."
+    ),
+    "precondition-failed": ProblemType(
+        412, "It has changed since it was read.", "Read it again and repeat."
+    ),
+    "provider-failed": ProblemType(
+        502, "The OpenID provider did not answer as it should.", "Try again."
+    ),
+    "proxy-unreachable": ProblemType(
+        502, "The proxy does not answer the console.", "Start the proxy."
+    ),
+    "quota": ProblemType(
+        409, "A quota is used up.", "Wait, stop something, or ask for a larger quota."
+    ),
     "request-timeout": ProblemType(408, "The body did not arrive in time.", "Send it faster."),
-    "sign-in-refused": ProblemType(403, "The provider's user may not sign in here.", "Ask an administrator."),
-    "store-unavailable": ProblemType(503, "The database is unavailable.", "Wait as Retry-After says."),
+    "sign-in-refused": ProblemType(
+        403, "The provider's user may not sign in here.", "Ask an administrator."
+    ),
+    "store-unavailable": ProblemType(
+        503, "The database is unavailable.", "Wait as Retry-After says."
+    ),
     "too-many-attempts": ProblemType(429, "Too many failed sign-ins.", "Wait as Retry-After says."),
     "unauthenticated": ProblemType(
         401, "There is no valid key or console session.", "Send a key that is valid."
     ),
-    "unsupported-media-type": ProblemType(415, "The body is not application/json.", "Set Content-Type."),
+    "unsupported-media-type": ProblemType(
+        415, "The body is not application/json.", "Set Content-Type."
+    ),
 }
 
 
@@ -75,8 +103,12 @@ def document() -> Iterator[str]:
     """Lines of the reference page of the problems."""
     yield "# Problems"
     yield ""
-    yield "Errors of REST are problem documents (RFC 9457): `code` is stable, `type` is its address on the"
+    yield (
+        "Errors of REST are problem documents (RFC 9457): `code` is stable, `type` is its "
+        "address on the"
+    )
     yield "manager, `detail` says what happened to this request, and `next_step` what to do."
+
     for code, one in TYPES.items():
         yield ""
         yield f"## {code}"

@@ -21,8 +21,8 @@ from moorage.manager.api.problem_types import type_of
 PROBLEM_JSON = "application/problem+json"
 
 _SHOWN_CHARS = 100
-# An answer names so many invalid fields. Of more than the second number, pydantic would need longer to list
-# them than an event loop should stand.
+# An answer names so many invalid fields. Of more than the second number, pydantic would need longer
+# to list them than an event loop should stand.
 _SHOWN_ERRORS = 20
 _LISTED_ERRORS = 1_000
 # Longer names are no typing errors of ours, and are not compared with them.
@@ -40,38 +40,43 @@ class InvalidFields(InvalidInput):
 class UnsupportedMediaType(MoorageError):
     """The media type of the body is not supported."""
 
-    code, http = "unsupported-media-type", 415
+    code = "unsupported-media-type"
+    http = 415
 
 
 class MethodNotAllowed(MoorageError):
     """The resource does not support this method."""
 
-    code, http = "method-not-allowed", 405
+    code = "method-not-allowed"
+    http = 405
 
 
 class MalformedRequest(MoorageError):
     """The request violates HTTP, or a limit of this server."""
 
-    code, http = "malformed-request", 400
+    code = "malformed-request"
+    http = 400
 
 
 class RequestTimeout(MoorageError):
     """The body did not arrive in time."""
 
-    code, http = "request-timeout", 408
+    code = "request-timeout"
+    http = 408
 
 
 class InternalError(MoorageError):
     """The manager failed to process the request."""
 
-    code, http = "internal-error", 500
+    code = "internal-error"
+    http = 500
 
 
 def problem_response(
     error: MoorageError, headers: Mapping[str, str] | None = None, status: int | None = None
 ) -> web.Response:
-    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``: in place of its
-    own."""
+    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``: in
+    place of its own."""
     status = status or error.http
     problem = Problem(
         type=type_of(error.code),
@@ -83,28 +88,35 @@ def problem_response(
         errors=error.errors if isinstance(error, InvalidFields) else [],
     )
     response = web.Response(
-        status=status, body=problem.model_dump_json().encode(), content_type=PROBLEM_JSON, headers=headers
+        status=status,
+        body=problem.model_dump_json().encode(),
+        content_type=PROBLEM_JSON,
+        headers=headers,
     )
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
+
     return response
 
 
 def invalid_fields(error: ValidationError, model: type[BaseModel], where: str) -> InvalidFields:
-    """The error for a failed validation, with an entry for each of the first invalid fields. ``where``: body,
-    query or path."""
+    """The error for a failed validation, with an entry for each of the first invalid fields.
+    ``where``: body, query or path."""
     count = error.error_count()
     next_step = "correct the fields listed under errors; /openapi.json describes the allowed values"
+
     if count > _LISTED_ERRORS:
         return InvalidFields(
             f"the {where} is invalid in more than {_LISTED_ERRORS} places",
             [],
             next_step="see /openapi.json, which describes the allowed fields and values",
         )
+
     shown = error.errors(include_url=False)[:_SHOWN_ERRORS]
     errors = [_field_error(detail, model, where) for detail in shown]
     summary = "; ".join(f"{entry['field']}: {entry['message']}" for entry in errors)
     more = f"; and {count - _SHOWN_ERRORS} more" if count > _SHOWN_ERRORS else ""
+
     return InvalidFields(f"the {where} is invalid: {summary}{more}", errors, next_step=next_step)
 
 
@@ -117,16 +129,25 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
 
 
 def _field_error(detail: ErrorDetails, model: type[BaseModel], where: str) -> dict[str, Any]:
-    kind, location = detail["type"], detail["loc"]
+    kind = detail["type"]
+    location = detail["loc"]
     message = detail["msg"].removeprefix("Value error, ")
+
     if kind == "missing":
-        return {"field": _path(location, where), "in": where, "found": None, "message": "is required"}
+        return {
+            "field": _path(location, where),
+            "in": where,
+            "found": None,
+            "message": "is required",
+        }
+
     if kind == "extra_forbidden":
         known = _fields_at(model, location[:-1])
         message = "unknown field" + did_you_mean(location[-1], known)
     elif kind in ("literal_error", "enum"):
         allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         message = f"must be one of {', '.join(allowed)}" + did_you_mean(detail["input"], allowed)
+
     found = _shown(detail["input"])
     return {"field": _path(location, where), "in": where, "found": found, "message": message}
 
@@ -168,4 +189,6 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) in (Union, UnionType):
         return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return (
+        annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    )

@@ -40,8 +40,11 @@ async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
 
 async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
     path = await _quota_path(call)
-    quotas, if_match = call.deps.store.quotas, call.if_match("a quota")
-    return call.tagged(await quotas.put(call.scope, path.scope, path.name, call.body, if_match=if_match))
+    quotas = call.deps.store.quotas
+    if_match = call.if_match("a quota")
+    return call.tagged(
+        await quotas.put(call.scope, path.scope, path.name, call.body, if_match=if_match)
+    )
 
 
 async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:

@@ -1,4 +1,5 @@
-"""Traces of the requests that create sessions. Such a request is the parent of the starts of its sessions."""
+"""Traces of the requests that create sessions. Such a request is the parent of the starts of its
+sessions."""
 
 from __future__ import annotations
 
@@ -46,19 +47,27 @@ def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock)
     """``handler`` with a span for each request; itself where nothing is traced."""
     if tracer is None or (row.method, row.path) not in _CREATING:
         return handler
+
     name = f"{row.method} {row.path.replace(':.+', '')}"
 
     async def serve(request: web.Request) -> web.StreamResponse:
         began = clock.now().timestamp()
-        parent = parse_traceparent(request.headers.get("traceparent")) if tracer.accepts_parents else None
+        parent = (
+            parse_traceparent(request.headers.get("traceparent"))
+            if tracer.accepts_parents
+            else None
+        )
         context = request[TRACE] = tracer.begin(parent)
-        status, error = 500, "internal"
+        status = 500
+        error = "internal"
         try:
             response = await handler(request)
-            status, error = response.status, ""
+            status = response.status
+            error = ""
             return response
         except MoorageError as known:
-            status, error = known.http, known.code
+            status = known.http
+            error = known.code
             raise
         finally:
             attributes: dict[str, Value] = {
@@ -69,6 +78,7 @@ def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock)
             }
             if error:
                 attributes["error.type"] = error
+
             span = Span(
                 name,
                 context,

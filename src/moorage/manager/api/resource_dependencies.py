@@ -1,4 +1,5 @@
-"""Interfaces through which the API uses the stores of what runs: sessions, endpoints, agents, groups.
+"""Interfaces through which the API uses the stores of what runs: sessions, endpoints, agents,
+groups.
 
 Methods that return a page take which one, and filters.
 """
@@ -17,7 +18,12 @@ from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import AgentStatus, Result, Status
 from moorage.common.model.templates import TemplateSpec
-from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
+from moorage.common.views.endpoints import (
+    EndpointPatch,
+    EndpointView,
+    RevisionView,
+    ScalingDecision,
+)
 from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
@@ -37,7 +43,8 @@ from moorage.manager.identity.scope import Scope
 
 
 class Sessions(Protocol):
-    """A ``ref`` is a session's id, else the name of a live session, else that of the newest session."""
+    """A ``ref`` is a session's id, else the name of a live session, else that of the newest
+    session."""
 
     async def create(
         self, scope: Scope, spec: SessionSpec, *, template: str | None = None, forced: bool = False
@@ -52,8 +59,8 @@ class Sessions(Protocol):
         template: str | None = None,
         forced: bool = False,
     ) -> tuple[SessionView, bool]:
-        """As ``create``. A repeated call under ``idempotency_key`` returns the session of the first one, and
-        True. Raises ``Conflict`` for another request under the same key."""
+        """As ``create``. A repeated call under ``idempotency_key`` returns the session of the first
+        one, and True. Raises ``Conflict`` for another request under the same key."""
         ...
 
     async def get(self, scope: Scope, ref: str) -> SessionView: ...
@@ -108,7 +115,9 @@ class Templates(Protocol):
     ) -> TemplateView: ...
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView: ...
-    async def page(self, scope: Scope, paging: Paging, *, project: str | None) -> Page[TemplateView]: ...
+    async def page(
+        self, scope: Scope, paging: Paging, *, project: str | None
+    ) -> Page[TemplateView]: ...
     async def versions(self, scope: Scope, name: str, paging: Paging) -> Page[TemplateView]: ...
     async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView: ...
 
@@ -134,7 +143,9 @@ class Agents(Protocol):
     async def assign(self, agent_id: str, group: str, *, actor: str) -> AgentView: ...
     async def uncordon(self, agent_id: str, *, actor: str) -> AgentView: ...
     async def history(self, agent_id: str, paging: Paging) -> Page[AgentEvent]: ...
-    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> ForgottenAgent: ...
+    async def forget(
+        self, agent_id: str, *, actor: str, destroyed: bool = False
+    ) -> ForgottenAgent: ...
 
 
 class Endpoints(Protocol):
@@ -228,7 +239,9 @@ class GroupAliases(Protocol):
 
 
 class Quotas(Protocol):
-    async def page(self, scope: Scope, paging: Paging, *, kind: QuotaScope | None) -> Page[QuotaView]: ...
+    async def page(
+        self, scope: Scope, paging: Paging, *, kind: QuotaScope | None
+    ) -> Page[QuotaView]: ...
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
     async def put(
         self,

@@ -48,8 +48,9 @@ W = TypeVar("W", bound=Versioned)
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
-    ``renew``: the scope of the same credentials now; raises ``Unauthenticated`` if they are no longer valid.
-    ``action``: that of the route. ``response_headers``: headers that the handler adds to the response.
+    ``renew``: the scope of the same credentials now; raises ``Unauthenticated`` if they are no
+    longer valid. ``action``: that of the route. ``response_headers``: headers that the handler adds
+    to the response.
     """
 
     request: web.Request
@@ -81,8 +82,9 @@ class Call(Generic[B, Q]):
         return self.request.match_info[name]
 
 
-# Who may call a route. open: all, without a key. viewer: every key, for what its project has. member: who may
-# create. owner: a member for its own things, a project admin for the project's. Others: that role or more.
+# Who may call a route. open: all, without a key. viewer: every key, for what its project has.
+# member: who may create. owner: a member for its own things, a project admin for the project's.
+# Others: that role or more.
 Access = Literal["open", "viewer", "member", "owner", "project-admin", "auditor", "admin"]
 _ADMINISTRATION = frozenset({"users", "projects", "keys"})
 
@@ -93,15 +95,15 @@ Answer = BaseModel | web.StreamResponse
 class Route:
     """One row of the route table.
 
-    ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response that is not
-    JSON. ``access``: who may call it. ``action``: what it does with the session that its path names; the rule
-    of sessions decides then. ``needs``: the scope that a key with scopes must have. ``location``:
-    template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
-    an Idempotency-Key. ``versioned``: accepts If-Match. ``dry_run``: the response model of
-    ``?dry_run=true``, which is sent with 200. ``max_body_bytes``: bodies up to this size are read even where
-    ``manager.max_body_bytes`` is smaller. ``max_body_values``: JSON values of a body; 0: as for most routes.
-    ``also``: statuses of its errors beside those of every route of its
-    kind.
+    ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response
+    that is not JSON. ``access``: who may call it. ``action``: what it does with the session that
+    its path names; the rule of sessions decides then. ``needs``: the scope that a key with scopes
+    must have. ``location``: template of the created resource's path, filled with the fields of the
+    response. ``idempotent``: accepts an Idempotency-Key. ``versioned``: accepts If-Match.
+    ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
+    ``max_body_bytes``: bodies up to this size are read even where ``manager.max_body_bytes`` is
+    smaller. ``max_body_values``: JSON values of a body; 0: as for most routes. ``also``: statuses
+    of its errors beside those of every route of its kind.
     """
 
     method: str
@@ -145,12 +147,13 @@ def route(
     max_body_values: int = 0,
     also: tuple[int, ...] = (),
 ) -> Route:
-    """A row of the table, with either ``access`` or ``action``. A test compares its models with the handler's
-    signature."""
+    """A row of the table, with either ``access`` or ``action``. A test compares its models with the
+    handler's signature."""
     if (access is None) == (action is None):
         raise TypeError(f"{method} {path}: give either access or action")
     if access is None:
         access = "viewer" if action is Action.SEE else "owner"
+
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
     model: Any = body
     return Route(

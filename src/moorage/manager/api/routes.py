@@ -1,14 +1,19 @@
 """Route table of the REST API, the single source of handlers, validation and ``/openapi.json``.
 
-Names may contain slashes, sent as they are or as %2F. Longer paths therefore precede shorter ones, and a
-resource whose name ends in ``/logs`` or the like is reachable only with an encoded slash."""
+Names may contain slashes, sent as they are or as %2F. Longer paths therefore precede shorter ones,
+and a resource whose name ends in ``/logs`` or the like is reachable only with an encoded slash."""
 
 from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.session_access import Action
 from moorage.common.model.spec import SessionSpec
-from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.access_tokens import (
+    AccessTokenSpec,
+    AccessTokenView,
+    AppView,
+    NewAccessTokenView,
+)
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
@@ -184,7 +189,12 @@ ROUTES: tuple[Route, ...] = (
     ),
     *RECORD_ROUTES,
     route(
-        "GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView, action=Action.SEE
+        "GET",
+        _SESSION,
+        sessions.get_session,
+        "Get a session by id or name",
+        SessionView,
+        action=Action.SEE,
     ),
     *ENDPOINT_ROUTES,
     route(
@@ -353,7 +363,14 @@ ROUTES: tuple[Route, ...] = (
         access="open",
     ),
     route("GET", "/metrics", health.metrics, "Prometheus metrics", "text/plain", access="open"),
-    route("GET", "/version", health.version, "Get the manager's version", health.Version, access="open"),
+    route(
+        "GET",
+        "/version",
+        health.version,
+        "Get the manager's version",
+        health.Version,
+        access="open",
+    ),
     route(
         "GET",
         "/openapi.json",
@@ -362,8 +379,20 @@ ROUTES: tuple[Route, ...] = (
         "application/json",
         access="open",
     ),
-    route("GET", "/docs", health.docs, "Documentation of this API as a page", "text/html", access="open"),
     route(
-        "GET", "/", health.start, "Entry point, with links to the documentation", health.Start, access="open"
+        "GET",
+        "/docs",
+        health.docs,
+        "Documentation of this API as a page",
+        "text/html",
+        access="open",
+    ),
+    route(
+        "GET",
+        "/",
+        health.start,
+        "Entry point, with links to the documentation",
+        health.Start,
+        access="open",
     ),
 )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.access_tokens import (
+    AccessTokenSpec,
+    AccessTokenView,
+    AppView,
+    NewAccessTokenView,
+)
 from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
 from moorage.manager.api.listing import WholeQuery, order, paging
@@ -13,13 +18,17 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
     session = await authorization.session_of(call)
-    return Items[AppView](items=await call.deps.store.access_tokens.service_ports(call.scope, session.id))
+    return Items[AppView](
+        items=await call.deps.store.access_tokens.service_ports(call.scope, session.id)
+    )
 
 
 async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
     session = await authorization.session_of(call)
     call.response_headers["Cache-Control"] = "no-store"
-    return await call.deps.store.access_tokens.create(call.scope, session.id, call.path("app"), call.body)
+    return await call.deps.store.access_tokens.create(
+        call.scope, session.id, call.path("app"), call.body
+    )
 
 
 class AccessTokenQuery(WholeQuery):

@@ -24,15 +24,22 @@ from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView, StoppedSessions
 from moorage.manager.api import authorization
 from moorage.manager.api.idle import check_choice
-from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, order, paging, split_list
+from moorage.manager.api.listing import (
+    PageQuery,
+    SelectorText,
+    WholeQuery,
+    order,
+    paging,
+    split_list,
+)
 from moorage.manager.api.request_tracing import SESSION
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads import plain_secrets
 from moorage.manager.workloads.site_jobs import as_job
 
-# After this time the status is sent even if the log is empty, so that a following client knows it is
-# connected.
+# After this time the status is sent even if the log is empty, so that a following client knows it
+# is connected.
 FIRST_CHUNK_S = 1.0
 _LOG_HEADERS = {
     "Content-Type": "text/plain; charset=utf-8",
@@ -41,8 +48,8 @@ _LOG_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-# Of an answer: the number of its first byte, of those that the kernel has written. Of a request: from which
-# one on.
+# Of an answer: the number of its first byte, of those that the kernel has written. Of a request:
+# from which one on.
 OFFSET = "X-Moorage-Log-Offset"
 # Of an answer: whose log it is. Each attempt has its own numbers.
 ATTEMPT = "X-Moorage-Log-Attempt"
@@ -55,7 +62,9 @@ def _split_upper(value: Any) -> Any:
     """As ``split_list``, in any case."""
     parts = split_list(value)
     return (
-        [one.upper() if isinstance(one, str) else one for one in parts] if isinstance(parts, list) else value
+        [one.upper() if isinstance(one, str) else one for one in parts]
+        if isinstance(parts, list)
+        else value
     )
 
 
@@ -79,7 +88,8 @@ class ListedStatus(StrEnum):
 class SessionQuery(PageQuery):
     status: Annotated[list[ListedStatus], BeforeValidator(_split_upper)] = Field(
         [],
-        description="Only these statuses, comma-separated or repeated. SUCCEEDED and FAILED are TERMINATED "
+        description="Only these statuses, comma-separated or repeated. SUCCEEDED and FAILED are "
+        "TERMINATED "
         "with that result; TERMINATED is both.",
     )
     resource_group: NoNul | None = None
@@ -104,21 +114,32 @@ class LogQuery(Model):
         0, description="Number of lines from the end; 0: the whole stored log."
     )
     follow: bool = Field(False, description="Continue to stream new output until the session ends.")
-    attempt: Annotated[int | None, Field(ge=1, description="The attempt; the newest by default.")] = None
-    kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = MAIN
-    timestamps: bool = Field(False, description="Put the time in front of each line: RFC 3339, in UTC.")
+    attempt: Annotated[
+        int | None, Field(ge=1, description="The attempt; the newest by default.")
+    ] = None
+    kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = (
+        MAIN
+    )
+    timestamps: bool = Field(
+        False, description="Put the time in front of each line: RFC 3339, in UTC."
+    )
     since: Annotated[
-        Timestamp | None, Field(description="Only what was written since. Of runtimes that keep times.")
+        Timestamp | None,
+        Field(description="Only what was written since. Of runtimes that keep times."),
     ] = None
     offset: Annotated[
         int | None,
         Field(
             ge=0,
             lt=1 << 63,
-            description="From this byte of the log on, or from the first one behind it that is kept: the "
-            "header `X-Moorage-Log-Offset` of the answer has its number, and `X-Moorage-Log-Attempt` that of "
-            "the attempt whose bytes are counted. The answer breaks off where bytes are missing, also if it "
-            "is not followed. A line begins here, where there are `timestamps`. The same header of the "
+            description="From this byte of the log on, or from the first one behind it that is "
+            "kept: the "
+            "header `X-Moorage-Log-Offset` of the answer has its number, and "
+            "`X-Moorage-Log-Attempt` that of "
+            "the attempt whose bytes are counted. The answer breaks off where bytes are missing, "
+            "also if it "
+            "is not followed. A line begins here, where there are `timestamps`. The same header "
+            "of the "
             "request says the same, and an older manager ignores it.",
         ),
     ] = None
@@ -126,12 +147,20 @@ class LogQuery(Model):
 
 class CreateQuery(Model):
     strict: bool = Field(
-        False, description="Reject a session that no agent could ever hold with 409, instead of a warning."
+        False,
+        description=(
+            "Reject a session that no agent could ever hold with 409, instead of a warning."
+        ),
     )
     dry_run: bool = Field(
-        False, description="Create nothing. Return where the session would be placed now, or what is missing."
+        False,
+        description=(
+            "Create nothing. Return where the session would be placed now, or what is missing."
+        ),
     )
-    force: bool = Field(False, description="Run it, also where an equal session could take its place.")
+    force: bool = Field(
+        False, description="Run it, also where an equal session could take its place."
+    )
 
 
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
@@ -141,9 +170,10 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
 async def create(
     call: Call[SessionSpec, CreateQuery], template: str | None = None, recorded_priority: int = 0
 ) -> SessionView | PlanView:
-    """``template``: NAME@VERSION of the template from which the body was made; ``recorded_priority``: what it
-    says."""
-    idempotency_key, store = call.idempotency_key, call.deps.store
+    """``template``: NAME@VERSION of the template from which the body was made;
+    ``recorded_priority``: what it says."""
+    idempotency_key = call.idempotency_key
+    store = call.deps.store
     await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body, recorded_priority=recorded_priority)
     await check_choice(call, call.body)
@@ -151,9 +181,11 @@ async def create(
     if spec.type is SessionType.BATCH and spec.reuse is None:
         reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
         spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
+
     forced = call.query.force and spec.reuse not in (None, "never")
     if forced:  # what it runs is a result for others, but no live run to share
         spec = spec.model_copy(update={"reuse": "success"})
+
     await authorization.check_leader_reads(call, spec)
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.scope, spec)
@@ -162,40 +194,48 @@ async def create(
     if idempotency_key is None:
         made = await store.sessions.create(call.scope, spec, template=template, forced=forced)
         return await _with_warnings(call, spec, made)
+
     view, replayed = await store.sessions.create_once(
         call.scope, spec, idempotency_key=idempotency_key, template=template, forced=forced
     )
     if replayed:
         call.response_headers["Idempotent-Replayed"] = "true"
         return view
+
     return await _with_warnings(call, spec, view)
 
 
 async def _with_warnings(
     call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
 ) -> SessionView:
-    """Adds warnings if no agent could ever hold the session, about fields that its type has in part, secrets
-    in `env`, and budgets. The session has been created in any case."""
+    """Adds warnings if no agent could ever hold the session, about fields that its type has in
+    part, secrets in `env`, and budgets. The session has been created in any case."""
     call.request[SESSION] = made.id
     message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
     found += plain_secrets.warnings(plain_secrets.of_workload(spec))
     found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
     found += await call.deps.store.budgets.warnings(call.scope)
+
     return made.model_copy(update={"warnings": found}) if found else made
 
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     query = call.query
-    equal = query.model_dump(include={"resource_group", "type", "name", "user", "project"}, exclude_none=True)
+    equal = query.model_dump(
+        include={"resource_group", "type", "name", "user", "project"}, exclude_none=True
+    )
     pipeline = None
     if query.pipeline is not None:
         pipeline = (await call.deps.store.pipelines.get(call.scope, query.pipeline)).id
+
     return await call.deps.store.sessions.page(
         call.scope,
         paging(query),
         statuses=frozenset(Status(one) for one in query.status if one.value not in RESULT_OF),
-        results=frozenset(RESULT_OF[Outcome(one)] for one in query.status if one.value in RESULT_OF),
+        results=frozenset(
+            RESULT_OF[Outcome(one)] for one in query.status if one.value in RESULT_OF
+        ),
         endpoint=query.endpoint,
         pipeline=pipeline,
         selector=parse_selector(query.selector) if query.selector is not None else (),
@@ -236,6 +276,7 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
         shared = f"session {session.name!r}, whose run this one shares,"
         authorization.check_session(call, session, shared)
         query = query.model_copy(update={"attempt": None})
+
     chunks = call.deps.logs.read(
         call.scope,
         session,
@@ -250,7 +291,8 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     begin = _Begin()
     beginning: asyncio.Task[LogPiece | MoorageError | None] | None = None
     try:
-        # What goes wrong until the agent answers, however late, is a problem, and no answer that breaks off.
+        # What goes wrong until the agent answers, however late, is a problem, and no answer that
+        # breaks off.
         chunk = await begin.next(chunks)
         if isinstance(chunk, LogPiece) and not chunk.data:
             # In a task of its own, so that the timeout does not cancel the read.
@@ -258,20 +300,25 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
             await asyncio.wait({beginning}, timeout=FIRST_CHUNK_S)
             if beginning.done():
                 chunk = beginning.result()
+
         if isinstance(chunk, MoorageError):
             raise chunk
+
         response = web.StreamResponse(headers=_LOG_HEADERS | begin.headers())
         response.enable_chunked_encoding()
         await response.prepare(call.request)
         call.request[STREAM] = response
         if beginning is not None:
             chunk = await beginning
+
         while chunk is not None:
             if isinstance(chunk, MoorageError):
                 raise chunk
             if chunk.data:
                 await response.write(chunk.data)
+
             chunk = await begin.next(chunks)
+
         await response.write_eof()
         return response
     finally:
@@ -306,8 +353,10 @@ class _Begin:
             return None
         except MoorageError as error:
             return error
+
         if self._offset is None:
             self._offset = piece.offset
+
         self._attempt = piece.attempt
         return piece
 

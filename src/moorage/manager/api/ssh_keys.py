@@ -20,7 +20,8 @@ class SshKeyQuery(WholeQuery):
 
 
 async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
-    now, installation = call.deps.clock.now(), await call.deps.store.managers.installation()
+    now = call.deps.clock.now()
+    installation = await call.deps.store.managers.installation()
     return SshKeyChallenge(
         challenge=challenge_of(call.scope.owner.user, installation, now),
         namespace=SSH_KEY_NAMESPACE,
@@ -29,8 +30,10 @@ async def get_challenge(call: Call[None, NoQuery]) -> SshKeyChallenge:
 
 
 async def create_ssh_key(call: Call[SshKeySpec, NoQuery]) -> SshKeyView:
-    key, installation = parse_key(call.body.public_key), await call.deps.store.managers.installation()
-    user, now = call.scope.owner.user, call.deps.clock.now()
+    key = parse_key(call.body.public_key)
+    installation = await call.deps.store.managers.installation()
+    user = call.scope.owner.user
+    now = call.deps.clock.now()
     check_proof(call.body, key.fingerprint, user, installation, now)
     return await call.deps.store.ssh_keys.create(call.scope, key, call.body.name)
 
@@ -78,7 +81,12 @@ SSH_KEY_ROUTES: tuple[Route, ...] = (
         access="viewer",
     ),
     route(
-        "GET", _SSH_KEY, get_ssh_key, "Get a public key, by name or fingerprint", SshKeyView, access="viewer"
+        "GET",
+        _SSH_KEY,
+        get_ssh_key,
+        "Get a public key, by name or fingerprint",
+        SshKeyView,
+        access="viewer",
     ),
     route(
         "DELETE",

@@ -38,10 +38,14 @@ async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
 
 
 def check_no_mask(envs: Iterable[object]) -> None:
-    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask. ``envs``: the
-    values of `env` fields."""
+    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask.
+    ``envs``: the values of `env` fields."""
     masked = {
-        name for env in envs if isinstance(env, Mapping) for name, value in env.items() if value == MASK
+        name
+        for env in envs
+        if isinstance(env, Mapping)
+        for name, value in env.items()
+        if value == MASK
     }
     if masked:
         raise InvalidInput(
@@ -51,7 +55,7 @@ def check_no_mask(envs: Iterable[object]) -> None:
 
 
 async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
-    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask, and for a
-    secret that the project does not have."""
+    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask, and
+    for a secret that the project does not have."""
     check_no_mask(plain_secrets.of_workload(spec))
     await call.deps.store.secrets.check_exist(call.scope, spec.secrets)

@@ -40,7 +40,9 @@ class VersionQuery(Model):
 
 
 class TemplateQuery(WholeQuery):
-    project: NoNul | None = Field(None, description="Only of this project; empty: only those for all.")
+    project: NoNul | None = Field(
+        None, description="Only of this project; empty: only those for all."
+    )
     sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
@@ -54,36 +56,48 @@ async def list_templates(call: Call[None, TemplateQuery]) -> Page[TemplateView]:
 
 
 async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
-    return call.tagged(await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version))
+    return call.tagged(
+        await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version)
+    )
 
 
 async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
-    return await call.deps.store.templates.versions(call.scope, call.path("name"), paging(call.query))
+    return await call.deps.store.templates.versions(
+        call.scope, call.path("name"), paging(call.query)
+    )
 
 
 async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
-    name, template = read_path({"name": call.path("name")}, _TemplatePath).name, call.body
+    name = read_path({"name": call.path("name")}, _TemplatePath).name
+    template = call.body
     _check_owner(call.scope.role, call.query)
     bases: list[str] = []
     isolated = False
     if template.base is not None:
         base = await _base(call, name, template.base)
-        bases, isolated = [base.ref, *base.bases], base.isolated
+        bases = [base.ref, *base.bases]
+        isolated = base.isolated
         template = templates.based_on(base.template, template)
+
     templates.check(template)
     check_no_mask(plain_secrets.of_template(call.body))
     await _check_priority(call, name, template)
-    store, for_all, if_match = call.deps.store.templates, call.query.for_all, call.if_match("a template")
+    store = call.deps.store.templates
+    for_all = call.query.for_all
+    if_match = call.if_match("a template")
     view = await store.put(
         call.scope, name, template, bases, for_all=for_all, isolated=isolated, if_match=if_match
     )
     warnings = plain_secrets.warnings(plain_secrets.of_template(call.body))
+
     return call.tagged(view.model_copy(update={"warnings": warnings}))
 
 
-async def _check_priority(call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec) -> None:
-    """Raises ``Forbidden`` for a priority that the caller may not ask for, unless the version before has it:
-    sessions of the template may have it, whoever starts them."""
+async def _check_priority(
+    call: Call[TemplateSpec, OwnerQuery], name: str, template: TemplateSpec
+) -> None:
+    """Raises ``Forbidden`` for a priority that the caller may not ask for, unless the version
+    before has it: sessions of the template may have it, whoever starts them."""
     no_defaults: dict[str, object] = {}
     priority = templates.recorded_priority(template, no_defaults, no_defaults)
     group = str(template.spec.get("resource_group", DEFAULT_GROUP))
@@ -95,8 +109,12 @@ async def _check_priority(call: Call[TemplateSpec, OwnerQuery], name: str, templ
     else:
         if str(before.spec.get("resource_group", DEFAULT_GROUP)) == group:
             recorded = templates.recorded_priority(before, no_defaults, no_defaults)
+
     ceilings = await call.deps.store.groups.ceilings(group)
-    if refusal := limits.check_priority(call.scope, "spec.priority", priority, group, ceilings, recorded):
+    refusal = limits.check_priority(
+        call.scope, "spec.priority", priority, group, ceilings, recorded
+    )
+    if refusal:
         raise refusal
 
 
@@ -106,28 +124,35 @@ async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> Te
         found = await call.deps.store.templates.get(call.scope, *split_version(ref))
     except ValueError as error:
         raise InvalidInput(f"base: {error}", next_step="name a version that exists") from None
+
     chain = [found.ref, *found.bases]
     if call.query.for_all and found.project:
         raise InvalidInput(
-            f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may read it",
+            f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may read "
+            "it",
             next_step="base a template for all on another one for all",
         )
+
     if any(split_version(one)[0] == name for one in chain):
         raise InvalidInput(
             f"template {name!r} would be based on itself: {' on '.join([name, *chain])}",
             next_step="give the new template another name, or leave out `base`",
         )
+
     if len(chain) > templates.MAX_BASES:
         raise InvalidInput(
             f"base {found.ref!r} already is {templates.MAX_BASES} templates deep",
             next_step="base it on one of those: " + ", ".join(found.bases),
         )
+
     return found
 
 
 async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
     _check_owner(call.scope.role, call.query)
-    return await call.deps.store.templates.delete(call.scope, call.path("name"), for_all=call.query.for_all)
+    return await call.deps.store.templates.delete(
+        call.scope, call.path("name"), for_all=call.query.for_all
+    )
 
 
 async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView | PlanView:
@@ -138,19 +163,26 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
     group = await call.deps.store.groups.get(chosen)
     spec = templates.validated_merge(fields, group.options.template_defaults, run.overrides)
     spec = spec.model_copy(update={"resource_group": group.name})
-    recorded = templates.recorded_priority(found.template, group.options.template_defaults, run.overrides)
+    recorded = templates.recorded_priority(
+        found.template, group.options.template_defaults, run.overrides
+    )
+
     # What an administrator starts of somebody else's runs no freer than that person's own programs.
     made = replace(call, body=spec, scope=call.scope.isolating(found.isolated))  # type: ignore[arg-type]
     view = await sessions.create(made, found.ref, recorded)  # type: ignore[arg-type]
     if isinstance(view, SessionView) and made.scope is not call.scope and view.isolated:
         warning = (
-            f"the session runs isolated, since template {found.ref!r}, or one that it is based on, was not "
+            f"the session runs isolated, since template {found.ref!r}, or one that it is based "
+            "on, was not "
             "written by an administrator; set it again to run it as your own"
         )
         view = view.model_copy(update={"warnings": [*view.warnings, warning]})
+
     return view
 
 
 def _check_owner(role: Role, query: OwnerQuery) -> None:
     if query.for_all and role is not Role.ADMIN:
-        raise Forbidden("templates for all projects are for administrators", next_step="leave out `for_all`")
+        raise Forbidden(
+            "templates for all projects are for administrators", next_step="leave out `for_all`"
+        )

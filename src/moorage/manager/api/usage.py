@@ -37,7 +37,9 @@ async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
 
 
 async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUsage]:
-    found = await call.deps.store.usage.top_sessions(call.scope, sort=call.query.sort, limit=call.query.limit)
+    found = await call.deps.store.usage.top_sessions(
+        call.scope, sort=call.query.sort, limit=call.query.limit
+    )
     return Items[SessionUsage](items=found)
 
 

@@ -46,7 +46,9 @@ async def create_user(call: Call[UserSpec, NoQuery]) -> UserView:
 
 
 async def list_users(call: Call[None, NamedQuery]) -> Page[UserView]:
-    return await call.deps.store.users.page(call.scope, paging(call.query), status=call.query.status)
+    return await call.deps.store.users.page(
+        call.scope, paging(call.query), status=call.query.status
+    )
 
 
 async def get_user(call: Call[None, NoQuery]) -> UserView:
@@ -54,7 +56,9 @@ async def get_user(call: Call[None, NoQuery]) -> UserView:
 
 
 async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
-    users, scope, name = call.deps.store.users, call.scope, call.path("name")
+    users = call.deps.store.users
+    scope = call.scope
+    name = call.path("name")
     return await edit(
         call,
         "a user",
@@ -64,7 +68,8 @@ async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
 
 
 async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
-    store, name = call.deps.store, call.path("name")
+    store = call.deps.store
+    name = call.path("name")
     if (oidc := call.deps.console.oidc) is None:
         raise Conflict("this manager has no OpenID provider", next_step="set manager.oidc_issuer")
     await store.oidc.link(call.scope, name, oidc.issuer, call.body.subject)
@@ -72,7 +77,8 @@ async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
 
 
 async def unlink_user(call: Call[None, NoQuery]) -> UserView:
-    store, name = call.deps.store, call.path("name")
+    store = call.deps.store
+    name = call.path("name")
     await store.oidc.unlink(call.scope, name)
     return await store.users.get(call.scope, name)
 
@@ -82,7 +88,9 @@ async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:
 
 
 async def list_projects(call: Call[None, NamedQuery]) -> Page[ProjectView]:
-    return await call.deps.store.projects.page(call.scope, paging(call.query), status=call.query.status)
+    return await call.deps.store.projects.page(
+        call.scope, paging(call.query), status=call.query.status
+    )
 
 
 async def get_project(call: Call[None, NoQuery]) -> ProjectView:
@@ -90,7 +98,9 @@ async def get_project(call: Call[None, NoQuery]) -> ProjectView:
 
 
 async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
-    projects, scope, name = call.deps.store.projects, call.scope, call.path("name")
+    projects = call.deps.store.projects
+    scope = call.scope
+    name = call.path("name")
     return await edit(
         call,
         "a project",
@@ -107,8 +117,12 @@ async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
 
 async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
     path = read_path({"project": call.path("name"), "user": call.path("user")}, _MemberPath)
-    return await call.deps.store.projects.set_member(call.scope, path.project, path.user, call.body.role)
+    return await call.deps.store.projects.set_member(
+        call.scope, path.project, path.user, call.body.role
+    )
 
 
 async def remove_member(call: Call[None, NoQuery]) -> MemberView:
-    return await call.deps.store.projects.remove_member(call.scope, call.path("name"), call.path("user"))
+    return await call.deps.store.projects.remove_member(
+        call.scope, call.path("name"), call.path("user")
+    )

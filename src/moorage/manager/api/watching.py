@@ -21,12 +21,18 @@ from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.sessions import STREAM
 from moorage.manager.identity.audience import Audience
 
-# A client that reads nothing for so long is disconnected. Until then, what it misses stays in the one log of
-# all clients; what is queued for its socket is one write.
+# A client that reads nothing for so long is disconnected. Until then, what it misses stays in the
+# one log of all clients; what is queued for its socket is one write.
 WRITE_S = 30.0
-# Seconds of a step, for how many days it is kept, and how many an answer may have or has by default.
-STEPS: dict[Step, tuple[int, float]] = {"minute": (60, 2), "hour": (3600, 90), "day": (86_400, 3650)}
-MOST_STEPS, USUAL_STEPS = 3000, 400
+# Seconds of a step, for how many days it is kept, and how many an answer may have or has by
+# default.
+STEPS: dict[Step, tuple[int, float]] = {
+    "minute": (60, 2),
+    "hour": (3600, 90),
+    "day": (86_400, 3650),
+}
+MOST_STEPS = 3000
+USUAL_STEPS = 400
 _DAY = timedelta(days=1)
 _HEADERS = {
     "Content-Type": "text/event-stream",
@@ -41,7 +47,10 @@ class EventQuery(NoQuery):
         [], description="Only these kinds, comma-separated or repeated; all by default."
     )
     about: Annotated[NoNul, Field(max_length=100)] = Field(
-        "", description="Only what concerns the session or endpoint with this id, its replicas included."
+        "",
+        description=(
+            "Only what concerns the session or endpoint with this id, its replicas included."
+        ),
     )
 
 
@@ -55,17 +64,24 @@ class HistoryQuery(NoQuery):
     resource_group: NoNul | None = Field(None, description="Default: all that are not retired.")
     from_: Annotated[
         Timestamp | None,
-        Field(alias="from", description="The step of this time is the first. Default: a day before `to`."),
+        Field(
+            alias="from",
+            description="The step of this time is the first. Default: a day before `to`.",
+        ),
     ] = None
     to: Timestamp | None = Field(None, description="The last step begins before. Default: now.")
     step: Step | None = Field(
-        None, description=f"Default: the shortest with at most {USUAL_STEPS} steps that is still kept."
+        None,
+        description=f"Default: the shortest with at most {USUAL_STEPS} steps that is still kept.",
     )
 
 
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
-    """Ends when the rights of the caller have changed: the client connects again with its new ones."""
-    request, scope, key = call.request, call.scope, call.scope.key
+    """Ends when the rights of the caller have changed: the client connects again with its new
+    ones."""
+    request = call.request
+    scope = call.scope
+    key = call.scope.key
     closed = await closed_groups(call)
     audience = Audience(
         None if scope.projects is None else frozenset(scope.projects),
@@ -83,15 +99,20 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
                 response = web.StreamResponse(headers=_HEADERS)
                 await response.prepare(request)
                 request[STREAM] = response
+
             async with asyncio.timeout(WRITE_S):
                 await response.write(text)
-            if text.startswith(b":") and (await call.renew() != scope or await closed_groups(call) != closed):
+
+            if text.startswith(b":") and (
+                await call.renew() != scope or await closed_groups(call) != closed
+            ):
                 break
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
     finally:
         await stream.aclose()
+
     assert response is not None, "a stream has a first event"
     return response
 
@@ -117,33 +138,39 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
         for one in page.items
         if may_name(call.scope, one.resource_group) and one.resource_group not in closed
     ]
+
     return page.model_copy(update={"items": shown})
 
 
 async def occupancy_history(call: Call[None, HistoryQuery]) -> OccupancyHistory:
-    query, now = call.query, call.deps.clock.now()
+    query = call.query
+    now = call.deps.clock.now()
     until = query.to or now
     since = query.from_ or until - _DAY
     step = query.step or choose_step(since, until, now)
     seconds = STEPS[step][0]
     if not 0 < (until - since).total_seconds() <= MOST_STEPS * seconds:
         raise InvalidInput(
-            f"from {since.isoformat()} to {until.isoformat()} are not 1 to {MOST_STEPS} steps of a {step}",
+            f"from {since.isoformat()} to {until.isoformat()} are not 1 to {MOST_STEPS} steps of "
+            f"a {step}",
             next_step="give a `from` before `to`, or a longer `step`",
         )
+
     first = datetime.fromtimestamp(since.timestamp() // seconds * seconds, UTC)
     closed = await closed_groups(call)
     if query.resource_group is None:
         names = {group.name for group in await call.deps.store.groups.all() if not group.retired_at}
     else:
         names = {query.resource_group}
+
     shown = {name for name in names - closed if may_name(call.scope, name)}
     found = await call.deps.store.occupancy_history.of_groups(shown, seconds, first, until)
     return OccupancyHistory(since=first, until=until, step=step, groups=found)
 
 
 def choose_step(since: datetime, until: datetime, now: datetime) -> Step:
-    """The shortest that is still kept for ``since`` and makes at most ``USUAL_STEPS``; else a day. Pure."""
+    """The shortest that is still kept for ``since`` and makes at most ``USUAL_STEPS``; else a day.
+    Pure."""
     for step, (seconds, days) in STEPS.items():
         few = (until - since).total_seconds() <= USUAL_STEPS * seconds
         if few and now - since <= days * _DAY:

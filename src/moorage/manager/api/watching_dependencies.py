@@ -1,4 +1,5 @@
-"""Interfaces through which the API reads what a console watches: counts, occupancy and its history."""
+"""Interfaces through which the API reads what a console watches: counts, occupancy and its
+history."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ class Overviews(Protocol):
         self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str]
     ) -> Overview: ...
     async def occupancy(
-        self, scope: Scope, *, resource_group: str | None, agent: str | None, cursor: str | None, limit: int
+        self,
+        scope: Scope,
+        *,
+        resource_group: str | None,
+        agent: str | None,
+        cursor: str | None,
+        limit: int,
     ) -> Page[AgentOccupancy]: ...
 
 

@@ -1,7 +1,7 @@
 """Handlers for the workspaces that sessions have stored on nodes.
 
-A workspace belongs to its session's project and user. One whose session the store no longer has is visible to
-administrators only.
+A workspace belongs to its session's project and user. One whose session the store no longer has is
+visible to administrators only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ async def list_workspaces(call: Call[None, NoQuery]) -> WorkspaceList:
 
 
 async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
-    """By the session's id or name. The workspace of a session that the store no longer has is found by its
-    id."""
+    """By the session's id or name. The workspace of a session that the store no longer has is found
+    by its id."""
     ref = call.path("ref")
     try:
         session = await authorization.session_of(call)
@@ -35,14 +35,18 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
                 f"session {session.name!r} is {session.status} and may still use its workspace",
                 next_step=f"run `moorage stop {session.name}` first",
             )
+
     removed = await call.deps.workspaces.ask(session_id)
     if not removed.items and removed.silent:
         raise AgentUnreachable(
-            f"no workspace of {ref!r} found; these agents did not respond: {', '.join(removed.silent)}",
+            f"no workspace of {ref!r} found; these agents did not respond: "
+            f"{', '.join(removed.silent)}",
             next_step="try again in a moment; `moorage agents` lists the connected agents",
         )
+
     if not removed.items:
         raise NotFound(f"no node has a workspace of {ref!r}", next_step="`moorage workspaces`")
+
     return await _visible(call, removed)
 
 
@@ -56,4 +60,5 @@ async def _visible(call: Call[None, NoQuery], found: WorkspaceList) -> Workspace
         for item in found.items
         if sees_all or item.session_id in names
     ]
+
     return found.model_copy(update={"items": items})

@@ -1,7 +1,7 @@
 """Chat of the console: passes a request for a model on to a proxy, and its answer back as it comes.
 
-A page may only connect to the origin that it is from, and the proxies are another. The request has a key of
-its own, which the proxy checks: the cookie of the console goes no further.
+A page may only connect to the origin that it is from, and the proxies are another. The request has
+a key of its own, which the proxy checks: the cookie of the console goes no further.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _TIMEOUT = aiohttp.ClientTimeout(total=900, sock_connect=5)
 class ProxyUnreachable(MoorageError):
     """No proxy answers at the configured address."""
 
-    code, http = "proxy-unreachable", 502
+    code = "proxy-unreachable"
+    http = 502
 
 
 @dataclass
@@ -43,23 +44,30 @@ def add_chat(app: web.Application, prefix: str, address: ModelAddress) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         key = request.headers.get("Authorization", "")
         if not key:
-            raise Unauthenticated("the request has no API key", next_step="send 'Authorization: Bearer KEY'")
+            raise Unauthenticated(
+                "the request has no API key", next_step="send 'Authorization: Bearer KEY'"
+            )
+
         if not address.url:
             raise NotFound(
                 "the manager does not know the address of its proxies",
                 next_step="set manager.openai_url, such as https://models.example.com/v1",
             )
+
         if request.content_length is None or request.content_length > _MAX_BODY:
             raise InvalidInput(
                 f"a chat of the console has at most {_MAX_BODY} bytes", next_step="begin a new chat"
             )
+
         return await _relay(request, address, key, await request.read())
 
     app.router.add_get(f"{prefix}/settings.json", settings)
     app.router.add_post(f"{prefix}/chat", chat)
 
 
-async def _relay(request: web.Request, address: ModelAddress, key: str, body: bytes) -> web.StreamResponse:
+async def _relay(
+    request: web.Request, address: ModelAddress, key: str, body: bytes
+) -> web.StreamResponse:
     trust = ssl.create_default_context(cafile=address.ca_file) if address.ca_file else True
     headers = {"Authorization": key, "Content-Type": "application/json"}
     url = f"{address.url.rstrip('/')}/chat/completions"
@@ -69,11 +77,14 @@ async def _relay(request: web.Request, address: ModelAddress, key: str, body: by
             aiohttp.ClientSession(timeout=_TIMEOUT) as http,
             http.post(url, data=body, headers=headers, ssl=trust, allow_redirects=False) as answer,
         ):
-            response = web.StreamResponse(status=answer.status, headers={"Cache-Control": "no-store"})
+            response = web.StreamResponse(
+                status=answer.status, headers={"Cache-Control": "no-store"}
+            )
             response.content_type = answer.content_type
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
+
             await response.write_eof()
             return response
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -82,6 +93,8 @@ async def _relay(request: web.Request, address: ModelAddress, key: str, body: by
                 f"no proxy answers at {address.url}: {error}",
                 next_step="check the proxy, and manager.openai_url",
             ) from error
+
         if request.transport is not None:
             request.transport.abort()
+
         return response

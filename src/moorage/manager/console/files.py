@@ -1,7 +1,7 @@
 """Static files of the web console, with their cache headers and Content-Security-Policy.
 
-Files in ``assets/`` have a hash of their content in their name, and are cached for good. The page itself is
-made anew for each answer, with a nonce for the styles that its component library adds.
+Files in ``assets/`` have a hash of their content in their name, and are cached for good. The page
+itself is made anew for each answer, with a nonce for the styles that its component library adds.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ _HEADERS = {
 def policy(nonce: str) -> str:
     """The Content-Security-Policy of the page."""
     return (
-        f"default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' data:; "
-        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' "
+        "data:; "
+        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
     )
 
 
@@ -55,19 +57,27 @@ def _read(path: Path) -> _File:
     return _File(body, gzip.compress(body, 9, mtime=0) if compressible else None, content_type)
 
 
-def add_console(app: web.Application, clock: Clock, models: ModelAddress, bundle: Path = BUNDLE) -> None:
-    """Add the routes of the console. ``clock``: gives the nonces. ``models``: where its chat goes."""
+def add_console(
+    app: web.Application, clock: Clock, models: ModelAddress, bundle: Path = BUNDLE
+) -> None:
+    """Add the routes of the console. ``clock``: gives the nonces. ``models``: where its chat
+    goes."""
 
     async def page(request: web.Request) -> web.StreamResponse:
         index = bundle / "index.html"
         if not index.is_file():
             raise NotFound("this checkout has no built console", next_step="make console builds it")
+
         nonce = clock.secret(16)
         template = (await asyncio.to_thread(_read, index)).body.decode()
         return web.Response(
             text=template.replace(_NONCE, nonce),
             content_type="text/html",
-            headers={**_HEADERS, "Content-Security-Policy": policy(nonce), "Cache-Control": "no-store"},
+            headers={
+                **_HEADERS,
+                "Content-Security-Policy": policy(nonce),
+                "Cache-Control": "no-store",
+            },
         )
 
     async def asset(request: web.Request) -> web.StreamResponse:
@@ -91,6 +101,7 @@ async def _answer(request: web.Request, folder: Path, cache: str) -> web.Respons
     path = folder / name
     if "/" in name or "\\" in name or "\0" in name or name.startswith(".") or not path.is_file():
         raise NotFound(f"the console has no file {name!r}", next_step="load the console again")
+
     found = await asyncio.to_thread(_read, path)
     headers = {**_HEADERS, "Cache-Control": cache}
     body = found.body
@@ -99,4 +110,5 @@ async def _answer(request: web.Request, folder: Path, cache: str) -> web.Respons
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"
             body = found.compressed
+
     return web.Response(body=body, content_type=found.content_type, headers=headers)

@@ -1,8 +1,8 @@
 """JSON encoding of the parts of a snapshot, and back.
 
-Pending sessions mostly differ in their ids and times only, agents from one pass to the next in what is free.
-The rest of each is a template, which is written once and then referred to by number. The stored names of the
-templates are ``kinds`` (sessions) and ``makes`` (agents).
+Pending sessions mostly differ in their ids and times only, agents from one pass to the next in what
+is free. The rest of each is a template, which is written once and then referred to by number. The
+stored names of the templates are ``kinds`` (sessions) and ``makes`` (agents).
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def session_template_key(item: Pending) -> Key:
         item.mode,
         tuple(item.labels.items()) if item.labels else (),
         item.designated,
-        tuple(tuple(kernel.slots.items()) for kernel in item.sub_kernels) if item.sub_kernels else (),
+        tuple(tuple(kernel.slots.items()) for kernel in item.sub_kernels)
+        if item.sub_kernels
+        else (),
     )
 
 
@@ -74,7 +76,8 @@ def session_template(item: Pending) -> Json:
 
 
 def session_extras(item: Pending) -> Json:
-    """The fields that are in neither the template nor the row, where they differ from their defaults."""
+    """The fields that are in neither the template nor the row, where they differ from their
+    defaults."""
     found: Json = {}
     if item.retries:
         found["retries"] = item.retries
@@ -96,6 +99,7 @@ def session_extras(item: Pending) -> Json:
         found["starts_at"] = item.starts_at
     if item.node_seconds:
         found["node_seconds"] = item.node_seconds
+
     return found
 
 
@@ -105,6 +109,7 @@ def decode_pending(row: list[Any], template: Json, base: int) -> Pending:
     given: Json = dict(extras[0]) if extras else {}
     sub_kernels = zip(given.pop("kernels", ()), template["others"], strict=True)
     of_template = {name: template[name] for name in _TEMPLATE_FIELDS}
+
     return Pending(
         session_id=SessionId(session_id),
         kernel_id=KernelId(kernel_id),
@@ -126,7 +131,8 @@ def decode_pending(row: list[Any], template: Json, base: int) -> Pending:
 def changed_free_devices(old: AgentState, new: AgentState) -> list[int] | None:
     """Index and free amount in turn, of each device whose free amount changed.
 
-    None: the agents differ in more than free amounts and running work, so they need different templates.
+    None: the agents differ in more than free amounts and running work, so they need different
+    templates.
     """
     if (
         old.capacity != new.capacity
@@ -140,21 +146,26 @@ def changed_free_devices(old: AgentState, new: AgentState) -> list[int] | None:
         or len(old.devices) != len(new.devices)
     ):
         return None
+
     found: list[int] = []
     for number, device in enumerate(new.devices):
         before = old.devices[number]
         if before is device:
             continue
+
         if (
             before.device_id != device.device_id
             or before.healthy != device.healthy
             or before.capacity != device.capacity
             or before.slot != device.slot
-            or (before.numa, before.peers, before.parent) != (device.numa, device.peers, device.parent)
+            or (before.numa, before.peers, before.parent)
+            != (device.numa, device.peers, device.parent)
             or (before.quantum, before.minimum) != (device.quantum, device.minimum)
         ):
             return None
+
         found += (number, device.free)
+
     return found
 
 
@@ -220,12 +231,26 @@ def decode_agent(
 def decode_devices(template: Json) -> tuple[DeviceState, ...]:
     """The devices when the template was written."""
     return tuple(
-        DeviceState(DeviceId(name), slot, free, capacity, healthy, numa, frozenset(peers), parent, *fractions)
-        for name, slot, free, capacity, healthy, numa, peers, parent, *fractions in template["devices"]
+        DeviceState(
+            DeviceId(name),
+            slot,
+            free,
+            capacity,
+            healthy,
+            numa,
+            frozenset(peers),
+            parent,
+            *fractions,
+        )
+        for name, slot, free, capacity, healthy, numa, peers, parent, *fractions in template[
+            "devices"
+        ]
     )
 
 
-def apply_free_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple[DeviceState, ...]:
+def apply_free_devices(
+    known: tuple[DeviceState, ...], changes: list[int]
+) -> tuple[DeviceState, ...]:
     """``changes``: as returned by ``changed_free_devices``."""
     if not changes:
         return known
@@ -239,9 +264,11 @@ def decode_allocations(rows: list[list[Any]]) -> tuple[Allocation, ...]:
     return tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in rows)
 
 
-def decode_running(row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int) -> Running:
-    """``row``: kernel, session, allocations, owner, start, end, whether it terminates. ``owner``: with the
-    stop time of its kernels."""
+def decode_running(
+    row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int
+) -> Running:
+    """``row``: kernel, session, allocations, owner, start, end, whether it terminates. ``owner``:
+    with the stop time of its kernels."""
     kernel_id, session_id, _, _, started_at, ends_at, terminating = row
     priority, user, project, endpoint, preemptible, stop_time = owner
     return Running(
@@ -271,7 +298,8 @@ def encode_policy(policy: Policy) -> Json:
 
 def decode_policy(encoded: Json) -> Policy:
     given = dict(encoded)
-    types, preemption = given["session_types"], given["preemption"]
+    types = given["session_types"]
+    preemption = given["preemption"]
     given["session_types"] = None if types is None else frozenset(types)
     given["exclusive"] = tuple(frozenset(families) for families in given["exclusive"])
     given["slot_priority"] = tuple(given["slot_priority"])
@@ -280,7 +308,14 @@ def decode_policy(encoded: Json) -> Policy:
 
 
 def encode_quota(quota: Quota) -> list[Any]:
-    return [quota.scope, quota.name, dict(quota.limits), dict(quota.used), quota.sessions, quota.running]
+    return [
+        quota.scope,
+        quota.name,
+        dict(quota.limits),
+        dict(quota.used),
+        quota.sessions,
+        quota.running,
+    ]
 
 
 def encode_elsewhere(quota: Quota) -> list[Any]:
@@ -293,7 +328,9 @@ def encode_node_hours(quota: Quota) -> list[Any]:
     return [quota.node_seconds, quota.node_seconds_used, quota.month_ends]
 
 
-def decode_quota(encoded: Sequence[Any], elsewhere: Sequence[Any], node_hours: Sequence[Any]) -> Quota:
+def decode_quota(
+    encoded: Sequence[Any], elsewhere: Sequence[Any], node_hours: Sequence[Any]
+) -> Quota:
     return replace(
         Quota(*encoded, *elsewhere),
         **dict(zip(("node_seconds", "node_seconds_used", "month_ends"), node_hours, strict=False)),

@@ -27,8 +27,9 @@ class CorruptDecisionLog(MoorageError):
 class Decision:
     """One recorded scheduling pass. Times in microseconds.
 
-    ``placed``: how many of ``places`` were committed; the others were stale. ``held``: the number of sessions
-    on hold, by reason. ``idle_passes``: the passes before this one that saw no change and changed nothing.
+    ``placed``: how many of ``places`` were committed; the others were stale. ``held``: the number
+    of sessions on hold, by reason. ``idle_passes``: the passes before this one that saw no change
+    and changed nothing.
     """
 
     at: int
@@ -43,7 +44,8 @@ class Decision:
 
 
 class Reader:
-    """Reads the segments of one group in their order. The first must be whole: readable without others."""
+    """Reads the segments of one group in their order. The first must be whole: readable without
+    others."""
 
     def __init__(self) -> None:
         self._has_base = False
@@ -76,17 +78,20 @@ class Reader:
                     f"the decision log has format {segment['format']}; this version reads {FORMAT}",
                     next_step="read it with the version that wrote it",
                 )
+
             if segment["whole"]:
                 self._reset()
                 self._has_base = True
+
             if not self._has_base:
                 raise CorruptDecisionLog(
-                    "the first segment is not complete: it can only be read after the segments before it"
+                    "the first segment is not complete: it can only be read after the segments "
+                    "before it"
                 )
+
             for line in lines:
-                if (
-                    found := self._read_line(json.loads(line), segment["group"], segment["base"])
-                ) is not None:
+                found = self._read_line(json.loads(line), segment["group"], segment["base"])
+                if found is not None:
                     yield found
         except (zlib.error, ValueError, LookupError, TypeError) as error:
             raise CorruptDecisionLog(
@@ -100,37 +105,46 @@ class Reader:
         stop_times = line.get("stop_times", [None] * len(owners))  # absent in older logs
         self._owners += [[*owner, stops] for owner, stops in zip(owners, stop_times, strict=True)]
         for number, template in line.get("makes", ()):
-            self._agent_templates[number], self._devices[number] = template, encoding.decode_devices(template)
+            self._devices[number] = encoding.decode_devices(template)
+            self._agent_templates[number] = template
         for row in line.get("agents", ()):
             self._update_agent(row, base)
         for row in line.get("wait", ()):
             self._add_pending(row, base)
+
         if "at" not in line:
             return None
+
         for number in line.get("left", ()):
             del self._agents[number]
             self._running.pop(number, None)
         for serial in line.get("gone", ()):
             del self._serials[self._sessions.pop(serial).session_id]
+
         if "policy" in line:
             self._policy = encoding.decode_policy(line["policy"])
+
         if "quotas" in line:
             elsewhere = line.get("elsewhere", [()] * len(line["quotas"]))  # absent in older logs
             node_hours = line.get("node_hours", [()] * len(line["quotas"]))  # likewise
             parts = zip(line["quotas"], elsewhere, node_hours, strict=True)
             self._quotas = tuple(encoding.decode_quota(*each) for each in parts)
+
         self._cursors = line.get("cursors", self._cursors)
         (self._usage,) = line.get("usage", [self._usage])
         self._held = line.get("held", self._held)
         return self._decision(line, group, base)
 
     def _decision(self, line: encoding.Json, group: str, base: int) -> Decision:
-        agents, pending = tuple(self._agents.values()), tuple(self._sessions.values())
+        agents = tuple(self._agents.values())
+        pending = tuple(self._sessions.values())
         if [len(agents), len(pending)] != line["of"] or self._policy is None:
             raise CorruptDecisionLog(
-                f"the decision log does not add up: {len(agents)} agents and {len(pending)} sessions "
+                f"the decision log does not add up: {len(agents)} agents and {len(pending)} "
+                "sessions "
                 f"instead of {line['of'][0]} and {line['of'][1]}"
             )
+
         places = tuple(map(self._place, line.get("places", ())))
         decision = Decision(
             at=base + line["at"],
@@ -145,6 +159,7 @@ class Reader:
         )
         for place in places:
             del self._sessions[self._serials.pop(place.session_id)]
+
         return decision
 
     def _add_pending(self, row: list[Any], base: int) -> None:
@@ -161,13 +176,17 @@ class Reader:
             added, ended = running_changes
             for kernel_id in ended:
                 del known[kernel_id]
+
             for encoded in added:
                 kernel = encoding.decode_running(
                     encoded, self._allocations[encoded[2]], self._owners[encoded[3]], base
                 )
                 known[kernel.kernel_id] = kernel
+
         running = tuple(known.values())
-        devices = self._devices[number] = encoding.apply_free_devices(self._devices[number], changes)
+        devices = self._devices[number] = encoding.apply_free_devices(
+            self._devices[number], changes
+        )
         self._agents[number] = encoding.decode_agent(
             self._agent_templates[number], free, devices, kernels, running
         )
@@ -182,7 +201,11 @@ class Reader:
             self._agents[agent].agent_id,
             self._allocations[held],
             tuple(
-                KernelPlace(kernel.kernel_id, self._agents[agent_number].agent_id, self._allocations[number])
-                for kernel, (agent_number, number) in zip(item.sub_kernels, sub_kernels, strict=True)
+                KernelPlace(
+                    kernel.kernel_id, self._agents[agent_number].agent_id, self._allocations[number]
+                )
+                for kernel, (agent_number, number) in zip(
+                    item.sub_kernels, sub_kernels, strict=True
+                )
             ),
         )

@@ -1,4 +1,5 @@
-"""Timeline of recorded decisions: the decisions of a time range, its gaps, and verification by replanning."""
+"""Timeline of recorded decisions: the decisions of a time range, its gaps, and verification by
+replanning."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """``passes`` passes between ``begin`` and ``end`` were dropped. 0: another manager became the leader, and
-    the last second of its predecessor may be missing."""
+    """``passes`` passes between ``begin`` and ``end`` were dropped. 0: another manager became the
+    leader, and the last second of its predecessor may be missing."""
 
     begin: int
     end: int
@@ -38,12 +39,14 @@ def decisions(segments: Iterable[SegmentView], begin: int, end: int) -> Iterator
 
     ``segments``: as the manager lists them for that range. Raises ``CorruptDecisionLog``.
     """
-    reader, before = Reader(), None
+    reader = Reader()
+    before = None
     for segment in segments:
         if before is not None and (segment.dropped or segment.term != before.term):
             gap = Gap(unix_micros(before.to_at), unix_micros(segment.from_at), segment.dropped)
             if gap.end >= begin and gap.begin <= end:
                 yield gap
+
         before = segment
         for decision in reader.read(_body(segment)):
             if begin <= decision.at <= end:
@@ -61,8 +64,9 @@ def _body(segment: SegmentView) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A session that replanning places on another agent or with other devices (``recorded`` and ``planned``:
-    the agents), or that it stops for another session (the sessions that it is stopped for). None: neither."""
+    """A session that replanning places on another agent or with other devices (``recorded`` and
+    ``planned``: the agents), or that it stops for another session (the sessions that it is stopped
+    for). None: neither."""
 
     at: int
     session_id: SessionId
@@ -71,18 +75,27 @@ class Difference:
     planned: AgentId | SessionId | None
 
 
-def differences(decision: Decision, selectors: Mapping[str, Selector] | None = None) -> list[Difference]:
-    """Replan a decision. Empty if the places are equal, in sessions, kernels and devices, and the victims."""
+def differences(
+    decision: Decision, selectors: Mapping[str, Selector] | None = None
+) -> list[Difference]:
+    """Replan a decision. Empty if the places are equal, in sessions, kernels and devices, and the
+    victims."""
     again = plan(decision.snapshot, decision.policy, decision.at, selectors)
     found: list[Difference] = []
-    places = [{place.session_id: place for place in made} for made in (decision.places, again.places)]
+    places = [
+        {place.session_id: place for place in made} for made in (decision.places, again.places)
+    ]
     for session_id, was, now in _unequal(*places):
         agents = [None if place is None else place.agent_id for place in (was, now)]
         found.append(Difference(decision.at, session_id, "place", *agents))
-    victims = [{victim.session_id: victim for victim in made} for made in (decision.victims, again.victims)]
+
+    victims = [
+        {victim.session_id: victim for victim in made} for made in (decision.victims, again.victims)
+    ]
     for session_id, stopped, stops in _unequal(*victims):
         causes = [None if victim is None else victim.for_session for victim in (stopped, stops)]
         found.append(Difference(decision.at, session_id, "preemption", *causes))
+
     return found
 
 

@@ -1,11 +1,12 @@
-"""Decision log writer: encodes each pass as its difference to the one before, as compressed lines of JSON.
+"""Decision log writer: encodes each pass as its difference to the one before, as compressed lines
+of JSON.
 
-Two steps, because a pass must not wait for its record. ``note`` compares the snapshot with the one before,
-mostly by identity, and keeps references. ``write`` encodes them later and yields after each line, so that the
-caller can let other tasks run in between.
+Two steps, because a pass must not wait for its record. ``note`` compares the snapshot with the one
+before, mostly by identity, and keeps references. ``write`` encodes them later and yields after each
+line, so that the caller can let other tasks run in between.
 
-What follows from the inputs is not stored: ``plan`` explains a refusal when it is asked again. Neither is
-what the reader knows already: placed sessions leave the queue, templates are numbers.
+What follows from the inputs is not stored: ``plan`` explains a refusal when it is asked again.
+Neither is what the reader knows already: placed sessions leave the queue, templates are numbers.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.results import KernelPlace
 
 FORMAT = 2
-# Items per line, so that encoding a line takes a few milliseconds at most: sessions, or agents and the
-# kernels that run there.
-_SESSIONS, _AGENTS = 1_000, 200
+# Items per line, so that encoding a line takes a few milliseconds at most: sessions, or agents and
+# the kernels that run there.
+_SESSIONS = 1_000
+_AGENTS = 200
 
 Usage = Mapping[str, Mapping[str, int]] | None
 _Change = tuple[AgentState | None, AgentState]  # before, now
@@ -76,8 +78,8 @@ class PassDelta:
 
 @dataclass(slots=True)
 class _NotedState:
-    """The state after the last noted pass. ``number``: of its pending sessions, and ``agents_number`` of its
-    agents."""
+    """The state after the last noted pass. ``number``: of its pending sessions, and
+    ``agents_number`` of its agents."""
 
     agents: dict[AgentId, AgentState] = field(default_factory=dict)
     pending: dict[SessionId, Pending] = field(default_factory=dict)
@@ -90,29 +92,42 @@ class _NotedState:
 
     def update_agents(self, snapshot: Snapshot) -> tuple[list[_Change], list[AgentId]]:
         """Returns the agents that changed or are new, and those that are gone."""
-        known, changes, number = self.agents, snapshot.agent_changes, self.agents_number
+        known = self.agents
+        changes = snapshot.agent_changes
+        number = self.agents_number
         self.agents_number = None if changes is None else changes.number
+
         if changes is not None and changes.number - 1 == number:
             candidates = changes.changed
             gone = [agent_id for agent_id in changes.gone if known.pop(agent_id, None) is not None]
         else:
-            candidates, present = snapshot.agents, {agent.agent_id for agent in snapshot.agents}
+            candidates = snapshot.agents
+            present = {agent.agent_id for agent in snapshot.agents}
             gone = [agent_id for agent_id in known if agent_id not in present]
             for agent_id in gone:
                 del known[agent_id]
+
         found = [(known.get(agent.agent_id), agent) for agent in candidates]
         known.update({agent.agent_id: agent for agent in candidates})
         return [(old, new) for old, new in found if old is not new], gone
 
     def update_pending(self, snapshot: Snapshot) -> tuple[list[Pending], list[SessionId]]:
         """Returns the sessions that changed or are new, and those that are gone."""
-        known, changes, number = self.pending, snapshot.changes, self.number
+        known = self.pending
+        changes = snapshot.changes
+        number = self.number
         self.number = None if changes is None else changes.number
+
         if changes is not None and changes.number - 1 == number:
-            changed = [item for item in changes.changed if _differs(known.get(item.session_id), item)]
-            gone = [session_id for session_id in changes.gone if known.pop(session_id, None) is not None]
+            changed = [
+                item for item in changes.changed if _differs(known.get(item.session_id), item)
+            ]
+            gone = [
+                session_id for session_id in changes.gone if known.pop(session_id, None) is not None
+            ]
             known.update({item.session_id: item for item in changes.changed})
             return changed, gone
+
         self.pending = {item.session_id: item for item in snapshot.pending}
         changed = [item for item in snapshot.pending if _differs(known.get(item.session_id), item)]
         return changed, [session_id for session_id in known if session_id not in self.pending]
@@ -144,7 +159,8 @@ class Writer:
 
     def restart(self) -> None:
         """Encode the next pass as a complete snapshot."""
-        self._noted, self._idle_passes = None, 0
+        self._noted = None
+        self._idle_passes = 0
 
     def note(
         self, snapshot: Snapshot, policy: Policy, made: Plan, at: int, took: int, placed: int
@@ -153,29 +169,50 @@ class Writer:
         noted = self._noted
         whole = noted is None
         if noted is None:
-            noted = self._noted = _NotedState()
+            noted = _NotedState()
+            self._noted = noted
+
         agents, gone_agents = noted.update_agents(snapshot)
         sessions, gone = noted.update_pending(snapshot)
         counts = len(snapshot.agents), len(snapshot.pending)
         passed = PassDelta(
-            at, took, whole, agents, gone_agents, sessions, gone, counts, made, placed, self._idle_passes,
-        )  # fmt: skip
+            at,
+            took,
+            whole,
+            agents,
+            gone_agents,
+            sessions,
+            gone,
+            counts,
+            made,
+            placed,
+            self._idle_passes,
+        )
         changed = whole or agents or gone_agents or sessions or gone or made.places or made.victims
         if noted.policy != policy:
-            noted.policy = passed.policy = policy
+            noted.policy = policy
+            passed.policy = policy
             changed = True
+
         if noted.quotas != snapshot.quotas:
-            noted.quotas = passed.quotas = snapshot.quotas
+            noted.quotas = snapshot.quotas
+            passed.quotas = noted.quotas
             changed = True
+
         if noted.cursors != snapshot.cursors:
-            noted.cursors = passed.cursors = dict(snapshot.cursors)
+            noted.cursors = dict(snapshot.cursors)
+            passed.cursors = noted.cursors
             changed = True
+
         if noted.usage != snapshot.usage:
-            noted.usage, passed.usage = snapshot.usage, (snapshot.usage,)
+            noted.usage = snapshot.usage
+            passed.usage = (snapshot.usage,)
             changed = True
+
         for place in made.places:
             # Placed: it is not pending any more, or will be encoded again.
             noted.pending.pop(place.session_id, None)
+
         self._idle_passes = 0 if changed else self._idle_passes + 1
         return passed if changed else None
 
@@ -183,13 +220,21 @@ class Writer:
         """The body of a segment in pieces. Only the first of ``passes`` may be whole."""
         if passes[0].whole:
             self._numbers = _Numbering()
+
         base = passes[0].at
         compressor = zlib.compressobj(1)
-        begin = {"format": FORMAT, "group": self._group, "base": base, "whole": passes[0].whole, **header}
+        begin = {
+            "format": FORMAT,
+            "group": self._group,
+            "base": base,
+            "whole": passes[0].whole,
+            **header,
+        }
         yield compressor.compress(_encode(begin).encode())
         for passed in passes:
             for line in self._lines(passed, base):
                 yield compressor.compress(b"\n" + _encode(line).encode())
+
         yield compressor.flush()
 
     def _lines(self, passed: PassDelta, base: int) -> Iterator[dict[str, Any]]:
@@ -198,17 +243,21 @@ class Writer:
             line: dict[str, Any] = {}
             rows = [self._encode_agent(line, old, new, base) for old, new in some]
             yield line | {"agents": rows}
+
         for start in range(0, len(passed.changed), _SESSIONS):
             line = {}
             rows = [
-                self._encode_session(line, item, base) for item in passed.changed[start : start + _SESSIONS]
+                self._encode_session(line, item, base)
+                for item in passed.changed[start : start + _SESSIONS]
             ]
             yield line | {"wait": rows}
+
         last: dict[str, Any] = {}
         if passed.gone_agents:
             last["left"] = [numbers.agents[agent_id] for agent_id in passed.gone_agents]
         if passed.gone:
             last["gone"] = [numbers.serials.pop(session_id) for session_id in passed.gone]
+
         made = passed.plan
         if made.places:
             last["places"] = [
@@ -220,22 +269,31 @@ class Writer:
                 ]
                 for place in made.places
             ]
+
         if made.victims:
             last["victims"] = [[v.session_id, v.for_session, v.how, v.grace] for v in made.victims]
         if (held := self._count_holds(passed)) is not None:
             last["held"] = held
         if passed.policy is not None:
             last["policy"] = encoding.encode_policy(passed.policy)
+
         if passed.quotas is not None:
             last["quotas"] = [encoding.encode_quota(quota) for quota in passed.quotas]
             last["elsewhere"] = [encoding.encode_elsewhere(quota) for quota in passed.quotas]
             last["node_hours"] = [encoding.encode_node_hours(quota) for quota in passed.quotas]
+
         if passed.cursors is not None:
             last["cursors"] = passed.cursors
         if passed.usage is not None:
             (usage,) = passed.usage
             last["usage"] = [None if usage is None else encoding.encode_usage(usage)]
-        counts = {"at": passed.at - base, "took": passed.took, "of": passed.counts, "placed": passed.placed}
+
+        counts = {
+            "at": passed.at - base,
+            "took": passed.took,
+            "of": passed.counts,
+            "placed": passed.placed,
+        }
         yield last | counts | ({"alike": passed.idle_passes} if passed.idle_passes else {})
 
     def _encode_session(self, line: dict[str, Any], item: Pending, base: int) -> list[Any]:
@@ -247,6 +305,7 @@ class Writer:
         if number is None:
             number = numbers.templates[key] = len(numbers.templates)
             line.setdefault("kinds", []).append(encoding.session_template(item))
+
         since = item.waiting_since - item.created if item.waiting_since else None
         row = [item.session_id, item.kernel_id, number, item.revision, item.created - base, since]
         extras = encoding.session_extras(item)
@@ -259,29 +318,37 @@ class Writer:
         number = numbers.agents.get(new.agent_id)
         if number is None:
             number = numbers.agents[new.agent_id] = len(numbers.agents)
+
         changes = None if old is None else encoding.changed_free_devices(old, new)
         if changes is None:
             line.setdefault("makes", []).append([number, encoding.agent_template(new)])
+
         row = [number, list(new.free.values()), changes or [], new.kernels]
         known = old.running if old is not None else ()
         if known or new.running:
             before = {kernel.kernel_id: kernel for kernel in known}
             added = [r for r in new.running if before.pop(r.kernel_id, None) != r]
             row += [[self._encode_running(line, kernel, base) for kernel in added], list(before)]
+
         return row
 
     def _encode_running(self, line: dict[str, Any], kernel: Running, base: int) -> list[Any]:
-        whose = (kernel.priority, kernel.user, kernel.project, kernel.endpoint_id, kernel.preemptible)
+        whose = (
+            kernel.priority,
+            kernel.user,
+            kernel.project,
+            kernel.endpoint_id,
+            kernel.preemptible,
+        )
         key = (*whose, kernel.stop_time)
         owner = self._numbers.owners.get(key)
         if owner is None:
             owner = self._numbers.owners[key] = len(self._numbers.owners)
             line.setdefault("owners", []).append(whose)
             line.setdefault("stop_times", []).append(kernel.stop_time)  # older readers skip it
-        held, ends = (
-            self._number_of(line, kernel.allocations),
-            None if kernel.ends_at is None else kernel.ends_at - base,
-        )
+
+        held = self._number_of(line, kernel.allocations)
+        ends = None if kernel.ends_at is None else kernel.ends_at - base
         return [
             kernel.kernel_id,
             kernel.session_id,
@@ -304,21 +371,27 @@ class Writer:
 
     def _count_holds(self, passed: PassDelta) -> dict[str, int] | None:
         """Held sessions by reason; None if unchanged."""
-        held, reasons, before = self._held, self._reasons, self._held.copy()
+        held = self._held
+        reasons = self._reasons
+        before = self._held.copy()
         ended = [*passed.gone, *(place.session_id for place in passed.plan.places)]
         if passed.whole:
             ended += reasons.keys() - {item.session_id for item in passed.changed}
+
         for session_id in ended:
             self._numbers.serials.pop(session_id, None)
             if (old := reasons.pop(session_id, None)) is not None:
                 held[old] -= 1
+
         for hold in passed.plan.holds:
             old = reasons.get(hold.session_id)
             if old != hold.reason:
                 if old is not None:
                     held[old] -= 1
+
                 reasons[hold.session_id] = hold.reason
                 held[hold.reason] += 1
+
         counts = {reason: count for reason, count in held.items() if count}
         return counts if passed.whole or held != before else None
 
@@ -330,8 +403,11 @@ def _in_lines(agents: Sequence[_Change]) -> Iterator[list[_Change]]:
         count += 1 + len(new.running)
         if some and count > _AGENTS:
             yield some
-            some, count = [], 1 + len(new.running)
+            some = []
+            count = 1 + len(new.running)
+
         some.append((old, new))
+
     if some:
         yield some
 
@@ -339,7 +415,9 @@ def _in_lines(agents: Sequence[_Change]) -> Iterator[list[_Change]]:
 def _differs(known: Pending | None, item: Pending) -> bool:
     if known is item:
         return False
-    # All fields that change without a new revision. Comparing every field costs several times as much.
+
+    # All fields that change without a new revision. Comparing every field costs several times as
+    # much.
     return known is None or (
         known.revision != item.revision
         or known.retries != item.retries

@@ -1,8 +1,8 @@
 """Event feed: gathers which rows changed, reads them once for all watchers, and wakes the watchers.
 
-Changes of the same row that arrive shortly after each other become one event, with what the row holds at that
-moment: few watchers are told at once, many at most every quarter of a second. Nothing is read while nobody
-watches.
+Changes of the same row that arrive shortly after each other become one event, with what the row
+holds at that moment: few watchers are told at once, many at most every quarter of a second. Nothing
+is read while nobody watches.
 """
 
 from __future__ import annotations
@@ -37,15 +37,20 @@ class EventFeed:
     """``loop`` reads the changes; ``stream`` serves one watcher."""
 
     def __init__(self, store: Store, clock: Clock, version: str) -> None:
-        self._store, self._clock, self._version = store, clock, version
+        self._store = store
+        self._clock = clock
+        self._version = version
         self._log = EventLog(clock.new_id())
         self._sessions: set[SessionId] = set()
         self._agents: set[AgentId] = set()
         self._endpoints: set[EndpointId] = set()
         self._groups: set[str] = set()
         self._alerts: set[str] = set()
-        self._lost = self._closed = False
-        self._streams, self._until, self._rights = 0, 0.0, 0
+        self._lost = False
+        self._closed = False
+        self._streams = 0
+        self._until = 0.0
+        self._rights = 0
         self._woken = asyncio.Event()
         self.loop = Loop("events", self._tick, interval_s=HEARTBEAT_S, clock=clock)
         notifier = store.notifier
@@ -59,6 +64,7 @@ class EventFeed:
             (notifier.on_budget_alerts, self._alerts),
         ):
             subscribe(self._gather_into(into))
+
         notifier.on(Topic.KEYS, self._on_keys)
 
     def _gather_into(self, into: set[Any]) -> Callable[[Collection[Any] | None], None]:
@@ -75,20 +81,29 @@ class EventFeed:
         return gather
 
     async def _tick(self) -> None:
-        sessions, agents, endpoints = set(self._sessions), set(self._agents), set(self._endpoints)
-        groups, alerts, began_at = set(self._groups), set(self._alerts), self._clock.monotonic()
+        sessions = set(self._sessions)
+        agents = set(self._agents)
+        endpoints = set(self._endpoints)
+        groups = set(self._groups)
+        alerts = set(self._alerts)
+        began_at = self._clock.monotonic()
         self._sessions.clear()
         self._agents.clear()
         self._endpoints.clear()
         self._groups.clear()
         self._alerts.clear()
+
         try:
-            changes = await self._store.overviews.changed(Scope.system(), sessions, agents, endpoints, alerts)
+            changes = await self._store.overviews.changed(
+                Scope.system(), sessions, agents, endpoints, alerts
+            )
         except StoreUnavailable:
             self._lost = True
             raise
+
         if self._lost and self._streams:
             self._restart()
+
         self._log.append([_encoded(one) for one in changes])
         self._log.append([_of_group(name) for name in sorted(groups)])
         if changes or groups:
@@ -117,34 +132,41 @@ class EventFeed:
         self._wake()
 
     async def stream(self, audience: Audience, last_event_id: str) -> AsyncGenerator[bytes]:
-        """The text of an event stream until ``close``: events, and a heartbeat each ``HEARTBEAT_S`` and when
-        keys have changed. Raises ``StoreUnavailable`` for too many streams."""
+        """The text of an event stream until ``close``: events, and a heartbeat each ``HEARTBEAT_S``
+        and when keys have changed. Raises ``StoreUnavailable`` for too many streams."""
         if self._streams >= MAX_STREAMS:
             raise StoreUnavailable(
                 f"{MAX_STREAMS} clients watch this manager already",
                 next_step="poll, or watch another manager",
             )
+
         if self._lost and not self._streams:
             self._restart()
+
         self._streams += 1
         try:
-            log, rights = self._log, self._rights
+            log = self._log
+            rights = self._rights
             resumed = log.position_after(last_event_id)
             position = log.end if resumed is None else resumed
             beat_at = self._clock.monotonic() + HEARTBEAT_S
             yield self._start(resumed is not None)
             if last_event_id and resumed is None:
                 yield RESET
+
             while not self._closed:
                 woken = self._woken
                 found = log.read(audience, position) if log is self._log else None
                 log = self._log
-                is_behind, position = position != log.end, log.end
+                is_behind = position != log.end
+                position = log.end
                 if found is None or found:
                     yield RESET if found is None else found
+
                 left_s = beat_at - self._clock.monotonic()
                 if rights != self._rights or left_s <= 0:
-                    rights, beat_at = self._rights, self._clock.monotonic() + HEARTBEAT_S
+                    rights = self._rights
+                    beat_at = self._clock.monotonic() + HEARTBEAT_S
                     yield f": \nid: {log.event_id(position)}\n\n".encode()
                 elif not found and not is_behind:
                     await _wait(woken, left_s)
@@ -171,7 +193,9 @@ def _encoded(change: Change) -> EncodedEvent:
     if view.kind == "session" and view.endpoint_id is not None:
         about.add(view.endpoint_id)
     data = view.model_dump_json()
-    return EncodedEvent(view.kind, data, change.projects, change.group, frozenset(about), change.user)
+    return EncodedEvent(
+        view.kind, data, change.projects, change.group, frozenset(about), change.user
+    )
 
 
 def _of_group(name: str) -> EncodedEvent:

@@ -1,7 +1,7 @@
 """Bounded log of encoded events, from which every watcher reads at its own position. Pure.
 
-An event is encoded once. Watchers with the same rights who are at the same position share the same bytes. A
-watcher that falls behind the oldest event is told to read everything again.
+An event is encoded once. Watchers with the same rights who are at the same position share the same
+bytes. A watcher that falls behind the oldest event is told to read everything again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ CAPACITY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EncodedEvent:
-    """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name this
-    resource group see it; empty: all do. ``about``: ids that a watcher may follow alone. ``user``: sees it
-    whatever its projects; empty: none."""
+    """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name
+    this resource group see it; empty: all do. ``about``: ids that a watcher may follow alone.
+    ``user``: sees it whatever its projects; empty: none."""
 
     kind: str
     data: str
@@ -31,8 +31,8 @@ class EncodedEvent:
 
 
 class EventLog:
-    """``epoch`` names this log: positions in another one, such as that of another manager, mean nothing
-    here."""
+    """``epoch`` names this log: positions in another one, such as that of another manager, mean
+    nothing here."""
 
     def __init__(self, epoch: str, capacity: int = CAPACITY) -> None:
         self._epoch = epoch
@@ -59,16 +59,19 @@ class EventLog:
         return position if self._oldest <= position <= self.end else None
 
     def read(self, audience: Audience, position: int) -> bytes | None:
-        """The events after ``position`` that ``audience`` sees. None: some of them are no longer known."""
+        """The events after ``position`` that ``audience`` sees. None: some of them are no longer
+        known."""
         if position < self._oldest:
             return None
         if position >= self.end:
             return b""
+
         key = audience, position
         if key not in self._shared:
             newest_first = islice(reversed(self._events), self.end - position)
             seen = [text for event, text in newest_first if _sees(audience, event)]
             self._shared[key] = b"".join(reversed(seen))
+
         return self._shared[key]
 
     @property
@@ -85,6 +88,7 @@ def _sees(audience: Audience, event: EncodedEvent) -> bool:
         return False
     if event.group and audience.groups is not None and event.group not in audience.groups:
         return False
+
     return (
         event.projects is None
         or audience.projects is None

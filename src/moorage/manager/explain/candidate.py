@@ -1,4 +1,5 @@
-"""Candidate sessions: specs as the planner sees them, for questions about sessions that do not exist."""
+"""Candidate sessions: specs as the planner sees them, for questions about sessions that do not
+exist."""
 
 from __future__ import annotations
 
@@ -11,13 +12,18 @@ from moorage.manager.identity.keys import NOBODY, Owner
 from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.store import spec_kernels
 
-# Sorts after every real id, so a candidate comes last among sessions of the same priority and creation time.
+# Sorts after every real id, so a candidate comes last among sessions of the same priority and
+# creation time.
 CANDIDATE_ID = SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 
 def candidate(spec: SessionSpec, owner: Owner = NOBODY, now: int = 0) -> Pending:
     """``spec`` as a pending session that was created at ``now`` (Unix microseconds)."""
-    limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s, spec.walltime_s) if limit is not None]
+    limits = [
+        limit
+        for limit in (spec.timeout_s, spec.max_lifetime_s, spec.walltime_s)
+        if limit is not None
+    ]
     return Pending(
         session_id=CANDIDATE_ID,
         kernel_id=KernelId(CANDIDATE_ID),

@@ -1,7 +1,8 @@
 """Feasibility check: whether any agent could ever run a session, answered when it is created.
 
 It asks the planner about this session alone, so its answer is the one that the session would get.
-Answers are cached for a short time, because sessions that arrive in large numbers mostly request the same.
+Answers are cached for a short time, because sessions that arrive in large numbers mostly request
+the same.
 """
 
 from __future__ import annotations
@@ -21,26 +22,32 @@ CACHED_ANSWERS = 256
 
 class FeasibilityCheck:
     def __init__(self, scheduling: SchedulingStore, clock: Clock) -> None:
-        self._scheduling, self._clock = scheduling, clock
+        self._scheduling = scheduling
+        self._clock = clock
         self._agents: dict[
             str, tuple[float, tuple[AgentState, ...]]
         ] = {}  # by group, with the time of the read
-        self._answers: dict[tuple[object, ...], tuple[float, list[str]]] = {}  # with the time of expiry
+        # with the time of expiry
+        self._answers: dict[tuple[object, ...], tuple[float, list[str]]] = {}
 
     async def refusals(self, spec: SessionSpec) -> list[str]:
-        """Why no agent of the group could run it even when empty, one line per kind of refusal. Empty if an
-        agent could, if the group has no agents yet, or if the database is unavailable."""
+        """Why no agent of the group could run it even when empty, one line per kind of refusal.
+        Empty if an agent could, if the group has no agents yet, or if the database is
+        unavailable."""
         key = _cache_key(spec)
         now = self._clock.monotonic()
         expires_at, lines = self._answers.get(key, (0.0, []))
         if now < expires_at:
             return lines
+
         try:
             lines = await self._ask(spec, now)
         except StoreUnavailable:
             return []
+
         if len(self._answers) >= CACHED_ANSWERS:
             self._answers.clear()
+
         self._answers[key] = now + CACHED_S, lines
         return lines
 
@@ -61,7 +68,14 @@ def _cache_key(spec: SessionSpec) -> tuple[object, ...]:
     cluster: tuple[object, ...] = ()
     if spec.cluster:
         cluster = spec.cluster.size, spec.cluster.mode, *spec_kernels.sub_slots(spec).items()
-    constraints = spec.runtime, spec.engine, spec.arch, *sorted(spec.labels.items()), *sorted(spec.agents)
+
+    constraints = (
+        spec.runtime,
+        spec.engine,
+        spec.arch,
+        *sorted(spec.labels.items()),
+        *sorted(spec.agents),
+    )
     slots = spec_kernels.main_slots(spec).items()
     return spec.resource_group, *slots, None, *constraints, None, *cluster
 

@@ -1,4 +1,5 @@
-"""Forecast: when a pending session starts behind others, if all of them run until their limits. Pure."""
+"""Forecast: when a pending session starts behind others, if all of them run until their limits.
+Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from moorage.manager.scheduling.core.model import Running
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 # Sessions ahead, and passes, beyond which there is no forecast: it answers a request.
-MAX_AHEAD, _MAX_PASSES = 100, 200
+MAX_AHEAD = 100
+_MAX_PASSES = 200
 
 
 def forecast_start(
@@ -22,10 +24,13 @@ def forecast_start(
     ahead: Collection[SessionId],
     selectors: Mapping[str, Selector] | None = None,
 ) -> int | None:
-    """When ``session_id`` is placed behind the sessions ``ahead`` (unix microseconds). None: unknown."""
+    """When ``session_id`` is placed behind the sessions ``ahead`` (unix microseconds). None:
+    unknown."""
     if len(ahead) > MAX_AHEAD:
         return None
-    policy, names = replace(policy, preemption=None), {*ahead, session_id}
+
+    policy = replace(policy, preemption=None)
+    names = {*ahead, session_id}
     pending = {item.session_id: item for item in snapshot.pending if item.session_id in names}
     agents = {agent.agent_id: agent for agent in snapshot.agents}
     for _ in range(_MAX_PASSES):
@@ -41,14 +46,19 @@ def forecast_start(
             if place.session_id == session_id:
                 return now
             _start(agents, pending.pop(place.session_id), place, now)
-        ends = [r.ends_at for agent in agents.values() for r in agent.running if r.ends_at is not None]
+
+        ends = [
+            r.ends_at for agent in agents.values() for r in agent.running if r.ends_at is not None
+        ]
         if not ends:
             return None
+
         now = max(now, min(ends))
         for agent in list(agents.values()):
             ended = [r for r in agent.running if r.ends_at is not None and r.ends_at <= now]
             if ended:
                 agents[agent.agent_id] = _changed(agent, ended, 1)
+
     return None
 
 
@@ -70,15 +80,18 @@ def _start(agents: dict[AgentId, AgentState], item: Pending, place: Place, now: 
 
 
 def _changed(agent: AgentState, kernels: Iterable[Running], sign: int) -> AgentState:
-    """With what ``kernels`` hold added to what is free (``sign`` 1: they end) or taken from it (-1)."""
+    """With what ``kernels`` hold added to what is free (``sign`` 1: they end) or taken from it
+    (-1)."""
     kernels = list(kernels)
-    free, devices = dict(agent.free), {device.device_id: device.free for device in agent.devices}
+    free = dict(agent.free)
+    devices = {device.device_id: device.free for device in agent.devices}
     for kernel in kernels:
         for slot, device_id, amount in kernel.allocations:
             if device_id in devices:
                 devices[device_id] += sign * amount
             elif slot in free:
                 free[slot] += sign * amount
+
     ids = {kernel.kernel_id for kernel in kernels}
     stay = tuple(kernel for kernel in agent.running if kernel.kernel_id not in ids)
     return replace(

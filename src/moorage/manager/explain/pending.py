@@ -1,6 +1,7 @@
 """Explanations of pending sessions: what prevents a start, and when it is expected. Pure.
 
-``probe_placement`` asks the planner about one session; ``explain_probe`` puts the answer into words.
+``probe_placement`` asks the planner about one session; ``explain_probe`` puts the answer into
+words.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from moorage.manager.scheduling import (
     plan,
     refusal_message,
 )
-from moorage.manager.scheduling.backfill.earliest_fit import awaited_sessions, capacity_at, earliest_fit
+from moorage.manager.scheduling.backfill.earliest_fit import (
+    awaited_sessions,
+    capacity_at,
+    earliest_fit,
+)
 from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX
 from moorage.manager.scheduling.core.messages import unmet_message
 from moorage.manager.scheduling.core.results import (
@@ -60,8 +65,8 @@ _MET = {
 class EarliestFit:
     """When the best agent of a capacity ``refusal`` can run the session.
 
-    At ``at`` (Unix microseconds) it has ``amount`` of the slot, once the sessions ``after`` have ended.
-    None: unknown, since ``unlimited`` sessions there have no time limit.
+    At ``at`` (Unix microseconds) it has ``amount`` of the slot, once the sessions ``after`` have
+    ended. None: unknown, since ``unlimited`` sessions there have no time limit.
     """
 
     refusal: Refusal
@@ -75,12 +80,12 @@ class EarliestFit:
 class PlacementProbe:
     """The planner's answer about one session.
 
-    ``position``: its place among the ``waiting`` sessions that wait for capacity, from 1. ``reservation``:
-    its own, or (``alone``) the one that it would get if no other session were pending. ``fits_now``: it
-    would start now if no other session were pending. ``unlimited_ahead``: how many sessions ahead of it have
-    no time limit. ``dependencies_end``: when all sessions that it depends on have ended (Unix microseconds),
-    if nothing else is unmet; None: unknown. ``forecast``: when it starts behind those ahead, if all run until
-    their limits; None: unknown.
+    ``position``: its place among the ``waiting`` sessions that wait for capacity, from 1.
+    ``reservation``: its own, or (``alone``) the one that it would get if no other session were
+    pending. ``fits_now``: it would start now if no other session were pending. ``unlimited_ahead``:
+    how many sessions ahead of it have no time limit. ``dependencies_end``: when all sessions that
+    it depends on have ended (Unix microseconds), if nothing else is unmet; None: unknown.
+    ``forecast``: when it starts behind those ahead, if all run until their limits; None: unknown.
     """
 
     place: Place | None
@@ -99,11 +104,15 @@ class PlacementProbe:
         """The sessions that the explanation names."""
         found = {session_id for fit in self.earliest_fits for session_id in fit.after}
         found |= set(self.reservation.waits_for) if self.reservation else set()
+
         if self.hold is not None:
             found |= {self.hold.blocked_by} if self.hold.blocked_by is not None else set()
-            found |= {SessionId(r.slot) for r in self.hold.refusals if r.kind is RefusalKind.RESERVED}
+            found |= {
+                SessionId(r.slot) for r in self.hold.refusals if r.kind is RefusalKind.RESERVED
+            }
             about = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
             found |= {SessionId(n) for u in self.hold.unmet if u.kind in about for n in u.names}
+
         return found - {SessionId("")}
 
 
@@ -119,6 +128,7 @@ def probe_placement(
     place = next((place for place in made.places if place.session_id == session_id), None)
     if place is not None:
         return PlacementProbe(place, None)
+
     queue = [hold for hold in made.holds if _waits_for_capacity(hold)]
     hold = next(hold for hold in made.holds if hold.session_id == session_id)
     items = {item.session_id: item for item in snapshot.pending}
@@ -129,12 +139,14 @@ def probe_placement(
         return replace(found, dependencies_end=_dependencies_end(hold.unmet, snapshot.agents, now))
     if not _waits_for_capacity(hold):
         return found
+
     position = queue.index(hold) + 1
     unlimited = sum(items[other.session_id].time_limit is None for other in queue[: position - 1])
     found = replace(found, position=position, waiting=len(queue), unlimited_ahead=unlimited)
     own = next((one for one in made.reservations if one.session_id == session_id), None)
     if own is not None:
         return replace(found, reservation=own)
+
     relaxed = replace(policy, hol="backfill", strategy="fifo", preemption=None)
     alone = plan(replace(snapshot, pending=(item,)), relaxed, now, selectors)
     if not hold.attempted:
@@ -142,23 +154,32 @@ def probe_placement(
         tried = alone.holds[0] if alone.holds else hold
         fits = _earliest_fits(tried, item, agents, policy, now)
         found = replace(found, hold=hold._replace(refusals=tried.refusals), earliest_fits=fits)
+
     first = next(iter(alone.reservations), None)
-    ahead = [other.session_id for other in queue[: position - 1]] + [one.session_id for one in made.places]
+    ahead = [other.session_id for other in queue[: position - 1]] + [
+        one.session_id for one in made.places
+    ]
     forecast = forecast_start(snapshot, policy, now, session_id, ahead, selectors)
-    return replace(found, reservation=first, alone=True, fits_now=bool(alone.places), forecast=forecast)
+    return replace(
+        found, reservation=first, alone=True, fits_now=bool(alone.places), forecast=forecast
+    )
 
 
-def _dependencies_end(unmet: Iterable[UnmetCondition], agents: Iterable[AgentState], now: int) -> int | None:
+def _dependencies_end(
+    unmet: Iterable[UnmetCondition], agents: Iterable[AgentState], now: int
+) -> int | None:
     """By the limits of the dependencies that run on ``agents``."""
     names: set[str] = set()
     for condition in unmet:
         if condition.kind is not UnmetKind.DEPENDENCY:
             return None
         names.update(condition.names)
+
     running = [kernel for agent in agents for kernel in agent.running if kernel.session_id in names]
     ends = [kernel.ends_at for kernel in running if kernel.ends_at is not None]
     if len(ends) < len(running) or {kernel.session_id for kernel in running} != names:
         return None
+
     return max(now, *ends)
 
 
@@ -175,22 +196,29 @@ def _earliest_fits(
         agent = agents.get(refusal.best) if refusal.best is not None else None
         if refusal.kind is not RefusalKind.CAPACITY or agent is None:
             continue
+
         node = NodeState(agent, 0)
         at = earliest_fit(node, demands, policy.fraction, now, None)
         unlimited = len({r.session_id for r in agent.running if r.ends_at is None})
         if at is None:
             found.append(EarliestFit(refusal, None, refusal.available, (), unlimited))
             continue
-        slot, after = refusal.slot, awaited_sessions([node], at, now)
+
+        slot = refusal.slot
+        after = awaited_sessions([node], at, now)
         free = capacity_at(node, at, now).free
         amount = free.get(slot, 0)
         if slot.endswith(DEVICE_SUFFIX):
             amount = free.get(slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, 0) // WHOLE_DEVICE
+
         found.append(EarliestFit(refusal, at, amount, after, unlimited))
+
     return tuple(found)
 
 
-def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> PendingExplanation:
+def explain_probe(
+    found: PlacementProbe, names: Mapping[SessionId, str], now: int
+) -> PendingExplanation:
     """For people. ``names``: of the sessions in ``found.mentions()``."""
     if found.place is not None:
         where = ", ".join(dict.fromkeys(kernel.agent_id for kernel in found.place.kernels))
@@ -201,6 +229,7 @@ def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: in
             expected_kind="capacity-now",
             basis="there is capacity now",
         )
+
     hold = found.hold
     assert hold is not None
     starts, basis = _expected(found, names, now)
@@ -209,6 +238,7 @@ def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: in
     text = REASONS[hold.reason].text
     if hold.blocked_by is not None:
         text = f"{text}; behind {names.get(hold.blocked_by, hold.blocked_by)}"
+
     return PendingExplanation(
         text=text,
         conditions=_conditions(hold.unmet, names),
@@ -222,36 +252,59 @@ def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: in
     )
 
 
-def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> tuple[int | None, str]:
-    hold, reservation = found.hold, found.reservation
+def _expected(
+    found: PlacementProbe, names: Mapping[SessionId, str], now: int
+) -> tuple[int | None, str]:
+    hold = found.hold
+    reservation = found.reservation
     assert hold is not None
-    if hold.unmet and all(u.kind is UnmetKind.NODE_HOURS and u.requested <= u.limit for u in hold.unmet):
+
+    if hold.unmet and all(
+        u.kind is UnmetKind.NODE_HOURS and u.requested <= u.limit for u in hold.unmet
+    ):
         until = max(unmet.until for unmet in hold.unmet)
         when = f"from {_clock(until, now)}, when node-hours count anew, if there is capacity then"
         return until, f"{when}; sooner if jobs end before their walltime"
+
     if found.dependencies_end is not None:
         named = tuple(SessionId(name) for unmet in hold.unmet for name in unmet.names)
         end = f"{_list(named, names)} {'has' if len(named) == 1 else 'have'} ended"
         latest = _clock(found.dependencies_end, now)
-        return found.dependencies_end, f"when {end}, at {latest} at the latest, if there is capacity then"
+        return (
+            found.dependencies_end,
+            f"when {end}, at {latest} at the latest, if there is capacity then",
+        )
+
     if hold.unmet:
         return None, "unknown: a condition is not met, and agents are considered only after that"
     if not _waits_for_capacity(hold):
         return None, f"unknown: waiting does not help; {REASONS[hold.reason].next_step}"
+
     if found.alone and found.forecast is not None:
         ahead = (found.position or 1) - 1
         behind = f"behind {_count(ahead)} ahead of it" if ahead else "behind those that start now"
         return found.forecast, f"{behind}, if all run until their limits"
+
     if found.fits_now:
         if hold.blocked_by is None:
             return None, "unknown: what is free goes to sessions ahead of it now"
+
         behind = names.get(hold.blocked_by, hold.blocked_by)
         has = "the capacity for it is reserved" if hold.attempted else "there is capacity for it"
         return None, f"unknown: {has}, and it starts after {behind}"
+
     if reservation is None or reservation.starts_at is None:
         unlimited = sum(fit.unlimited for fit in found.earliest_fits)
-        kept = f"; {', '.join(reservation.agents)} is held for it" if reservation and not found.alone else ""
-        return None, f"unknown: {_count(unlimited)} without a time limit on the agents where it fits{kept}"
+        kept = (
+            f"; {', '.join(reservation.agents)} is held for it"
+            if reservation and not found.alone
+            else ""
+        )
+        return (
+            None,
+            f"unknown: {_count(unlimited)} without a time limit on the agents where it fits{kept}",
+        )
+
     ends = _list(reservation.waits_for, names) if reservation.waits_for else "those that start now"
     when = f"these end by {_clock(reservation.starts_at, now)} at the latest: {ends}"
     if not found.alone:
@@ -259,10 +312,15 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
             reservation.starts_at,
             f"capacity is reserved for it on {', '.join(reservation.agents)}: {when}",
         )
+
     ahead = (found.position or 1) - 1
     if found.unlimited_ahead:
         ahead_of_it = _count(found.unlimited_ahead)
-        return None, f"unknown: {ahead_of_it} ahead of it without a time limit; for it alone, {when}"
+        return (
+            None,
+            f"unknown: {ahead_of_it} ahead of it without a time limit; for it alone, {when}",
+        )
+
     return reservation.starts_at, f"at the earliest, with {_count(ahead)} ahead of it: {when}"
 
 
@@ -285,8 +343,10 @@ def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
             name = names.get(SessionId(refusal.slot), refusal.slot)
             lines.append(refusal_message(replace(refusal, slot=name) if reserved else refusal))
             continue
+
         asked, had, then = (
-            format_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, fit.amount)
+            format_amount(refusal.slot, n)
+            for n in (refusal.requested, refusal.available, fit.amount)
         )
         line = f"needs {asked} {refusal.slot}; best agent {refusal.best} has {had} free"
         if found.fits_now:
@@ -295,24 +355,33 @@ def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
                 if found.hold.blocked_by is not None
                 else " after those ahead of it"
             )
+
         if fit.at is not None and fit.after:  # without: it is free, and goes to those ahead
             ends = "session " + _list(fit.after, names)
             line += f", {then} after {ends} ends at about {_clock(fit.at, now)}"
         elif fit.at is None and fit.unlimited:
             line += f", and {_count(fit.unlimited)} there without a time limit"
+
         lines.append(f"{line} ({refusal.agents} agents)" if refusal.agents > 1 else line)
+
     return lines
 
 
-def _conditions(unmet: tuple[UnmetCondition, ...], names: Mapping[SessionId, str]) -> list[Condition]:
+def _conditions(
+    unmet: tuple[UnmetCondition, ...], names: Mapping[SessionId, str]
+) -> list[Condition]:
     found = []
     for kind, kinds in _KINDS.items():
         failed = [one for one in unmet if one.kind in kinds]
         for one in failed:
-            named = replace(one, names=tuple(names.get(SessionId(name), name) for name in one.names))
+            named = replace(
+                one, names=tuple(names.get(SessionId(name), name) for name in one.names)
+            )
             found.append(Condition(kind=kind, met=False, text=unmet_message(named)))
+
         if not failed and kind in _MET:
             found.append(Condition(kind=kind, met=True, text=_MET[kind]))
+
     return found
 
 
@@ -329,9 +398,11 @@ def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
     )
 
 
-def corrected(outlook: PendingExplanation, past: StartCalibration, now: datetime) -> PendingExplanation:
-    """With the accuracy of such estimates, and the start expected when half of them had started. Known ends
-    are limits, and most sessions end before."""
+def corrected(
+    outlook: PendingExplanation, past: StartCalibration, now: datetime
+) -> PendingExplanation:
+    """With the accuracy of such estimates, and the start expected when half of them had started.
+    Known ends are limits, and most sessions end before."""
     outlook, at, share = (
         outlook.model_copy(update={"calibration": past}),
         outlook.expected_start,
@@ -339,7 +410,11 @@ def corrected(outlook: PendingExplanation, past: StartCalibration, now: datetime
     )
     if at is None or at <= now or share == 1.0:
         return outlook
-    basis = f"{outlook.basis}; half of {past.starts} such sessions started after {share:.0%} of that time"
+
+    basis = (
+        f"{outlook.basis}; half of {past.starts} such sessions started after {share:.0%} of "
+        "that time"
+    )
     return outlook.model_copy(update={"expected_start": now + (at - now) * share, "basis": basis})
 
 

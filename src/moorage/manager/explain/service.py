@@ -2,8 +2,8 @@
 
 Nothing is written but the expected starts that were told.
 
-It reads the store and asks the planner. The scheduler's caches are used where they are current, and never
-changed.
+It reads the store and asks the planner. The scheduler's caches are used where they are current, and
+never changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from moorage.manager.explain.pending import (
     probe_placement,
     waits_for_time,
 )
-from moorage.manager.explain.site_queue import explain_late, explain_queued, explain_short, history_text
+from moorage.manager.explain.site_queue import (
+    explain_late,
+    explain_queued,
+    explain_short,
+    history_text,
+)
 from moorage.manager.explain.unreachable import explain_unreachable
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
@@ -38,12 +43,14 @@ from moorage.manager.store.expected_starts import ExpectedStart
 from moorage.manager.store.groups import policy_of
 
 # In place of the name of a session that the store no longer has, or that the caller may not see.
-_GONE, _OTHER = "{}", "one of another project"
+_GONE = "{}"
+_OTHER = "one of another project"
 
 
 class ExplanationService:
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+        self._store = store
+        self._clock = clock
         self._feasibility = FeasibilityCheck(store.scheduling, clock)
         self._selectors = SelectorPlugins()
 
@@ -52,17 +59,21 @@ class ExplanationService:
         return await self._feasibility.refusals(spec)
 
     async def why(self, scope: Scope, ref: str) -> WhyView:
-        """Why a session is pending and until when; its status if it is not. An expected start is kept, to be
-        compared with what comes. Raises ``NotFound``."""
+        """Why a session is pending and until when; its status if it is not. An expected start is
+        kept, to be compared with what comes. Raises ``NotFound``."""
         session = await self._store.sessions.get(scope, ref)
         outlook = await self._outlook(scope, session)
         if session.status is Status.PENDING:
             outlook = await self._of_agents(outlook, session.resource_group, session.slots)
+
         outlook = await self._of_site(scope, session, outlook)
         if outlook.expected_start is not None and outlook.expected_kind is not None:
             # Without the correction, which is computed from what is kept.
-            told = ExpectedStart(SessionId(session.id), outlook.expected_start, outlook.expected_kind)
+            told = ExpectedStart(
+                SessionId(session.id), outlook.expected_start, outlook.expected_kind
+            )
             await self._store.expected_starts.record(told)
+
         outlook = await self._calibrated(outlook, session.resource_group)
         return WhyView(
             session_id=session.id,
@@ -74,8 +85,8 @@ class ExplanationService:
         )
 
     async def plan_session(self, scope: Scope, spec: SessionSpec) -> PlanView:
-        """Where a session would be placed now, or what prevents it. Raises ``NotFound`` for an unknown
-        group, and for dependencies as ``SessionStore.create`` does."""
+        """Where a session would be placed now, or what prevents it. Raises ``NotFound`` for an
+        unknown group, and for dependencies as ``SessionStore.create`` does."""
         policy = policy_of((await self._store.groups.get(spec.resource_group)).options)
         now = self._now()
         pending = await self._with_dependencies(scope, candidate(spec, scope.owner, now), spec)
@@ -85,12 +96,14 @@ class ExplanationService:
         outlook = explain_probe(probe, await self._names(scope, probe.mentions()), now)
         if begin_time > now:
             outlook = waits_for_time(begin_time, now, "it was asked to start later")
+
         place = probe.place if begin_time <= now else None
         if place is not None:
             text = outlook.text.removesuffix(": the next pass places it")
             outlook = outlook.model_copy(update={"text": text})
         else:
             outlook = await self._of_agents(outlook, spec.resource_group, spec.resources)
+
         outlook = await self._calibrated(outlook, spec.resource_group)
         return PlanView(
             fits=place is not None,
@@ -105,13 +118,19 @@ class ExplanationService:
         """With what is known of the queue of its site, if it is or will be a job of one."""
         if session.spec.walltime_s is None or session.status in TERMINAL:
             return outlook
-        now, session_id = self._clock.now(), SessionId(session.id)
+
+        now = self._clock.now()
+        session_id = SessionId(session.id)
         endpoint = await self._store.replicas.endpoint_of(scope, session_id)
         if session.status is Status.RUNNING:
             if endpoint is None:
                 return outlook
+
             more = explain_late(session, endpoint, now), explain_short(session, endpoint)
-            return outlook.model_copy(update={"text": "; ".join(filter(None, (outlook.text, *more)))})
+            return outlook.model_copy(
+                update={"text": "; ".join(filter(None, (outlook.text, *more)))}
+            )
+
         group = session.resource_group
         history = endpoint.starts.get(group) if endpoint is not None else None
         history = history or await self._store.replicas.start_history(group)
@@ -120,6 +139,7 @@ class ExplanationService:
             return explain_queued(outlook, session, history, nodes, now)
         if session.status is not Status.PENDING or history is None:
             return outlook
+
         basis = f"{outlook.basis}; then its site's queue: {history_text(history)}"
         return outlook.model_copy(update={"basis": basis})
 
@@ -133,8 +153,8 @@ class ExplanationService:
     async def _of_agents(
         self, outlook: PendingExplanation, group: str, slots: Collection[str]
     ) -> PendingExplanation:
-        """With the fenced devices of the families that the session requests, and what agents say that take
-        nothing new."""
+        """With the fenced devices of the families that the session requests, and what agents say
+        that take nothing new."""
         families = {slot.partition(".")[0] for slot in slots if "." in slot}
         fenced = await self._store.agents.fenced_devices(group, families)
         said = await self._store.agents.not_ready(group) if outlook.refusals else []
@@ -142,36 +162,50 @@ class ExplanationService:
 
     async def _outlook(self, scope: Scope, session: SessionView) -> PendingExplanation:
         if session.needs_newer_manager:
-            return PendingExplanation(text=f"it is {session.status}, and {session.needs_newer_manager}")
+            return PendingExplanation(
+                text=f"it is {session.status}, and {session.needs_newer_manager}"
+            )
+
         if session.status is not Status.PENDING:
             reason = REASONS[session.reason].text
             why = "; ".join(part for part in (reason, session.detail) if part)
             text = f"it is not pending: it is {session.status}" + (f" ({why})" if why else "")
             unreachable = explain_unreachable(session)
+
             return PendingExplanation(text=f"{text}; {unreachable}" if unreachable else text)
+
         policy = policy_of((await self._store.groups.get(session.resource_group)).options)
-        now, session_id = self._now(), SessionId(session.id)
+        now = self._now()
+        session_id = SessionId(session.id)
         snapshot = await self._store.scheduling.peek(session.resource_group, policy)
         if all(item.session_id != session_id for item in snapshot.pending):
             until = session.not_before or session.spec.starts_at
             if until is None or session.hold is None:
                 return PendingExplanation(text="its status has just changed: ask again")
+
             return waits_for_time(round(until.timestamp() * 1_000_000), now, session.hold.text)
+
         probe = await self._probe(snapshot, policy, now, session_id)
         outlook = explain_probe(probe, await self._names(scope, probe.mentions()), now)
         if session.reason is not Reason.PREEMPTED:
             return outlook
+
         before = f"it was preempted before, {session.detail}"
         return outlook.model_copy(update={"text": f"{outlook.text}; {before}"})
 
     async def _probe(
         self, snapshot: Snapshot, policy: Policy, now: int, session_id: SessionId
     ) -> PlacementProbe:
-        """In a thread: planning ten thousand pending sessions would block the event loop for too long."""
+        """In a thread: planning ten thousand pending sessions would block the event loop for too
+        long."""
         selectors = self._selectors.load(policy.custom)
-        return await asyncio.to_thread(probe_placement, snapshot, policy, now, session_id, selectors)
+        return await asyncio.to_thread(
+            probe_placement, snapshot, policy, now, session_id, selectors
+        )
 
-    async def _with_dependencies(self, scope: Scope, pending: Pending, spec: SessionSpec) -> Pending:
+    async def _with_dependencies(
+        self, scope: Scope, pending: Pending, spec: SessionSpec
+    ) -> Pending:
         states = await self._store.sessions.dependency_states(scope, spec)
         if states["failed"]:
             return replace(pending, dependencies="failed", waits_on=tuple(states["failed"]))
@@ -180,7 +214,8 @@ class ExplanationService:
         return pending
 
     async def _names(self, scope: Scope, session_ids: Set[SessionId]) -> dict[SessionId, str]:
-        """The name of each; of those that the caller may not see, that they are of another project."""
+        """The name of each; of those that the caller may not see, that they are of another
+        project."""
         found = await self._store.sessions.names(scope, session_ids - {CANDIDATE_ID})
         unseen = _GONE if scope.projects is None else _OTHER
         return {one: found[one][0] if one in found else unseen.format(one) for one in session_ids}
@@ -195,7 +230,8 @@ def _kernel_places(place: Place) -> list[KernelPlaceView]:
             hostname=f"sub{n}" if n else "main1",
             agent_id=kernel.agent_id,
             devices=[
-                DeviceView(slot=a.slot, device_id=a.device_id, amount=a.amount) for a in kernel.allocations
+                DeviceView(slot=a.slot, device_id=a.device_id, amount=a.amount)
+                for a in kernel.allocations
             ],
         )
         for n, kernel in enumerate(place.kernels)

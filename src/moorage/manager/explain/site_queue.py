@@ -1,5 +1,5 @@
-"""Explanation of jobs of a site: when one in its queue is expected to start, and whether the successor of one
-that runs comes too late. Pure."""
+"""Explanation of jobs of a site: when one in its queue is expected to start, and whether the
+successor of one that runs comes too late. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def history_text(history: StartHistory) -> str:
     waits = [format_duration(round(s)) for s in (history.queue_p50_s, history.queue_p90_s)]
     loads = [format_duration(round(s)) for s in (history.load_p50_s, history.load_p90_s)]
     return (
-        f"of the latest {history.starts} jobs there, half waited at most {waits[0]}, nine of ten {waits[1]}; "
+        f"of the latest {history.starts} jobs there, half waited at most {waits[0]}, nine of ten "
+        f"{waits[1]}; "
         f"then they took {loads[0]} and {loads[1]} until they were ready"
     )
 
@@ -37,20 +38,27 @@ def explain_queued(
     nodes: Sequence[SiteNodesView],
     now: datetime,
 ) -> PendingExplanation:
-    """``found`` with the expected start of a session that is QUEUED: as its site says, else by history.
-    ``nodes``: of the site."""
-    told = max((k.expected_start for k in session.kernels if k.expected_start is not None), default=None)
+    """``found`` with the expected start of a session that is QUEUED: as its site says, else by
+    history. ``nodes``: of the site."""
+    told = max(
+        (k.expected_start for k in session.kernels if k.expected_start is not None), default=None
+    )
     past = history_text(history) if history is not None else ""
     starts_at = told
     if told is not None:
         basis = ["the site's own estimate", past]
     elif history is None:
-        basis = ["unknown: the site gives no estimate, and no job of the group has become ready yet"]
+        basis = [
+            "unknown: the site gives no estimate, and no job of the group has become ready yet"
+        ]
     else:
         waits = (history.queue_p50_s, history.queue_p90_s)
         expected = (session.status_since + timedelta(seconds=wait_s) for wait_s in waits)
         starts_at = next((at for at in expected if at >= now), None)
-        basis = [past] if starts_at is not None else ["unknown: it has waited longer than most", past]
+        basis = (
+            [past] if starts_at is not None else ["unknown: it has waited longer than most", past]
+        )
+
     text = "; ".join(part for part in (*basis, nodes_text(nodes)) if part)
     # Such as the site's own reason, or that the answer to a submit was lost.
     said = next((k.detail for k in session.kernels if k.detail and k.detail not in found.text), "")
@@ -66,9 +74,11 @@ def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime
     if reason := holds_next(endpoint):
         held = f"its successor is held: {REASONS[reason].text}"
         return f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and {held}"
+
     expected = f"for {late[1]:%Y-%m-%d %H:%M} UTC" if late[1] is not None else "at an unknown time"
     return (
-        f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and its successor is expected {expected}"
+        f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and its successor is "
+        f"expected {expected}"
     )
 
 
@@ -76,16 +86,26 @@ def explain_short(session: SessionView, endpoint: EndpointSnapshot) -> str:
     """For people; "" unless much of the walltime of this replica is spent on loading its model."""
     history = endpoint.starts.get(session.resource_group)
     found = next((r for r in endpoint.replicas if r.session_id == session.id), None)
-    if session.status is not Status.RUNNING or history is None or found is None or found.walltime_s is None:
+    if (
+        session.status is not Status.RUNNING
+        or history is None
+        or found is None
+        or found.walltime_s is None
+    ):
         return ""
+
     serves_s = served_s(found, history.load_p90_s)
     if serves_s >= SHORT * found.walltime_s:
         return ""
+
     walltime, load = (format_duration(round(s)) for s in (found.walltime_s, history.load_p90_s))
     serves = (
-        f"serves for {format_duration(round(serves_s))} of it" if serves_s > 0 else "may not serve at all"
+        f"serves for {format_duration(round(serves_s))} of it"
+        if serves_s > 0
+        else "may not serve at all"
     )
     return (
-        f"its walltime of {walltime} is short: its model loads for {load}, so a job {serves}; a longer "
+        f"its walltime of {walltime} is short: its model loads for {load}, so a job {serves}; a "
+        "longer "
         "hpc.walltime_s costs fewer jobs"
     )

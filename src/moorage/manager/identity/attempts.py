@@ -1,7 +1,8 @@
-"""Limit of attempts to sign in per address, beside the lock of a name: for who tries many names. Pure.
+"""Limit of attempts to sign in per address, beside the lock of a name: for who tries many names.
+Pure.
 
-Kept in the memory of each manager, for so many addresses at most. What it saves is the hashing of passwords,
-so it must cost less than that itself.
+Kept in the memory of each manager, for so many addresses at most. What it saves is the hashing of
+passwords, so it must cost less than that itself.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from math import ceil
 
 
 class AttemptLimit:
-    """A bucket of ``burst`` attempts for each address, refilled with one every ``refill_s`` seconds."""
+    """A bucket of ``burst`` attempts for each address, refilled with one every ``refill_s``
+    seconds."""
 
     def __init__(self, burst: int = 30, refill_s: float = 6.0, addresses: int = 4096) -> None:
-        self._burst, self._refill_s, self._addresses = burst, refill_s, addresses
+        self._burst = burst
+        self._refill_s = refill_s
+        self._addresses = addresses
         # When the bucket will be full again, by address, least recently used first.
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
@@ -23,16 +27,19 @@ class AttemptLimit:
         return len(self._full_at)
 
     def take(self, address: str, now: float) -> int:
-        """Count an attempt at ``now`` (monotonic). Returns 0, or for how many seconds there is none left."""
+        """Count an attempt at ``now`` (monotonic). Returns 0, or for how many seconds there is none
+        left."""
         address = _network(address)
         full_at = max(self._full_at.get(address, now), now) + self._refill_s
         over = full_at - now - self._burst * self._refill_s
         if over > 1e-6:
             return ceil(over)
+
         self._full_at[address] = full_at
         self._full_at.move_to_end(address)
         while len(self._full_at) > self._addresses:
             self._full_at.popitem(last=False)
+
         return 0
 
     def give_back(self, address: str, now: float) -> None:
@@ -51,4 +58,6 @@ def _network(address: str) -> str:
         parsed = ip_address(address)
     except ValueError:
         return ""
-    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
+    return (
+        str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
+    )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Projects, resource groups and kinds of events. None: all of them. ``closed``: resource groups that are
-    not for the watcher. ``about``: the session or endpoint that the watcher waits for; empty: any.
-    ``user``: whose own budgets are seen."""
+    """Projects, resource groups and kinds of events. None: all of them. ``closed``: resource groups
+    that are not for the watcher. ``about``: the session or endpoint that the watcher waits for;
+    empty: any. ``user``: whose own budgets are seen."""
 
     projects: frozenset[str] | None = None
     groups: frozenset[str] | None = None

@@ -1,8 +1,8 @@
 """Protection of requests that carry the cookie of a console session. Pure.
 
-A browser sends the cookie with every request to this host, also from a page of an app on another port:
-cookies and SameSite ignore ports. A write therefore comes from a page of this very origin, and carries a
-token that only such a page can read.
+A browser sends the cookie with every request to this host, also from a page of an app on another
+port: cookies and SameSite ignore ports. A write therefore comes from a page of this very origin,
+and carries a token that only such a page can read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ def token_of(secret: str) -> str:
 
 
 def is_same_origin(origin: str, fetch_site: str, host: str) -> bool:
-    """Whether a page of this origin sent the request. ``origin``, ``fetch_site`` and ``host``: the headers
-    Origin, Sec-Fetch-Site and Host; "" for none. A browser sends at least one of the first two."""
+    """Whether a page of this origin sent the request. ``origin``, ``fetch_site`` and ``host``: the
+    headers Origin, Sec-Fetch-Site and Host; "" for none. A browser sends at least one of the first
+    two."""
     if fetch_site and fetch_site not in ("same-origin", "none"):
         return False
     if not origin:
         return fetch_site == "same-origin"
+
     try:
         parts = urlsplit(origin)
         port = parts.port or _PORTS.get(parts.scheme)
@@ -46,12 +48,13 @@ def is_same_origin(origin: str, fetch_site: str, host: str) -> bool:
 def refusal(
     method: str, *, upgrade: bool, token: str, secret: str, origin: str, fetch_site: str, host: str
 ) -> str:
-    """Why a request with the cookie of a console session is refused; "" if it is not. ``upgrade``: it asks
-    for a WebSocket, to which a page of any origin can connect and give no header."""
+    """Why a request with the cookie of a console session is refused; "" if it is not. ``upgrade``:
+    it asks for a WebSocket, to which a page of any origin can connect and give no header."""
     if method in SAFE_METHODS and not upgrade:
         return ""
     if not is_same_origin(origin, fetch_site, host):
         return f"a page of {origin or 'another site'} must not write with your cookie"
     if not upgrade and not hmac.compare_digest(token.encode(), token_of(secret).encode()):
         return "the header X-CSRF-Token is missing or wrong"
+
     return ""

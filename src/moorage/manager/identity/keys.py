@@ -13,8 +13,8 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user and project to which quotas and fair shares charge a session. ``isolated``: the user is no
-    administrator, so its processes must not run as the user of an agent."""
+    """The user and project to which quotas and fair shares charge a session. ``isolated``: the user
+    is no administrator, so its processes must not run as the user of an agent."""
 
     user: str
     project: str = DEFAULT_PROJECT
@@ -31,7 +31,8 @@ def digest_of(secret: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """``key``: the name of the key that opened it; empty: a password did, or single sign-on (``by_oidc``)."""
+    """``key``: the name of the key that opened it; empty: a password did, or single sign-on
+    (``by_oidc``)."""
 
     key: str
     expires_at: datetime
@@ -43,11 +44,12 @@ class ConsoleSession:
 class ApiKey:
     """An API key, or a console session, as it is valid now.
 
-    ``role``: at most that of its user at this moment. ``owner``: of everything that is created with the key.
-    ``scopes``, ``models`` and ``resource_groups``: None: no restriction. ``resource_groups`` and
-    ``max_priority`` are the stricter ones of the key and its project; ``kept_priority``: what it may ask for
-    whatever the ceiling of its role is, since it is older than ceilings. ``restricted``: the key itself has a
-    restriction, so it manages no keys. ``console``: set for a console session, whose ``name`` is its user's.
+    ``role``: at most that of its user at this moment. ``owner``: of everything that is created with
+    the key. ``scopes``, ``models`` and ``resource_groups``: None: no restriction.
+    ``resource_groups`` and ``max_priority`` are the stricter ones of the key and its project;
+    ``kept_priority``: what it may ask for whatever the ceiling of its role is, since it is older
+    than ceilings. ``restricted``: the key itself has a restriction, so it manages no keys.
+    ``console``: set for a console session, whose ``name`` is its user's.
     """
 
     id: str
@@ -65,8 +67,8 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """Identifies a request, so that repeating it creates nothing twice. ``scope``: the id of the API key that
-    sent it; ``key``: the value of its Idempotency-Key header."""
+    """Identifies a request, so that repeating it creates nothing twice. ``scope``: the id of the
+    API key that sent it; ``key``: the value of its Idempotency-Key header."""
 
     scope: str
     key: str

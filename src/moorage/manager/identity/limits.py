@@ -15,17 +15,21 @@ HIGHEST_PRIORITY = 100
 
 
 def check_key(scope: Scope, spec: Workload) -> MoorageError | None:
-    """The error if the caller's key or its project does not allow the resource group or the priority."""
+    """The error if the caller's key or its project does not allow the resource group or the
+    priority."""
     key = scope.key
     if key is None:
         return None
     if key.resource_groups is not None and spec.resource_group not in key.resource_groups:
         return unknown_group(spec.resource_group)
+
     if key.max_priority is not None and spec.priority > key.max_priority:
         return Forbidden(
-            f"priority {spec.priority} is above {key.max_priority}, the highest of this key or its project",
+            f"priority {spec.priority} is above {key.max_priority}, the highest of this key or "
+            "its project",
             next_step=f"set priority to {key.max_priority} or less",
         )
+
     return None
 
 
@@ -37,21 +41,32 @@ def priority_ceiling(role: Role, ceilings: PriorityCeilings) -> int:
 
 
 def check_priority(
-    scope: Scope, field: str, priority: int, group: str, ceilings: PriorityCeilings, recorded: int = 0
+    scope: Scope,
+    field: str,
+    priority: int,
+    group: str,
+    ceilings: PriorityCeilings,
+    recorded: int = 0,
 ) -> MoorageError | None:
-    """The error if the caller's role may not ask for a priority. ``field``: which asks. ``group``: the
-    resource group whose ``ceilings`` these are; "": those of the group that allows most. ``recorded``: what
-    was allowed before to what the priority is of; a ceiling takes nothing away."""
+    """The error if the caller's role may not ask for a priority. ``field``: which asks. ``group``:
+    the resource group whose ``ceilings`` these are; "": those of the group that allows most.
+    ``recorded``: what was allowed before to what the priority is of; a ceiling takes nothing
+    away."""
     key = scope.key
     if key is None:
         return None
+
     ceiling = priority_ceiling(key.role, ceilings)
     if priority <= max(ceiling, recorded, key.kept_priority):
         return None
+
     option = "project_admin" if key.role is Role.PROJECT_ADMIN else "member"
     cures = [f"set {field} to {ceiling} or less"]
     if option == "member" and ceilings.project_admin > ceiling:
-        cures.append(f"ask an administrator of the project, who may set up to {ceilings.project_admin}")
+        cures.append(
+            f"ask an administrator of the project, who may set up to {ceilings.project_admin}"
+        )
+
     command = f"moorage groups set {group or 'GROUP'} max_priority.{option}={priority}"
     cures.append(f"an administrator of the platform raises the ceiling: `{command}`")
     where = f"in resource_group {group!r}" if group else "in every resource group"
@@ -77,10 +92,12 @@ def may_use(scope: Scope, options: GroupOptions) -> bool:
 
 
 def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageError | None:
-    """The error if resource group ``name`` does not allow an image, or the directory of the model."""
+    """The error if resource group ``name`` does not allow an image, or the directory of the
+    model."""
     images = [spec.image]
     if isinstance(spec, SessionSpec) and spec.cluster is not None and spec.cluster.sub is not None:
         images.append(spec.cluster.sub.image)
+
     for image in images:
         if image and options.images is not None and not _matches(image, options.images):
             return Forbidden(
@@ -88,14 +105,18 @@ def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageErro
                 f"{', '.join(options.images) or 'none'}",
                 next_step="use an allowed image, or another resource group",
             )
+
     if options.mounts is not None and spec.model and _is_path(spec.model):
         path = posixpath.normpath(spec.model)
-        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in options.mounts):
+        if not any(
+            path == root or path.startswith(f"{root.rstrip('/')}/") for root in options.mounts
+        ):
             return Forbidden(
                 f"model {spec.model!r} is in no directory that resource_group {name!r} allows: "
                 f"{', '.join(options.mounts) or 'none'}",
                 next_step="name a model below one of them, or one of a hub",
             )
+
     return None
 
 

@@ -26,7 +26,8 @@ class Passwords:
     async def verify(self, stored: str | None, password: str) -> bool:
         """Whether ``password`` has this hash. None takes as long, and is never right."""
         if stored is None:
-            stored = self._nobody = self._nobody or await self.hash("nobody")
+            stored = self._nobody or await self.hash("nobody")
+            self._nobody = stored
             await self._verify(stored, password)
             return False
         return await self._verify(stored, password)

@@ -16,7 +16,8 @@ _RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.PROJECT_ADMIN: 2}
 
 
 def effective_role(granted: Role, membership: str | None, platform: str | None) -> Role | None:
-    """The role of a key that was ``granted`` to a user who now has these roles; None: it is not valid."""
+    """The role of a key that was ``granted`` to a user who now has these roles; None: it is not
+    valid."""
     if granted in PLATFORM_ROLES:
         return None if platform is None else granted if platform == "admin" else Role.AUDITOR
     if platform == "admin":
@@ -28,14 +29,16 @@ def effective_role(granted: Role, membership: str | None, platform: str | None) 
 
 def role_of_user(membership: str | None, platform: str | None) -> Role | None:
     """The role of a user who has signed in and acts in a project; None: none."""
-    return Role(platform) if platform is not None else _OF_MEMBER[membership] if membership else None
+    return (
+        Role(platform) if platform is not None else _OF_MEMBER[membership] if membership else None
+    )
 
 
 def model_access(
     role: Role, scopes: Collection[str] | None, models: Collection[str] | None
 ) -> Collection[str] | None:
-    """The models that a key may ask, of those that its project sees; None: all. A viewer's key asks those
-    that it lists, an auditor's none."""
+    """The models that a key may ask, of those that its project sees; None: all. A viewer's key asks
+    those that it lists, an auditor's none."""
     if role is Role.AUDITOR or (scopes is not None and "models:use" not in scopes):
         return ()
     return () if role is Role.VIEWER and models is None else models
@@ -67,39 +70,52 @@ def owner_of_new_key(scope: Scope, spec: KeySpec) -> Owner:
 def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | MoorageError:
     """Whether the caller may make this key, and with which role.
 
-    A member makes keys for itself, a project admin for the members of its project, an administrator for
-    everyone: a user, project or membership that does not exist yet is made with the key.
+    A member makes keys for itself, a project admin for the members of its project, an administrator
+    for everyone: a user, project or membership that does not exist yet is made with the key.
     """
-    owner, is_admin = owner_of_new_key(scope, spec), scope.role is Role.ADMIN
+    owner = owner_of_new_key(scope, spec)
+    is_admin = scope.role is Role.ADMIN
     if not is_admin and not scope.reads(owner.project):
-        return NotFound(f"there is no project {owner.project!r}", next_step="`moorage projects` lists yours")
+        return NotFound(
+            f"there is no project {owner.project!r}", next_step="`moorage projects` lists yours"
+        )
+
     if not scope.controls(owner.user, owner.project):
         return Forbidden(
             f"a key of user {owner.user!r} requires the role 'project-admin' in {owner.project!r}",
             next_step="leave the user out for a key of your own, or ask a project admin",
         )
+
     role = spec.role or _OF_MEMBER[facts.member_role or "member"]
     if spec.role is None and scope.role is Role.MEMBER:
         role = min(role, scope.role, key=_RANK.__getitem__)
+
     if not is_admin and facts.member_role is None:
         return InvalidInput(
             f"user {owner.user!r} is no member of project {owner.project!r}",
             next_step=f"`moorage projects members set {owner.project} {owner.user} member`",
         )
+
     if not is_admin and (role in PLATFORM_ROLES or _RANK[role] > _RANK.get(scope.role, 0)):
         return Forbidden(
             f"role {role!s} is more than that of your key, {scope.role!s}",
             next_step=f"give a role up to {scope.role!s}, or ask an administrator",
         )
+
     if _exceeds_user(role, facts):
         held = facts.platform_role if role in PLATFORM_ROLES else facts.member_role
-        cure = f"projects members set {owner.project} {owner.user} {str(role).removeprefix('project-')}"
+        cure = (
+            f"projects members set {owner.project} {owner.user} "
+            f"{str(role).removeprefix('project-')}"
+        )
         if role in PLATFORM_ROLES:
             cure = f"users set {owner.user} --role {role!s}"
+
         return InvalidInput(
             f"role {role!s} is more than that of user {owner.user!r}: {held or 'none'}",
             next_step=f"`moorage {cure}`",
         )
+
     return NewKey(owner, role)
 
 

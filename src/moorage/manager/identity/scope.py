@@ -1,8 +1,8 @@
 """Scope of a call: whose data it may read and change, and as whom.
 
-Made once, at the API's edge, from the caller's key. Every repository method that reads or changes tenant data
-takes it as its first argument, and its SQL filters by it. ``Scope.system`` is for loops, ``Scope.all`` for
-administrators and auditors.
+Made once, at the API's edge, from the caller's key. Every repository method that reads or changes
+tenant data takes it as its first argument, and its SQL filters by it. ``Scope.system`` is for
+loops, ``Scope.all`` for administrators and auditors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from moorage.manager.identity.keys import ApiKey, Owner
 @dataclass(frozen=True, slots=True)
 class Scope:
     """``actor``: the caller's name in histories. ``owner``: of everything that the call creates.
-    ``projects``: whose data it reads; None: everything. ``key``: None for the manager itself. ``trace``: the
-    span of the request, if it is traced: what it creates belongs to that trace."""
+    ``projects``: whose data it reads; None: everything. ``key``: None for the manager itself.
+    ``trace``: the span of the request, if it is traced: what it creates belongs to that trace."""
 
     actor: str
     owner: Owner
@@ -31,7 +31,8 @@ class Scope:
 
     @staticmethod
     def system(actor: str = "manager", owner: Owner | None = None) -> Scope:
-        """Of a loop of the manager, for all projects. ``owner``: of what it creates for somebody."""
+        """Of a loop of the manager, for all projects. ``owner``: of what it creates for
+        somebody."""
         return Scope(actor, owner or Owner(actor), Role.ADMIN, None)
 
     @staticmethod
@@ -48,7 +49,9 @@ class Scope:
     def require_all(self, what: str) -> None:
         """For what belongs to no project. Raises ``NotFound`` for a scope of some projects."""
         if self.projects is not None:
-            raise NotFound(f"{what} of the platform are visible to administrators and auditors only")
+            raise NotFound(
+                f"{what} of the platform are visible to administrators and auditors only"
+            )
 
     @property
     def user(self) -> str | None:
@@ -56,8 +59,8 @@ class Scope:
         return self.owner.user if self.role in (Role.VIEWER, Role.MEMBER) else None
 
     def isolating(self, isolated: bool) -> Scope:
-        """For a program that somebody else has written: what it creates runs isolated if ``isolated``, also
-        an administrator's."""
+        """For a program that somebody else has written: what it creates runs isolated if
+        ``isolated``, also an administrator's."""
         if not isolated or self.owner.isolated:
             return self
         return replace(self, owner=replace(self.owner, isolated=True))
@@ -66,8 +69,8 @@ class Scope:
         return self.projects is None or project in self.projects
 
     def controls(self, user: str, project: str) -> bool:
-        """Whether the call may change what ``user`` has in ``project``. Sessions have a rule for each action:
-        ``session_access``."""
+        """Whether the call may change what ``user`` has in ``project``. Sessions have a rule for
+        each action: ``session_access``."""
         relation = relation_of(self.owner.user, self.projects, user, project)
         return Action.CHANGE in MAY[self.role][relation]
 

@@ -1,4 +1,5 @@
-"""Refusals of the manager's doors to sessions, with their texts: REST, WebSockets, SSH and SFTP. Pure.
+"""Refusals of the manager's doors to sessions, with their texts: REST, WebSockets, SSH and SFTP.
+Pure.
 
 What is decided, is decided by ``common/model/session_access.py``.
 """
@@ -29,7 +30,9 @@ def caller_of(scope: Scope) -> Caller:
 
 
 def subject_of(session: SessionView) -> Subject:
-    return Subject(session.user, session.project, kind_of(session.spec.runtime, isolated=session.isolated))
+    return Subject(
+        session.user, session.project, kind_of(session.spec.runtime, isolated=session.isolated)
+    )
 
 
 def allows(scope: Scope, session: SessionView, action: Action) -> bool:
@@ -37,18 +40,27 @@ def allows(scope: Scope, session: SessionView, action: Action) -> bool:
 
 
 def token_opens(
-    maker: Role, maker_name: str, scopes: Collection[str] | None, owner: str, *, runtime: str, isolated: bool
+    maker: Role,
+    maker_name: str,
+    scopes: Collection[str] | None,
+    owner: str,
+    *,
+    runtime: str,
+    isolated: bool,
 ) -> bool:
-    """Whether an access token opens the session of ``owner``: while whoever made it may open its ports.
-    ``maker``: the role of that user in the project of the session."""
+    """Whether an access token opens the session of ``owner``: while whoever made it may open its
+    ports. ``maker``: the role of that user in the project of the session."""
     # No matter in which other projects the maker reads.
     caller = Caller(maker, maker_name, None, scopes)
     session = Subject(owner, "", kind_of(runtime, isolated=isolated))
     return decide(caller, session, Action.PORTS) is Verdict.ALLOWED
 
 
-def refusal(scope: Scope, session: SessionView, action: Action, what: str = "") -> MoorageError | None:
-    """None if the caller may do this with the session. ``what``: how the session is called in the text."""
+def refusal(
+    scope: Scope, session: SessionView, action: Action, what: str = ""
+) -> MoorageError | None:
+    """None if the caller may do this with the session. ``what``: how the session is called in the
+    text."""
     verdict = decide(caller_of(scope), subject_of(session), action)
     what = what or f"session {session.name!r}"
     if verdict is Verdict.ALLOWED:
@@ -57,11 +69,13 @@ def refusal(scope: Scope, session: SessionView, action: Action, what: str = "") 
         return NotFound(f"there is no {what}, or you may not see it")
     if verdict is Verdict.OTHERS:
         return not_yours(scope, what, session.user)
+
     if verdict is Verdict.AS_AGENT:
         return Forbidden(
             f"the processes of {what} run as the user of the agent: an administrator started it",
             next_step="use an administrator's key, or start a session of your own",
         )
+
     return refusal_of_key(scope, action)
 
 
@@ -79,7 +93,8 @@ def refusal_of_key(scope: Scope, action: Action) -> Forbidden | None:
 def lacking_scope(scope: Scope, needed: str) -> Forbidden:
     assert scope.key is not None
     return Forbidden(
-        f"the key {scope.key.name!r} has the scopes {', '.join(sorted(scope.key.scopes or ())) or 'none'}; "
+        f"the key {scope.key.name!r} has the scopes "
+        f"{', '.join(sorted(scope.key.scopes or ())) or 'none'}; "
         f"this operation requires {needed!r}",
         next_step="use a key with that scope",
     )

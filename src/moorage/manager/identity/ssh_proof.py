@@ -1,5 +1,6 @@
-"""Proof that whoever registers a public key holds its private half: a signature of a challenge, which names
-the user, the installation and the time, so that it proves nothing elsewhere or later. Pure."""
+"""Proof that whoever registers a public key holds its private half: a signature of a challenge,
+which names the user, the installation and the time, so that it proves nothing elsewhere or later.
+Pure."""
 
 from __future__ import annotations
 
@@ -35,12 +36,17 @@ def challenge_of(user: str, installation: str, now: datetime) -> str:
     return _prefix(user, installation) + now.isoformat(timespec="seconds")
 
 
-def check_proof(spec: SshKeySpec, fingerprint: str, user: str, installation: str, now: datetime) -> None:
-    """Raises ``InvalidInput`` unless the key of this fingerprint has signed a challenge of this user."""
+def check_proof(
+    spec: SshKeySpec, fingerprint: str, user: str, installation: str, now: datetime
+) -> None:
+    """Raises ``InvalidInput`` unless the key of this fingerprint has signed a challenge of this
+    user."""
     if spec.challenge is None or spec.signature is None:
         raise InvalidInput(
-            "a proof that you hold the private key is missing: `challenge` and `signature`", next_step=_NEXT
+            "a proof that you hold the private key is missing: `challenge` and `signature`",
+            next_step=_NEXT,
         )
+
     prefix = _prefix(user, installation)
     try:
         if not spec.challenge.startswith(prefix):
@@ -50,16 +56,23 @@ def check_proof(spec: SshKeySpec, fingerprint: str, user: str, installation: str
         raise InvalidInput(
             f"challenge is none that this installation has given to user {user!r}", next_step=_NEXT
         ) from None
+
     if not -_SKEW <= age <= VALID:
         raise InvalidInput("challenge has expired", next_step="ask for another one, and sign that")
+
     # Editors and `echo` put a line feed at the end of the file that is signed.
     messages = [spec.challenge.encode() + end for end in (b"", b"\n")]
     try:
-        signer = next(filter(None, (signer_of(spec.signature, one, SSH_KEY_NAMESPACE) for one in messages)))
+        signer = next(
+            filter(None, (signer_of(spec.signature, one, SSH_KEY_NAMESPACE) for one in messages))
+        )
     except ValueError as error:
         raise InvalidInput(f"signature proves nothing: {error}", next_step=_NEXT) from None
     except StopIteration:
-        raise InvalidInput("signature is not one of this challenge by its key", next_step=_NEXT) from None
+        raise InvalidInput(
+            "signature is not one of this challenge by its key", next_step=_NEXT
+        ) from None
+
     if fingerprint_of(signer) != fingerprint:
         raise InvalidInput("signature was made with another key than public_key", next_step=_NEXT)
 

@@ -1,4 +1,5 @@
-"""Session lifecycle: transition table, deadlines, and reconciliation of sessions with their kernels. Pure."""
+"""Session lifecycle: transition table, deadlines, and reconciliation of sessions with their
+kernels. Pure."""
 
 from moorage.manager.lifecycle.kernels import KernelChange, kernel_changes
 from moorage.manager.lifecycle.reconcile import (

@@ -1,7 +1,7 @@
 """Deadlines of session statuses: how long a session may stay in each one. Pure.
 
-Every status that is not terminal has an entry in ``DEADLINES``. A limit of None is allowed only where the
-description names the reason.
+Every status that is not terminal has an entry in ``DEADLINES``. A limit of None is allowed only
+where the description names the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from moorage.common.model.status import TERMINAL, Status
 
 # A connected agent applies new orders within milliseconds.
 APPLY_ORDERS_S = 60.0
-# The agent enforces start_timeout_s itself and reports the cause. The manager's deadline is the later one.
+# The agent enforces start_timeout_s itself and reports the cause. The manager's deadline is the
+# later one.
 START_MARGIN_S = 30.0
 STOP_MARGIN_S = 30.0
 # A site ends a job at its walltime; the agent sees that later.
@@ -31,8 +32,8 @@ class Deadline:
 
 
 def run_limit_s(spec: SessionSpec, ends_in_s: float | None = None) -> float | None:
-    """How long it may run from when it is ready. ``ends_in_s``: until its walltime ends, where that is known;
-    its job has run since before."""
+    """How long it may run from when it is ready. ``ends_in_s``: until its walltime ends, where that
+    is known; its job has run since before."""
     left_s = spec.walltime_s if ends_in_s is None else ends_in_s
     walltime_s = None if left_s is None else left_s + WALLTIME_MARGIN_S
     limits = (spec.timeout_s, spec.max_lifetime_s, walltime_s)
@@ -48,8 +49,8 @@ def run_limit_reason(spec: SessionSpec) -> Reason:
 
 
 def _start_limit(spec: SessionSpec, _: float) -> float | None:
-    """Of a job only its agent knows for how long its site was silent, and does not count that. No job
-    outlives its walltime."""
+    """Of a job only its agent knows for how long its site was silent, and does not count that. No
+    job outlives its walltime."""
     limit_s = spec.start_timeout_s + START_MARGIN_S
     if spec.job is None or spec.walltime_s is None:
         return limit_s
@@ -57,7 +58,8 @@ def _start_limit(spec: SessionSpec, _: float) -> float | None:
 
 
 _START_DESCRIPTION = (
-    f"start_timeout_s + {START_MARGIN_S:.0f} s; of a job of a site its walltime + {WALLTIME_MARGIN_S:.0f} s, "
+    f"start_timeout_s + {START_MARGIN_S:.0f} s; of a job of a site its walltime + "
+    f"{WALLTIME_MARGIN_S:.0f} s, "
     "because only its agent knows since when it starts"
 )
 
@@ -67,7 +69,8 @@ DEADLINES: Mapping[Status, Deadline] = {
         lambda spec, _: spec.pending_timeout_s, "pending_timeout_s; unlimited if not set"
     ),
     Status.SCHEDULED: Deadline(
-        lambda _spec, _grace: APPLY_ORDERS_S, f"{APPLY_ORDERS_S:.0f} s for the agent to apply its orders"
+        lambda _spec, _grace: APPLY_ORDERS_S,
+        f"{APPLY_ORDERS_S:.0f} s for the agent to apply its orders",
     ),
     Status.PREPARING: Deadline(_start_limit, _START_DESCRIPTION),
     Status.QUEUED: Deadline(
@@ -82,7 +85,8 @@ DEADLINES: Mapping[Status, Deadline] = {
     Status.TERMINATING: Deadline(
         lambda spec, grace: spec.stop_s + grace + STOP_MARGIN_S,
         f"checkpoint.grace_s + stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then "
-        "`stop-overdue` is recorded, and the session waits until its kernels are known to have ended",
+        "`stop-overdue` is recorded, and the session waits until its kernels are known to have "
+        "ended",
     ),
 }
 

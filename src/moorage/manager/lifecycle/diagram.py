@@ -26,9 +26,14 @@ def document() -> Iterator[str]:
     grouped: dict[tuple[Status, Status], list[str]] = {}
     for (old, event), new in TRANSITIONS.items():
         grouped.setdefault((old, new), []).append(event)
+
     arrows = [f"    {old} --> {new}: {', '.join(events)}" for (old, new), events in grouped.items()]
     ends = [f"    {status} --> [*]" for status in Status if status in TERMINAL]
-    limits = [f"| {status} | {DEADLINES[status].description} |" for status in Status if status in DEADLINES]
+    limits = [
+        f"| {status} | {DEADLINES[status].description} |"
+        for status in Status
+        if status in DEADLINES
+    ]
     codes = [
         f"| `{reason}` | {info.text} | {info.next_step or '–'} |"
         for reason, info in REASONS.items()

@@ -11,12 +11,13 @@ from moorage.manager.lifecycle.transitions import Event, Transition, next_status
 
 
 def idle_event(session: SessionSnapshot, detail: str, now: datetime) -> Transition | None:
-    """``detail``: the warning; "": it is void. None for a session that does not run, and for one that tells
-    of no warning that could be void. Its deadline stays, and so does what its detail tells of lost kernels:
-    otherwise their loss would be recorded again."""
+    """``detail``: the warning; "": it is void. None for a session that does not run, and for one
+    that tells of no warning that could be void. Its deadline stays, and so does what its detail
+    tells of lost kernels: otherwise their loss would be recorded again."""
     told = with_warning(describe_losses(session), detail)
     if session.status is not Status.RUNNING or (not detail and told == session.detail):
         return None
+
     event = Event.IDLE_WARNING if detail else Event.IN_USE
     left_s = None if session.deadline_at is None else (session.deadline_at - now).total_seconds()
     return Transition(

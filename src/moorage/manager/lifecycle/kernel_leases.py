@@ -1,8 +1,8 @@
 """Expiry of kernels' leases: which have certainly run out on their nodes. Pure.
 
-The node counts from when it sent the last report that a manager stored. This side counts from when it first
-saw that no later report was stored, by the monotonic clock of one process, so it is always later: neither a
-jump of the database's clock nor a new leader ends a lease too early.
+The node counts from when it sent the last report that a manager stored. This side counts from when
+it first saw that no later report was stored, by the monotonic clock of one process, so it is always
+later: neither a jump of the database's clock nor a new leader ends a lease too early.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from datetime import datetime
 from moorage.common.model.ids import AgentId, KernelId
 
 # For the kill after stop_grace_s, the supervisor's checks, and clocks that run at different rates.
-MARGIN_S, MARGIN_RATIO = 5.0, 0.1
+MARGIN_S = 5.0
+MARGIN_RATIO = 0.1
 # A process that has not looked for so long starts again: its clock may have leapt.
 LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedKernel:
-    """A live kernel with a lease on a silent agent. ``contact``: of the last report that was stored; compared
-    for equality only. ``stop_grace_s``: how long it may take to end after that."""
+    """A live kernel with a lease on a silent agent. ``contact``: of the last report that was
+    stored; compared for equality only. ``stop_grace_s``: how long it may take to end after that."""
 
     kernel_id: KernelId
     agent_id: AgentId
@@ -43,12 +44,17 @@ class LeaseWatch:
         self._looked_at = -float("inf")
 
     def expired(self, kernels: Sequence[LeasedKernel], now_s: float) -> list[LeasedKernel]:
-        """Those of ``kernels``, all there are now, whose lease has run out. ``now_s``: monotonic seconds."""
-        paused, self._looked_at = now_s - self._looked_at > LONGEST_PAUSE_S, now_s
-        before, self._silent_since = {} if paused else self._silent_since, {}
+        """Those of ``kernels``, all there are now, whose lease has run out. ``now_s``: monotonic
+        seconds."""
+        paused = now_s - self._looked_at > LONGEST_PAUSE_S
+        self._looked_at = now_s
+        before = {} if paused else self._silent_since
+        self._silent_since = {}
         for kernel in kernels:
             contact, since = before.get(kernel.agent_id, (kernel.contact, now_s))
             if contact != kernel.contact:
                 since = now_s
+
             self._silent_since[kernel.agent_id] = kernel.contact, since
+
         return [k for k in kernels if now_s - self._silent_since[k.agent_id][1] >= k.ends_within_s]

@@ -21,8 +21,8 @@ STATUS_ORDER = [
     Status.RUNNING,
     Status.TERMINATING,
 ]
-# Among these the newest observation counts, whatever it is: a site may put a job back into its queue, and an
-# agent may have said what it did not know yet.
+# Among these the newest observation counts, whatever it is: a site may put a job back into its
+# queue, and an agent may have said what it did not know yet.
 STARTING_STEPS = frozenset({Status.PREPARING, Status.QUEUED, Status.CREATING})
 _OBSERVED_STATUS = {
     ObservedState.PREPARING: Status.PREPARING,
@@ -39,13 +39,13 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 class AgentUpdate:
     """What a report says about an agent and its kernels.
 
-    ``observed``: the kernels that changed; all kernels of the agent if ``whole``. ``absent``: kernels that
-    the agent certainly does not have: it has removed them, was ordered to run them and has not, or must not
-    run them and does not. ``unacknowledged``: kernels in orders that the agent has not acknowledged, so that
-    it may still start them. ``info_changed``: ``info`` or ``draining`` may differ from what is stored.
-    ``refuses_orders``: the agent acknowledges none of its orders.
-    ``contact``: the agent waits until it is stored. ``direct_address``: where proxies try an agent that dials
-    out; "": nowhere. ``reach_why``: why it dials out.
+    ``observed``: the kernels that changed; all kernels of the agent if ``whole``. ``absent``:
+    kernels that the agent certainly does not have: it has removed them, was ordered to run them and
+    has not, or must not run them and does not. ``unacknowledged``: kernels in orders that the agent
+    has not acknowledged, so that it may still start them. ``info_changed``: ``info`` or
+    ``draining`` may differ from what is stored. ``refuses_orders``: the agent acknowledges none of
+    its orders. ``contact``: the agent waits until it is stored. ``direct_address``: where proxies
+    try an agent that dials out; "": nowhere. ``reach_why``: why it dials out.
     """
 
     info: AgentInfo
@@ -66,7 +66,8 @@ class AgentUpdate:
     def of(cls, report: Report, absent: Iterable[KernelId] = ()) -> Self:
         """The update of a full report."""
         observed = {k.kernel_id: k for k in report.kernels}
-        info, incarnation = report.info, report.incarnation
+        info = report.info
+        incarnation = report.incarnation
         return cls(info, incarnation, report.stream, report.draining, observed, frozenset(absent))
 
     @property
@@ -86,14 +87,15 @@ class AgentUpdate:
     def with_unknown(self, kernels: Iterable[KernelId]) -> AgentUpdate:
         """The update with these kernels UNKNOWN, although it lacks them."""
         unknown = {k: Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in kernels}
-        observed, absent = {**self.observed, **unknown}, self.absent - unknown.keys()
+        observed = {**self.observed, **unknown}
+        absent = self.absent - unknown.keys()
         return replace(self, observed=observed, absent=absent) if unknown else self
 
 
 class StoredKernel(NamedTuple):
-    """``start_detail``: the stored progress text of a kernel that is starting, else None. ``expected_start``
-    and ``ends_at``: as ``Observation`` has them. ``address``: host and port; None: not known. ``is_silent``:
-    its agent last said UNKNOWN, where that was stored."""
+    """``start_detail``: the stored progress text of a kernel that is starting, else None.
+    ``expected_start`` and ``ends_at``: as ``Observation`` has them. ``address``: host and port;
+    None: not known. ``is_silent``: its agent last said UNKNOWN, where that was stored."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -118,38 +120,52 @@ class KernelChange:
 
 
 def next_kernel_status(status: Status, observation: Observation) -> Status:
-    """A kernel's status after an observation: a kernel that has run does not start again, and UNKNOWN changes
-    nothing."""
+    """A kernel's status after an observation: a kernel that has run does not start again, and
+    UNKNOWN changes nothing."""
     if status in TERMINAL:
         return status
+
     if observation.state in _ENDED:
         succeeded = status is Status.TERMINATING or observation.reason is Reason.EXIT_ZERO
-        return Status.TERMINATED if succeeded or not REASONS[observation.reason].failure else Status.ERROR
+        return (
+            Status.TERMINATED
+            if succeeded or not REASONS[observation.reason].failure
+            else Status.ERROR
+        )
+
     new = _OBSERVED_STATUS.get(observation.state, status)
     if {status, new} <= STARTING_STEPS:
         return new
+
     return new if STATUS_ORDER.index(new) > STATUS_ORDER.index(status) else status
 
 
 def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[KernelChange]:
     """The changes that an update makes to the agent's live kernels among ``stored``.
 
-    A kernel that the agent has had and a full report omits is gone. One that is only ordered may not have
-    arrived yet, and one that is being stopped may not have been withdrawn yet: these are gone once they are
-    listed as absent. A new progress text is a change, and so is the health of a running kernel, even though
-    the status stays the same; and of a job in a queue, that its site or its agent no longer says so.
+    A kernel that the agent has had and a full report omits is gone. One that is only ordered may
+    not have arrived yet, and one that is being stopped may not have been withdrawn yet: these are
+    gone once they are listed as absent. A new progress text is a change, and so is the health of a
+    running kernel, even though the status stays the same; and of a job in a queue, that its site or
+    its agent no longer says so.
     """
     changes = []
     for kernel in stored:
-        kernel_id, status = kernel.kernel_id, kernel.status
+        kernel_id = kernel.kernel_id
+        status = kernel.status
         if status in TERMINAL:
             continue
+
         observation = update.observed.get(kernel_id)
         if observation is None:
             if not (kernel_id in update.absent or (update.whole and _is_omitted(kernel, update))):
                 continue
+
             reason = Reason.USER_REQUESTED if status is Status.TERMINATING else Reason.KERNEL_GONE
-            observation = Observation(kernel_id, kernel.session_id, ObservedState.GONE, reason=reason)
+            observation = Observation(
+                kernel_id, kernel.session_id, ObservedState.GONE, reason=reason
+            )
+
         new = next_kernel_status(status, observation)
         progressed = (
             kernel.start_detail is not None
@@ -161,15 +177,23 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
             new is status is Status.RUNNING
             and observation.state is ObservedState.RUNNING
             and (
-                bool(observation.unhealthy) is not kernel.unhealthy or _is_kept_otherwise(kernel, observation)
+                bool(observation.unhealthy) is not kernel.unhealthy
+                or _is_kept_otherwise(kernel, observation)
             )
         )
-        timed = _OBSERVED_STATUS.get(observation.state) is status and _times_differ(kernel, observation)
-        silenced = new is status is Status.QUEUED and _is_silent(observation) is not kernel.is_silent
-        moved = kernel.address is not None and observation.port > 0 and new is status is Status.RUNNING
+        timed = _OBSERVED_STATUS.get(observation.state) is status and _times_differ(
+            kernel, observation
+        )
+        silenced = (
+            new is status is Status.QUEUED and _is_silent(observation) is not kernel.is_silent
+        )
+        moved = (
+            kernel.address is not None and observation.port > 0 and new is status is Status.RUNNING
+        )
         moved = moved and (observation.host, observation.port) != kernel.address
         if new is not status or progressed or judged or timed or moved or silenced:
             changes.append(KernelChange(kernel_id, status, new, observation))
+
     return changes
 
 
@@ -197,11 +221,12 @@ def _is_omitted(kernel: StoredKernel, update: AgentUpdate) -> bool:
 def ended_kernels(
     stored: Iterable[StoredKernel], changes: Iterable[KernelChange], update: AgentUpdate
 ) -> list[KernelId]:
-    """The kernels whose allocations can be freed: those that end now, and those that had been given up
-    (agent lost, stop timed out) and that the agent reports as ended or absent."""
+    """The kernels whose allocations can be freed: those that end now, and those that had been given
+    up (agent lost, stop timed out) and that the agent reports as ended or absent."""
     given_up = [k.kernel_id for k in stored if k.status in TERMINAL]
     return [c.kernel_id for c in changes if c.new in TERMINAL] + [
         k
         for k in given_up
-        if k in update.absent or ((seen := update.observed.get(k)) is not None and seen.state in _ENDED)
+        if k in update.absent
+        or ((seen := update.observed.get(k)) is not None and seen.state in _ENDED)
     ]

@@ -17,13 +17,16 @@ def may_degrade(spec: SessionSpec) -> bool:
 
 
 def lost_sub_kernels(session: SessionSnapshot) -> list[KernelSnapshot]:
-    """Sub kernels of a cluster that ended although they should not have, or without which it may continue.
-    In a batch session a sub kernel may finish before main1 does."""
+    """Sub kernels of a cluster that ended although they should not have, or without which it may
+    continue. In a batch session a sub kernel may finish before main1 does."""
     expected = Reason.EXIT_ZERO if session.spec.type is SessionType.BATCH else None
     degrades = session.status is Status.RUNNING and may_degrade(session.spec)
     subs = [kernel for kernel in session.kernels if kernel.hostname != MAIN]
+
     return [
-        k for k in subs if (k.unreachable and degrades) or (k.status in TERMINAL and k.reason is not expected)
+        k
+        for k in subs
+        if (k.unreachable and degrades) or (k.status in TERMINAL and k.reason is not expected)
     ]
 
 
@@ -40,7 +43,8 @@ def describe_losses(session: SessionSnapshot) -> str:
 
 
 def tells_losses(detail: str, losses: str) -> bool:
-    """Whether ``detail`` tells of just these losses, with or without the warning of an unused session."""
+    """Whether ``detail`` tells of just these losses, with or without the warning of an unused
+    session."""
     return detail == losses or detail.startswith(f"{losses}; {IDLE}")
 
 

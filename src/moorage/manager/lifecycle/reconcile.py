@@ -1,7 +1,7 @@
 """Reconciles a session with its kernels, its deadline and the requests about it. Pure.
 
-Each rule looks at the kernels of the current attempt together, however they got there, and yields one
-transition of the table in ``transitions.py``, or None.
+Each rule looks at the kernels of the current attempt together, however they got there, and yields
+one transition of the table in ``transitions.py``, or None.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from moorage.manager.lifecycle.losses import (
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition, next_status
 
-# Reasons for which a batch session's own program failed, as opposed to a stop, a timeout or a node failure.
+# Reasons for which a batch session's own program failed, as opposed to a stop, a timeout or a node
+# failure.
 PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
 PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
 # Reasons for which a program is known to have ended with its node.
@@ -43,7 +44,8 @@ _STEPS = {
 def stop_session(
     session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float, detail: str = ""
 ) -> Transition | None:
-    """The transition for a stop, which every status accepts; None if the session is ending or has ended."""
+    """The transition for a stop, which every status accepts; None if the session is ending or has
+    ended."""
     if session.status in TERMINAL or session.status is Status.TERMINATING:
         return None
     return _transition(session, Event.STOP, lost_grace_s, reason, actor=actor, detail=detail)
@@ -54,16 +56,22 @@ def preempt_session(
 ) -> Transition | None:
     """The transition that frees resources for ``preemptor`` (a session's id).
 
-    ``mode`` "requeue" returns the session to the queue, "end" stops it; either way its own stop_grace_s
-    applies. None if it holds no resources any more, or if all its kernels have ended.
+    ``mode`` "requeue" returns the session to the queue, "end" stops it; either way its own
+    stop_grace_s applies. None if it holds no resources any more, or if all its kernels have ended.
     """
     if not _holds_resources(session):
         return None
+
     event = Event.STOP if mode == "end" else Event.PREEMPT
     detail = f"for session {preemptor}, which has a higher priority"
     if (checkpoint := session.spec.checkpoint) is not None and session.status is Status.RUNNING:
-        detail += f"; it asked for SIG{checkpoint.signal} and {checkpoint.grace_s:g} s to save its state"
-    return _transition(session, event, lost_grace_s, Reason.PREEMPTED, detail=detail, actor="scheduler")
+        detail += (
+            f"; it asked for SIG{checkpoint.signal} and {checkpoint.grace_s:g} s to save its state"
+        )
+
+    return _transition(
+        session, event, lost_grace_s, Reason.PREEMPTED, detail=detail, actor="scheduler"
+    )
 
 
 def drain_session(
@@ -71,22 +79,25 @@ def drain_session(
 ) -> Transition | None:
     """The transition for a session that is still on an agent at the agent's drain deadline.
 
-    A batch session with ``retries`` returns to the queue. Every other session is stopped; endpoints create
-    replacement replicas.
+    A batch session with ``retries`` returns to the queue. Every other session is stopped; endpoints
+    create replacement replicas.
     """
     if not _holds_resources(session):
         return None
+
     requeue = session.spec.type is SessionType.BATCH and session.spec.retries > 0
     event = Event.PREEMPT if requeue else Event.STOP
     detail = f"agent {agent_id} was drained"
-    return _transition(session, event, lost_grace_s, Reason.AGENT_DRAINED, detail=detail, actor=actor)
+    return _transition(
+        session, event, lost_grace_s, Reason.AGENT_DRAINED, detail=detail, actor=actor
+    )
 
 
 def reconcile_session(
     session: SessionSnapshot, now: datetime, lost_grace_s: float, *, deadlines: bool = True
 ) -> Transition | None:
-    """The transition that a session's kernels and deadline call for now. The first rule that matches wins.
-    Not ``deadlines``: a passed deadline does not count."""
+    """The transition that a session's kernels and deadline call for now. The first rule that
+    matches wins. Not ``deadlines``: a passed deadline does not count."""
     overdue = deadlines and session.deadline_at is not None and now >= session.deadline_at
     if session.status in TERMINAL:
         return None
@@ -98,13 +109,19 @@ def reconcile_session(
         return _stop_overdue(session) if overdue else None
     if (lost_agent := _agent_lost(session, lost_grace_s)) is not None:
         return lost_agent
-    main, lost = _main_kernel(session.kernels), lost_sub_kernels(session)
+
+    main = _main_kernel(session.kernels)
+    lost = lost_sub_kernels(session)
     if main.status in TERMINAL:
         event = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
-        return _kernel_failed(session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event)
+        return _kernel_failed(
+            session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event
+        )
+
     if lost and not (session.status is Status.RUNNING and may_degrade(session.spec)):
         reason = lost[0].reason or Reason.KERNEL_GONE
         return _kernel_failed(session, reason, describe_loss(lost[0]), lost_grace_s)
+
     if overdue:
         if session.status is Status.RUNNING:
             return _run_limit_reached(session, now, lost_grace_s)
@@ -113,15 +130,23 @@ def reconcile_session(
         if session.status is Status.QUEUED:
             detail = _main_kernel(session.kernels).detail
             return _kernel_failed(session, Reason.QUEUE_TIMEOUT, detail, lost_grace_s)
+
         detail = f"no kernel became ready while the session was {session.status}"
         return _kernel_failed(session, Reason.START_TIMEOUT, detail, lost_grace_s)
-    return _degrade(session, lost, now, lost_grace_s) if lost else _advance(session, now, lost_grace_s)
+
+    return (
+        _degrade(session, lost, now, lost_grace_s) if lost else _advance(session, now, lost_grace_s)
+    )
 
 
-def may_continue(session: SessionSnapshot, move: Transition, now: datetime, lost_grace_s: float) -> bool:
-    """Whether another transition may follow at once, as after the start of a program that has ended by now.
-    What a pending session does next depends on more than its snapshot."""
-    after = replace(session, status=move.new, reason=move.reason, detail=move.detail, deadline_at=None)
+def may_continue(
+    session: SessionSnapshot, move: Transition, now: datetime, lost_grace_s: float
+) -> bool:
+    """Whether another transition may follow at once, as after the start of a program that has ended
+    by now. What a pending session does next depends on more than its snapshot."""
+    after = replace(
+        session, status=move.new, reason=move.reason, detail=move.detail, deadline_at=None
+    )
     return move.new is Status.PENDING or reconcile_session(after, now, lost_grace_s) is not None
 
 
@@ -129,8 +154,11 @@ def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: fl
     """The end of the walltime may have been unknown, or earlier, when the deadline was set."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
-        moved = _transition(session, Event.EXTENDED, lost_grace_s, session.reason, detail=session.detail)
+        moved = _transition(
+            session, Event.EXTENDED, lost_grace_s, session.reason, detail=session.detail
+        )
         return replace(moved, deadline_s=limit_s)
+
     reason = run_limit_reason(session.spec)
     event = Event.FAIL if reason is Reason.TIMEOUT else Event.STOP
     return _transition(session, event, lost_grace_s, reason)
@@ -150,6 +178,7 @@ def _transition(
         fields["sub_kernels"] = session.spec.size - 1
     if new is Status.TERMINATING or event in NEW_ATTEMPT:
         fields.setdefault("kernel_status", Status.TERMINATING)
+
     return Transition(
         session.session_id,
         session.status,
@@ -174,25 +203,29 @@ def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
 def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
     """What becomes of a session with kernels on a LOST agent (``on_lost_agent``).
 
-    Nothing with `wait` and `requeue`: the program runs again once its lease has ended it. A cluster that may
-    continue without the kernel does so.
+    Nothing with `wait` and `requeue`: the program runs again once its lease has ended it. A cluster
+    that may continue without the kernel does so.
     """
     lost = [kernel for kernel in session.kernels if kernel.unreachable]
     if not lost or set(lost) <= set(lost_sub_kernels(session)):
         return None
+
     detail = _silent((kernel.agent_id for kernel in lost), "ends its kernel when it returns")
     if session.overlap and may_retry(session, Reason.AGENT_LOST):
         return _transition(session, Event.RETRY, lost_grace_s, Reason.AGENT_LOST, detail=detail)
+
     policy = session.spec.lost_agent_policy
     if session.overlap and policy == "requeue" and may_requeue(session, Reason.AGENT_LOST):
         return _requeue(session, Reason.AGENT_LOST, detail, lost_grace_s)
     if policy != "fail":
         return None
+
     return _finish(session, Reason.AGENT_LOST, detail, True, lost_grace_s, Status.TERMINATING)
 
 
 def _is_silent(session: SessionSnapshot) -> bool:
-    """Nobody says what has become of a job of it, which may have left the status whose deadline passed."""
+    """Nobody says what has become of a job of it, which may have left the status whose deadline
+    passed."""
     is_job = session.status is Status.QUEUED or session.spec.job is not None
     if not is_job or session.status is Status.SCHEDULED:
         return False
@@ -205,25 +238,33 @@ def _silent(agents: Iterable[AgentId | None], rest: str) -> str:
 
 
 def _stop_overdue(session: SessionSnapshot) -> Transition:
-    """Recorded once: the stop is late. Only the end of its kernels ends the session, whoever sees it."""
+    """Recorded once: the stop is late. Only the end of its kernels ends the session, whoever sees
+    it."""
     live = [kernel for kernel in session.kernels if kernel.status not in TERMINAL]
     agents = sorted({kernel.agent_id or "" for kernel in live})
     waits = f"its kernel on agent {', '.join(agents)} is not known to have ended"
     cure = "; ".join(f"`moorage agents forget {agent} --destroyed`" for agent in agents)
-    detail = "; ".join(filter(None, (session.detail, waits, f"if that node is gone for good: {cure}")))
+    detail = "; ".join(
+        filter(None, (session.detail, waits, f"if that node is gone for good: {cure}"))
+    )
     reason = session.reason or Reason.STOP_TIMEOUT
     overdue = _transition(session, Event.STOP_OVERDUE, 0, reason, detail=detail, kernel_status=None)
+
     return replace(overdue, deadline_s=None)
 
 
 def _degrade(
     session: SessionSnapshot, lost: Sequence[KernelSnapshot], now: datetime, lost_grace_s: float
 ) -> Transition | None:
-    """The session continues without the lost kernels. Recorded once per loss; its run time limit stays."""
+    """The session continues without the lost kernels. Recorded once per loss; its run time limit
+    stays."""
     detail = describe_losses(session)
     if tells_losses(session.detail, detail):
         return None
-    remaining_s = None if session.deadline_at is None else (session.deadline_at - now).total_seconds()
+
+    remaining_s = (
+        None if session.deadline_at is None else (session.deadline_at - now).total_seconds()
+    )
     reason = lost[-1].reason or Reason.KERNEL_GONE
     degraded = _transition(session, Event.DEGRADED, lost_grace_s, reason, detail=detail)
     return replace(degraded, deadline_s=remaining_s)
@@ -241,68 +282,91 @@ def _follow(session: SessionSnapshot, shared: SharedRun, lost_grace_s: float) ->
         return None
     event = Event.FAILED if shared.status is Status.ERROR else Event.ENDED
     detail = "; ".join(filter(None, (f"the run of session {shared.session_id}", shared.detail)))
-    return _transition(session, event, lost_grace_s, shared.reason, detail=detail, result=shared.result)
+    return _transition(
+        session, event, lost_grace_s, shared.reason, detail=detail, result=shared.result
+    )
 
 
-def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: float) -> Transition | None:
+def _reconcile_pending(
+    session: SessionSnapshot, overdue: bool, lost_grace_s: float
+) -> Transition | None:
     if session.shared is not None:
         return _follow(session, session.shared, lost_grace_s)
+
     if session.failed_dependencies and session.spec.dependency_failed == "end":
-        event, reason = Event.DEPENDENCY_FAILED, Reason.DEPENDENCY_FAILED
+        event = Event.DEPENDENCY_FAILED
+        reason = Reason.DEPENDENCY_FAILED
         return _transition(session, event, lost_grace_s, reason, detail=session.failed_dependencies)
+
     if session.earlier_lost and session.spec.lost_agent_policy == "fail" and not session.overlap:
         detail = _silent(session.earlier_lost, "its earlier attempt may still run there")
         return _transition(session, Event.FAIL, lost_grace_s, Reason.AGENT_LOST, detail=detail)
+
     retrying = session.attempt - session.requeued_from > 1
     if retrying and session.untried_agents < session.spec.agents_needed:
         too_few = "too few agents are" if session.untried_agents else "no other agent is"
         detail = "; ".join(filter(None, (session.detail, f"{too_few} left to try")))
         return _transition(session, Event.FAIL, lost_grace_s, session.reason, detail=detail)
-    # Checked last: the reason of the failed start says more than that there was no time for another one.
-    return _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT) if overdue else None
+
+    # Checked last: the reason of the failed start says more than that there was no time for another
+    # one.
+    return (
+        _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
+        if overdue
+        else None
+    )
 
 
 def _advance(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition | None:
-    """READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a job waits in
-    the queue of its site: then no start counts."""
+    """READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a
+    job waits in the queue of its site: then no start counts."""
     if session.status not in STARTING:
         return None
+
     live = {kernel.status for kernel in session.kernels if kernel.status not in TERMINAL}
     if live == {Status.RUNNING}:
         ready = _transition(session, Event.READY, lost_grace_s, Reason.NONE)
         return replace(ready, deadline_s=run_limit_s(session.spec, _ends_in_s(session, now)))
+
     first = Status.QUEUED if Status.QUEUED in live else max(live, key=STATUS_ORDER.index)
     step = Status.CREATING if first is Status.RUNNING else first
     if step is session.status or step not in _STEPS:
         return None
+
     return _transition(session, _STEPS[step], lost_grace_s, Reason.NONE)
 
 
 def _kernel_failed(
-    session: SessionSnapshot, reason: Reason, detail: str, lost_grace_s: float, final: Event = Event.FAIL
+    session: SessionSnapshot,
+    reason: Reason,
+    detail: str,
+    lost_grace_s: float,
+    final: Event = Event.FAIL,
 ) -> Transition:
-    """A kernel ended or a start timed out, while other kernels may still be alive. ``final`` is the event if
-    the session is neither requeued nor retried."""
+    """A kernel ended or a start timed out, while other kernels may still be alive. ``final`` is the
+    event if the session is neither requeued nor retried."""
     if _was_shut_down(session, reason):
         return _transition(session, Event.PREEMPT, lost_grace_s, reason, detail=detail)
     if may_requeue(session, reason):
         return _requeue(session, reason, detail, lost_grace_s)
+
     event = Event.RETRY if may_retry(session, reason) else final
     return _transition(session, event, lost_grace_s, reason, detail=detail)
 
 
 def _was_shut_down(session: SessionSnapshot, reason: Reason) -> bool:
-    """The kernels of its agent were stopped, and its program may run again: that costs neither a retry nor a
-    start attempt."""
+    """The kernels of its agent were stopped, and its program may run again: that costs neither a
+    retry nor a start attempt."""
     runs_again = session.spec.type is SessionType.BATCH and session.spec.retries > 0
     return reason is Reason.AGENT_SHUTDOWN and (runs_again or session.status in STARTING)
 
 
 def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
-    """Only a start is retried, only for reasons that another agent may not have, and only while enough other
-    agents exist (one, or as many as a multi-node cluster needs)."""
+    """Only a start is retried, only for reasons that another agent may not have, and only while
+    enough other agents exist (one, or as many as a multi-node cluster needs)."""
     if session.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
         return False  # the program ran and ended between two reports: that is the session's result
+
     return (
         session.status in STARTING
         and REASONS[reason].retryable
@@ -312,8 +376,8 @@ def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
 
 
 def may_requeue(session: SessionSnapshot, reason: Reason) -> bool:
-    """A batch program that failed, or is known to have ended with its node, is run again up to ``retries``
-    times, on any agent. Failed starts are counted separately (``may_retry``)."""
+    """A batch program that failed, or is known to have ended with its node, is run again up to
+    ``retries`` times, on any agent. Failed starts are counted separately (``may_retry``)."""
     gone = reason in _ENDED_WITH_NODE and not may_retry(session, reason)
     return (
         session.spec.type is SessionType.BATCH
@@ -328,14 +392,20 @@ def backoff_s(spec: SessionSpec, requeues: int) -> float:
     return min(BACKOFF_MAX_S, spec.retry_backoff_s * 2.0**requeues)
 
 
-def _requeue(session: SessionSnapshot, reason: Reason, detail: str, lost_grace_s: float) -> Transition:
+def _requeue(
+    session: SessionSnapshot, reason: Reason, detail: str, lost_grace_s: float
+) -> Transition:
     backoff = backoff_s(session.spec, session.requeues)
-    retry = f"retry {session.requeues + 1} of {session.spec.retries}, not before {backoff:g} s from now"
+    retry = (
+        f"retry {session.requeues + 1} of {session.spec.retries}, not before {backoff:g} s from now"
+    )
     detail = f"{detail}; {retry}" if detail else retry
     timeout = session.spec.pending_timeout_s
+
     return replace(
         _transition(session, Event.REQUEUE, lost_grace_s, reason, detail=detail, backoff_s=backoff),
-        # The backoff does not count against pending_timeout_s, which limits the wait for the scheduler.
+        # The backoff does not count against pending_timeout_s, which limits the wait for the
+        # scheduler.
         deadline_s=None if timeout is None else timeout + backoff,
     )
 
@@ -344,22 +414,33 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
     """Every kernel has ended. In a cluster, main1 determines the reason and the result."""
     if _ran_between_reports(session):
         return _transition(session, Event.READY, lost_grace_s, Reason.NONE)
+
     main = _main_kernel(session.kernels)
-    if session.status is Status.TERMINATING:  # why it was stopped explains more than how its kernels ended
-        reason, detail = session.reason or main.reason, session.detail
+    # why it was stopped explains more than how its kernels ended
+    if session.status is Status.TERMINATING:
+        reason = session.reason or main.reason
+        detail = session.detail
     else:
-        reason, detail = main.reason or Reason.KERNEL_GONE, main.detail
+        reason = main.reason or Reason.KERNEL_GONE
+        detail = main.detail
         if _was_shut_down(session, reason):
             return _transition(
                 session, Event.PREEMPT, lost_grace_s, reason, detail=detail, kernel_status=None
             )
+
         if may_requeue(session, reason):
             return replace(_requeue(session, reason, detail, lost_grace_s), kernel_status=None)
+
         if may_retry(session, reason):
-            return _transition(session, Event.RETRY, lost_grace_s, reason, detail=detail, kernel_status=None)
+            return _transition(
+                session, Event.RETRY, lost_grace_s, reason, detail=detail, kernel_status=None
+            )
+
     failed = REASONS[reason].failure
     if reason is Reason.EXIT_ZERO and session.spec.type is SessionType.INFERENCE:
-        failed, detail = True, detail or "an inference engine must not exit by itself"
+        failed = True
+        detail = detail or "an inference engine must not exit by itself"
+
     return _finish(session, reason, detail, failed, lost_grace_s, None)
 
 
@@ -380,12 +461,21 @@ def _finish(
     lost_grace_s: float,
     kernel_status: Status | None,
 ) -> Transition:
-    result, event = None, Event.FAILED if failed else Event.ENDED
+    result = None
+    event = Event.FAILED if failed else Event.ENDED
     if session.spec.type is SessionType.BATCH:
         failed = failed or reason is Reason.WALLTIME  # its program was cut off
         result = Result.FAILED if failed else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
         if reason in (Reason.EXIT_NONZERO, Reason.TIMEOUT):
-            event = Event.ENDED  # the program ran and has a result; ERROR is for sessions that could not run
+            # the program ran and has a result; ERROR is for sessions that could not run
+            event = Event.ENDED
+
     return _transition(
-        session, event, lost_grace_s, reason, detail=detail, result=result, kernel_status=kernel_status
+        session,
+        event,
+        lost_grace_s,
+        reason,
+        detail=detail,
+        result=result,
+        kernel_status=kernel_status,
     )

@@ -1,9 +1,9 @@
 """Silence of agents: which become SUSPECT and LOST, from what the leader itself has observed. Pure.
 
-No clock but the leader's monotonic one counts here. The time of an agent's last report is a marker: while it
-stays the same, the agent is silent, and any other value is a sign of life. A jump of the database's clock, a
-failover and a resumed virtual machine therefore mark nobody. The database's clock only tells at which agents
-to look, so that a look costs as much as there are silent ones.
+No clock but the leader's monotonic one counts here. The time of an agent's last report is a marker:
+while it stays the same, the agent is silent, and any other value is a sign of life. A jump of the
+database's clock, a failover and a resumed virtual machine therefore mark nobody. The database's
+clock only tells at which agents to look, so that a look costs as much as there are silent ones.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MISSED_REPORTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """An agent that is ALIVE or SUSPECT, as stored. ``report_interval_s``: the longest pause between two of
-    its reports, 0 if it did not say. ``grace_s``: the longest silence that the runtimes of its live kernels
-    tolerate, 0 if they leave that to the manager. ``silent_s``: how long the database has not heard from it
-    by its own clock, at most a third of its patience. ``group_agents``: how many agents a SUSPECT one's group
-    has."""
+    """An agent that is ALIVE or SUSPECT, as stored. ``report_interval_s``: the longest pause
+    between two of its reports, 0 if it did not say. ``grace_s``: the longest silence that the
+    runtimes of its live kernels tolerate, 0 if they leave that to the manager. ``silent_s``: how
+    long the database has not heard from it by its own clock, at most a third of its patience.
+    ``group_agents``: how many agents a SUSPECT one's group has."""
 
     agent_id: AgentId
     group: str
@@ -39,8 +39,8 @@ class Contact:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An agent to be marked, if it was not heard from since ``last_seen``. ``silent_s``: the silence that the
-    database's clock must show as well."""
+    """An agent to be marked, if it was not heard from since ``last_seen``. ``silent_s``: the
+    silence that the database's clock must show as well."""
 
     agent_id: AgentId
     last_seen: datetime
@@ -50,7 +50,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``held``: groups in which too many agents are silent at once, with how many of them would be LOST."""
+    """``held``: groups in which too many agents are silent at once, with how many of them would be
+    LOST."""
 
     marks: tuple[Mark, ...]
     held: Mapping[str, int]
@@ -58,8 +59,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLimits:
-    """``lost_share``: the share of a group's agents that may be silent while silent ones become LOST. One
-    agent always may be. ``longest_pause_s``: a leader that has not looked for so long starts again."""
+    """``lost_share``: the share of a group's agents that may be silent while silent ones become
+    LOST. One agent always may be. ``longest_pause_s``: a leader that has not looked for so long
+    starts again."""
 
     suspect_after_s: float
     lost_grace_s: float
@@ -76,13 +78,16 @@ class SilenceWatch:
         self._looked_at: float | None = None
 
     def look(self, contacts: Iterable[Contact], sent: float, received: float) -> Verdict:
-        """``contacts``: the agents that may have to be marked, as read between ``sent`` and ``received``
-        (monotonic seconds); any other has been heard from."""
-        limits, before = self._limits, self._observed
+        """``contacts``: the agents that may have to be marked, as read between ``sent`` and
+        ``received`` (monotonic seconds); any other has been heard from."""
+        limits = self._limits
+        before = self._observed
         begins = self._looked_at is None or sent - self._looked_at > limits.longest_pause_s
         if begins:
             before = {}
-        self._observed, self._looked_at = {}, received
+
+        self._observed = {}
+        self._looked_at = received
         marks: list[Mark] = []
         overdue: defaultdict[str, list[Mark]] = defaultdict(list)
         suspects: Counter[str] = Counter()
@@ -90,9 +95,11 @@ class SilenceWatch:
         for one in contacts:
             status, last_seen, since = before.get(one.agent_id, (None, None, received))
             if (status, last_seen) != (one.status, one.last_seen):
-                # A jump of the database's clock may have made up a third of its silence, but no more.
+                # A jump of the database's clock may have made up a third of its silence, but no
+                # more.
                 counts = one.status is AgentStatus.ALIVE and not begins
                 since = received - (one.silent_s if counts else 0.0)
+
             self._observed[one.agent_id] = one.status, one.last_seen, since
             patience_s = max(limits.suspect_after_s, MISSED_REPORTS * one.report_interval_s)
             if one.status is AgentStatus.ALIVE and sent - since >= patience_s:
@@ -104,6 +111,7 @@ class SilenceWatch:
                 if sent - since >= grace_s:
                     mark = Mark(one.agent_id, one.last_seen, AgentStatus.LOST, patience_s + grace_s)
                     overdue[one.group].append(mark)
+
         held = {
             group: len(found)
             for group, found in overdue.items()

@@ -14,9 +14,10 @@ from moorage.common.model.status import Result, Status
 
 @dataclass(frozen=True, slots=True)
 class KernelSnapshot:
-    """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its agent LOST.
-    ``ends_at``: the end of its walltime, where its agent knows it. ``silent``: nobody says at the moment what
-    becomes of it: its agent is silent, or, of a job that waits, its site."""
+    """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its
+    agent LOST. ``ends_at``: the end of its walltime, where its agent knows it. ``silent``: nobody
+    says at the moment what becomes of it: its agent is silent, or, of a job that waits, its
+    site."""
 
     kernel_id: KernelId
     status: Status
@@ -45,13 +46,13 @@ class SharedRun:
 class SessionSnapshot:
     """A live session, as stored, with the kernels of its current attempt.
 
-    ``other_agents``: ALIVE agents of its resource group on which this run of its program has not failed yet.
-    ``untried_agents``: the same, including SUSPECT agents: while there is one, a retry may wait for it.
-    ``requeues``: how often its program was requeued. ``requeued_from``: the last attempt of the run before,
-    or 0. ``failed_dependencies``: dependencies that did not end as required, in prose; "" if there are none.
-    ``overlap``: a new attempt may start while an earlier one may still run. ``earlier_lost``: LOST agents on
-    which a kernel of an earlier attempt may still run; known for pending sessions. ``shared``: whose run a
-    pending session shares.
+    ``other_agents``: ALIVE agents of its resource group on which this run of its program has not
+    failed yet. ``untried_agents``: the same, including SUSPECT agents: while there is one, a retry
+    may wait for it. ``requeues``: how often its program was requeued. ``requeued_from``: the last
+    attempt of the run before, or 0. ``failed_dependencies``: dependencies that did not end as
+    required, in prose; "" if there are none. ``overlap``: a new attempt may start while an earlier
+    one may still run. ``earlier_lost``: LOST agents on which a kernel of an earlier attempt may
+    still run; known for pending sessions. ``shared``: whose run a pending session shares.
     """
 
     session_id: SessionId

@@ -1,7 +1,8 @@
 """Spans of a session's start, made from its history. Pure.
 
-``queue`` and ``placement`` are made by the scheduler's process when the session is placed, the others by the
-process that writes the transition with which the start ends. What happens on the node is traced by its agent.
+``queue`` and ``placement`` are made by the scheduler's process when the session is placed, the
+others by the process that writes the transition with which the start ends. What happens on the node
+is traced by its agent.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TracedSession:
-    """``stored``: the context below which its start is traced. ``history``: by revision, all of it."""
+    """``stored``: the context below which its start is traced. ``history``: by revision, all of
+    it."""
 
     session_id: SessionId
     name: str
@@ -47,9 +49,9 @@ class TracedSession:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``revision``: of the session's history entry, if the placement was committed. ``began``, ``ended``: of
-    the scheduling pass until the commit, unix seconds. ``holds``: the reasons for which the session was not
-    placed before, and since when."""
+    """``revision``: of the session's history entry, if the placement was committed. ``began``,
+    ``ended``: of the scheduling pass until the commit, unix seconds. ``holds``: the reasons for
+    which the session was not placed before, and since when."""
 
     revision: int
     began: float
@@ -60,7 +62,8 @@ class Placement:
 
 def ends_start(transition: Transition) -> bool:
     """Whether a session is up, or no longer starts."""
-    old, new = transition.old, transition.new
+    old = transition.old
+    new = transition.new
     if new is Status.RUNNING:
         return old is not Status.RUNNING
     return (old is Status.PENDING or old in STARTING) and new in _ENDED
@@ -71,12 +74,17 @@ def placement_spans(
 ) -> list[Span]:
     """``queue`` and ``placement``; none if the placement was not committed."""
     history = [one for one in session.history if one.revision <= placement.revision]
-    if not history or (history[-1].revision, history[-1].event) != (placement.revision, Event.PLACED):
+    if not history or (history[-1].revision, history[-1].event) != (
+        placement.revision,
+        Event.PLACED,
+    ):
         return []
+
     context, _ = session_context(session.session_id, session.stored)
     queued: dict[str, Value] = {"moorage.resource_group": session.resource_group}
     if placement.holds:
         queued["moorage.hold.reason"] = placement.holds[-1][0]
+
     placed: dict[str, Value] = {
         "moorage.resource_group": session.resource_group,
         "moorage.agent.id": ", ".join(placement.agents),
@@ -102,18 +110,26 @@ def placement_spans(
     ]
 
 
-def start_spans(session: TracedSession, revision: int, new_span_id: Callable[[], int]) -> list[Span]:
-    """The spans of the start that ended with the entry ``revision``: how long orders took to the agent, and
-    the whole start. A session that had been RUNNING before starts again: below its first start."""
+def start_spans(
+    session: TracedSession, revision: int, new_span_id: Callable[[], int]
+) -> list[Span]:
+    """The spans of the start that ended with the entry ``revision``: how long orders took to the
+    agent, and the whole start. A session that had been RUNNING before starts again: below its first
+    start."""
     history = [one for one in session.history if one.revision <= revision]
     if not history or history[-1].revision != revision:
         return []
+
     context, parent_id = session_context(session.session_id, session.stored)
-    again = [n for n, one in enumerate(history) if (one.old, one.new) == (Status.RUNNING, Status.PENDING)]
+    again = [
+        n for n, one in enumerate(history) if (one.old, one.new) == (Status.RUNNING, Status.PENDING)
+    ]
     if again:
         history = history[again[-1] :]
         context, parent_id = context._replace(span_id=new_span_id()), context.span_id
-    first, last = history[0], history[-1]
+
+    first = history[0]
+    last = history[-1]
     made = [
         Span(
             "delivery",
@@ -122,7 +138,9 @@ def start_spans(session: TracedSession, revision: int, new_span_id: Callable[[],
             one.at,
             following.at,
             {"moorage.agent.id": one.detail.removeprefix("on ")},
-            error=following.reason if following.new is Status.PENDING or following.new in _ENDED else "",
+            error=following.reason
+            if following.new is Status.PENDING or following.new in _ENDED
+            else "",
         )
         for one, following in pairwise(history)
         if one.new is Status.SCHEDULED
@@ -130,7 +148,10 @@ def start_spans(session: TracedSession, revision: int, new_span_id: Callable[[],
     if last.old is Status.PENDING:  # it was never placed: the scheduler has not recorded its wait
         own = context._replace(span_id=new_span_id())
         waited: dict[str, Value] = {"moorage.resource_group": session.resource_group}
-        made.append(Span("queue", own, context.span_id, _pending_since(history[:-1]), last.at, waited))
+        made.append(
+            Span("queue", own, context.span_id, _pending_since(history[:-1]), last.at, waited)
+        )
+
     error = f"{last.reason}: {last.detail}" if last.event in _FAILURES else ""
     attributes: dict[str, Value] = {
         "moorage.session.id": session.session_id,
@@ -143,9 +164,12 @@ def start_spans(session: TracedSession, revision: int, new_span_id: Callable[[],
     }
     if last.reason:
         attributes["moorage.reason"] = last.reason
+
     events = [(one.event, one.at) for one in history[1:]]
     name = "session restart" if again else "session start"
-    made.append(Span(name, context, parent_id, first.at, last.at, attributes, error=error, events=events))
+    made.append(
+        Span(name, context, parent_id, first.at, last.at, attributes, error=error, events=events)
+    )
     return made
 
 

@@ -1,7 +1,8 @@
-"""Sweep: a look at everything in chunks, round after round, beside the looks at what has changed. Pure.
+"""Sweep: a look at everything in chunks, round after round, beside the looks at what has changed.
+Pure.
 
-It finds what no notification announced. A chunk has the same size however much exists, so a sweep costs the
-same; only its rounds take longer.
+It finds what no notification announced. A chunk has the same size however much exists, so a sweep
+costs the same; only its rounds take longer.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ Cursor = TypeVar("Cursor")
 
 
 class Sweep(Generic[Cursor]):
-    """``cursor``: where the next chunk begins; None: at the start. ``urgent``: this round follows an event
-    after which notifications may be missing, so its chunks follow each other at once."""
+    """``cursor``: where the next chunk begins; None: at the start. ``urgent``: this round follows
+    an event after which notifications may be missing, so its chunks follow each other at once."""
 
     def __init__(self) -> None:
         self.cursor: Cursor | None = None
@@ -22,7 +23,9 @@ class Sweep(Generic[Cursor]):
 
     def restart(self) -> None:
         """Anything may have changed unnoticed, also in the chunk that is being looked at."""
-        self.cursor, self.urgent, self._restarted = None, True, True
+        self.cursor = None
+        self.urgent = True
+        self._restarted = True
 
     def begin(self) -> Cursor | None:
         """Begin to look at the next chunk, which ``advance`` follows. Returns ``cursor``."""
@@ -32,4 +35,5 @@ class Sweep(Generic[Cursor]):
     def advance(self, cursor: Cursor | None) -> None:
         """The chunk was looked at. ``cursor``: of the next one; None: it was the last."""
         if not self._restarted:
-            self.cursor, self.urgent = cursor, self.urgent and cursor is not None
+            self.cursor = cursor
+            self.urgent = self.urgent and cursor is not None

@@ -1,8 +1,8 @@
 """Transition table of sessions. Pure.
 
-A transition that is not in ``TRANSITIONS`` cannot be written: ``next_status`` is the only source of the new
-status in the one statement that changes a session's status. ``reconcile.py`` decides which transition is
-taken and when; ``diagram.py`` makes the page of the session states from this table.
+A transition that is not in ``TRANSITIONS`` cannot be written: ``next_status`` is the only source of
+the new status in the one statement that changes a session's status. ``reconcile.py`` decides which
+transition is taken and when; ``diagram.py`` makes the page of the session states from this table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Event(StrEnum):
     RETRY = "retry"  # the start failed, and another agent may succeed
     REQUEUE = "requeue"  # a batch program failed or disappeared, and runs again after a backoff
     PREEMPT = "preempt"  # the session yields its resources and waits to run again
-    REDIRECTED = "redirected"  # what it waits for was replaced: by another session, or by its own run
+    # what it waits for was replaced: by another session, or by its own run
+    REDIRECTED = "redirected"
     STOP = "stop"
     STOP_OVERDUE = "stop-overdue"  # the stop is late: a kernel is not known to have ended
     FAIL = "fail"  # a kernel failed or a deadline passed: the remaining kernels are stopped
@@ -62,9 +63,19 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (Status.PENDING, Event.FAILED): Status.ERROR,
     (Status.PENDING, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
     # A later observation may correct an earlier one, and a site may put a job back into its queue.
-    **{(status, Event.PREPARING): Status.PREPARING for status in _STARTING if status is not Status.PREPARING},
-    **{(status, Event.QUEUED): Status.QUEUED for status in _STARTING if status is not Status.QUEUED},
-    **{(status, Event.CREATING): Status.CREATING for status in _STARTING if status is not Status.CREATING},
+    **{
+        (status, Event.PREPARING): Status.PREPARING
+        for status in _STARTING
+        if status is not Status.PREPARING
+    },
+    **{
+        (status, Event.QUEUED): Status.QUEUED for status in _STARTING if status is not Status.QUEUED
+    },
+    **{
+        (status, Event.CREATING): Status.CREATING
+        for status in _STARTING
+        if status is not Status.CREATING
+    },
     # A fast kernel is RUNNING, or has ended, before the manager sees it start.
     **{(status, Event.READY): Status.RUNNING for status in _STARTING},
     (Status.RUNNING, Event.DEGRADED): Status.RUNNING,
@@ -82,7 +93,8 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     **{(status, Event.FAILED): Status.ERROR for status in (*_ACTIVE, Status.TERMINATING)},
 }
 
-# Events that start a new attempt: the session gets a new kernel, and its old kernels are terminated.
+# Events that start a new attempt: the session gets a new kernel, and its old kernels are
+# terminated.
 NEW_ATTEMPT = frozenset({Event.RETRY, Event.REQUEUE, Event.PREEMPT})
 
 
@@ -100,11 +112,12 @@ def next_status(status: Status, event: Event) -> Status:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One transition of one session, written by compare-and-swap on (status, revision) with a history row.
+    """One transition of one session, written by compare-and-swap on (status, revision) with a
+    history row.
 
-    ``kernel_status``: the status that the session's live kernels get in the same statement, if any. It is
-    never terminal: a kernel has ended only when that is known.
-    ``backoff_s`` (REQUEUE only): the session is not placed before this many seconds have passed.
+    ``kernel_status``: the status that the session's live kernels get in the same statement, if any.
+    It is never terminal: a kernel has ended only when that is known. ``backoff_s`` (REQUEUE only):
+    the session is not placed before this many seconds have passed.
     """
 
     session_id: SessionId

@@ -1,7 +1,7 @@
 """End of kernels on silent agents by the walltime of their jobs. Pure.
 
-A job outlives its agent, but not its walltime, whose end the agent has reported. Two clocks must agree that
-it has passed: a jump of one ends no kernel.
+A job outlives its agent, but not its walltime, whose end the agent has reported. Two clocks must
+agree that it has passed: a jump of one ends no kernel.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ GRACE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WalltimeKernel:
-    """A live kernel on a silent agent. ``contact``: of the last report that was stored. ``ends_at``: the end
-    of its walltime. ``now``: by the clock of the database."""
+    """A live kernel on a silent agent. ``contact``: of the last report that was stored.
+    ``ends_at``: the end of its walltime. ``now``: by the clock of the database."""
 
     kernel_id: KernelId
     agent_id: AgentId

@@ -1,5 +1,5 @@
-"""Background loops of the manager. Each run reads the stored state, decides with a pure function, and
-writes."""
+"""Background loops of the manager. Each run reads the stored state, decides with a pure function,
+and writes."""
 
 from moorage.manager.loops.agent_monitor import AgentMonitor
 from moorage.manager.loops.decision_recorder import DecisionRecorder

@@ -27,7 +27,10 @@ class AgentMonitor:
         lost_grace_s: float,
         lost_share: float = 0.5,
     ) -> None:
-        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
+        self._store = store
+        self._leader = leader
+        self._metrics = metrics
+        self._clock = clock
         interval_s = min(5.0, suspect_after_s / 4)
         pause_s = max(3 * interval_s, 5.0)
         self._limits = SilenceLimits(suspect_after_s, lost_grace_s, lost_share, pause_s)
@@ -38,23 +41,30 @@ class AgentMonitor:
     async def run_once(self) -> None:
         term = self._leader.term
         if term is None or term != self._term:
-            self._term, self._watch = term, SilenceWatch(self._limits)
+            self._watch = SilenceWatch(self._limits)
+            self._term = term
         if term is None:
             self._metrics.set_held_losses({})
             return
+
         sent = self._clock.monotonic()
         contacts = await self._store.agents.contacts(self._limits.suspect_after_s)
         verdict = self._watch.look(contacts, sent, self._clock.monotonic())
         for agent_id, status in await self._store.agents.mark_silent(verdict.marks, term):
             log.warning("agent is silent", agent=agent_id, status=status)
+
         for group, held in await self._store.agents.hold_losses(verdict.held, term):
             if held:
                 log.error(
                     "too many agents of a group are silent at once: none of them becomes LOST",
-                    group=group, overdue=verdict.held[group], share=self._limits.lost_share,
-                    next_step="check the network between the managers and these agents; `moorage agents "
+                    group=group,
+                    overdue=verdict.held[group],
+                    share=self._limits.lost_share,
+                    next_step="check the network between the managers and these agents; `moorage "
+                    "agents "
                     "forget --destroyed` removes one that does not return",
-                )  # fmt: skip
+                )
             else:
                 log.info("silent agents of a group become LOST again", group=group)
+
         self._metrics.set_held_losses(verdict.held)

@@ -1,7 +1,8 @@
-"""Autoscaler: samples the load of autoscaled endpoints, and carries out what ``serving.autoscale`` decides.
+"""Autoscaler: samples the load of autoscaled endpoints, and carries out what ``serving.autoscale``
+decides.
 
-It looks at endpoints whose load has changed, that are new, and whose next decision is due. A new leader has
-seen no load before, so it scales nothing down until it has looked for long enough.
+It looks at endpoints whose load has changed, that are new, and whose next decision is due. A new
+leader has seen no load before, so it scales nothing down until it has looked for long enough.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from moorage.manager.store.loads import ScaledEndpoint
 
 log = structlog.get_logger("moorage.autoscale")
 _SCOPE = Scope.system("autoscaler")
-INTERVAL_S, AT_ONCE = 2.0, 100
-# An endpoint is looked at this often if nothing changes: what nobody reports may have, such as the age of a
-# report. So many in each run, those that were not looked at for longest; with more endpoints it takes longer.
-LOOK_S, SWEPT = 30.0, 8
+INTERVAL_S = 2.0
+AT_ONCE = 100
+# An endpoint is looked at this often if nothing changes: what nobody reports may have, such as the
+# age of a report. So many in each run, those that were not looked at for longest; with more
+# endpoints it takes longer.
+LOOK_S = 30.0
+SWEPT = 8
 # Samples closer to each other than this replace the one before.
 _RESOLUTION_S = 1.0
 
@@ -45,14 +49,23 @@ class _Watched:
 
     def add(self, endpoint: ScaledEndpoint) -> None:
         load = endpoint.load
-        if self.counted is not None and (passed_s := (load.at - self.counted[0]).total_seconds()) > 0:
+        if (
+            self.counted is not None
+            and (passed_s := (load.at - self.counted[0]).total_seconds()) > 0
+        ):
             before = self.counted[1]
             new = sum(max(0, n - before.get(key, 0)) for key, n in endpoint.requests.items())
             load = replace(load, request_rate=new / passed_s)
+
         if self.counted is None or (load.at - self.counted[0]).total_seconds() >= _RESOLUTION_S:
             self.counted = load.at, endpoint.requests
-        if len(self.samples) > 1 and (load.at - self.samples[-2].at).total_seconds() < _RESOLUTION_S:
+
+        if (
+            len(self.samples) > 1
+            and (load.at - self.samples[-2].at).total_seconds() < _RESOLUTION_S
+        ):
             self.samples.pop()
+
         self.samples.append(load)
         since = load.at - timedelta(seconds=endpoint.scaling.policy.down_delay_s)
         while len(self.samples) > 1 and self.samples[1].at <= since:
@@ -61,7 +74,10 @@ class _Watched:
 
 class Autoscaler:
     def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
+        self._store = store
+        self._leader = leader
+        self._metrics = metrics
+        self._clock = clock
         self._watched: dict[EndpointId, _Watched] = {}
         self._look_at: dict[EndpointId, datetime] = {}
         self._changed: set[EndpointId] = set()
@@ -80,15 +96,22 @@ class Autoscaler:
     async def run_once(self) -> None:
         term = self._leader.term
         if term != self._term:
-            self._term, self._since, self._watched, self._look_at = term, None, {}, {}
+            self._term = term
+            self._since = None
+            self._watched = {}
+            self._look_at = {}
+
         if term is None:
             self._changed.clear()
             return
+
         now = self._leader.deadlines.now()
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         if self._since is None:
             changed.update(await self._store.loads.autoscaled(_SCOPE))
             self._since = now
+
         found, self._since = await self._store.loads.changed(_SCOPE, self._since)
         changed.update(found, self._due(now))
         remaining = sorted(changed)
@@ -98,7 +121,8 @@ class Autoscaler:
 
     def _due(self, now: datetime) -> list[EndpointId]:
         planned = [one for one, at in self._look_at.items() if at <= now]
-        oldest, late = islice(self._watched.items(), SWEPT), self._clock.monotonic() - LOOK_S
+        oldest = islice(self._watched.items(), SWEPT)
+        late = self._clock.monotonic() - LOOK_S
         return planned + [one for one, watched in oldest if watched.looked_at <= late]
 
     async def _look(self, among: list[EndpointId], term: int) -> None:
@@ -113,14 +137,20 @@ class Autoscaler:
         watched = self._watched.pop(endpoint.endpoint_id, None) or _Watched()
         self._watched[endpoint.endpoint_id], watched.looked_at = watched, self._clock.monotonic()
         watched.add(endpoint)
-        now, load = endpoint.load.at, watched.samples[-1]
+        now = endpoint.load.at
+        load = watched.samples[-1]
         decision = autoscale(endpoint.scaling, watched.samples, now)
         self._look_at.pop(endpoint.endpoint_id, None)
         if decision.look_at is not None:
             self._look_at[endpoint.endpoint_id] = decision.look_at
         if decision.replicas == endpoint.scaling.wanted:
             return
-        inputs = {name: value for name, value in asdict(load).items() if name != "at" and value is not None}
+
+        inputs = {
+            name: value
+            for name, value in asdict(load).items()
+            if name != "at" and value is not None
+        }
         if await self._store.loads.scale(_SCOPE, endpoint, decision, inputs, term):
             self._metrics.scaled(decision.rule)
             change = f"{endpoint.scaling.wanted} to {decision.replicas}"

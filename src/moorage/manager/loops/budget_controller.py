@@ -1,5 +1,5 @@
-"""Budget controller: sums up what counts against budgets, warns at their limits, and stops sessions of those
-that say so. The replica controller stops their endpoints."""
+"""Budget controller: sums up what counts against budgets, warns at their limits, and stops sessions
+of those that say so. The replica controller stops their endpoints."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.budgets")
-# All budgets are summed up so often; sooner where one will be exhausted before, but never for more than this
-# part of the time.
-INTERVAL_S, LEAST_S, SHARE = 10.0, 1.0, 0.1
+# All budgets are summed up so often; sooner where one will be exhausted before, but never for more
+# than this part of the time.
+INTERVAL_S = 10.0
+LEAST_S = 1.0
+SHARE = 0.1
 
 
 class BudgetController:
-    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
-        self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
+    def __init__(
+        self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock
+    ) -> None:
+        self._store = store
+        self._leader = leader
+        self._terminator = terminator
+        self._clock = clock
         self.loop = Loop("budgets", self.run_once, interval_s=INTERVAL_S, clock=clock)
         store.notifier.on(Topic.BUDGETS, self.loop.nudge)
 
@@ -31,6 +38,7 @@ class BudgetController:
         term = self._leader.term
         if term is None:
             return
+
         began_at = self._clock.monotonic()
         found = await self._store.budgets.measure(term, INTERVAL_S)
         took_s = self._clock.monotonic() - began_at
@@ -47,6 +55,7 @@ class BudgetController:
                     level=budget.level,
                     used=budget.used,
                 )
+
             if budget.level == "hard" and budget.policy == "stop":
                 detail = f"the budget of {budget.scope} {budget.name} is exhausted"
                 sessions = await self._store.budgets.sessions(budget.scope, budget.name)
@@ -60,7 +69,7 @@ class BudgetController:
 
 
 def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:
-    """When to sum up again: when the first budget is exhausted at its present rate. ``took_s``: what it took
-    this time. Pure."""
+    """When to sum up again: when the first budget is exhausted at its present rate. ``took_s``:
+    what it took this time. Pure."""
     soonest_s = min((one for one in left_s if one is not None), default=INTERVAL_S)
     return min(max(soonest_s, LEAST_S, took_s / SHARE), INTERVAL_S)

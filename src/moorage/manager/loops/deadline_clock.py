@@ -1,7 +1,8 @@
-"""Deadline clock: the database's time as this manager trusts it, and whether passed deadlines count.
+"""Deadline clock: the database's time as this manager trusts it, and whether passed deadlines
+count.
 
-The loop follows the database's clock by the monotonic one. After a jump forward, time goes on as if there had
-been none, until the leader has moved all deadlines by the jump.
+The loop follows the database's clock by the monotonic one. After a jump forward, time goes on as if
+there had been none, until the leader has moved all deadlines by the jump.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ class DeadlineClock:
     """``leading``: this manager's term, None while it does not lead."""
 
     def __init__(self, store: Store, leading: Callable[[], int | None], clock: Clock) -> None:
-        self._store, self._leading, self._clock = store, leading, clock
+        self._store = store
+        self._leading = leading
+        self._clock = clock
         self._reading: Reading | None = None
+
         # The last reading before a jump that is not corrected yet, and that jump.
         self._before_jump: Reading | None = None
         self._jump_s = 0.0
@@ -44,39 +48,52 @@ class DeadlineClock:
 
     def now(self) -> datetime:
         trusted = self._before_jump or self._reading
-        return trusted.estimate(self._clock.monotonic()) if trusted is not None else self._clock.now()
+        return (
+            trusted.estimate(self._clock.monotonic()) if trusted is not None else self._clock.now()
+        )
 
     def counts(self, status: Status) -> bool:
-        """Whether this manager may act on passed deadlines of a status. The leader may, once it knows what
-        has become of the sessions meanwhile."""
+        """Whether this manager may act on passed deadlines of a status. The leader may, once it
+        knows what has become of the sessions meanwhile."""
         term = self._leading()
         if term is None or term != self._term or self._reading is None:
             return False
         return deadline_counts(status, self._clock.monotonic() - self._led_since)
 
     async def run_once(self) -> None:
-        sent, term = self._clock.monotonic(), self._leading()
+        sent = self._clock.monotonic()
+        term = self._leading()
         if term != self._term:
-            self._term, self._led_since = term, sent
+            self._term = term
+            self._led_since = sent
         now, corrected = await self._store.deadlines.now()
         self._observe(Reading(now, sent, self._clock.monotonic()), corrected)
         if self._before_jump is not None and term is not None:
             await self._correct(term)
 
     def _observe(self, reading: Reading, corrected: int) -> None:
-        last, self._reading = self._reading, reading
+        last = self._reading
+        self._reading = reading
         jump_s = forward_jump_s(last, reading) if last is not None else 0.0
         if jump_s:
             self._steady_since = reading.received
-            log.warning("the database's clock was set forward: deadlines move with it", seconds=jump_s)
+            log.warning(
+                "the database's clock was set forward: deadlines move with it", seconds=jump_s
+            )
+
         if corrected != self._corrected:  # by this manager, whose answer was lost, or by another
-            self._before_jump, self._jump_s, self._corrected = None, 0.0, corrected
+            self._before_jump = None
+            self._jump_s = 0.0
+            self._corrected = corrected
         elif jump_s:
-            self._before_jump, self._jump_s = self._before_jump or last, self._jump_s + jump_s
+            self._before_jump = self._before_jump or last
+            self._jump_s = self._jump_s + jump_s
 
     async def _correct(self, term: int) -> None:
         if await self._store.deadlines.move(self._jump_s, term=term, clock_jumps=self._corrected):
-            self._before_jump, self._jump_s, self._corrected = None, 0.0, self._corrected + 1
+            self._before_jump = None
+            self._jump_s = 0.0
+            self._corrected = self._corrected + 1
 
     async def __aenter__(self) -> DeadlineClock:
         await self.run_once()

@@ -1,7 +1,9 @@
-"""Decision recorder: notes each scheduling pass, and writes the notes to the decision log every second.
+"""Decision recorder: notes each scheduling pass, and writes the notes to the decision log every
+second.
 
-Noting costs a comparison with the pass before. The scheduler never waits for the database: passes that cannot
-be written in time are dropped and counted, and the next segment records how many are missing.
+Noting costs a comparison with the pass before. The scheduler never waits for the database: passes
+that cannot be written in time are dropped and counted, and the next segment records how many are
+missing.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ log = structlog.get_logger("moorage.recorder")
 WRITE_EVERY_S = 1.0
 # Interval of complete snapshots, at which reading can begin.
 SNAPSHOT_EVERY_S = 300.0
-# Unwritten agents, sessions and places: write at once above the first number, drop above the second.
-WRITE_NOW_ITEMS, MAX_ITEMS = 20_000, 200_000
+# Unwritten agents, sessions and places: write at once above the first number, drop above the
+# second.
+WRITE_NOW_ITEMS = 20_000
+MAX_ITEMS = 200_000
 MAX_UNSENT_BYTES = 16_000_000  # encoded, not yet in the database
 # Encoding yields to other tasks after this time.
 YIELD_AFTER_S = 0.003
@@ -53,9 +57,13 @@ class _Group:
         """Discard what is not in the database, and restart. Returns the number of passes."""
         lost = len(self.passes) + sum(segment.passes for segment, _, _ in self.unsent)
         self.dropped += lost + sum(segment.dropped for segment, _, _ in self.unsent)
-        self.passes, self.terms, self.unsent, self.weight = [], [], [], 0
+        self.passes = []
+        self.terms = []
+        self.unsent = []
+        self.weight = 0
         self.drops += 1
         self.writer.restart()
+
         return lost
 
 
@@ -63,7 +71,9 @@ class DecisionRecorder:
     """The scheduler calls ``note``; the rest runs in the recorder's own loop."""
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._metrics, self._clock = store, metrics, clock
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
         self._run = clock.new_id()
         self._groups: dict[str, _Group] = {}
         self.loop = Loop("recorder", self.write, interval_s=WRITE_EVERY_S, clock=clock)
@@ -81,24 +91,37 @@ class DecisionRecorder:
             log.warning("the last decisions were not written", error=str(error))
 
     def note(
-        self, snapshot: Snapshot, policy: Policy, made: Plan, *, at: int, took: int, placed: int, term: int
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        made: Plan,
+        *,
+        at: int,
+        took: int,
+        placed: int,
+        term: int,
     ) -> None:
-        """Note a finished pass. ``at``: when it was planned (unix microseconds). ``took``: microseconds."""
+        """Note a finished pass. ``at``: when it was planned (unix microseconds). ``took``:
+        microseconds."""
         group = self._groups.get(snapshot.group)
         if group is None:
             group = self._groups[snapshot.group] = _Group(Writer(snapshot.group))
+
         now = self._clock.monotonic()
         if group.term != term or now - group.snapshot_at >= SNAPSHOT_EVERY_S:
             group.term = term
             group.writer.restart()
+
         passed = group.writer.note(snapshot, policy, made, at, took, placed)
         if passed is None:
             return
         if passed.whole:
             group.snapshot_at = now
+
         group.passes.append(passed)
         group.terms.append(term)
         group.weight += passed.weight
+
         if group.weight > MAX_ITEMS and len(group.passes) > 1:
             self._drop(snapshot.group, group, "writing is slower than scheduling")
         elif group.weight > WRITE_NOW_ITEMS:
@@ -117,10 +140,15 @@ class DecisionRecorder:
             while group.unsent:
                 await self._send(name, group, *group.unsent.pop(0))
 
-    async def _send(self, name: str, group: _Group, segment: Segment, term: int, number: int) -> None:
-        drops, sent = group.drops, False
+    async def _send(
+        self, name: str, group: _Group, segment: Segment, term: int, number: int
+    ) -> None:
+        drops = group.drops
+        sent = False
         try:
-            await self._store.decisions.append(name, segment, term=term, run=self._run, number=number)
+            await self._store.decisions.append(
+                name, segment, term=term, run=self._run, number=number
+            )
             sent = True
             self._metrics.decisions_kept(segment.passes, len(segment.body))
         finally:
@@ -134,27 +162,37 @@ class DecisionRecorder:
 
     async def _encode(self, group: _Group) -> None:
         """Encode the notes as segments, yielding to other tasks."""
-        passes, terms, drops = group.passes, group.terms, group.drops
-        group.passes, group.terms, group.weight = [], [], 0
+        passes = group.passes
+        terms = group.terms
+        drops = group.drops
+        group.passes = []
+        group.terms = []
+        group.weight = 0
         remaining = len(passes)
         try:
             for batch, term in _split_at_snapshots(passes, terms):
                 body = await self._body(group.writer, batch, term)
                 if group.drops != drops:  # dropped meanwhile: this builds on what is lost
                     return
-                begin, end = batch[0].at, max(passed.at for passed in batch)
+
+                begin = batch[0].at
+                end = max(passed.at for passed in batch)
                 segment = Segment(begin, end, batch[0].whole, len(batch), group.dropped, body)
                 group.unsent.append((segment, term, group.number))
-                group.dropped, group.number, remaining = 0, group.number + 1, remaining - len(batch)
+                remaining = remaining - len(batch)
+                group.dropped = 0
+                group.number = group.number + 1
         finally:
             if remaining:
-                # Passes noted meanwhile build on what was never written, unless a drop has restarted the log.
+                # Passes noted meanwhile build on what was never written, unless a drop has
+                # restarted the log.
                 lost = group.drop() if group.drops == drops else 0
                 self._metrics.decisions_dropped(lost + remaining)
                 group.dropped += remaining
 
     async def _body(self, writer: Writer, passes: list[PassDelta], term: int) -> bytes:
-        body, started = bytearray(), self._clock.monotonic()
+        body = bytearray()
+        started = self._clock.monotonic()
         for piece in writer.write(passes, {"term": term, "run": self._run}):
             body += piece
             if self._clock.monotonic() - started > YIELD_AFTER_S:
@@ -163,7 +201,9 @@ class DecisionRecorder:
         return bytes(body)
 
 
-def _split_at_snapshots(passes: list[PassDelta], terms: list[int]) -> Iterator[tuple[list[PassDelta], int]]:
+def _split_at_snapshots(
+    passes: list[PassDelta], terms: list[int]
+) -> Iterator[tuple[list[PassDelta], int]]:
     """Batches that begin at complete snapshots, each with its term."""
     begins = [number for number, passed in enumerate(passes) if passed.whole or number == 0]
     for begin, end in zip(begins, [*begins[1:], len(passes)], strict=True):

@@ -1,4 +1,5 @@
-"""Drain controller: at the deadline of an agent's drain, moves the sessions that are still on it."""
+"""Drain controller: at the deadline of an agent's drain, moves the sessions that are still on
+it."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ TOGETHER = 200
 
 
 class DrainController:
-    """The replica controller replaces replicas before the deadline. Sessions that start after the deadline
-    are moved here, too."""
+    """The replica controller replaces replicas before the deadline. Sessions that start after the
+    deadline are moved here, too."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
-        self._store, self._leader, self._lost_grace_s = store, leader, lost_grace_s
+        self._store = store
+        self._leader = leader
+        self._lost_grace_s = lost_grace_s
         self.loop = Loop("drain", self.run_once, interval_s=1.0, clock=clock)
 
     async def run_once(self) -> None:
@@ -43,4 +46,5 @@ class DrainController:
         ]
         for move in moves:
             log.info("session leaves a drained agent", session_id=move.session_id, step=move.event)
+
         await self._store.lifecycle.apply_all(moves, term=term)

@@ -1,4 +1,5 @@
-"""Garbage collector: repairs inconsistent rows, deletes expired records, and records occupancy over time."""
+"""Garbage collector: repairs inconsistent rows, deletes expired records, and records occupancy over
+time."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.gc")
 
 DAY_S = 86_400.0
-JOIN_TOKENS_DAYS, AGENT_HISTORY_DAYS = 30, 365
+JOIN_TOKENS_DAYS = 30
+AGENT_HISTORY_DAYS = 365
 INTERVAL_S = 5.0
-DELETE_EVERY_S, DELETE_OTHERS_EVERY_S = 60.0, 3600.0
+DELETE_EVERY_S = 60.0
+DELETE_OTHERS_EVERY_S = 3600.0
 # Deleting yields to the other work of this loop after this time, and goes on in its next iteration.
 DELETE_FOR_S = 2.5
 # Nothing is deleted by age before the clock has been steady for so long.
@@ -42,15 +45,25 @@ class GarbageCollector:
         records_s: float = 400 * DAY_S,
         audit_s: float = 400 * DAY_S,
     ) -> None:
-        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``,
-        ``sessions_s``, ``records_s`` and ``audit_s``: retention of the usage of sessions, of ended sessions,
-        of usage records of models, and of the audit log, in seconds."""
-        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self._decisions, self._usage_s, self._sessions_s = decisions, usage_s, sessions_s
-        self._records_s, self._audit_s = records_s, audit_s
+        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited.
+        ``usage_s``, ``sessions_s``, ``records_s`` and ``audit_s``: retention of the usage of
+        sessions, of ended sessions, of usage records of models, and of the audit log, in
+        seconds."""
+        self._store = store
+        self._leader = leader
+        self._metrics = metrics
+        self._clock = clock
+        self._decisions = decisions
+        self._usage_s = usage_s
+        self._sessions_s = sessions_s
+        self._records_s = records_s
+        self._audit_s = audit_s
         now = clock.monotonic()
         self._sampled_at = now - SAMPLE_EVERY_S
-        self._deleted_at = self._deleted_others_at = self._compacted_at = self._shrank_at = now
+        self._deleted_at = now
+        self._deleted_others_at = now
+        self._compacted_at = now
+        self._shrank_at = now
         self._checks = IntegrityChecks(store, metrics, clock)
         self._deleted = 0  # sessions, since the last log line
         self.loop = Loop("gc", self.run_once, interval_s=INTERVAL_S, clock=clock)
@@ -62,22 +75,30 @@ class GarbageCollector:
         if now - self._sampled_at >= SAMPLE_EVERY_S:
             self._sampled_at = now
             await self._store.occupancy_history.record(self._leader.term)
+
         await self._checks.run_once()
         while await self._store.group_aliases.settle():
             if self._clock.monotonic() >= now + DELETE_FOR_S:
                 break
+
         if now - self._compacted_at >= COMPACT_EVERY_S:
             self._compacted_at = now
             await self._compact(now)
+
         if now - self._shrank_at >= SHRINK_EVERY_S:
             self._shrank_at = now
             if self._decisions is not None:
                 await self._store.decisions.trim(*self._decisions)
+
         # What a clock that was set forward has made old may be young again once the clock is right.
         if self._leader.deadlines.steady_s < STEADY_S:
             return
-        if now - self._deleted_at >= DELETE_EVERY_S and await self._delete_expired(now + DELETE_FOR_S):
+
+        if now - self._deleted_at >= DELETE_EVERY_S and await self._delete_expired(
+            now + DELETE_FOR_S
+        ):
             self._deleted_at = now
+
         if now - self._deleted_others_at >= DELETE_OTHERS_EVERY_S:
             self._deleted_others_at = now
             await self._delete_others(now + DELETE_FOR_S)
@@ -99,21 +120,25 @@ class GarbageCollector:
         while await self._store.occupancy_history.delete_old():
             if self._clock.monotonic() >= until:
                 break
+
         log.info("deleted expired records", sessions=self._deleted, agents=agents)
         self._deleted = 0
 
     async def _delete_expired(self, until: float) -> bool:
-        """Delete ended sessions, idempotency keys and audit entries, batch by batch: as many as have
-        expired, however many that are. Returns whether nothing is left; ``until`` (monotonic) it may be."""
+        """Delete ended sessions, idempotency keys and audit entries, batch by batch: as many as
+        have expired, however many that are. Returns whether nothing is left; ``until`` (monotonic)
+        it may be."""
         retention = self._store.retention
         while deleted := await retention.delete_sessions(self._sessions_s):
             self._deleted += deleted
             if self._clock.monotonic() >= until:
                 return False
+
         while await retention.delete_idempotency_keys():
             if self._clock.monotonic() >= until:
                 return False
         while await retention.delete_audit(self._audit_s):
             if self._clock.monotonic() >= until:
                 return False
+
         return True

@@ -1,7 +1,7 @@
 """Idle controller: warns interactive sessions that nobody uses, and stops them.
 
-It counts only time that it has itself observed while leading: neither a gap nor a clock that jumps ends a
-session.
+It counts only time that it has itself observed while leading: neither a gap nor a clock that jumps
+ends a session.
 """
 
 from __future__ import annotations
@@ -40,20 +40,30 @@ LONGEST_S = 3 * INTERVAL_S
 
 
 class IdleController:
-    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
-        self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
+    def __init__(
+        self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock
+    ) -> None:
+        self._store = store
+        self._leader = leader
+        self._terminator = terminator
+        self._clock = clock
         self._term: int | None = None
         self._looked_at = 0.0
         self.loop = Loop("idle", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:
-        term, now = self._leader.term, self._clock.monotonic()
+        term = self._leader.term
+        now = self._clock.monotonic()
         elapsed_s = min(now - self._looked_at, LONGEST_S) if term == self._term else 0.0
-        self._term, self._looked_at = term, now
+        self._term = term
+        self._looked_at = now
         if term is None:
             return
+
         sessions = await self._store.idle.sessions()
-        rules = {one.session_id: settings_of(one.policy, one.project, one.choice) for one in sessions}
+        rules = {
+            one.session_id: settings_of(one.policy, one.project, one.choice) for one in sessions
+        }
         used = await self._store.idle.use(_windows(rules))
         seen = [
             (one, _judge(one, elapsed_s, what, used.get(one.session_id)))
@@ -62,6 +72,7 @@ class IdleController:
         ]
         if not seen:
             return
+
         hold = await self._store.idle.put(seen, term)
         for one, made in seen:
             if one.session_id in hold and made.step is not Step.NONE:
@@ -78,9 +89,14 @@ class IdleController:
                 term=term,
             )
             return
+
         detail = ""
         if made.step is Step.WARN:
-            detail = f"{IDLE}ends in {format_duration(made.ends_in_s or 0.0)} by criterion {made.criterion}"
+            detail = (
+                f"{IDLE}ends in {format_duration(made.ends_in_s or 0.0)} by criterion "
+                f"{made.criterion}"
+            )
+
         facts, now = await self._store.lifecycle.unsettled([one.session_id])
         events = [event for fact in facts if (event := idle_event(fact, detail, now)) is not None]
         await self._store.lifecycle.apply_all(events, term=term)
@@ -94,7 +110,9 @@ def _windows(rules: Mapping[SessionId, IdleSettings]) -> dict[SessionId, tuple[f
     }
 
 
-def _judge(one: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None) -> Judgment:
+def _judge(
+    one: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None
+) -> Judgment:
     """A session whose agents are silent is not observed."""
     used = {} if use is None else percent_used(one.slots, use.cpu, use.memory, use.gpu)
     look = Look(elapsed_s if one.reached else 0.0, one.sightings, one.traffic_known, used, one.told)

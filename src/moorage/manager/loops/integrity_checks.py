@@ -1,8 +1,8 @@
 """Integrity checks of live rows, in parts: the garbage collector's look for drift.
 
-A round begins once a minute at most. Its parts take about equally long, and a part that cannot be divided
-any more and takes longer is followed by a longer pause. More rows make a round longer, not the checks more
-expensive. ``moorage db check`` checks everything at once.
+A round begins once a minute at most. Its parts take about equally long, and a part that cannot be
+divided any more and takes longer is followed by a longer pause. More rows make a round longer, not
+the checks more expensive. ``moorage db check`` checks everything at once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from moorage.manager.store.integrity import Part
 log = structlog.get_logger("moorage.gc")
 
 ROUND_EVERY_S = 60.0
-# How long a part may take, and the numbers of agents or sessions in it: at first, at least, at most.
+# How long a part may take, and the numbers of agents or sessions in it: at first, at least, at
+# most.
 PART_S = 0.005
-FIRST, LEAST, MOST = 4, 1, 2_000
+FIRST = 4
+LEAST = 1
+MOST = 2_000
 # At most this share of the time is spent on checks.
 SHARE = 0.002
 
@@ -32,43 +35,57 @@ class _Progress:
     """``cursor``: of the last part; ``count``: the rows of the next one."""
 
     def __init__(self, next_part: Callable[[Any, int], Awaitable[Part]]) -> None:
-        self.next_part, self.count = next_part, FIRST
+        self.next_part = next_part
+        self.count = FIRST
         self.cursor: Any = None
         self.is_complete = True
 
     def begin(self) -> None:
-        self.cursor, self.is_complete = None, False
+        self.cursor = None
+        self.is_complete = False
 
     def advance(self, part: Part, took_s: float) -> None:
-        self.cursor, self.is_complete = part.cursor, part.cursor is None
+        self.cursor = part.cursor
+        self.is_complete = part.cursor is None
         self.count = min(max(round(self.count * min(2.0, PART_S / max(took_s, 1e-6))), LEAST), MOST)
 
 
 class IntegrityChecks:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._metrics, self._clock = store, metrics, clock
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
         self._progress = [_Progress(store.integrity.agents), _Progress(store.integrity.sessions)]
-        self._began_at = self._due_at = clock.monotonic()
+        self._began_at = clock.monotonic()
+        self._due_at = self._began_at
         # Violations that could not be repaired, by check: of the round before, and of this one.
         self._before: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
 
     async def run_once(self) -> None:
-        """Check the next part of the agents and of the sessions, and repair what can be repaired."""
+        """Check the next part of the agents and of the sessions, and repair what can be
+        repaired."""
         now = self._clock.monotonic()
         if now < self._due_at:
             return
+
         if all(progress.is_complete for progress in self._progress):
             if now - self._began_at < ROUND_EVERY_S:
                 return
-            self._began_at, self._before, self._found = now, self._found, Counter()
+
+            self._began_at = now
+            self._before = self._found
+            self._found = Counter()
             for progress in self._progress:
                 progress.begin()
+
         for progress in self._progress:
             if not progress.is_complete:
                 await self._check(progress)
+
         if all(progress.is_complete for progress in self._progress):
             self._before = self._found
+
         self._metrics.set_drift(self._before | self._found)
         self._due_at = now + (self._clock.monotonic() - now) / SHARE
 
@@ -77,10 +94,15 @@ class IntegrityChecks:
         part = await progress.next_part(progress.cursor, progress.count)
         for drift in await self._store.integrity.repair(part):
             log.error(
-                "drift", check=drift.check, what=drift.subject, found=drift.detail, repaired=drift.repaired
+                "drift",
+                check=drift.check,
+                what=drift.subject,
+                found=drift.detail,
+                repaired=drift.repaired,
             )
             if drift.repaired:
                 self._metrics.drift_repaired(drift.check)
             else:
                 self._found[drift.check] += 1
+
         progress.advance(part, self._clock.monotonic() - started)

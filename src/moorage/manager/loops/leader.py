@@ -1,7 +1,9 @@
-"""Leader election by a lease in Postgres. Each lease has a term, and every write of a leader checks it.
+"""Leader election by a lease in Postgres. Each lease has a term, and every write of a leader checks
+it.
 
-Durations are measured by each manager's own monotonic clock: how long the leader may trust its lease, and how
-long a follower has seen a lease that was not renewed. Clocks of two hosts are never compared.
+Durations are measured by each manager's own monotonic clock: how long the leader may trust its
+lease, and how long a follower has seen a lease that was not renewed. Clocks of two hosts are never
+compared.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from moorage.manager.store import Lease, Store, Topic
 
 log = structlog.get_logger("moorage.leader")
 
-LEASE_S, RENEWAL_S = 2.0, 0.5
-# The leader stops trusting its lease this long before it ends, so that a slow response cannot extend it.
+LEASE_S = 2.0
+RENEWAL_S = 0.5
+# The leader stops trusting its lease this long before it ends, so that a slow response cannot
+# extend it.
 MARGIN_S = 0.5
-# The longest lease of any release. A lease that claims to last longer has met a jump of the database's clock.
+# The longest lease of any release. A lease that claims to last longer has met a jump of the
+# database's clock.
 LONGEST_LEASE_S = 10.0
 # A follower looks at a lease that is about to end at least this often.
 _SHORTEST_LOOK_S = 0.02
@@ -38,23 +43,28 @@ class LeaseWatch:
         """Seconds until the lease ends unless it is renewed. ``now``: monotonic seconds."""
         seen = lease.holder, lease.term, lease.expires_at
         if seen != self._last:
-            self._last, self._ends_at = seen, now + min(lease.left_s, LONGEST_LEASE_S)
+            self._ends_at = now + min(lease.left_s, LONGEST_LEASE_S)
+            self._last = seen
         return self._ends_at - now
 
 
 class Leader:
-    """``term``: the term of this manager's lease while it is the leader, else None. ``deadlines``: the clock
-    that the leader acts by. ``on_term`` runs when this manager begins a term."""
+    """``term``: the term of this manager's lease while it is the leader, else None. ``deadlines``:
+    the clock that the leader acts by. ``on_term`` runs when this manager begins a term."""
 
-    def __init__(self, store: Store, clock: Clock, on_term: Callable[[], None] = lambda: None) -> None:
-        self._store, self._clock = store, clock
+    def __init__(
+        self, store: Store, clock: Clock, on_term: Callable[[], None] = lambda: None
+    ) -> None:
+        self._store = store
+        self._clock = clock
         self._holder = store.managers.own_id
         self._term: int | None = None
         self._trusted_until = 0.0
         self.deadlines = DeadlineClock(store, lambda: self.term, clock)
         self._resigned = False
         self._watch = LeaseWatch()
-        self._on_term, self._begun = on_term, 0
+        self._on_term = on_term
+        self._begun = 0
         self.loop = Loop("leader", self.run_once, interval_s=RENEWAL_S, clock=clock)
         store.notifier.on(Topic.LEADER, self.loop.nudge)
 
@@ -65,14 +75,20 @@ class Leader:
     async def run_once(self) -> None:
         if self._resigned:
             return
+
         # Counted from before the attempt: a slow but successful write must not extend the lease.
-        started, was_leading = self._clock.monotonic(), self.term is not None
-        if self._term is None or not await self._store.leases.renew(self._holder, self._term, LEASE_S):
+        started = self._clock.monotonic()
+        was_leading = self.term is not None
+        if self._term is None or not await self._store.leases.renew(
+            self._holder, self._term, LEASE_S
+        ):
             self._term = await self._stand()
+
         if self._term is not None and not self._resigned:
             if self._term != self._begun:
                 self._begun = self._term
                 self._on_term()
+
             self._trusted_until = started + LEASE_S - MARGIN_S
             if not was_leading:
                 log.info("leading", term=self._term)
@@ -81,26 +97,33 @@ class Leader:
 
     async def _stand(self) -> int | None:
         """Acquire the lease if it is free. Otherwise look again when it ends."""
-        lease, self.loop.interval_s = await self._store.leases.find(), RENEWAL_S
+        lease = await self._store.leases.find()
+        self.loop.interval_s = RENEWAL_S
         if lease is None or lease.holder == self._holder:
             return await self._store.leases.acquire(self._holder, LEASE_S)
+
         remaining_s = self._watch.remaining_s(lease, self._clock.monotonic())
         if remaining_s <= 0:
             return await self._store.leases.acquire(self._holder, LEASE_S, lease.expires_at)
+
         self.loop.interval_s = min(max(remaining_s, _SHORTEST_LOOK_S), RENEWAL_S)
         return None
 
     async def resign(self) -> None:
-        """Give up the lease, notify the followers, and stand no more. Called first when the manager stops:
-        what follows takes longer than an election."""
-        term, self._resigned, self._trusted_until = self._term, True, 0.0
+        """Give up the lease, notify the followers, and stand no more. Called first when the manager
+        stops: what follows takes longer than an election."""
+        term = self._term
+        self._resigned = True
+        self._trusted_until = 0.0
         await self.loop.__aexit__()
         if term is None:
             return
+
         try:
             await self._store.leases.release(self._holder, term)
         except StoreUnavailable:
             log.info("could not release the lease: it will expire", term=term)
+
         self._store.notifier.notify([Topic.LEADER])
 
     async def __aenter__(self) -> Leader:

@@ -1,4 +1,5 @@
-"""Lease controller: ends kernels of silent agents in the records, once their lease or walltime is over."""
+"""Lease controller: ends kernels of silent agents in the records, once their lease or walltime is
+over."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ class LeaseController:
     """Counts only silence that it has observed itself while leading."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
-        self._store, self._leader, self._clock = store, leader, clock
+        self._store = store
+        self._leader = leader
+        self._clock = clock
         self._term: int | None = None
         self._watch = LeaseWatch()
         self.loop = Loop("leases", self.run_once, interval_s=INTERVAL_S, clock=clock)
@@ -29,14 +32,20 @@ class LeaseController:
     async def run_once(self) -> None:
         term = self._leader.term
         if term is None or term != self._term:
-            self._term, self._watch = term, LeaseWatch()
+            self._watch = LeaseWatch()
+            self._term = term
         if term is None:
             return
+
         leased = await self._store.kernel_leases.on_silent_agents()
-        # The time after the look: a contact that it shows is no later. One after the look prevents the write.
+        # The time after the look: a contact that it shows is no later. One after the look prevents
+        # the write.
         expired = self._watch.expired(leased, self._clock.monotonic())
         if expired and (ended := await self._store.kernel_leases.expire(expired, term)):
             log.warning("leases of kernels have run out", kernels=ended)
+
         over = outlived(await self._store.kernel_leases.with_walltime(), self._clock.now())
-        if over and (ended := await self._store.kernel_leases.expire(over, term, Reason.WALLTIME, _OVER)):
+        if over and (
+            ended := await self._store.kernel_leases.expire(over, term, Reason.WALLTIME, _OVER)
+        ):
             log.warning("walltimes of jobs of silent agents are over", kernels=ended)

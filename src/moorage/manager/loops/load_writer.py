@@ -1,8 +1,8 @@
-"""Load writer: writes what proxies report of their load once a second, in one statement; at once if a model
-is to be woken or a draining replica has finished.
+"""Load writer: writes what proxies report of their load once a second, in one statement; at once if
+a model is to be woken or a draining replica has finished.
 
-Of each proxy the newest state is kept, not a queue of reports. The next whole report has what was lost.
-A name belongs to one process at a time: Postgres decides which, over all managers.
+Of each proxy the newest state is kept, not a queue of reports. The next whole report has what was
+lost. A name belongs to one process at a time: Postgres decides which, over all managers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,28 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.load")
-EVERY_S, FORGOTTEN_S = 1.0, 3600.0
+EVERY_S = 1.0
+FORGOTTEN_S = 3600.0
 # Reports that wait for the next write, by far more than proxies.
 _PROXIES = 1000
 
 
 class LoadWriter:
-    """``saw_traffic``: called with the sessions whose apps had traffic. ``on_refused``: with the name and the
-    incarnation of a report that was not written, and the address of the process that has the name."""
+    """``saw_traffic``: called with the sessions whose apps had traffic. ``on_refused``: with the
+    name and the incarnation of a report that was not written, and the address of the process that
+    has the name."""
 
     def __init__(
-        self, store: Store, clock: Clock, saw_traffic: Callable[[Collection[str]], None] = lambda _: None
+        self,
+        store: Store,
+        clock: Clock,
+        saw_traffic: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
-        self._store, self._clock, self._saw_traffic = store, clock, saw_traffic
+        self._store = store
+        self._clock = clock
+        self._saw_traffic = saw_traffic
         self._newest: dict[str, LoadReport] = {}
+
         # Sessions with requests, by proxy and model, to notice when the last one ends.
         self._busy: dict[tuple[str, str], frozenset[str]] = {}
         self._ended: dict[str, str] = {}  # names whose link has ended, with the incarnation
@@ -44,6 +52,7 @@ class LoadWriter:
         """Called for each report; never blocks."""
         if report.apps:
             self._saw_traffic(report.apps)
+
         before = self._newest.get(report.proxy_id)
         if before is not None and not report.whole and before.incarnation == report.incarnation:
             models = {one.model: one for one in (*before.models, *report.models)}
@@ -54,8 +63,8 @@ class LoadWriter:
             self.loop.nudge()
 
     async def claim(self, report: LoadReport, address: str) -> str | None:
-        """Write the first report of a link, which comes from ``address``, now. Returns the address of the
-        process that has its name; None: it is this one. Raises ``StoreUnavailable``."""
+        """Write the first report of a link, which comes from ``address``, now. Returns the address
+        of the process that has its name; None: it is this one. Raises ``StoreUnavailable``."""
         await self._release()
         refused = await self._store.loads.put([report], {report.proxy_id: address})
         return refused.get(report.proxy_id)
@@ -70,13 +79,15 @@ class LoadWriter:
         """A request waits, or some replica has no request any more: it may be one that drains."""
         urgent = False
         for load in report.models:
-            key, busy = (report.proxy_id, load.model), frozenset(one.session_id for one in load.replicas)
+            key = (report.proxy_id, load.model)
+            busy = frozenset(one.session_id for one in load.replicas)
             urgent |= load.waiting > 0 or bool(self._busy.get(key, frozenset()) - busy)
             self._busy[key] = busy
         return urgent
 
     async def _release(self) -> None:
-        ended, self._ended = self._ended, {}
+        ended = self._ended
+        self._ended = {}
         if ended:
             try:
                 await self._store.loads.release(ended)
@@ -85,7 +96,8 @@ class LoadWriter:
                 raise
 
     async def run_once(self) -> None:
-        reports, self._newest = self._newest, {}
+        reports = self._newest
+        self._newest = {}
         if reports:
             try:
                 refused = await self._store.loads.put(list(reports.values()))
@@ -95,9 +107,12 @@ class LoadWriter:
                     self._newest[proxy_id] = report
                     if newer is not None:
                         self.record_load(newer)
+
                 raise
+
             for proxy_id, address in refused.items():
                 self.on_refused(proxy_id, reports[proxy_id].incarnation, address)
+
         await self._release()  # after the last reports of these links
         now = self._clock.monotonic()
         if now - self._forgot_at >= FORGOTTEN_S:

@@ -1,7 +1,8 @@
-"""Presence of this manager in the database: signs of life, and the removal of managers that have stopped.
+"""Presence of this manager in the database: signs of life, and the removal of managers that have
+stopped.
 
-Agents of a removed manager are detached: nothing is placed on them until they are connected to another one.
-Only this module decides that a manager is away, by its own monotonic clock.
+Agents of a removed manager are detached: nothing is placed on them until they are connected to
+another one. Only this module decides that a manager is away, by its own monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from moorage.manager.store.managers import ManagerBeat
 log = structlog.get_logger("moorage.presence")
 
 BEAT_S = 1.0
-# Without a beat for so long, a manager is away. It returns by its next beat, and its agents by their reports.
+# Without a beat for so long, a manager is away. It returns by its next beat, and its agents by
+# their reports.
 AWAY_AFTER_S = 3.0
 # Without a successful beat for so long, this manager says that it has lost its database.
 DATABASE_LOST_AFTER_S = 3.0
@@ -36,33 +38,38 @@ class BeatWatch:
         self._looked_at = 0.0
 
     def away(self, beats: Mapping[str, int], now: float) -> list[str]:
-        """The managers whose beat has not changed for ``AWAY_AFTER_S``. ``now``: monotonic seconds. After a
-        pause in which nobody looked, and perhaps nobody could write, all of them get that long again."""
+        """The managers whose beat has not changed for ``AWAY_AFTER_S``. ``now``: monotonic seconds.
+        After a pause in which nobody looked, and perhaps nobody could write, all of them get that
+        long again."""
         if now - self._looked_at > 2 * BEAT_S:
             self._seen.clear()
+
         self._looked_at = now
         self._seen = {
             manager: seen if (seen := self._seen.get(manager)) and seen[0] == beat else (beat, now)
             for manager, beat in beats.items()
         }
-        return [manager for manager, (_, since) in self._seen.items() if now - since >= AWAY_AFTER_S]
+        return [
+            manager for manager, (_, since) in self._seen.items() if now - since >= AWAY_AFTER_S
+        ]
 
 
 class Presence:
-    """``link``: the address at which agents, proxies and other managers reach this one, to be set before
-    entering. ``proxies``: how often each proxy is connected to it, by name. ``other_way``: hosts that these
-    would reach the other way.
+    """``link``: the address at which agents, proxies and other managers reach this one, to be set
+    before entering. ``proxies``: how often each proxy is connected to it, by name. ``other_way``:
+    hosts that these would reach the other way.
 
-    ``managers``: the addresses of all managers. ``dialout``: where the proxies that are connected to this
-    manager take connections of agents that only dial out; ``dialout_addresses``: those of all.
-    ``has_database``: whether the last beat was written recently.
-    ``on_change`` callbacks run when one of these has changed. ``links``: how many agents and proxies are
-    connected to this manager. ``on_beat`` callbacks get the other managers after each beat.
-    ``own``: this one.
+    ``managers``: the addresses of all managers. ``dialout``: where the proxies that are connected
+    to this manager take connections of agents that only dial out; ``dialout_addresses``: those of
+    all. ``has_database``: whether the last beat was written recently. ``on_change`` callbacks run
+    when one of these has changed. ``links``: how many agents and proxies are connected to this
+    manager. ``on_beat`` callbacks get the other managers after each beat. ``own``: this one.
     """
 
     def __init__(self, store: Store, clock: Clock, link: str = "") -> None:
-        self._store, self._clock, self.link = store, clock, link
+        self._store = store
+        self._clock = clock
+        self.link = link
         self.proxies: Counter[str] = Counter()
         self._watch = BeatWatch()
         self._written_at = clock.monotonic()
@@ -83,18 +90,33 @@ class Presence:
             async with asyncio.timeout(_BEAT_TIMEOUT_S):
                 await self.run_once()
         except (StoreUnavailable, TimeoutError) as error:
-            if self._clock.monotonic() - self._written_at >= DATABASE_LOST_AFTER_S and self.has_database:
-                log.warning("the database is away: agents may go to another manager", error=str(error))
+            if (
+                self._clock.monotonic() - self._written_at >= DATABASE_LOST_AFTER_S
+                and self.has_database
+            ):
+                log.warning(
+                    "the database is away: agents may go to another manager", error=str(error)
+                )
                 self._set(self.managers, self.dialout_addresses, has_database=False)
 
     async def run_once(self) -> None:
         proxies = [name for name, calls in self.proxies.items() if calls]
-        own, links = self._store.managers.own_id, self.links()
-        self.own = ManagerBeat(own, self.link, 0, *links, self.dialout(), self.other_way(), self.asks())
-        found = await self._store.managers.beat(
-            self.link, proxies, self.own.dialout, *links, self._clock.now(), self.own.other_way, self.own.asks
+        own = self._store.managers.own_id
+        links = self.links()
+        self.own = ManagerBeat(
+            own, self.link, 0, *links, self.dialout(), self.other_way(), self.asks()
         )
-        self._written_at = now = self._clock.monotonic()
+        found = await self._store.managers.beat(
+            self.link,
+            proxies,
+            self.own.dialout,
+            *links,
+            self._clock.now(),
+            self.own.other_way,
+            self.own.asks,
+        )
+        now = self._clock.monotonic()
+        self._written_at = now
         others = [row for row in found if row.id != own]
         away = self._watch.away({row.id: row.beat for row in others}, now)
         others = [row for row in others if row.id not in away]
@@ -103,14 +125,19 @@ class Presence:
         self._set(managers, dialout, has_database=True)
         for callback in self.on_beat:
             callback(others)
+
         if away:
             agents = await self._store.managers.remove(away)
             log.warning("a manager is away", managers=away, agents=len(agents))
 
-    def _set(self, managers: tuple[str, ...], dialout: tuple[str, ...], *, has_database: bool) -> None:
+    def _set(
+        self, managers: tuple[str, ...], dialout: tuple[str, ...], *, has_database: bool
+    ) -> None:
         before = self.managers, self.dialout_addresses, self.has_database
         if (managers, dialout, has_database) != before:
-            self.managers, self.dialout_addresses, self.has_database = managers, dialout, has_database
+            self.managers = managers
+            self.dialout_addresses = dialout
+            self.has_database = has_database
             for callback in self.on_change:
                 callback()
 

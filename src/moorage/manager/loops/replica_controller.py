@@ -1,5 +1,5 @@
-"""Replica controller: starts, drains and stops replicas as ``serving.replicas`` plans, and rolls revisions
-out and back."""
+"""Replica controller: starts, drains and stops replicas as ``serving.replicas`` plans, and rolls
+revisions out and back."""
 
 from __future__ import annotations
 
@@ -32,19 +32,27 @@ _SCOPE = Scope.system("replicas")
 log = structlog.get_logger("moorage.replicas")
 
 
-# The sweep looks at so many endpoints each second, changed or not. At once where notifications may be
-# missing: then every endpoint is also planned once, so many in each run, after those that are not as wanted.
-SWEEP_S, SWEPT = 1.0, 25
+# The sweep looks at so many endpoints each second, changed or not. At once where notifications may
+# be missing: then every endpoint is also planned once, so many in each run, after those that are
+# not as wanted.
+SWEEP_S = 1.0
+SWEPT = 25
 
 
 class ReplicaController:
-    """Looks at endpoints that changed, whose replicas or their agents did, and whose next plan is due.
+    """Looks at endpoints that changed, whose replicas or their agents did, and whose next plan is
+    due.
 
-    When that is, each plan says, and nothing else: a new term plans every endpoint once, healthy ones, too.
+    When that is, each plan says, and nothing else: a new term plans every endpoint once, healthy
+    ones, too.
     """
 
-    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
-        self._store, self._leader, self._clock = store, leader, clock
+    def __init__(
+        self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock
+    ) -> None:
+        self._store = store
+        self._leader = leader
+        self._clock = clock
         self._terminator = terminator
         self._changed: set[EndpointId] = set()
         self._look_at: dict[EndpointId, datetime] = {}
@@ -68,22 +76,29 @@ class ReplicaController:
         self._planning.restart()
 
     async def run_once(self) -> None:
-        term, mono = self._leader.term, self._clock.monotonic()
+        term = self._leader.term
+        mono = self._clock.monotonic()
         if term != self._term:
-            self._term, self._look_at, self._late = term, {}, set()
+            self._late = set()
+            self._term = term
+            self._look_at = {}
             self._restart()
+
         if term is None:
             self._changed.clear()
             return
+
         now = self._leader.deadlines.now()
         for endpoint_id in [one for one, at in self._look_at.items() if at <= now]:
             del self._look_at[endpoint_id]
             self._changed.add(endpoint_id)
+
         while self._sweep.urgent or mono - self._swept_at >= SWEEP_S:
             found, cursor = await self._store.replicas.sweep(_SCOPE, self._sweep.begin(), SWEPT)
             self._sweep.advance(cursor)
             self._changed.update(found)
             self._swept_at = mono
+
         await self._reconcile_changed(term)
         if self._planning.urgent:
             found, cursor = await self._store.replicas.sweep(
@@ -92,11 +107,13 @@ class ReplicaController:
             self._changed.update(found)
             await self._reconcile_changed(term)
             self._planning.advance(cursor)
+
         if self._planning.urgent:
             self.loop.nudge()
 
     async def _reconcile_changed(self, term: int) -> None:
-        changed, self._changed = sorted(self._changed), set()
+        changed = sorted(self._changed)
+        self._changed = set()
         try:
             while changed and self._leader.term == term:
                 endpoints = await self._store.replicas.to_reconcile(_SCOPE, changed[:SWEPT])
@@ -114,6 +131,7 @@ class ReplicaController:
         if plan.roll_back_to is not None:
             await self._roll_back(endpoint, plan.roll_back_to, plan.failures, term)
             return
+
         # First what makes room, then what fills it. Writes of one kind share a statement.
         await self._together(
             self._store.replicas.drain(_SCOPE, plan.drain, term),
@@ -123,26 +141,33 @@ class ReplicaController:
         started = [(endpoint.spec, endpoint.revision)] * plan.start
         if endpoint.stable is not None:
             started += [(endpoint.stable.spec, endpoint.stable.revision)] * plan.start_stable
+
         await self._together(*(self._start(endpoint, *what, plan, term) for what in started))
         if plan.is_complete:
             log.info("revision is complete", endpoint=endpoint.name, revision=endpoint.revision)
             await self._store.replicas.complete(_SCOPE, endpoint, term)
 
     def _tell_late(self, endpoint: EndpointSnapshot, now: datetime) -> None:
-        """An event when a walltime will end before its successor is ready, and when that is over."""
-        late, endpoint_id = late_successor(endpoint, now), endpoint.endpoint_id
+        """An event when a walltime will end before its successor is ready, and when that is
+        over."""
+        late = late_successor(endpoint, now)
+        endpoint_id = endpoint.endpoint_id
         if (late is not None) == (endpoint_id in self._late):
             return
+
         if late is None:
             self._late.discard(endpoint_id)
             log.info("no walltime ends before its successor any more", endpoint=endpoint.name)
         else:
             self._late.add(endpoint_id)
             log.warning(
-                "a walltime ends before its successor is expected", endpoint=endpoint.name,
-                session=late[0].session_id, ends_at=str(late[0].ends_at),
+                "a walltime ends before its successor is expected",
+                endpoint=endpoint.name,
+                session=late[0].session_id,
+                ends_at=str(late[0].ends_at),
                 expected_at=str(late[1] or "unknown"),
-            )  # fmt: skip
+            )
+
         self._store.notifier.notify_endpoints([endpoint_id])
 
     async def _together(self, *actions: Awaitable[object]) -> None:
@@ -151,14 +176,24 @@ class ReplicaController:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _roll_back(self, endpoint: EndpointSnapshot, revision: int, failures: int, term: int) -> None:
+    async def _roll_back(
+        self, endpoint: EndpointSnapshot, revision: int, failures: int, term: int
+    ) -> None:
         last = consecutive_failures(endpoint)[0]
-        detail = f"{failures} replicas of it failed in a row, the last one: {REASONS[last.reason].text}"
-        if await self._store.replicas.roll_back(_SCOPE, endpoint, revision, last.reason, detail, term):
+        detail = (
+            f"{failures} replicas of it failed in a row, the last one: {REASONS[last.reason].text}"
+        )
+        if await self._store.replicas.roll_back(
+            _SCOPE, endpoint, revision, last.reason, detail, term
+        ):
             log.warning(
-                "revision rolled back", endpoint=endpoint.name, revision=endpoint.revision, to=revision,
-                reason=last.reason, failures=failures,
-            )  # fmt: skip
+                "revision rolled back",
+                endpoint=endpoint.name,
+                revision=endpoint.revision,
+                to=revision,
+                reason=last.reason,
+                failures=failures,
+            )
 
     async def _stop(
         self, endpoint: EndpointSnapshot, reason: Reason, replicas: Sequence[SessionId], term: int
@@ -179,8 +214,11 @@ class ReplicaController:
         group = start_group(endpoint, self._leader.deadlines.now())
         try:
             site = await self._store.groups.site(group)
-            if (problem := find_problem(replica := spec.session(name, group), group, site)) is not None:
+            if (
+                problem := find_problem(replica := spec.session(name, group), group, site)
+            ) is not None:
                 raise problem
+
             made = await self._store.sessions.create(
                 Scope.system("replicas", endpoint.owner),
                 as_job(replica, site),
@@ -196,6 +234,7 @@ class ReplicaController:
             )
             self._changed.add(endpoint.endpoint_id)
             return
+
         log.info("start replica", endpoint=endpoint.name, session=made.id, failures=plan.failures)
 
 

@@ -1,7 +1,7 @@
 """Runner of custom routines: entry points of the group ``moorage.routines``, one loop for each.
 
-An error of a routine, or one that takes too long, ends that run of it and nothing else: its loop reports the
-failure and goes on with backoff.
+An error of a routine, or one that takes too long, ends that run of it and nothing else: its loop
+reports the failure and goes on with backoff.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from moorage.manager.store import Store
 from moorage.manager.store.endpoint_rows import EndpointRecord
 
 log = structlog.get_logger("moorage.routines")
-GROUP, INTERVAL_S, TIMEOUT_S = "moorage.routines", 10.0, 60.0
+GROUP = "moorage.routines"
+INTERVAL_S = 10.0
+TIMEOUT_S = 60.0
 _SCOPE = Scope.system("routines")
 _PAGE = 200
 
@@ -43,25 +45,36 @@ class RoutineRunner:
     """``loops``: one per routine."""
 
     def __init__(
-        self, store: Store, leader: Leader, clock: Clock, entries: Iterable[EntryPoint] | None = None
+        self,
+        store: Store,
+        leader: Leader,
+        clock: Clock,
+        entries: Iterable[EntryPoint] | None = None,
     ) -> None:
-        self._store, self._leader = store, leader
+        self._store = store
+        self._leader = leader
         self.loops: list[Loop] = []
         self._loaded: dict[str, Routine] = {}
         for entry in entry_points(group=GROUP) if entries is None else entries:
             run = partial(self._run, entry)
-            self.loops.append(Loop(f"routine.{entry.name}", run, interval_s=INTERVAL_S, clock=clock))
+            self.loops.append(
+                Loop(f"routine.{entry.name}", run, interval_s=INTERVAL_S, clock=clock)
+            )
 
     async def _run(self, entry: EntryPoint) -> None:
         """Raises what the routine raises, also when it cannot be imported."""
-        term, name = self._leader.term, entry.name
+        term = self._leader.term
+        name = entry.name
         if term is None:
             return
         if name not in self._loaded:
             self._loaded[name] = entry.load()
-        routine, intents = self._loaded[name], Intents()
+
+        routine = self._loaded[name]
+        intents = Intents()
         async with asyncio.timeout(TIMEOUT_S):
             await routine(await self._view(), intents)
+
         for asked in intents.asked:
             await self._carry_out(name, asked, term)
 
@@ -80,7 +93,9 @@ class RoutineRunner:
                 done = await self._store.loads.scale_to(
                     _SCOPE, endpoint, replicas, f"routine {name}", why, term
                 )
-                log.info("routine scales", routine=name, endpoint=endpoint.name, to=replicas, done=done)
+                log.info(
+                    "routine scales", routine=name, endpoint=endpoint.name, to=replicas, done=done
+                )
             case DrainReplica(session_id):
                 reason = Reason.USER_REQUESTED
                 done = await self._store.replicas.drain(_SCOPE, [(session_id, reason)], term) > 0

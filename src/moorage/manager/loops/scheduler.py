@@ -21,13 +21,14 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.scheduler")
-# A plan that examines so many sessions, such as the first of a leader, is made in a thread: it would block
-# the event loop for tens of milliseconds.
+# A plan that examines so many sessions, such as the first of a leader, is made in a thread: it
+# would block the event loop for tens of milliseconds.
 IN_THREAD = 5_000
 
 
 class Scheduler:
-    """Runs on ``Topic.SCHEDULE``, and every 2 s in any case: one pass per group with pending sessions.
+    """Runs on ``Topic.SCHEDULE``, and every 2 s in any case: one pass per group with pending
+    sessions.
 
     ``recorder`` is called after each pass. ``tracer``: None while traces are off.
     """
@@ -42,24 +43,34 @@ class Scheduler:
         recorder: DecisionRecorder | None = None,
         tracer: StartTracer | None = None,
     ) -> None:
-        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self._terminator, self._recorder, self._tracer = terminator, recorder, tracer
-        self._selectors, self._planners = SelectorPlugins(), PlannerCache()
+        self._store = store
+        self._leader = leader
+        self._metrics = metrics
+        self._clock = clock
+        self._terminator = terminator
+        self._recorder = recorder
+        self._tracer = tracer
+        self._selectors = SelectorPlugins()
+        self._planners = PlannerCache()
         self._term: int | None = None
         self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, bursts=True)
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:
-        # Every change of the cluster wakes this loop in every manager, and only the leader has work.
+        # Every change of the cluster wakes this loop in every manager, and only the leader has
+        # work.
         if (term := self._leader.term) not in (None, self._term):
             # Another leader may have written other holds since this one led last.
-            self._term, self._planners = term, PlannerCache()
+            self._planners = PlannerCache()
+            self._term = term
             self._store.scheduling.forget_holds()
+
         groups = [] if term is None else await self._store.groups.with_pending()
         for group, policy in groups:
             term = self._leader.term
             if term is None:
                 return
+
             written = False
             try:
                 await self._pass(group, policy, term)
@@ -74,10 +85,15 @@ class Scheduler:
         at = self._leader.deadlines.now()
         snapshot = await self._store.scheduling.snapshot(group, policy, now=at)
         made, now = await self._plan(snapshot, policy)
-        if any(hold.capacity for hold in made.holds) and not self._store.scheduling.includes_running(group):
-            snapshot = await self._store.scheduling.snapshot(group, policy, with_running=True, now=at)
+        if any(
+            hold.capacity for hold in made.holds
+        ) and not self._store.scheduling.includes_running(group):
+            snapshot = await self._store.scheduling.snapshot(
+                group, policy, with_running=True, now=at
+            )
             self._planners.forget(group)  # plan from scratch with what is known now
             made, now = await self._plan(snapshot, policy)
+
         placed = await self._store.scheduling.place(made.places, term)
         if self._tracer is not None:
             self._tracer.placed(made.places, self._clock.monotonic() - started)
@@ -85,17 +101,24 @@ class Scheduler:
         if made.victims:
             stopped = await self._terminator.preempt(made.victims, term)
             log.info("sessions preempted", group=group, planned=len(made.victims), stopped=stopped)
+
         await self._store.groups.save_cursors(group, made.cursors, term)
         await self._store.scheduling.record_holds(
             snapshot, made.holds, policy.num_retries_to_skip, made.bypasses, term=term
         )
         if placed == len(made.places):  # of a stale plan, the store does not tell which were placed
-            self._metrics.capacity.sessions_placed(group, waits_s(self._planners.pending(group), made, now))
+            self._metrics.capacity.sessions_placed(
+                group, waits_s(self._planners.pending(group), made, now)
+            )
+
         took = self._clock.monotonic() - started
         self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
         if self._recorder is not None:
             took_us = round(took * 1_000_000)
-            self._recorder.note(snapshot, policy, made, at=now, took=took_us, placed=placed, term=term)
+            self._recorder.note(
+                snapshot, policy, made, at=now, took=took_us, placed=placed, term=term
+            )
+
         if placed < len(made.places):
             # Something else changed first. Plan the sessions that were not placed again at once.
             log.info("placements were stale", group=group, planned=len(made.places), placed=placed)

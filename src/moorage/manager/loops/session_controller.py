@@ -1,8 +1,8 @@
 """Session controller: reconciles sessions with their kernels and their deadlines.
 
-Every manager reconciles the sessions whose kernels it has changed, at once. The leader also scans for
-deadlines that have passed and for changes that nobody reconciled, sweeps all sessions in chunks, and alone
-acts on deadlines.
+Every manager reconciles the sessions whose kernels it has changed, at once. The leader also scans
+for deadlines that have passed and for changes that nobody reconciled, sweeps all sessions in
+chunks, and alone acts on deadlines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
-from moorage.manager.lifecycle.reconcile import ended_without_result, may_continue, reconcile_session
+from moorage.manager.lifecycle.reconcile import (
+    ended_without_result,
+    may_continue,
+    reconcile_session,
+)
 from moorage.manager.lifecycle.snapshots import SessionSnapshot
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.lifecycle.transitions import Transition
@@ -28,28 +32,34 @@ log = structlog.get_logger("moorage.sessions")
 
 # Interval of the scan for sessions past their deadline.
 SCAN_S = 0.8
-# Interval of the scan for sessions whose kernels, agents or dependencies have changed. Those that this
-# manager has changed are reconciled at once; this recovers notifications that were lost.
+# Interval of the scan for sessions whose kernels, agents or dependencies have changed. Those that
+# this manager has changed are reconciled at once; this recovers notifications that were lost.
 CHANGES_SCAN_S = 4.0
 # That scan goes by the start of the transactions that made the changes. None lasts for so long.
 OVERLAP_S = 45.0
-# The sweep looks at so many live sessions each second, changed or not. At once where notifications may be
-# missing: after an election, a jump of the database's clock, the loss of its connection, or of a manager.
-SWEEP_S, SWEPT = 1.0, 1_000
+# The sweep looks at so many live sessions each second, changed or not. At once where notifications
+# may be missing: after an election, a jump of the database's clock, the loss of its connection, or
+# of a manager.
+SWEEP_S = 1.0
+SWEPT = 1_000
 # Reconciled together: reading more of them would block the event loop.
 BATCH = 500
 
 
 class SessionController:
-    """Transitions are compare-and-swap, so concurrent controllers do no harm. Those that a scan finds also
-    check the leader's term."""
+    """Transitions are compare-and-swap, so concurrent controllers do no harm. Those that a scan
+    finds also check the leader's term."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
-        self._store, self._leader, self._clock = store, leader, clock
+        self._store = store
+        self._leader = leader
+        self._clock = clock
         self._lost_grace_s = lost_grace_s
         self._changed: set[SessionId] = set()
         self._term: int | None = None
-        self._scanned_at = self._changes_scanned_at = self._swept_at = 0.0
+        self._scanned_at = 0.0
+        self._changes_scanned_at = 0.0
+        self._swept_at = 0.0
         self._sweep: Sweep[SweepCursor] = Sweep()
         self.loop = Loop("sessions", self.run_once, interval_s=1.0, clock=clock, bursts=True)
         store.notifier.on_kernels(self._kernels_changed)
@@ -64,33 +74,41 @@ class SessionController:
     async def run_once(self) -> None:
         # First the changed ones: the scan for others takes as long as reconciling these.
         await self._reconcile_changed()
-        term, now = self._leader.term, self._clock.monotonic()
+        term = self._leader.term
+        now = self._clock.monotonic()
         if term != self._term or self._leader.deadlines.steady_s < now - self._swept_at:
             self._sweep.restart()
-            self._scanned_at = self._changes_scanned_at = now - CHANGES_SCAN_S
+            self._scanned_at = now - CHANGES_SCAN_S
+            self._changes_scanned_at = self._scanned_at
+
         self._term = term
         if term is None:
             return
         if now - self._scanned_at >= SCAN_S:
             await self._scan(now)
+
         if self._sweep.urgent or now - self._swept_at >= SWEEP_S:
             found, cursor = await self._store.lifecycle.sweep(self._sweep.begin(), SWEPT)
             await self._reconcile(found, term)
             self._sweep.advance(cursor)
             self._swept_at = now
+
         if self._sweep.urgent:
             self.loop.nudge()
 
     async def _scan(self, now: float) -> None:
         since_s = now - self._changes_scanned_at
         changed_s = since_s + OVERLAP_S if since_s >= CHANGES_SCAN_S else None
-        await self._reconcile(await self._store.lifecycle.to_reconcile(changed_s=changed_s), self._term)
+        await self._reconcile(
+            await self._store.lifecycle.to_reconcile(changed_s=changed_s), self._term
+        )
         self._scanned_at = now
         if changed_s is not None:
             self._changes_scanned_at = now
 
     async def _reconcile_changed(self) -> None:
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         try:
             await self._reconcile(changed)
             changed = set()
@@ -105,9 +123,12 @@ class SessionController:
             trusted = self._leader.deadlines.now()
             snapshots, now = await self._store.lifecycle.unsettled(batch)
             now = min(now, trusted)
-            orphaned = {s.session_id for one in snapshots if (s := one.shared) and ended_without_result(s)}
+            orphaned = {
+                s.session_id for one in snapshots if (s := one.shared) and ended_without_result(s)
+            }
             if orphaned:
                 await self._store.lifecycle.succeed(orphaned)
+
             decided = [(one, self._decide(one, now, term)) for one in snapshots]
             moves = [(one, move) for one, move in decided if move is not None]
             for _, move in moves:
@@ -118,15 +139,23 @@ class SessionController:
                     status=move.new,
                     reason=move.reason or None,
                 )
+
             if moves:
-                applied = await self._store.lifecycle.apply_all([move for _, move in moves], term=term)
-                # A transition may enable the next one. One that was not applied was decided from an outdated
-                # snapshot; nobody else changes a session without looking at it again.
-                grace_s, stale = self._lost_grace_s, applied < len(moves)
-                again = [o.session_id for o, m in moves if stale or may_continue(o, m, now, grace_s)]
+                applied = await self._store.lifecycle.apply_all(
+                    [move for _, move in moves], term=term
+                )
+                # A transition may enable the next one. One that was not applied was decided from an
+                # outdated snapshot; nobody else changes a session without looking at it again.
+                grace_s = self._lost_grace_s
+                stale = applied < len(moves)
+                again = [
+                    o.session_id for o, m in moves if stale or may_continue(o, m, now, grace_s)
+                ]
                 if again:
                     self._kernels_changed(again)
 
-    def _decide(self, session: SessionSnapshot, now: datetime, term: int | None) -> Transition | None:
+    def _decide(
+        self, session: SessionSnapshot, now: datetime, term: int | None
+    ) -> Transition | None:
         deadlines = term is not None and self._leader.deadlines.counts(session.status)
         return reconcile_session(session, now, self._lost_grace_s, deadlines=deadlines)

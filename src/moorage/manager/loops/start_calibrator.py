@@ -1,4 +1,5 @@
-"""Start calibrator: writes down what came of expected starts, and publishes how far they were off."""
+"""Start calibrator: writes down what came of expected starts, and publishes how far they were
+off."""
 
 from __future__ import annotations
 
@@ -15,11 +16,17 @@ EVERY_S = 15.0
 
 
 class StartCalibrator:
-    """Runs on the leader. An iteration looks at some of the answers about which nothing is known yet."""
+    """Runs on the leader. An iteration looks at some of the answers about which nothing is known
+    yet."""
 
-    def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, kept_s: float) -> None:
+    def __init__(
+        self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, kept_s: float
+    ) -> None:
         """``kept_s``: retention of expected starts in seconds."""
-        self._store, self._leader, self._metrics, self._kept_s = store, leader, metrics, kept_s
+        self._store = store
+        self._leader = leader
+        self._metrics = metrics
+        self._kept_s = kept_s
         self._published = False
         self._sweep: Sweep[SessionId] = Sweep()
         self.loop = Loop("calibration", self.run_once, interval_s=EVERY_S, clock=clock)
@@ -28,6 +35,7 @@ class StartCalibrator:
         if self._leader.term is None:
             self._published = False
             return
+
         starts = self._store.expected_starts
         changed = not self._published
         resolved, cursor = await starts.resolve(self._sweep.begin())
@@ -35,6 +43,7 @@ class StartCalibrator:
         changed |= resolved > 0
         while await starts.delete_old(self._kept_s) == BATCH:
             changed = True
+
         if changed:
             self._metrics.set_start_errors(
                 (one.resource_group, one.kind, one.error_p50_s, one.error_p90_s)

@@ -1,8 +1,9 @@
-"""Start tracer: sends the spans of starts of sessions, from what the scheduler notes and from the history.
+"""Start tracer: sends the spans of starts of sessions, from what the scheduler notes and from the
+history.
 
-Exists only where traces are on. Each manager traces what it has written itself, so that each span is sent
-once. Lost are the spans of a process that dies first, and the reasons for which a session waited under a
-former leader.
+Exists only where traces are on. Each manager traces what it has written itself, so that each span
+is sent once. Lost are the spans of a process that dies first, and the reasons for which a session
+waited under a former leader.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
 from moorage.common.telemetry.spans import Span, TraceSink
-from moorage.manager.lifecycle.start_spans import Placement, ends_start, placement_spans, start_spans
+from moorage.manager.lifecycle.start_spans import (
+    Placement,
+    ends_start,
+    placement_spans,
+    start_spans,
+)
 from moorage.manager.lifecycle.transitions import Transition
 from moorage.manager.scheduling.core.results import Hold, Place
 from moorage.manager.store import Store
 
 # Sessions whose holds are kept, and how many of each; and sessions that wait to be read.
-_SESSIONS, _HOLDS = 20_000, 16
+_SESSIONS = 20_000
+_HOLDS = 16
 _READ_TOGETHER = 200
 
 
@@ -27,7 +34,9 @@ class StartTracer:
     """``loop`` sends the spans. The scheduler calls ``held`` and ``placed``."""
 
     def __init__(self, store: Store, tracer: TraceSink, clock: Clock) -> None:
-        self._store, self._tracer, self._clock = store, tracer, clock
+        self._store = store
+        self._tracer = tracer
+        self._clock = clock
         self._holds: dict[SessionId, list[tuple[str, float]]] = {}
         self._placed: dict[SessionId, Placement] = {}
         self._ended: dict[SessionId, int] = {}
@@ -38,7 +47,8 @@ class StartTracer:
     def held(self, holds: Sequence[Hold]) -> None:
         now = self._clock.now().timestamp()
         for hold in holds:
-            known, reason = self._holds.setdefault(hold.session_id, []), str(hold.reason)
+            known = self._holds.setdefault(hold.session_id, [])
+            reason = str(hold.reason)
             if len(known) < _HOLDS and (not known or known[-1][0] != reason):
                 known.append((reason, now))
         for session_id in list(self._holds)[: max(0, len(self._holds) - _SESSIONS)]:
@@ -52,7 +62,10 @@ class StartTracer:
             holds = tuple(self._holds.pop(place.session_id, ()))
             if len(self._placed) < _SESSIONS:
                 revision = place.revision + 1
-                self._placed[place.session_id] = Placement(revision, now - took_s, now, agents, holds)
+                self._placed[place.session_id] = Placement(
+                    revision, now - took_s, now, agents, holds
+                )
+
         if places:
             self.loop.nudge()
 
@@ -75,4 +88,5 @@ class StartTracer:
                     spans += placement_spans(session, placement, self._tracer.new_span_id)
                 if (revision := ended.get(session.session_id)) is not None:
                     spans += start_spans(session, revision, self._tracer.new_span_id)
+
             self._tracer.record(spans)

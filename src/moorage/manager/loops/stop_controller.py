@@ -1,4 +1,5 @@
-"""Stop controller: carries out the stops of many sessions that requests have asked for and not finished."""
+"""Stop controller: carries out the stops of many sessions that requests have asked for and not
+finished."""
 
 from __future__ import annotations
 
@@ -15,11 +16,16 @@ EACH_S = 5.0
 
 
 class StopController:
-    """The request carries out what it can before it answers. What is left is found in the rows, whatever has
-    become of the request and its manager."""
+    """The request carries out what it can before it answers. What is left is found in the rows,
+    whatever has become of the request and its manager."""
 
-    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
-        self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
+    def __init__(
+        self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock
+    ) -> None:
+        self._store = store
+        self._leader = leader
+        self._terminator = terminator
+        self._clock = clock
         self.loop = Loop("stops", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:

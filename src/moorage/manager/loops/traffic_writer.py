@@ -32,16 +32,19 @@ class TrafficWriter:
         """The session has traffic all the time, until the context is left."""
         self._open[session_id] = self._open.get(session_id, 0) + 1
         self._touched.add(session_id)
+
         try:
             yield
         finally:
             self._open[session_id] -= 1
             if not self._open[session_id]:
                 del self._open[session_id]
+
             self._touched.add(session_id)
 
     async def run_once(self) -> None:
-        touched, self._touched = self._touched, set()
+        touched = self._touched
+        self._touched = set()
         try:
             await self._store.idle.saw_traffic(touched | self._open.keys())
         except StoreUnavailable:

@@ -1,9 +1,9 @@
 """Usage writer: writes the usage reports of all agents once a second, in one statement.
 
-Only the newest report of each agent is kept. Of the load of each engine and the progress of each kernel, the
-newest is kept until it is written: reports have only what changed. So are per-minute records. While Postgres
-is slow or unavailable, they wait up to a bound; agents are told to hold their usage well before, and a report
-beyond it is refused as a whole.
+Only the newest report of each agent is kept. Of the load of each engine and the progress of each
+kernel, the newest is kept until it is written: reports have only what changed. So are per-minute
+records. While Postgres is slow or unavailable, they wait up to a bound; agents are told to hold
+their usage well before, and a report beyond it is refused as a whole.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.usage")
 
 EVERY_S = 1.0
-# Of each kind: how many may wait, and how many minutes one statement writes. Agents hold their usage from
-# half of it on: what they have sent by then fits into the other half.
-WAITING, AT_ONCE = 20_000, 2_000
+# Of each kind: how many may wait, and how many minutes one statement writes. Agents hold their
+# usage from half of it on: what they have sent by then fits into the other half.
+WAITING = 20_000
+AT_ONCE = 2_000
 _ENGINES = 1_000  # of one agent
 
 V = TypeVar("V")
@@ -51,7 +52,8 @@ class _Newest(Generic[V]):
 
     def begin(self) -> list[V]:
         """What to write now."""
-        self._writing, self._waiting = self._waiting, {}
+        self._writing = self._waiting
+        self._waiting = {}
         return list(self._writing.values())
 
     def end(self, *, written: bool) -> None:
@@ -62,7 +64,8 @@ class _Newest(Generic[V]):
 
 class UsageWriter:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._metrics = store, metrics
+        self._store = store
+        self._metrics = metrics
         self._newest: dict[AgentId, UsageReport] = {}
         self._engines = _Newest[tuple[AgentId, EngineUse]]()
         self._progress = _Newest[tuple[AgentId, KernelProgress]]()
@@ -76,7 +79,8 @@ class UsageWriter:
 
     def take(self, report: UsageReport) -> bool:
         """False: too much waits to be written, and nothing of the report was taken."""
-        engines, progress = report.engines[:_ENGINES], report.progress[:_ENGINES]
+        engines = report.engines[:_ENGINES]
+        progress = report.progress[:_ENGINES]
         fits = (
             self._engines.fits([one.kernel_id for one in engines])
             and self._progress.fits([one.kernel_id for one in progress])
@@ -85,11 +89,13 @@ class UsageWriter:
         self._metrics.usage_received(dropped=not fits or report.agent_id in self._newest)
         if not fits:
             return False
+
         self._newest[report.agent_id] = report
         for use in engines:
             self._engines.put(use.kernel_id, (report.agent_id, use))
         for one in progress:
             self._progress.put(one.kernel_id, (report.agent_id, one))
+
         self._minutes.extend((report, minute) for minute in report.minutes)
         return True
 
@@ -105,17 +111,21 @@ class UsageWriter:
     async def _write(self) -> None:
         if engines := self._engines.begin():
             await self._store.loads.put_engines(engines)
+
         self._engines.end(written=True)
         if progress := self._progress.begin():
             await self._store.progress.put(progress)
+
         self._progress.end(written=True)
-        reports, self._newest = self._newest, {}
+        reports = self._newest
+        self._newest = {}
         if reports:
             try:
                 await self._store.usage.put(list(reports.values()))
             except StoreUnavailable:
                 self._newest = reports | self._newest
                 raise
+
         while self._minutes:
             some = [self._minutes.popleft() for _ in range(min(AT_ONCE, len(self._minutes)))]
             try:

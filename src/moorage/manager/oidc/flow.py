@@ -1,7 +1,7 @@
 """One attempt to sign in at the provider: what is sent there, and what must come back. Pure.
 
-All of it follows from one secret, which the browser keeps in a cookie. Nothing is stored before somebody has
-signed in, so nobody can fill a table with attempts.
+All of it follows from one secret, which the browser keeps in a cookie. Nothing is stored before
+somebody has signed in, so nobody can fill a table with attempts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LIFETIME_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """``state`` binds the answer to this browser, ``nonce`` the ID token to this attempt, ``verifier`` the
-    code to this manager."""
+    """``state`` binds the answer to this browser, ``nonce`` the ID token to this attempt,
+    ``verifier`` the code to this manager."""
 
     state: str
     nonce: str
@@ -35,7 +35,9 @@ class Attempt:
     def has_state(self, state: str) -> bool:
         return hmac.compare_digest(state.encode(), self.state.encode())
 
-    def url(self, endpoint: str, *, client_id: str, redirect_url: str, scopes: tuple[str, ...]) -> str:
+    def url(
+        self, endpoint: str, *, client_id: str, redirect_url: str, scopes: tuple[str, ...]
+    ) -> str:
         """Where the browser goes."""
         challenge = hashlib.sha256(self.verifier.encode()).digest()
         query = {

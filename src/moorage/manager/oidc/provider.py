@@ -23,9 +23,10 @@ from moorage.manager.oidc.tokens import TokenRefused, check_id_token, import_key
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=5)
 _MAX_BYTES = 1 << 20
-# How long the provider's description and keys are used. An unknown key makes us ask earlier, but not more
-# often than every so many seconds.
-_FRESH_S, _ASK_AGAIN_S = 3600.0, 10.0
+# How long the provider's description and keys are used. An unknown key makes us ask earlier, but
+# not more often than every so many seconds.
+_FRESH_S = 3600.0
+_ASK_AGAIN_S = 10.0
 # While it does not answer, all who come within so many seconds are told so at once.
 _FAILED_S = 5.0
 _CALLBACK = "/v1/session/oidc/callback"
@@ -35,7 +36,8 @@ _CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the clie
 class ProviderFailed(MoorageError):
     """The OpenID provider does not answer, or not as it must."""
 
-    code, http = "provider-failed", 502
+    code = "provider-failed"
+    http = 502
 
 
 class SignInRefused(Forbidden):
@@ -46,8 +48,8 @@ class SignInRefused(Forbidden):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who has signed in at the provider. ``names``: what a new user could be called. ``email``: as
-    verified by the provider."""
+    """Somebody who has signed in at the provider. ``names``: what a new user could be called.
+    ``email``: as verified by the provider."""
 
     issuer: str
     subject: str
@@ -71,7 +73,8 @@ class OidcClient:
     """Of one provider. All methods but ``sign_out_url`` raise ``ProviderFailed``."""
 
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
+        self._settings = settings
+        self._clock = clock
         self._rules = [Rule.parse(rule) for rule in settings.oidc_rules]
         self._lock = asyncio.Lock()
         self._provider: tuple[float, _Provider] | None = None
@@ -87,12 +90,14 @@ class OidcClient:
         return self._settings.oidc_label
 
     def redirect_url(self, origin: str) -> str:
-        """Where the provider leads people back. ``origin``: of the manager, as the browser sees it."""
+        """Where the provider leads people back. ``origin``: of the manager, as the browser sees
+        it."""
         return self._settings.oidc_redirect_url or f"{origin}{_CALLBACK}"
 
     async def begin(self, attempt: Attempt, redirect_url: str) -> str:
         """The URL at which the browser signs in."""
-        settings, provider = self._settings, await self._discovered()
+        settings = self._settings
+        provider = await self._discovered()
         return attempt.url(
             provider.authorization,
             client_id=settings.oidc_client_id,
@@ -103,9 +108,13 @@ class OidcClient:
     async def finish(self, attempt: Attempt, code: str, issuer: str, redirect_url: str) -> Person:
         """The person for whom the provider has issued ``code``. ``issuer``: if the answer names
         it. Raises ``SignInRefused``."""
-        settings, provider = self._settings, await self._discovered()
+        settings = self._settings
+        provider = await self._discovered()
         if (issuer or provider.sends_issuer) and issuer != settings.oidc_issuer:
-            raise SignInRefused(f"another provider has answered: {issuer[:200]!r}", next_step="begin again")
+            raise SignInRefused(
+                f"another provider has answered: {issuer[:200]!r}", next_step="begin again"
+            )
+
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -117,12 +126,15 @@ class OidcClient:
             claims = await self._check(provider, str(tokens.get("id_token", "")), attempt.nonce)
         except TokenRefused as refused:
             raise SignInRefused(str(refused), next_step=_CONFIGURE) from None
+
         if provider.userinfo and (access := tokens.get("access_token")):
             headers = {"Authorization": f"Bearer {access}"}
             told = await self._ask("GET", provider.userinfo, headers=headers)
             if told.get("sub") != claims["sub"]:
                 raise SignInRefused("the provider describes another person", next_step=_CONFIGURE)
+
             claims = told | claims
+
         return self._person(claims)
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
@@ -136,7 +148,10 @@ class OidcClient:
         if self._provider is None or not (url := self._provider[1].end_session):
             return ""
         base = self.redirect_url(origin).removesuffix(_CALLBACK)
-        back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{base}/console/"}
+        back = {
+            "client_id": self._settings.oidc_client_id,
+            "post_logout_redirect_uri": f"{base}/console/",
+        }
         return f"{url}{'&' if '?' in url else '?'}{urlencode(back)}"
 
     async def _exchange(self, provider: _Provider, form: dict[str, str]) -> dict[str, Any]:
@@ -145,15 +160,24 @@ class OidcClient:
         if settings.oidc_client_secret is None:
             form |= {"client_id": settings.oidc_client_id}
         elif provider.posts_secret:
-            form |= {"client_id": settings.oidc_client_id, "client_secret": settings.oidc_client_secret}
+            form |= {
+                "client_id": settings.oidc_client_id,
+                "client_secret": settings.oidc_client_secret,
+            }
         else:
-            pair = f"{quote_plus(settings.oidc_client_id)}:{quote_plus(settings.oidc_client_secret)}"
+            pair = (
+                f"{quote_plus(settings.oidc_client_id)}:{quote_plus(settings.oidc_client_secret)}"
+            )
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+
         return await self._ask("POST", provider.token, data=form, headers=headers)
 
     async def _check(self, provider: _Provider, token: str, nonce: str) -> dict[str, Any]:
         """Raises ``TokenRefused``."""
-        expected = {"issuer": self._settings.oidc_issuer, "client_id": self._settings.oidc_client_id}
+        expected = {
+            "issuer": self._settings.oidc_issuer,
+            "client_id": self._settings.oidc_client_id,
+        }
         keys = await self._key_set(provider, _FRESH_S)
         now = self._clock.now().timestamp()
         try:
@@ -161,6 +185,7 @@ class OidcClient:
         except TokenRefused as refused:
             if not refused.is_unknown_key:
                 raise
+
         keys = await self._key_set(provider, _ASK_AGAIN_S)
         return check_id_token(token, keys, nonce=nonce, now=now, **expected)
 
@@ -178,6 +203,7 @@ class OidcClient:
                 return self._provider[1]
             if self._failed is not None and now - self._failed[0] < _FAILED_S:
                 raise self._failed[1]
+
             issuer = self._settings.oidc_issuer
             url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
             try:
@@ -185,6 +211,7 @@ class OidcClient:
             except ProviderFailed as failed:
                 self._failed = self._clock.monotonic(), failed
                 raise
+
             return self._provider[1]
 
     async def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
@@ -202,18 +229,28 @@ class OidcClient:
                     body += piece
                     if len(body) > _MAX_BYTES:
                         raise ValueError(f"an answer of more than {_MAX_BYTES} bytes")
+
                 found = json.loads(body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = str(error) or type(error).__name__
             raise ProviderFailed(
                 f"the provider does not answer at {where}: {problem}", next_step=_CONFIGURE
             ) from None
+
         if answer.status != 200 or not isinstance(found, dict):
-            said = found.get("error_description") or found.get("error") if isinstance(found, dict) else ""
+            said = (
+                found.get("error_description") or found.get("error")
+                if isinstance(found, dict)
+                else ""
+            )
             detail = f"the provider answers {answer.status} at {where}: {str(said)[:500]}"
             if method == "POST" and answer.status == 400:
-                raise SignInRefused(detail, next_step="begin again; a code works once, and not for long")
+                raise SignInRefused(
+                    detail, next_step="begin again; a code works once, and not for long"
+                )
+
             raise ProviderFailed(detail, next_step=_CONFIGURE)
+
         return found
 
 
@@ -229,14 +266,19 @@ def _read_description(found: Mapping[str, Any], issuer: str) -> _Provider:
             f"the provider calls itself {str(found.get('issuer'))[:200]!r}, not {issuer!r}",
             next_step="set manager.oidc_issuer to exactly that name",
         )
+
     schemes = {"https"} if issuer.startswith("https:") else {"https", "http"}
     urls = {}
     for name in ("authorization", "token", "userinfo", "end_session"):
         urls[name] = str(found.get(f"{name}_endpoint", ""))
+
     urls["keys"] = str(found.get("jwks_uri", ""))
     for name, url in urls.items():
-        if (url or name in ("authorization", "token", "keys")) and urlsplit(url).scheme not in schemes:
+        if (url or name in ("authorization", "token", "keys")) and urlsplit(
+            url
+        ).scheme not in schemes:
             raise ProviderFailed(f"the provider has no usable address for {name}: {url[:200]!r}")
+
     ways = found.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     posts = "client_secret_basic" not in ways and "client_secret_post" in ways
     sends_issuer = found.get("authorization_response_iss_parameter_supported") is True

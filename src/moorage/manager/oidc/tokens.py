@@ -1,7 +1,7 @@
 """Validation of ID tokens. Pure.
 
-joserfc verifies the signature and reads the claims; here it is decided which algorithms and keys count, and
-which claims must be there.
+joserfc verifies the signature and reads the claims; here it is decided which algorithms and keys
+count, and which claims must be there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,25 @@ from joserfc.errors import (
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
 # Signatures that need a private key. With HMAC, whoever knows the public key could sign.
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+ALGORITHMS = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+)
 LEEWAY_S = 60
 _MAX_BYTES = 64 * 1024
 
 
 class TokenRefused(Exception):
-    """The ID token does not prove who has signed in. ``is_unknown_key``: the provider may have new keys."""
+    """The ID token does not prove who has signed in. ``is_unknown_key``: the provider may have new
+    keys."""
 
     def __init__(self, reason: str, *, is_unknown_key: bool = False) -> None:
         super().__init__(reason)
@@ -39,22 +51,29 @@ def import_keys(document: Mapping[str, Any]) -> KeySet:
     found: list[Key] = []
     given = document.get("keys")
     for entry in given if isinstance(given, list) else ():
-        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
+        if (
+            not isinstance(entry, dict)
+            or entry.get("use", "sig") != "sig"
+            or entry.get("kty") == "oct"
+        ):
             continue
+
         try:
             found.append(JWKRegistry.import_key(entry))
         except (JoseError, ValueError, KeyError, TypeError):
             continue
+
     return KeySet(found)
 
 
 def check_id_token(
     token: str, keys: KeySet, *, issuer: str, client_id: str, nonce: str, now: float
 ) -> dict[str, Any]:
-    """The claims of an ID token of ``issuer`` for ``client_id`` in the attempt with ``nonce``. ``now``: unix
-    seconds. Raises ``TokenRefused``."""
+    """The claims of an ID token of ``issuer`` for ``client_id`` in the attempt with ``nonce``.
+    ``now``: unix seconds. Raises ``TokenRefused``."""
     if len(token) > _MAX_BYTES:
         raise TokenRefused(f"the ID token has {len(token)} bytes")
+
     try:
         decoded = jwt.decode(token, keys, algorithms=ALGORITHMS)
         claims = dict(decoded.claims)
@@ -68,21 +87,30 @@ def check_id_token(
             iat={"essential": True},
         ).validate(claims)
     except InvalidKeyIdError:
-        raise TokenRefused("the ID token is signed with an unknown key", is_unknown_key=True) from None
+        raise TokenRefused(
+            "the ID token is signed with an unknown key", is_unknown_key=True
+        ) from None
     except UnsupportedAlgorithmError:
-        raise TokenRefused(f"the ID token is not signed with one of {', '.join(ALGORITHMS)}") from None
+        raise TokenRefused(
+            f"the ID token is not signed with one of {', '.join(ALGORITHMS)}"
+        ) from None
     except BadSignatureError:
         raise TokenRefused("the signature of the ID token is wrong", is_unknown_key=True) from None
     except ExpiredTokenError:
-        raise TokenRefused("the ID token has expired: compare the clocks of provider and manager") from None
+        raise TokenRefused(
+            "the ID token has expired: compare the clocks of provider and manager"
+        ) from None
     except (JoseError, ValueError, KeyError, TypeError) as error:
         raise TokenRefused(f"the ID token is invalid: {error}") from None
+
     if not claims["sub"]:
         raise TokenRefused("the ID token names nobody")
+
     audience = claims["aud"]
     several = isinstance(audience, list) and len(audience) > 1
     if claims.get("azp", None if several else client_id) != client_id:
         raise TokenRefused("the ID token was issued for another client")
     if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise TokenRefused("the ID token belongs to another attempt to sign in")
+
     return claims

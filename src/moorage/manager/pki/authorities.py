@@ -26,7 +26,8 @@ _POLL_S = 20.0
 
 @dataclass(frozen=True)
 class Trust:
-    """``issuer``: the CA that issues. ``others``: certificates of those trusted beside it, in PEM."""
+    """``issuer``: the CA that issues. ``others``: certificates of those trusted beside it, in
+    PEM."""
 
     issuer: CertificateAuthority
     others: tuple[str, ...] = ()
@@ -54,11 +55,13 @@ class Trust:
 
 
 class Authorities:
-    """``secret`` encrypts the keys. Every manager looks whether a rotation may go on; Postgres lets only one
-    of them change its state. Raises what ``CertificateAuthority`` does."""
+    """``secret`` encrypts the keys. Every manager looks whether a rotation may go on; Postgres lets
+    only one of them change its state. Raises what ``CertificateAuthority`` does."""
 
     def __init__(self, store: Store, stored: StoredAuthorities, secret: str, clock: Clock) -> None:
-        self._store, self._secret, self._clock = store, secret, clock
+        self._store = store
+        self._secret = secret
+        self._clock = clock
         self._stored = stored
         self._reading = asyncio.Lock()
         self.trust = self._load(stored, None)
@@ -97,7 +100,8 @@ class Authorities:
                 await self._go_on(force=False)
 
     async def rotate(self, request: RotateCa, *, actor: str) -> CaView:
-        """Begin a rotation, or look at once whether that in progress may go on. Raises ``Conflict``."""
+        """Begin a rotation, or look at once whether that in progress may go on. Raises
+        ``Conflict``."""
         await self.refresh()
         state = self._stored.state
         if request.force is None:
@@ -106,16 +110,22 @@ class Authorities:
                 new = CertificateAuthority.create(self._secret, now)
                 if await self._store.authorities.add_next(new, now, actor=actor):
                     log.warning("rotation of the CA begun", actor=actor)
+
             await self.run_once()
             return await self.status()
+
         if request.force != state:
             raise Conflict(
                 f"the rotation of the CA is {state}, not {request.force}",
                 next_step="`moorage peers rotate-ca --status` shows it",
             )
+
         left = await self._waiting()
         if await self._go_on(force=True):
-            log.warning("rotation of the CA forced", state=state, actor=actor, peers=[p.name for p in left])
+            log.warning(
+                "rotation of the CA forced", state=state, actor=actor, peers=[p.name for p in left]
+            )
+
         return (await self.status()).model_copy(update={"join_again": _refs(left)})
 
     async def status(self) -> CaView:
@@ -123,6 +133,7 @@ class Authorities:
         stored = self._stored
         issuer, other = [*map(certificate_fingerprint, stored.trusted), None][:2]
         assert issuer is not None
+
         return CaView(
             state=stored.state,
             since=stored.since,
@@ -135,7 +146,8 @@ class Authorities:
         return find_waiting(self._stored, await self._store.authorities.peers(self._clock.now()))
 
     async def _go_on(self, *, force: bool) -> bool:
-        stored, now = self._stored, self._clock.now().replace(microsecond=0)
+        stored = self._stored
+        now = self._clock.now().replace(microsecond=0)
         certificate = stored.newest.certificate
         args = certificate, certificate_fingerprint(certificate), now
         store = self._store.authorities

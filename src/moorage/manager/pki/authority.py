@@ -1,7 +1,7 @@
 """Certificate authority of the links: signs the certificates of agents, proxies and managers.
 
-All managers share the key, which is stored in Postgres and encrypted with a secret that is not stored there.
-A copy of the database alone is therefore not enough to impersonate a manager.
+All managers share the key, which is stored in Postgres and encrypted with a secret that is not
+stored there. A copy of the database alone is therefore not enough to impersonate a manager.
 """
 
 from __future__ import annotations
@@ -56,19 +56,26 @@ class CertificateAuthority:
             key = serialization.load_pem_private_key(stored.key.encode(), secret.encode())
         except ValueError as error:
             raise ConfigError(
-                "manager.ca_secret does not decrypt the certificate authority that is stored in Postgres",
-                next_step="use the same secret in every manager of a database; the first manager stored it "
+                "manager.ca_secret does not decrypt the certificate authority that is stored in "
+                "Postgres",
+                next_step="use the same secret in every manager of a database; the first manager "
+                "stored it "
                 "in the file ca-secret of its state directory",
             ) from error
+
         self._key = cast(ec.EllipticCurvePrivateKey, key)
 
     @staticmethod
     def create(secret: str, now: datetime) -> EncryptedAuthority:
         """A new authority, encrypted with ``secret``."""
         key = ec.generate_private_key(ec.SECP256R1())
-        # A name of its own: TLS finds the CA of a certificate by its name, and trusts two during a rotation.
+
+        # A name of its own: TLS finds the CA of a certificate by its name, and trusts two during a
+        # rotation.
         serial = x509.random_serial_number()
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage links {serial:x}"[:32])])
+        name = x509.Name(
+            [x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage links {serial:x}"[:32])]
+        )
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         certificate = (
             _builder(name, name, key.public_key(), now, timedelta(days=365 * _AUTHORITY_YEARS))
@@ -78,6 +85,7 @@ class CertificateAuthority:
         )
         encryption = serialization.BestAvailableEncryption(secret.encode())
         encrypted = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, encryption)
+
         return EncryptedAuthority(certificate.public_bytes(_PEM).decode(), encrypted.decode())
 
     @cached_property
@@ -89,25 +97,35 @@ class CertificateAuthority:
         return fingerprint(self._loaded)
 
     def sign_peer_certificate(
-        self, request: SigningRequest, kind: str, name: str, peer_id: str, now: datetime, lifetime: timedelta
+        self,
+        request: SigningRequest,
+        kind: str,
+        name: str,
+        peer_id: str,
+        now: datetime,
+        lifetime: timedelta,
     ) -> str:
-        """A client certificate in PEM that binds the requested key to a peer. Proxies may serve, too: agents
-        that they cannot reach connect to them."""
+        """A client certificate in PEM that binds the requested key to a peer. Proxies may serve,
+        too: agents that they cannot reach connect to them."""
         usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if kind == "proxy":
             usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
+
         uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
         return self._sign(request.key, name, [uri], usage, now, lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
-        """A manager's key and certificate, in PEM, and the time at which to renew them. It is a server to its
-        peers, and a client of other managers."""
+        """A manager's key and certificate, in PEM, and the time at which to renew them. It is a
+        server to its peers, and a client of other managers."""
         key = ec.generate_private_key(ec.SECP256R1())
         lifetime = timedelta(days=_MANAGER_CERTIFICATE_DAYS)
         name = x509.DNSName(MANAGER_NAME)
         usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
         certificate = self._sign(key.public_key(), "Moorage manager", [name], usage, now, lifetime)
-        plain = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        plain = key.private_bytes(
+            _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
         return plain.decode(), certificate, now + lifetime / 2
 
     def issue_server_certificate(
@@ -118,12 +136,18 @@ class CertificateAuthority:
         No peer takes it for a manager on the links: these have a name of their own.
         """
         if MANAGER_NAME in (name.lower().rstrip(".") for name in names):
-            raise ConfigError(f"{MANAGER_NAME} is the name of managers on the links, not of a web server")
+            raise ConfigError(
+                f"{MANAGER_NAME} is the name of managers on the links, not of a web server"
+            )
+
         key = ec.generate_private_key(ec.SECP256R1())
         usage = (ExtendedKeyUsageOID.SERVER_AUTH,)
         alternatives = [_general_name(name) for name in names]
         certificate = self._sign(key.public_key(), "Moorage", alternatives, usage, now, lifetime)
-        plain = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        plain = key.private_bytes(
+            _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
         return plain.decode(), certificate
 
     def _sign(
@@ -154,7 +178,11 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lifetime: timedelta,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -170,18 +198,23 @@ def _builder(
 def read_csr(csr: str) -> SigningRequest:
     """The key of a signing request; names in it are ignored, since the manager assigns them.
 
-    Raises ``InvalidInput`` for an unreadable request, for one that its key has not signed, and for a key that
-    is not P-256.
+    Raises ``InvalidInput`` for an unreadable request, for one that its key has not signed, and for
+    a key that is not P-256.
     """
     try:
         parsed = x509.load_pem_x509_csr(csr.encode())
-        key, signed = parsed.public_key(), parsed.is_signature_valid
+        key = parsed.public_key()
+        signed = parsed.is_signature_valid
     except (ValueError, UnsupportedAlgorithm, InvalidSignature) as error:
         raise InvalidInput(f"the certificate signing request cannot be parsed: {error}") from error
+
     if (
         not isinstance(key, ec.EllipticCurvePublicKey)
         or not isinstance(key.curve, ec.SECP256R1)
         or not signed
     ):
-        raise InvalidInput("the certificate signing request must contain a P-256 key and be signed with it")
+        raise InvalidInput(
+            "the certificate signing request must contain a P-256 key and be signed with it"
+        )
+
     return SigningRequest(key, key_digest(key))

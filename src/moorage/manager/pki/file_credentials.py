@@ -1,5 +1,6 @@
-"""Credential of one connection between a proxy and a server of files: a key with its certificate, which both
-ends present and is the only one that both trust. Nobody else gets it, and it is used once."""
+"""Credential of one connection between a proxy and a server of files: a key with its certificate,
+which both ends present and is the only one that both trust. Nobody else gets it, and it is used
+once."""
 
 from __future__ import annotations
 
@@ -34,4 +35,5 @@ def create_credential(now: datetime) -> str:
     plain = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
     return (plain + certificate.public_bytes(serialization.Encoding.PEM)).decode()

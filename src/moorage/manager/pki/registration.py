@@ -26,9 +26,9 @@ _SEED_BYTES = 32
 
 
 class Registration:
-    """``lifetime``: validity of a peer's certificate. ``link_address``: the gRPC address that peers should
-    dial; without a host, it is the host at which they reached the API. ``other_links``: those of the other
-    managers."""
+    """``lifetime``: validity of a peer's certificate. ``link_address``: the gRPC address that peers
+    should dial; without a host, it is the host at which they reached the API. ``other_links``:
+    those of the other managers."""
 
     def __init__(
         self,
@@ -40,8 +40,12 @@ class Registration:
         link_address: Callable[[], str],
         other_links: Callable[[], list[str]] = list,
     ) -> None:
-        self._store, self._authorities, self._clock = store, authorities, clock
-        self._lifetime, self._link_address, self._other_links = lifetime, link_address, other_links
+        self._store = store
+        self._authorities = authorities
+        self._clock = clock
+        self._lifetime = lifetime
+        self._link_address = link_address
+        self._other_links = other_links
 
     def now(self) -> datetime:
         """The current time, rounded down to a second as in certificates."""
@@ -64,16 +68,21 @@ class Registration:
                 "the signature of the join request does not match its join token",
                 next_step="join again with the complete token",
             )
-        signing_request, now = read_csr(request.csr), self.now()
+
+        signing_request = read_csr(request.csr)
+        now = self.now()
         trust = await self._authorities.refresh()
         joined = await self._store.peers.join(request, signing_request.digest, now + self._lifetime)
         sign = trust.issuer.sign_peer_certificate
+
         return JoinReply(
             id=joined.id,
             kind=request.kind,
             name=request.name,
             resource_group=joined.resource_group,
-            certificate=sign(signing_request, request.kind, request.name, joined.id, now, self._lifetime),
+            certificate=sign(
+                signing_request, request.kind, request.name, joined.id, now, self._lifetime
+            ),
             authority=trust.issuer.certificate,
             other_authorities=list(trust.others),
             link=self._link_address(),
@@ -82,15 +91,18 @@ class Registration:
         )
 
     async def renew(self, peer_id: str, peer: Peer, csr: str, *, replaced: str) -> str | None:
-        """A certificate in PEM for a peer's new key; None if the peer has been revoked. ``replaced``: the
-        digest of the key that asks for it. Raises ``InvalidInput``."""
-        signing_request, now = read_csr(csr), self.now()
+        """A certificate in PEM for a peer's new key; None if the peer has been revoked.
+        ``replaced``: the digest of the key that asks for it. Raises ``InvalidInput``."""
+        signing_request = read_csr(csr)
+        now = self.now()
         until = now + self._lifetime
         issuer = (await self._authorities.refresh()).issuer
+
         if not await self._store.peers.renew(
             peer_id, signing_request.digest, until, replaced=replaced, now=self._clock.now()
         ):
             return None
+
         return issuer.sign_peer_certificate(
             signing_request, peer.kind, peer.name, peer_id, now, self._lifetime
         )
@@ -104,11 +116,12 @@ class Registration:
 
 
 class ManagerCertificate:
-    """The manager's own certificate, renewed halfway through its validity while the manager runs, and when
-    another CA issues."""
+    """The manager's own certificate, renewed halfway through its validity while the manager runs,
+    and when another CA issues."""
 
     def __init__(self, trust: Callable[[], Trust], clock: Clock) -> None:
-        self._trust, self._clock = trust, clock
+        self._trust = trust
+        self._clock = clock
         self._issued: tuple[str, str, datetime] | None = None
         self._issuer: CertificateAuthority | None = None
 
@@ -119,9 +132,11 @@ class ManagerCertificate:
 
     def current(self) -> tuple[str, str]:
         """Key and certificate in PEM. gRPC calls this from one of its threads."""
-        now, issuer = self._clock.now(), self._trust().issuer
+        now = self._clock.now()
+        issuer = self._trust().issuer
         issued = self._issued
         if issued is None or now >= issued[2] or issuer is not self._issuer:
-            self._issued = issued = issuer.issue_manager_certificate(now)
+            issued = issuer.issue_manager_certificate(now)
+            self._issued = issued
             self._issuer = issuer
         return issued[0], issued[1]

@@ -1,8 +1,9 @@
 """Rotation of the CA of the links: when it may go on. Pure.
 
-A rotation has two states. While it is ``distributing``, the current CA issues, and peers learn to trust the
-next one. While it is ``reissuing``, the next one has become the current one and issues; the one before is
-still trusted, until every peer has a new certificate. So peers and managers always trust each other.
+A rotation has two states. While it is ``distributing``, the current CA issues, and peers learn to
+trust the next one. While it is ``reissuing``, the next one has become the current one and issues;
+the one before is still trusted, until every peer has a new certificate. So peers and managers
+always trust each other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SETTLE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class StoredAuthorities:
-    """``retiring``: certificate of the CA before, in PEM. ``since``: when the rotation last went on."""
+    """``retiring``: certificate of the CA before, in PEM. ``since``: when the rotation last went
+    on."""
 
     current: EncryptedAuthority
     next: EncryptedAuthority | None = None
@@ -47,8 +49,9 @@ class StoredAuthorities:
 
 @dataclass(frozen=True, slots=True)
 class PeerTrust:
-    """``trusts``: fingerprints of the CAs that the peer has said it trusts, none if it is of a release that
-    does not say so. ``issuer``: that of the CA of the certificate that it used last."""
+    """``trusts``: fingerprints of the CAs that the peer has said it trusts, none if it is of a
+    release that does not say so. ``issuer``: that of the CA of the certificate that it used
+    last."""
 
     kind: PeerKind
     name: str

@@ -1,4 +1,5 @@
-"""Signatures made with SSH keys: of messages by ``ssh-keygen -Y sign``, and of logins. None with SHA-1."""
+"""Signatures made with SSH keys: of messages by ``ssh-keygen -Y sign``, and of logins. None with
+SHA-1."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import hashlib
 
 from moorage.common.model.public_keys import read_strings
 
-_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_BEGIN = "-----BEGIN SSH SIGNATURE-----"
+_END = "-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
 _VERSION = (1).to_bytes(4)
 _USERAUTH_REQUEST = b"\x32"
@@ -21,42 +23,63 @@ _CURVES = {
 
 
 def signer_of(armored: str, message: bytes, namespace: str) -> bytes | None:
-    """The public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``; None: it is a
-    signature of something else. Raises ``ValueError`` with the reason for what is none."""
+    """The public key with which ``ssh-keygen -Y sign -n namespace`` has signed ``message``; None:
+    it is a signature of something else. Raises ``ValueError`` with the reason for what is none."""
     text = "".join(armored.split("\n")).strip().replace("\r", "")
     if not (text.startswith(_BEGIN) and text.endswith(_END)):
         raise ValueError(f"it does not begin with {_BEGIN} and end with {_END}")
+
     try:
         blob = base64.b64decode(text[len(_BEGIN) : -len(_END)], validate=True)
         if not blob.startswith(_MAGIC + _VERSION):
             raise ValueError("it is no signature of version 1")
-        key, given_namespace, reserved, hashed_with, signature = read_strings(blob[len(_MAGIC + _VERSION) :])
+
+        key, given_namespace, reserved, hashed_with, signature = read_strings(
+            blob[len(_MAGIC + _VERSION) :]
+        )
     except (binascii.Error, ValueError):
         raise ValueError("it is damaged") from None
+
     if given_namespace != namespace.encode():
-        raise ValueError(f"its namespace is not {namespace!r} (`ssh-keygen -Y sign -n {namespace}`)")
+        raise ValueError(
+            f"its namespace is not {namespace!r} (`ssh-keygen -Y sign -n {namespace}`)"
+        )
+
     if hashed_with not in (b"sha256", b"sha512"):
         raise ValueError("its hash is neither sha256 nor sha512")
+
     digest = hashlib.new(hashed_with.decode(), message).digest()
     signed = _MAGIC + b"".join(map(_string, (given_namespace, reserved, hashed_with, digest)))
     return key if verify(key, signature, signed) else None
 
 
 def proves_login(login: str, key: bytes, signed: bytes, signature: bytes) -> bool:
-    """Whether ``signature`` is that of an SSH client that logs in as ``login`` with ``key`` (RFC 4252, 7).
-    ``signed``: what it has signed, which begins with the identifier of its connection."""
+    """Whether ``signature`` is that of an SSH client that logs in as ``login`` with ``key`` (RFC
+    4252, 7). ``signed``: what it has signed, which begins with the identifier of its connection."""
     try:
         session, _ = _first_string(signed)
         algorithm, _ = _first_string(signature)
     except ValueError:
         return False
+
     parts = (login.encode(), b"ssh-connection", b"publickey")
-    request = _USERAUTH_REQUEST + b"".join(map(_string, parts)) + b"\x01" + _string(algorithm) + _string(key)
-    return len(session) >= 20 and signed == _string(session) + request and verify(key, signature, signed)
+    request = (
+        _USERAUTH_REQUEST
+        + b"".join(map(_string, parts))
+        + b"\x01"
+        + _string(algorithm)
+        + _string(key)
+    )
+    return (
+        len(session) >= 20
+        and signed == _string(session) + request
+        and verify(key, signature, signed)
+    )
 
 
 def verify(key: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether ``signature`` of ``data`` was made with the private half of ``key``: all as SSH writes them."""
+    """Whether ``signature`` of ``data`` was made with the private half of ``key``: all as SSH
+    writes them."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     try:
@@ -66,10 +89,12 @@ def verify(key: bytes, signature: bytes, data: bytes) -> bool:
         if kind.startswith(b"sk-"):
             if len(rest) != 5:  # flags and a counter
                 return False
+
             application = fields.pop()
             data = hashlib.sha256(application).digest() + rest + hashlib.sha256(data).digest()
         elif rest:
             return False
+
         if kind == b"ssh-rsa":
             _check_rsa(fields, algorithm, value, data)
         elif algorithm != kind:
@@ -80,6 +105,7 @@ def verify(key: bytes, signature: bytes, data: bytes) -> bool:
             _check_ecdsa(fields, value, data)
     except (ValueError, KeyError, InvalidSignature, UnsupportedAlgorithm):
         return False
+
     return True
 
 

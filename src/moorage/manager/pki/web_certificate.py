@@ -1,4 +1,5 @@
-"""Server certificate of the REST API and the OpenAI API, issued by the installation's own CA as files."""
+"""Server certificate of the REST API and the OpenAI API, issued by the installation's own CA as
+files."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ _LIFETIME = timedelta(days=30)
 
 
 class WebCertificate:
-    """Files in ``home``/tls, issued at the start, again halfway through their validity, and when the CA is
-    rotated.
+    """Files in ``home``/tls, issued at the start, again halfway through their validity, and when
+    the CA is rotated.
 
     ``names``: host names and IP addresses beside those of this host.
     """
 
-    def __init__(self, trust: Callable[[], Trust], clock: Clock, home: Path, names: Iterable[str]) -> None:
-        self._trust, self._clock, self._home = trust, clock, home
+    def __init__(
+        self, trust: Callable[[], Trust], clock: Clock, home: Path, names: Iterable[str]
+    ) -> None:
+        self._trust = trust
+        self._clock = clock
+        self._home = home
         self._issued_by: Trust | None = None
         own = ("localhost", "127.0.0.1", "::1", socket.gethostname(), *names)
         self._names = tuple(dict.fromkeys(name for name in own if name not in ("0.0.0.0", "::")))
@@ -31,16 +36,20 @@ class WebCertificate:
 
     async def renew(self) -> None:
         """Issue the certificate if it is due. Raises ``OSError``."""
-        now, trust = self._clock.now(), self._trust()
+        now = self._clock.now()
+        trust = self._trust()
         if now < self._due and trust == self._issued_by:
             return
+
         key, certificate = trust.issuer.issue_server_certificate(self._names, now, _LIFETIME)
         _write(self._home / AUTHORITY, trust.bundle, 0o644)
-        # A server that reads in between finds a pair that does not match, and keeps the old one until it sees
-        # the second file change.
+
+        # A server that reads in between finds a pair that does not match, and keeps the old one
+        # until it sees the second file change.
         _write(self._home / KEY, key, 0o600)
         _write(self._home / CERTIFICATE, certificate, 0o644)
-        self._due, self._issued_by = now + _LIFETIME / 2, trust
+        self._due = now + _LIFETIME / 2
+        self._issued_by = trust
 
 
 def _write(path: Path, text: str, mode: int) -> None:

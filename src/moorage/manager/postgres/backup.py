@@ -1,7 +1,7 @@
 """Backup of the database into one file, and its restore.
 
-The file is an archive of pg_dump in the custom format. A backup is consistent and does not disturb a running
-manager. A restore is one transaction: it succeeds, or leaves the database as it was.
+The file is an archive of pg_dump in the custom format. A backup is consistent and does not disturb
+a running manager. A restore is one transaction: it succeeds, or leaves the database as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, StartupError
 from moorage.manager.postgres.clients import ClientPrograms
 
-# Everything of ours in a database. Restoring into objects of another release would leave some of them.
+# Everything of ours in a database. Restoring into objects of another release would leave some of
+# them.
 _DROP = """
 DO $$ DECLARE place text; statement text; BEGIN
     SELECT schemaname INTO place FROM pg_tables WHERE tablename = 'alembic_version';
@@ -38,7 +39,8 @@ _PSQL = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A backup: its file, when it was taken (as pg_dump writes it), and the revision of its schema."""
+    """A backup: its file, when it was taken (as pg_dump writes it), and the revision of its
+    schema."""
 
     path: Path
     taken_at: str
@@ -53,21 +55,28 @@ async def dump(programs: ClientPrograms, path: Path) -> int:
     """
     if path.exists():  # noqa: ASYNC240 - a command
         raise ConfigError(f"{path} exists", next_step="choose another name, or remove that file")
+
     partial = path.with_name(f".{path.name}.partial")
     try:
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
     except OSError as error:
         raise ConfigError(
-            f"cannot write {path}: {error.strerror}", next_step="choose a directory that you can write to"
+            f"cannot write {path}: {error.strerror}",
+            next_step="choose a directory that you can write to",
         ) from error
+
     try:
-        await programs.run("pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={partial}")
+        await programs.run(
+            "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={partial}"
+        )
         with partial.open("rb") as file:
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
+
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
+
     return size
 
 
@@ -76,36 +85,53 @@ async def inspect(programs: ClientPrograms, path: Path) -> Archive:
     next_step = "name a file that `moorage db backup` wrote"
     if not path.is_file():  # noqa: ASYNC240 - a command
         raise InvalidInput(f"there is no file {path}", next_step=next_step)
+
     try:
         listed = await programs.run("pg_restore", "--list", str(path), on_database=False)
         rows = await programs.run(
-            "pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(path), on_database=False
+            "pg_restore",
+            "--data-only",
+            "--table=alembic_version",
+            "--file=-",
+            str(path),
+            on_database=False,
         )
     except StartupError as error:
-        raise InvalidInput(f"{path} cannot be read as a backup: {error}", next_step=next_step) from error
+        raise InvalidInput(
+            f"{path} cannot be read as a backup: {error}", next_step=next_step
+        ) from error
+
     lines = rows.decode().splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith("COPY ")), None)
     if start is None or lines[start + 1] == r"\.":
         raise InvalidInput(f"{path} is not a backup of a Moorage database", next_step=next_step)
+
     created = next((x for x in listed.decode().splitlines() if "Archive created at" in x), "")
-    return Archive(path, created.partition("created at ")[2].strip() or "an unknown time", lines[start + 1])
+    return Archive(
+        path, created.partition("created at ")[2].strip() or "an unknown time", lines[start + 1]
+    )
 
 
 def check_target(
     tables: Collection[str], clients: Collection[str], ours: Collection[str], *, overwrite: bool
 ) -> None:
-    """Raises ``Conflict`` if the database is in use by ``clients``, holds ``tables`` that are not in
-    ``ours``, or is not empty and must not be overwritten."""
+    """Raises ``Conflict`` if the database is in use by ``clients``, holds ``tables`` that are not
+    in ``ours``, or is not empty and must not be overwritten."""
     check_unused(clients)
     if foreign := sorted(set(tables) - set(ours)):
         raise Conflict(
-            f"the database has tables that this release of Moorage does not know: {', '.join(foreign)}",
+            "the database has tables that this release of Moorage does not know: "
+            f"{', '.join(foreign)}",
             next_step="restore into a database of its own",
         )
+
     if tables and not overwrite:
         raise Conflict(
             "the database is not empty",
-            next_step="restore into an empty one, or use --overwrite: it replaces everything in the database",
+            next_step=(
+                "restore into an empty one, or use --overwrite: it replaces everything in "
+                "the database"
+            ),
         )
 
 
@@ -127,8 +153,11 @@ async def load(programs: ClientPrograms, archive: Archive, *, unprepared: str) -
         await programs.run("pg_restore", *options, str(archive.path), on_database=False)
         if programs.server < 17 <= programs.major:
             _blank(script, b"SET transaction_timeout = 0;")
+
         mark = f"UPDATE public.alembic_version SET version_num = version_num || '{unprepared}'"
-        await programs.run("psql", *_PSQL, f"--command={_DROP}", f"--file={script}", f"--command={mark}")
+        await programs.run(
+            "psql", *_PSQL, f"--command={_DROP}", f"--file={script}", f"--command={mark}"
+        )
 
 
 async def clear(programs: ClientPrograms) -> None:
@@ -137,7 +166,8 @@ async def clear(programs: ClientPrograms) -> None:
 
 
 def _blank(script: Path, statement: bytes) -> None:
-    """Remove a statement from the head of a script, which newer programs write and older servers refuse."""
+    """Remove a statement from the head of a script, which newer programs write and older servers
+    refuse."""
     with script.open("r+b") as file:
         head = file.read(4096)
         file.seek(0)

@@ -1,4 +1,5 @@
-"""Client programs of Postgres (pg_dump, pg_restore, psql): discovery, and their run on a database."""
+"""Client programs of Postgres (pg_dump, pg_restore, psql): discovery, and their run on a
+database."""
 
 from __future__ import annotations
 
@@ -18,17 +19,24 @@ _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 
 
 class ClientPrograms:
-    """The programs in one directory, of major version ``major``, for the database ``dsn`` of a ``server`` of
-    another or the same one."""
+    """The programs in one directory, of major version ``major``, for the database ``dsn`` of a
+    ``server`` of another or the same one."""
 
     def __init__(self, directory: Path, major: int, dsn: str, server: int) -> None:
-        self.directory, self.major, self.server, self._dsn = directory, major, server, dsn
+        self.directory = directory
+        self.major = major
+        self.server = server
+        self._dsn = dsn
 
     async def run(self, program: str, *arguments: str, on_database: bool = True) -> bytes:
-        """Run to the end, and return the output. Raises ``StartupError`` with the errors of the program."""
+        """Run to the end, and return the output. Raises ``StartupError`` with the errors of the
+        program."""
         url, password = _without_password(self._dsn)
+
         # The password is in the environment, since arguments are public.
-        environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        environment = {
+            name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
+        }
         process = await asyncio.create_subprocess_exec(
             str(self.directory / program),
             *([f"--dbname={url}"] if on_database else []),
@@ -44,18 +52,20 @@ class ClientPrograms:
             process.kill()
             await process.wait()
             raise
+
         if process.returncode != 0:
             message = errors.decode(errors="replace").strip().replace(password or "\0", "***")
             raise StartupError(
                 f"{program} failed: {message or f'exit code {process.returncode}'}",
                 next_step="nothing was changed; correct the cause and run the command again",
             )
+
         return output
 
 
 async def client_programs(dsn: str, server: int, bin_dir: Path | None) -> ClientPrograms:
-    """The programs for a server of major version ``server``: of that version if available, else of a newer
-    one.
+    """The programs for a server of major version ``server``: of that version if available, else of
+    a newer one.
 
     ``bin_dir``: the only directory to look in. Raises ``StartupError`` if there are none.
     """
@@ -64,11 +74,14 @@ async def client_programs(dsn: str, server: int, bin_dir: Path | None) -> Client
     if usable:
         directory, major = found[usable[0][1]]
         return ClientPrograms(directory, major, dsn, server)
+
     available = ", ".join(f"{major} in {directory}" for directory, major in found) or "none"
     raise StartupError(
-        f"the server is Postgres {server}, and {', '.join(_PROGRAMS)} must not be older; this machine has: "
+        f"the server is Postgres {server}, and {', '.join(_PROGRAMS)} must not be older; this "
+        "machine has: "
         f"{available}",
-        next_step=f"install postgresql-client-{server}, or set manager.postgres_bin to the directory of its "
+        next_step=f"install postgresql-client-{server}, or set manager.postgres_bin to the "
+        "directory of its "
         "programs",
     )
 
@@ -84,9 +97,12 @@ def _find(bin_dir: Path | None) -> Iterator[tuple[Path, int]]:
         if all((directory / program).is_file() for program in _PROGRAMS):
             try:
                 command = [str(directory / "pg_dump"), "--version"]
-                run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+                run = subprocess.run(
+                    command, capture_output=True, text=True, timeout=30, check=False
+                )
             except (OSError, subprocess.TimeoutExpired):
                 continue
+
             if version := re.search(r"\(PostgreSQL\) (\d+)", run.stdout):
                 yield directory, int(version[1])
 
@@ -97,4 +113,6 @@ def _without_password(dsn: str) -> tuple[str, str]:
     if parts.password is None:
         return dsn, os.environ.get("PGPASSWORD", "")
     user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}@{host}")), unquote(parts.password)
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}@{host}")), unquote(
+        parts.password
+    )

@@ -1,9 +1,10 @@
 """Roles of the embedded Postgres: a superuser for its administration, and the role of the manager.
 
-The manager owns the database and everything in it, and is no superuser: a superuser of Postgres can read and
-write the files of its user, and run programs. In databases of earlier releases the manager was the superuser;
-``prepare_manager_role`` gives everything in them to the new role. It may run any number of times, and does so
-at every start, because a manager of the previous release may have run in between.
+The manager owns the database and everything in it, and is no superuser: a superuser of Postgres can
+read and write the files of its user, and run programs. In databases of earlier releases the manager
+was the superuser; ``prepare_manager_role`` gives everything in them to the new role. It may run any
+number of times, and does so at every start, because a manager of the previous release may have run
+in between.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import asyncpg
 from moorage.common.aio.clock import Clock
 from moorage.manager.postgres.binaries import write_private
 
-SUPERUSER, MANAGER = "moorage", "moorage_manager"
+SUPERUSER = "moorage"
+MANAGER = "moorage_manager"
 _PREPARE = f"""
 DO $do$ DECLARE statement text; BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{MANAGER}') THEN
@@ -50,7 +52,9 @@ END $do$;
 async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
     """Create the role if needed, and make it the owner of the database and of all that is in it."""
     # A start never waits for a standby.
-    connection = await asyncpg.connect(superuser_dsn, server_settings={"synchronous_commit": "local"})
+    connection = await asyncpg.connect(
+        superuser_dsn, server_settings={"synchronous_commit": "local"}
+    )
     try:
         async with connection.transaction():
             await connection.execute(_PREPARE)

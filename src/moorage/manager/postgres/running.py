@@ -10,7 +10,8 @@ from moorage.manager.postgres.roles import MANAGER, SUPERUSER
 
 
 def running_dsn(data_dir: Path) -> str | None:
-    """The DSN of the server that a manager runs in ``data_dir``; None if no process uses the directory.
+    """The DSN of the server that a manager runs in ``data_dir``; None if no process uses the
+    directory.
 
     A manager that is just starting has not opened the port yet, which connecting reports.
     """
@@ -18,6 +19,7 @@ def running_dsn(data_dir: Path) -> str | None:
         lock = os.open(data_dir / "lock", os.O_RDWR)
     except FileNotFoundError:
         return None
+
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None

@@ -1,6 +1,7 @@
 """Embedded Postgres server on loopback: initialization, start, restart and stop.
 
-The data survive the manager; the server process does not. See docs/decisions/0002-embedded-postgres.md.
+The data survive the manager; the server process does not. See
+docs/decisions/0002-embedded-postgres.md.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ log = structlog.get_logger("moorage.postgres")
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LOG_LIMIT_BYTES = 8 * 1024 * 1024
-# A server that cannot finish its checkpoint in time recovers at the next start, so a harder signal does no
-# harm.
-_STOP_S, _START_S = 20.0, 60.0
+# A server that cannot finish its checkpoint in time recovers at the next start, so a harder signal
+# does no harm.
+_STOP_S = 20.0
+_START_S = 60.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -62,14 +64,15 @@ _TRANSIENT_ERRORS = (
 class EmbeddedPostgres:
     """``async with EmbeddedPostgres(home / "postgres", clock=clock) as pg: ... pg.dsn``
 
-    Listens on 127.0.0.1 with a password, and never runs as root (as user postgres or nobody if this process
-    is root). The server ends with this process, even on kill -9, and is restarted on the same port when it
-    exits by itself. ``data_dir`` holds password, port, log and data. If the server's user cannot reach it,
-    the data are below ``fallback_root`` and ``data_dir/place`` contains their path.
+    Listens on 127.0.0.1 with a password, and never runs as root (as user postgres or nobody if this
+    process is root). The server ends with this process, even on kill -9, and is restarted on the
+    same port when it exits by itself. ``data_dir`` holds password, port, log and data. If the
+    server's user cannot reach it, the data are below ``fallback_root`` and ``data_dir/place``
+    contains their path.
 
-    ``port`` None: a free port, reused by the next start. ``extra``: server settings that override the
-    defaults. The thread that enters must live as long as the server: the kernel stops the server with that
-    thread. Raises ``StartupError`` with the last lines of the server's log.
+    ``port`` None: a free port, reused by the next start. ``extra``: server settings that override
+    the defaults. The thread that enters must live as long as the server: the kernel stops the
+    server with that thread. Raises ``StartupError`` with the last lines of the server's log.
     """
 
     def __init__(
@@ -84,12 +87,10 @@ class EmbeddedPostgres:
     ) -> None:
         self.port = port or 0
         self._fixed_port = port is not None
-        self._state, self._bin_dir, self._fallback_root, self._clock = (
-            data_dir.resolve(),
-            bin_dir,
-            fallback_root,
-            clock,
-        )
+        self._state = data_dir.resolve()
+        self._bin_dir = bin_dir
+        self._fallback_root = fallback_root
+        self._clock = clock
         self._settings = _SETTINGS | dict(extra or {})
         self._log_path = self._state / "postgres.log"
         self._log_start = 0
@@ -126,15 +127,21 @@ class EmbeddedPostgres:
             fresh = self._data_major() is None
             if fresh:
                 await self._init()
+
             await self._start()
             await prepare_manager_role(self.dsn, self._manager_password)
             seconds = round(self._clock.monotonic() - started_at, 2)
             log.info(
-                "postgres started", port=self.port, version=self._binaries.major, fresh=fresh, seconds=seconds
+                "postgres started",
+                port=self.port,
+                version=self._binaries.major,
+                fresh=fresh,
+                seconds=seconds,
             )
         except BaseException:
             await self._close()
             raise
+
         self._restart_task = SupervisedTask("postgres.restart", self._restart_on_exit)
         return self
 
@@ -153,6 +160,7 @@ class EmbeddedPostgres:
                 f"another Moorage process uses the database in {self._state}",
                 next_step="stop that process, or set MOORAGE_HOME to another state directory",
             ) from None
+
         self._user = server_user()
         self._data = self._choose_data_dir(self._user)
         shutil.rmtree(self._initdb_dir, ignore_errors=True)
@@ -170,16 +178,22 @@ class EmbeddedPostgres:
             if not place.is_absolute() or not place.is_dir():
                 raise StartupError(
                     f"the database of {self._state} was in {place}, which no longer exists",
-                    next_step=f"restore it, or remove {self._state} to start with an empty database",
+                    next_step=(
+                        f"restore it, or remove {self._state} to start with an empty database"
+                    ),
                 )
+
             return place / "data"
+
         if (self._state / "data").exists() or can_reach(user, self._state):
             return self._state / "data"
+
         create_fallback_root(self._fallback_root)
         place = self._fallback_root / f"data-{self._clock.new_id()}"
         place.mkdir(mode=0o711)
         place.chmod(0o711)
         (place / "belongs-to").write_text(f"{self._state}\n")
+
         # Atomic: with a part of it, the next start would look elsewhere.
         partial = pointer.with_suffix(".new")
         partial.write_text(f"{place}\n")
@@ -197,26 +211,40 @@ class EmbeddedPostgres:
     # -- start and stop --
 
     async def _init(self) -> None:
-        """Initialize a directory beside the data directory and rename it at the end: a partial one is never
-        used."""
+        """Initialize a directory beside the data directory and rename it at the end: a partial one
+        is never used."""
         self._initdb_dir.mkdir(mode=0o700)
         password = self._initdb_dir.with_name("password.init")
         write_private(password, self._password)
         if self._user:
             for path in (self._initdb_dir, password):
                 os.chown(path, self._user.uid, self._user.gid)
+
         try:
             # One sync at the end replaces a sync per file and takes a fraction of the time.
             self._process = await self._launch(
-                "initdb", "-D", str(self._initdb_dir), "-U", SUPERUSER, "--auth=scram-sha-256",
-                f"--pwfile={password}", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
-            )  # fmt: skip
+                "initdb",
+                "-D",
+                str(self._initdb_dir),
+                "-U",
+                SUPERUSER,
+                "--auth=scram-sha-256",
+                f"--pwfile={password}",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+                "--no-instructions",
+            )
             if await self._process.wait() != 0:
-                raise StartupError(f"initdb failed:\n{self._recent_log()}", next_step=self._log_hint())
+                raise StartupError(
+                    f"initdb failed:\n{self._recent_log()}", next_step=self._log_hint()
+                )
         finally:
             password.unlink()
+
         if self._settings.get("fsync") != "off":
             await asyncio.to_thread(os.sync)
+
         self._initdb_dir.rename(self._data)
 
     async def _start(self) -> None:
@@ -236,41 +264,65 @@ class EmbeddedPostgres:
 
     async def _try_start(self) -> bool:
         await self._wait_until_unused()
-        if not self.port or not (self._fixed_port or self._restart_task or _port_is_free(self.port)):
+        if not self.port or not (
+            self._fixed_port or self._restart_task or _port_is_free(self.port)
+        ):
             self.port = _free_port()
+
         settings = self._settings | {"port": str(self.port)}
-        flags = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
+        flags = [
+            argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")
+        ]
         self._process = await self._launch("postgres", "-D", str(self._data), *flags)
         while self._process.returncode is None:
             if self._is_ready():
                 (self._state / "port").write_text(f"{self.port}\n")
                 return True
+
             await asyncio.sleep(0.02)
+
         message = self._recent_log()
         taken = "Address already in use" in message
         if taken and self._fixed_port and not self._restart_task:
-            raise StartupError(f"port {self.port} for Postgres is in use", next_step="choose another port")
+            raise StartupError(
+                f"port {self.port} for Postgres is in use", next_step="choose another port"
+            )
+
         if taken and not self._restart_task:
             self.port = 0
         if not any(text in message for text in _TRANSIENT_ERRORS):
             raise StartupError(f"Postgres did not start:\n{message}", next_step=self._log_hint())
+
         return False
 
     async def _launch(self, program: str, *arguments: str) -> asyncio.subprocess.Process:
         user = self._user
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
         out = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        # A minimal environment, since this process's holds secrets, and a session of its own: Ctrl-C must
-        # reach this process first.
-        environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+
+        # A minimal environment, since this process's holds secrets, and a session of its own:
+        # Ctrl-C must reach this process first.
+        environment = {
+            name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
+        }
         try:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()),
-                str(user.uid if user else -1), str(user.gid if user else -1),
-                str(self._binaries.bin_dir / program), *arguments,
-                stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
-                cwd="/", env=environment | {"LC_ALL": "C"}, start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-I",
+                "-S",
+                str(_LAUNCH),
+                str(os.getpid()),
+                str(user.uid if user else -1),
+                str(user.gid if user else -1),
+                str(self._binaries.bin_dir / program),
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd="/",
+                env=environment | {"LC_ALL": "C"},
+                start_new_session=True,
+            )
         finally:
             os.close(out)
 
@@ -286,20 +338,23 @@ class EmbeddedPostgres:
     async def _wait_until_unused(self) -> None:
         """Wait until no process of an earlier server uses the data directory.
 
-        A server whose manager was killed is already shutting down; backends whose postmaster was killed
-        notice within moments. Only then is a stale postmaster.pid removed. Its process id may belong to
-        another process by now, and Postgres would refuse to start because of it.
+        A server whose manager was killed is already shutting down; backends whose postmaster was
+        killed notice within moments. Only then is a stale postmaster.pid removed. Its process id
+        may belong to another process by now, and Postgres would refuse to start because of it.
         """
         pid_file = self._data / "postmaster.pid"
         if not pid_file.exists():
             return
+
         polls = 0
         while pids := _processes_in(self._data):
             polls += 1
             if polls % 50 == 10:  # the first signal after one second, then one every five seconds
                 for pid in pids:
                     _signal(pid, signal.SIGINT if polls < 100 else signal.SIGQUIT)
+
             await asyncio.sleep(0.1)
+
         pid_file.unlink(missing_ok=True)
 
     async def _restart_on_exit(self) -> Never:
@@ -307,9 +362,13 @@ class EmbeddedPostgres:
             assert self._process is not None
             code = await self._process.wait()
             log.error(
-                "postgres exited unexpectedly", code=code, port=self.port, recent_log=self._recent_log()
+                "postgres exited unexpectedly",
+                code=code,
+                port=self.port,
+                recent_log=self._recent_log(),
             )
-            started_at, running = self._clock.monotonic(), False
+            started_at = self._clock.monotonic()
+            running = False
             while not running:
                 try:
                     await self._start()
@@ -317,14 +376,18 @@ class EmbeddedPostgres:
                 except (StartupError, OSError) as error:
                     log.error("postgres could not be restarted", error=str(error))
                     await asyncio.sleep(1)
+
             log.info(
-                "postgres restarted", port=self.port, seconds=round(self._clock.monotonic() - started_at, 2)
+                "postgres restarted",
+                port=self.port,
+                seconds=round(self._clock.monotonic() - started_at, 2),
             )
 
     async def _stop_server(self) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
+
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             _signal(process.pid, number)
             try:
@@ -340,7 +403,8 @@ class EmbeddedPostgres:
         self._restart_task = None
         await self._stop_server()
         if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # as well: a forked process may have the file, too
+            # as well: a forked process may have the file, too
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
             self._lock = None
 
@@ -359,8 +423,8 @@ class EmbeddedPostgres:
 
 
 def _processes_in(directory: Path) -> list[int]:
-    """Processes whose working directory is ``directory``. True of every Postgres process of that data
-    directory, and of no zombie."""
+    """Processes whose working directory is ``directory``. True of every Postgres process of that
+    data directory, and of no zombie."""
     path = str(directory)
     pids = []
     for entry in os.scandir("/proc"):
@@ -370,6 +434,7 @@ def _processes_in(directory: Path) -> list[int]:
                     pids.append(int(entry.name))
             except OSError:  # it has ended, or belongs to another user
                 continue
+
     return pids
 
 

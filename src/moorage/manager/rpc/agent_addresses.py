@@ -1,9 +1,10 @@
 """Addresses of agents: where proxies may be sent, and where other kernels may be told to connect.
 
-An agent names the host at which its kernels are reached. It is believed for the address that its link comes
-from, and for those that the administrator allows (``manager.agent_addresses``): otherwise one agent could
-direct clients, with their prompts and keys, to any address that a proxy reaches. Addresses of the manager's
-own host, loopback among them, are accepted from agents on that host only.
+An agent names the host at which its kernels are reached. It is believed for the address that its
+link comes from, and for those that the administrator allows (``manager.agent_addresses``):
+otherwise one agent could direct clients, with their prompts and keys, to any address that a proxy
+reaches. Addresses of the manager's own host, loopback among them, are accepted from agents on that
+host only.
 """
 
 from __future__ import annotations
@@ -31,21 +32,24 @@ def bound_host(
 ) -> str | None:
     """The host at which the kernels of an agent are reached; None if it may not report ``address``.
 
-    ``source``: where its link comes from; None for a connection within this host that has no address.
-    ``is_own`` tells whether an address is this host's. ``resolved``: what ``address`` stands for if it is a
-    name. A name that is not allowed by itself becomes the address that it stands for now, since it may stand
-    for another one later.
+    ``source``: where its link comes from; None for a connection within this host that has no
+    address. ``is_own`` tells whether an address is this host's. ``resolved``: what ``address``
+    stands for if it is a name. A name that is not allowed by itself becomes the address that it
+    stands for now, since it may stand for another one later.
     """
     is_here = source is None or source.is_loopback or is_own(str(source))
     if is_allowed or (address == "localhost" and is_here):
         return address
+
     for candidate in resolved or (address,):
         parsed = _parse(candidate)
         if parsed is None:
             continue
+
         is_local = parsed.is_loopback or parsed.is_unspecified or is_own(str(parsed))
         if is_here if is_local else parsed == source:
             return candidate
+
     return None
 
 
@@ -77,14 +81,17 @@ async def resolve(name: str) -> Collection[str]:
     """The addresses of a name; none if it cannot be resolved in time."""
     try:
         async with asyncio.timeout(_RESOLVE_S):
-            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().getaddrinfo(
+                name, None, type=socket.SOCK_STREAM
+            )
     except (OSError, TimeoutError, UnicodeError):
         return ()
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class AgentAddresses:
-    """``rules``: what the administrator allows beside the address that an agent's link comes from."""
+    """``rules``: what the administrator allows beside the address that an agent's link comes
+    from."""
 
     def __init__(
         self,
@@ -93,16 +100,22 @@ class AgentAddresses:
         is_own: Callable[[str], bool] = is_address_of_this_host,
         resolve: Resolve = resolve,
     ) -> None:
-        self._rules, self._is_own, self._resolve = tuple(rules), is_own, resolve
+        self._rules = tuple(rules)
+        self._is_own = is_own
+        self._resolve = resolve
 
     async def bind(self, agent_id: str, address: str, peer: str) -> str | None:
         """``bound_host`` for an agent whose link is the connection ``peer``, as gRPC names it."""
         if not address:
             return address  # it has no kernels that anybody reaches
+
         is_allowed = any(rule.allows(agent_id, address) for rule in self._rules)
         is_name = not is_allowed and _parse(address) is None
         resolved = await self._resolve(address) if is_name else ()
         if is_name and not resolved:
             return None
+
         source = source_of(peer)
-        return bound_host(address, source, is_allowed=is_allowed, is_own=self._is_own, resolved=resolved)
+        return bound_host(
+            address, source, is_allowed=is_allowed, is_own=self._is_own, resolved=resolved
+        )

@@ -1,5 +1,5 @@
-"""Agent link: applies agents' reports and sends their orders. Both are level-triggered, so a lost message
-costs only time."""
+"""Agent link: applies agents' reports and sends their orders. Both are level-triggered, so a lost
+message costs only time."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ log = structlog.get_logger("moorage.link")
 READ_AT_ONCE = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
-# A report that was being applied when its stream ended may attach its agent again, so the end is written
-# once more.
+# A report that was being applied when its stream ended may attach its agent again, so the end is
+# written once more.
 DETACH_AGAIN_S = 1.0
-# An agent that did not go to another manager when it was asked may have its reason, or be of an earlier
-# release.
+# An agent that did not go to another manager when it was asked may have its reason, or be of an
+# earlier release.
 HAND_OVER_AGAIN_S = 600.0
 # Between two looks for revoked proxies, if no notification tells of one.
 _REVOKED_S = 30.0
@@ -57,12 +57,12 @@ Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
 
 
 class AgentLinks:
-    """All agents connected to this manager. An agent's newest stream replaces its older one; the store
-    decides which one that is, across all managers, when it applies the stream's first report.
+    """All agents connected to this manager. An agent's newest stream replaces its older one; the
+    store decides which one that is, across all managers, when it applies the stream's first report.
 
-    One loop reads the orders of all agents whose orders may have changed, in one query, and polls the others.
-    Each agent's stream writes only the orders that it was offered. ``addresses``: what agents may report; by
-    default only where their links come from. ``usage`` takes their usage.
+    One loop reads the orders of all agents whose orders may have changed, in one query, and polls
+    the others. Each agent's stream writes only the orders that it was offered. ``addresses``: what
+    agents may report; by default only where their links come from. ``usage`` takes their usage.
     """
 
     def __init__(
@@ -73,26 +73,37 @@ class AgentLinks:
         addresses: AgentAddresses | None = None,
         usage: UsageSink = NO_USAGE,
     ) -> None:
-        self._store, self._metrics, self._clock, self._usage = store, metrics, clock, usage
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._usage = usage
         self._reach = ReachControl(addresses or AgentAddresses(), store, clock)
-        self._report_interval, self._managers = ReportInterval(), tuple[str, ...]()
+        self._report_interval = ReportInterval()
+        self._managers = tuple[str, ...]()
         self._revoked_proxies: tuple[str, ...] = ()  # by their peer ids
         self._streams: dict[AgentId, AgentStream] = {}
+
         # Agents whose orders are to be read: for these kernels, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
-        # Newest ``sent_at`` of stored reports that want a contact. It follows orders that were read later.
+        # Newest ``sent_at`` of stored reports that want a contact. It follows orders that were read
+        # later.
         self._contacts: dict[AgentId, int] = {}
+
         # Streams that have ended, by agent: their number, and when (monotonic seconds).
         self._ended: dict[AgentId, tuple[int, float]] = {}
         self._apply_locks: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
+
         # Kernels that have ended and that orders still name, and the timer that prunes them.
         self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
-        self._refusals, self._waking = RefusalLog(), PacedWaking()
+        self._refusals = RefusalLog()
+        self._waking = PacedWaking()
         self._polling = OrdersPolling(clock.monotonic())
         interval_s = orders_polling.POLL_S / orders_polling.POLL_PARTS
         self.loop = Loop("orders", self.run_once, interval_s=interval_s, clock=clock, bursts=True)
-        self.revoked_loop = Loop("revoked-proxies", self._read_revoked, interval_s=_REVOKED_S, clock=clock)
+        self.revoked_loop = Loop(
+            "revoked-proxies", self._read_revoked, interval_s=_REVOKED_S, clock=clock
+        )
         store.notifier.on_orders(self.orders_changed)
         store.notifier.on(Topic.PEERS, self.revoked_loop.nudge)
 
@@ -106,8 +117,8 @@ class AgentLinks:
         return list(self._streams.values())
 
     def orders_changed(self, kernels: Collection[str] | None) -> None:
-        """``kernels``: each as ``agent/kernel``, or ``agent`` for all of its kernels. None: any may have
-        changed."""
+        """``kernels``: each as ``agent/kernel``, or ``agent`` for all of its kernels. None: any may
+        have changed."""
         for name in self._streams if kernels is None else kernels:
             agent_id, _, kernel_id = name.partition("/")
             if AgentId(agent_id) in self._streams:
@@ -125,29 +136,38 @@ class AgentLinks:
         if polled := self._polling.due(self._streams, self._clock.monotonic()):
             self._changed |= dict.fromkeys(polled)
             self._announce(polled)
-        # A stream gets only orders that were read after its first report was applied. That report may say
-        # that a kernel is gone; older orders would name the kernel again, and it would run a second time.
+
+        # A stream gets only orders that were read after its first report was applied. That report
+        # may say that a kernel is gone; older orders would name the kernel again, and it would run
+        # a second time.
         changed = {a: self._changed.pop(a) for a in list(islice(self._changed, READ_AT_ONCE))}
         if self._changed:
             self.loop.nudge()
+
         contacts = {a: sent_at for a in changed if (sent_at := self._contacts.pop(a, 0))}
         streams = {a: stream for a in changed if (stream := self._streams.get(a)) is not None}
         if not streams:
             return
+
         with_given_up = [agent_id for agent_id, stream in streams.items() if stream.with_given_up]
-        whole, some = list[AgentId](), dict[AgentId, set[KernelId]]()
+        whole = list[AgentId]()
+        some = dict[AgentId, set[KernelId]]()
         for agent_id, stream in streams.items():
-            stream.loading_orders, stream.with_given_up = True, False
-            kernels, pruned = changed[agent_id], self._to_prune.pop(agent_id, set())
+            stream.loading_orders = True
+            stream.with_given_up = False
+            kernels = changed[agent_id]
+            pruned = self._to_prune.pop(agent_id, set())
             if kernels is None or not stream.has_orders:
                 whole.append(agent_id)
             else:
                 some[agent_id] = kernels | pruned
+
         try:
             # Before the read: a delayed run must not give old orders a newer generation.
             generation = await self._store.orders.next_generation()
             found = await self._store.orders.of_many(whole, with_given_up) if whole else {}
             found |= await self._store.orders.of_kernels(some)
+
             for agent_id, stream in streams.items():
                 stream.offer(found[agent_id], generation)
                 if agent_id in contacts:
@@ -157,15 +177,17 @@ class AgentLinks:
                 self._read_orders(agent_id, some.get(agent_id))
             for agent_id in with_given_up:
                 streams[agent_id].with_given_up = True
+
             raise
         finally:
             for stream in streams.values():
                 stream.loading_orders = False
 
     def set_managers(self, managers: tuple[str, ...], proxies: tuple[str, ...] = ()) -> None:
-        """The managers at these addresses share the agents, which are told them with their orders, and where
-        ``proxies`` take the connections of those that only dial out."""
-        self._managers, self._reach.proxies = managers, proxies
+        """The managers at these addresses share the agents, which are told them with their orders,
+        and where ``proxies`` take the connections of those that only dial out."""
+        self._managers = managers
+        self._reach.proxies = proxies
         self._waking.wake(stream.wake for stream in self._streams.values())
 
     async def _read_revoked(self) -> None:
@@ -180,25 +202,29 @@ class AgentLinks:
         self._reach.look(self._streams.values(), managers)
 
     def hand_over(self, manager: str, count: int) -> list[AgentStream]:
-        """Ask so many agents to go to the manager at this address: those with the fewest kernels, whose first
-        report there is the smallest. One that stays is asked again after a while. Returns their streams."""
+        """Ask so many agents to go to the manager at this address: those with the fewest kernels,
+        whose first report there is the smallest. One that stays is asked again after a while.
+        Returns their streams."""
         now = self._clock.monotonic()
         free = (s for s in self._streams.values() if now - s.asked_at > HAND_OVER_AGAIN_S)
         chosen = nsmallest(count, free, key=lambda s: (s.ordered_kernels, s.agent_id))
         for stream in chosen:
             stream.asked_at = now
             stream.send_request(FullReportRequest(manager=manager))
+
         return chosen
 
     def set_database(self, available: bool) -> None:
-        """Tell the agents whether this manager has its database: without it, they may go to another one."""
+        """Tell the agents whether this manager has its database: without it, they may go to another
+        one."""
         for stream in self._streams.values():
             stream.send_request(FullReportRequest(no_database=not available))
 
     def begin_again(self) -> None:
-        """The database may have lost commits: end all streams. Agents connect again, and get no orders before
-        their first report has said what they run."""
-        streams, self._streams = list(self._streams.values()), {}
+        """The database may have lost commits: end all streams. Agents connect again, and get no
+        orders before their first report has said what they run."""
+        streams = list(self._streams.values())
+        self._streams = {}
         for stream in streams:
             stream.refused = StreamRefused(
                 grpc.StatusCode.ABORTED, "the database has failed over: connect again"
@@ -214,7 +240,8 @@ class AgentLinks:
         self._ended = {a: stream for a, stream in ended.items() if now - stream[1] < DETACH_AGAIN_S}
 
     def _announce(self, agents: Collection[AgentId]) -> None:
-        """Tell these agents how often to report, if they were told otherwise: a part of all at a time."""
+        """Tell these agents how often to report, if they were told otherwise: a part of all at a
+        time."""
         interval = self._report_interval
         interval.adapt(max(1, len(self._managers)) * len(self._streams))
         self._metrics.set_heartbeat_interval(interval.heartbeat_s)
@@ -229,18 +256,22 @@ class AgentLinks:
 
     def _prune(self) -> None:
         self._prune_timer = None
-        untidy, self._to_prune = self._to_prune, {}
+        untidy = self._to_prune
+        self._to_prune = {}
         for agent_id, kernels in untidy.items():
             self._read_orders(agent_id, kernels)
         self.loop.nudge()
 
-    async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: Caller) -> None:
-        """One call of ``Attach``, from the first report until either side disconnects or a newer stream
-        replaces it."""
+    async def serve(
+        self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: Caller
+    ) -> None:
+        """One call of ``Attach``, from the first report until either side disconnects or a newer
+        stream replaces it."""
         try:
             wire = await anext(reports)
         except StopAsyncIteration:
             return
+
         try:
             stream = AgentStream(wire, caller, await decode(wire))
             await self._reach.bind(stream, context.peer())
@@ -261,11 +292,15 @@ class AgentLinks:
             if older.incarnation != stream.incarnation:
                 log.warning(
                     "another process uses the same agent id: the older one is fenced",
-                    agent=stream.agent_id, older=older.incarnation, newer=stream.incarnation,
+                    agent=stream.agent_id,
+                    older=older.incarnation,
+                    newer=stream.incarnation,
                     next_step="if both are running, stop one of them or give it another agent.id",
-                )  # fmt: skip
+                )
                 older.refused = _refusal(ReportRefused.by_another_process(stream.agent_id))
+
             older.wake.set()
+
         stream.established = True
         self._streams[stream.agent_id] = stream
         self._metrics.set_links(len(self._streams))
@@ -289,40 +324,52 @@ class AgentLinks:
         first = stream.first
         await self.apply_report(stream, first)
         log.info("agent connected", agent=stream.agent_id, kernels=len(first.kernels))
+
         if outdated := incompatibility(moorage.__version__, first.info.version):
-            log.warning("the agent's version may be incompatible", agent=stream.agent_id, why=outdated)
+            log.warning(
+                "the agent's version may be incompatible", agent=stream.agent_id, why=outdated
+            )
+
         self._refusals.accepted(context.peer())
         reader = spawn(f"link.read.{stream.agent_id}", self._read(stream, reports))
         try:
             await self._write(stream, reader, context)
         finally:
             await cancel_and_wait(reader)
+
         if stream.refused is not None:
             raise stream.refused
-        raise_failure(reader)  # the agent learns that its report could not be applied, and connects again
+
+        # the agent learns that its report could not be applied, and connects again
+        raise_failure(reader)
 
     async def apply_report(self, stream: AgentStream, message: Report | ReportDelta) -> bool:
-        """False if a newer stream of the agent has replaced this one here; nothing is changed then. Raises
-        ``StreamRefused`` if another manager has a newer one."""
+        """False if a newer stream of the agent has replaced this one here; nothing is changed then.
+        Raises ``StreamRefused`` if another manager has a newer one."""
         async with self._apply_locks.setdefault(stream.agent_id, asyncio.Lock()):
             if stream.established and self._streams.get(stream.agent_id) is not stream:
                 return False
+
             begun = self._clock.monotonic()
             # The first report of a stream precedes its orders, so their generations are greater.
             self._store.orders.note_generation(message.seen_generation)
             update = stream.update(message, begun)
             if update.refuses_orders:
                 self._overtake(stream)
+
             try:
                 changed = await self._store.reports.apply(update)
             except ReportRefused as refused:
                 raise _refusal(refused) from None
+
             if not stream.established:
                 self._take_over(stream)
+
         if message.sent_at:
             # A kernel whose lease has ended is withdrawn first: it may wait for contact to start.
             self._contacts[stream.agent_id] = message.sent_at
             self.orders_changed([stream.agent_id])
+
         now = self._clock.monotonic()
         if changed:
             self._report_interval.record(now - begun)
@@ -333,12 +380,14 @@ class AgentLinks:
             self.orders_changed([stream.agent_id])
         if self._store.reports.needs_full_report(stream.agent_id):
             stream.request_full_report(now)
+
         self._metrics.report_applied()
         return True
 
     def _overtake(self, stream: AgentStream) -> None:
-        """Send orders that an agent of an earlier release accepts, which does not report what it has seen.
-        Generations begin with the creation of a database in milliseconds, and grow more slowly."""
+        """Send orders that an agent of an earlier release accepts, which does not report what it
+        has seen. Generations begin with the creation of a database in milliseconds, and grow more
+        slowly."""
         log.error("an agent refuses its orders: sending newer ones", agent=stream.agent_id)
         self._store.orders.note_generation(round(self._clock.now().timestamp() * 1000))
         self.orders_changed([stream.agent_id])
@@ -360,12 +409,17 @@ class AgentLinks:
         finally:
             stream.wake.set()
 
-    async def _write(self, stream: AgentStream, reader: asyncio.Task[None], context: Context) -> None:
+    async def _write(
+        self, stream: AgentStream, reader: asyncio.Task[None], context: Context
+    ) -> None:
         while not reader.done() and self._streams.get(stream.agent_id) is stream:
             stream.wake.clear()
-            requests, stream.requests = stream.requests, []
-            message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
-            told, full = (stream.heartbeat_s, stream.managers, stream.holds_usage), self._usage.is_full
+            requests = stream.requests
+            stream.requests = []
+            message = stream.next_message(self._clock.monotonic())
+            interval = self._report_interval
+            told = (stream.heartbeat_s, stream.managers, stream.holds_usage)
+            full = self._usage.is_full
             proxies = self._reach.proxies if stream.dials_out else (), self._revoked_proxies
             if message is not None or (
                 stream.heartbeat_s is not None
@@ -376,19 +430,26 @@ class AgentLinks:
                     wire = await encode(message)
                     wire.report_pause_ms = round(1000 * interval.pause_s)
                     wire.report_deltas = True
+
                 if stream.managers != self._managers:
                     wire.managers.extend(self._managers)
+
                 if stream.proxies != proxies:
                     wire.dialout.addresses[:] = proxies[0]
                     wire.dialout.revoked[:] = proxies[1]
                     wire.dialout.SetInParent()
-                stream.heartbeat_s, stream.managers = interval.heartbeat_s, self._managers
+
+                stream.heartbeat_s = interval.heartbeat_s
+                stream.managers = self._managers
                 stream.proxies = proxies
-                stream.holds_usage = wire.hold_usage = full
+                stream.holds_usage = full
+                wire.hold_usage = full
                 wire.heartbeat_ms = round(1000 * stream.heartbeat_s)
                 await context.write(wire)
+
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
+
             await stream.wake.wait()
 
 

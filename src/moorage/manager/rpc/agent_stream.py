@@ -1,4 +1,5 @@
-"""Stream of one agent: turns its reports into updates for the store, given the orders on their way to it."""
+"""Stream of one agent: turns its reports into updates for the store, given the orders on their way
+to it."""
 
 from __future__ import annotations
 
@@ -36,17 +37,19 @@ log = structlog.get_logger("moorage.link")
 
 # A full report is requested again only after this many seconds.
 FULL_REQUEST_S = 5.0
-# An agent that has acknowledged none of its stream's orders for so long, in so many deltas, refuses them. It
-# sends deltas once it has received orders; full reports may have waited for long, as when all agents connect
-# at once.
-REFUSAL_S, REFUSAL_DELTAS = 15.0, 3
+# An agent that has acknowledged none of its stream's orders for so long, in so many deltas, refuses
+# them. It sends deltas once it has received orders; full reports may have waited for long, as when
+# all agents connect at once.
+REFUSAL_S = 15.0
+REFUSAL_DELTAS = 3
 
 
 class StreamRefused(Exception):
     """Ends a stream with a gRPC status and a message for the agent's log."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
         super().__init__(message)
 
 
@@ -57,52 +60,76 @@ class AgentStream:
         self, first: agent_pb2.Report, caller: Caller, decoded: Report | ReportDelta | None = None
     ) -> None:
         """Raises ``StreamRefused`` if the first report is invalid, or not a full one."""
-        self._caller, self._reports = caller, ReportReceiver()
+        self._caller = caller
+        self._reports = ReportReceiver()
         report = decoded or decode_report(first)
         if not isinstance(report, Report) or not self._reports.accept(first, report):
             raise StreamRefused(
-                grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be a full report"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "the first report of a stream must be a full report",
             )
-        self.agent_id, self.incarnation, self.first = report.info.agent_id, report.incarnation, report
-        self.address = self.host = report.info.address
-        self.direct_host: str | None = None  # where proxies may be told to try it, if they decide how
+
+        self.agent_id = report.info.agent_id
+        self.incarnation = report.incarnation
+        self.first = report
+        self.address = report.info.address
+        self.host = self.address
+
+        # where proxies may be told to try it, if they decide how
+        self.direct_host: str | None = None
         self.reach_why = ""  # why it dials out
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
-        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact] = []
+        self.requests: list[
+            LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
+        ] = []
         self.established = False  # its first report has been applied
-        # The longest pause between reports, and the managers, that it was told last; None: no orders yet.
+
+        # The longest pause between reports, and the managers, that it was told last; None: no
+        # orders yet.
         self.heartbeat_s: float | None = None
         self.managers: tuple[str, ...] = ()
-        # Told: the proxies that take connections of agents that only dial out, and those that were revoked.
+
+        # Told: the proxies that take connections of agents that only dial out, and those that were
+        # revoked.
         self.proxies: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
         self.holds_usage = False
         self.asked_at = -inf  # when it was asked to go to another manager, in monotonic seconds
-        self.loading_orders = False  # its orders are being read, and their kernels are not known yet
+
+        # its orders are being read, and their kernels are not known yet
+        self.loading_orders = False
         # The next read of its orders looks for kernels that were given up, too.
         self.with_given_up = False
         self._last = replace(report, kernels=())
-        self._orders, self._full_requested_at = OrdersSender(), -inf
-        # The newest orders, the generation of those to be sent, and what changed since those sent before.
+        self._orders = OrdersSender()
+        self._full_requested_at = -inf
+
+        # The newest orders, the generation of those to be sent, and what changed since those sent
+        # before.
         self.has_orders = False  # they have been read whole
         self._ordered: dict[KernelId, KernelSpec] = {}
         self._unsent: int | None = None
         self._changed: dict[KernelId, None] = {}
-        # Kernels that were ordered, with the first generation that named them, until the agent acknowledges
-        # that generation. It may start them at any moment.
+
+        # Kernels that were ordered, with the first generation that named them, until the agent
+        # acknowledges that generation. It may start them at any moment.
         self._unacknowledged: dict[KernelId, int] = {}
         # Kernels that the agent should not have and does not have, for the next update.
         self._absent: set[KernelId] = set()
+
         # The first orders sent (generation, monotonic seconds), until the agent acknowledges any.
         self._first_sent: tuple[int, float] | None = None
         self._deltas_since = 0
-        self._has_acknowledged = self.refuses_orders = False
+        self._has_acknowledged = False
+        self.refuses_orders = False
         self._check(report)
 
     def bind(self, host: str, why: str = "") -> None:
-        """Its kernels are reached at ``host``, where the agent says ``address``. ``why``: it dials out."""
-        self.host, self.reach_why = host, why
+        """Its kernels are reached at ``host``, where the agent says ``address``. ``why``: it dials
+        out."""
+        self.host = host
+        self.reach_why = why
         self.wake.set()
 
     @property
@@ -140,30 +167,45 @@ class AgentStream:
             log.warning("report state has diverged: requesting a full report", agent=self.agent_id)
             self.request_full_report(now)
             return None
+
         self._check(message)
         if message.orders_wanted:
             self._orders.force_full()
+
         return message
 
     def update(self, message: Report | ReportDelta, now: float) -> AgentUpdate:
-        """What a report says, given the orders on their way to the agent. ``now``: monotonic seconds."""
-        refused, self.refuses_orders = self.refuses_orders, self._refuses(message, now)
-        acknowledged = {k for k, first in self._unacknowledged.items() if first <= message.orders_generation}
+        """What a report says, given the orders on their way to the agent. ``now``: monotonic
+        seconds."""
+        refused = self.refuses_orders
+        self.refuses_orders = self._refuses(message, now)
+        acknowledged = {
+            k for k, first in self._unacknowledged.items() if first <= message.orders_generation
+        }
         for kernel_id in acknowledged:
             del self._unacknowledged[kernel_id]
-        candidates, self._absent = self._absent | acknowledged, set()
-        last, whole = self._last, isinstance(message, Report)
+
+        candidates = self._absent | acknowledged
+        self._absent = set()
+        last = self._last
+        whole = isinstance(message, Report)
+
         if isinstance(message, Report):
             self._last = replace(message, kernels=())
         else:
             self._last = replace(last, info=message.info or last.info, draining=message.draining)
             candidates |= message.removed
+
         if self.loading_orders:  # they may name some of these
-            self._absent, candidates = candidates, set()
-        info, kernels = self._last.info, message.kernels
+            self._absent = candidates
+            candidates = set()
+
+        info = self._last.info
+        kernels = message.kernels
         if self.host != self.address:
             info = replace(info, address=self.host)
             kernels = tuple(replace(k, host=self.host) if k.host else k for k in kernels)
+
         return AgentUpdate(
             info,
             self.incarnation,
@@ -187,6 +229,7 @@ class AgentStream:
         if self._first_sent is not None and message.orders_generation >= self._first_sent[0]:
             self._first_sent = None
             self._has_acknowledged = True
+
         self._deltas_since += self._first_sent is not None and isinstance(message, ReportDelta)
         refuses = (
             self._first_sent is not None
@@ -195,26 +238,40 @@ class AgentStream:
         )
         if refuses:
             self._orders.force_full()
+
         return refuses
 
     def _check(self, message: Report | ReportDelta) -> None:
-        """Check that a report is from the agent of this stream, and names no host but the agent's."""
-        info, address = message.info, self.address
-        foreign = next((k for k in message.kernels if k.host != address and (k.host or k.port)), None)
+        """Check that a report is from the agent of this stream, and names no host but the
+        agent's."""
+        info = message.info
+        address = self.address
+        foreign = next(
+            (k for k in message.kernels if k.host != address and (k.host or k.port)), None
+        )
         if foreign is not None:
             raise StreamRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"kernel {foreign.kernel_id} is reported at {foreign.host[:80]!r}: an agent reports its own "
+                f"kernel {foreign.kernel_id} is reported at {foreign.host[:80]!r}: an agent "
+                "reports its own "
                 f"address only, which is {address[:80]!r}",
             )
+
         if info is None:
             return
+
         if info.agent_id != self.agent_id:
-            mismatch = f"the stream of agent {self.agent_id!r} sent a report of agent {info.agent_id!r}"
+            mismatch = (
+                f"the stream of agent {self.agent_id!r} sent a report of agent {info.agent_id!r}"
+            )
             raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
+
         if info.address != address:
-            mismatch = f"the address changed from {address[:80]!r} to {info.address[:80]!r}: connect again"
+            mismatch = (
+                f"the address changed from {address[:80]!r} to {info.address[:80]!r}: connect again"
+            )
             raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
+
         if problem := self._caller.refusal_to_act_as(info.agent_id, info.resource_group):
             raise StreamRefused(grpc.StatusCode.PERMISSION_DENIED, problem)
 
@@ -223,20 +280,25 @@ class AgentStream:
         return not self._reports.reports(kernel_id) and kernel_id not in self._unacknowledged
 
     def offer(self, found: AgentOrders, generation: int) -> None:
-        """Send these orders next, if they differ from the last ones or the agent should confirm that it does
-        not have an unwanted kernel."""
+        """Send these orders next, if they differ from the last ones or the agent should confirm
+        that it does not have an unwanted kernel."""
         absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
         self._absent |= absent
         added = {k.kernel_id: k for k in found.kernels if self._is_new(k)}
+
         if found.withdrawn is None:
-            self.has_orders, wanted = True, {spec.kernel_id for spec in found.kernels}
+            self.has_orders = True
+            wanted = {spec.kernel_id for spec in found.kernels}
             withdrawn = [k for k in self._ordered if k not in wanted]
         else:
             withdrawn = [k for k in found.withdrawn if k in self._ordered]
+
         if not (added or withdrawn or absent or self._orders.needs_full):
             return
+
         for kernel_id in withdrawn:
             del self._ordered[kernel_id]
+
         self._unacknowledged |= dict.fromkeys(added.keys() - self._ordered.keys(), generation)
         self._ordered |= added
         self._changed |= dict.fromkeys((*withdrawn, *added))
@@ -249,14 +311,17 @@ class AgentStream:
         return known is None or known.reload_generation != spec.reload_generation
 
     def next_message(self, now: float) -> Orders | OrdersDelta | None:
-        """The message for the orders that were offered last; None if they have been sent. ``now``: monotonic
-        seconds."""
-        generation, self._unsent = self._unsent, None
+        """The message for the orders that were offered last; None if they have been sent. ``now``:
+        monotonic seconds."""
+        generation = self._unsent
+        self._unsent = None
         if generation is None:
             return None
         if self._first_sent is None and not self._has_acknowledged:
             self._first_sent = generation, now
-        changed, self._changed = self._changed, {}
+
+        changed = self._changed
+        self._changed = {}
         return self._orders.next_message(generation, self._ordered, changed)
 
 

@@ -1,5 +1,5 @@
-"""Authentication of agents and proxies by their certificates, or by the link token where links have no
-TLS."""
+"""Authentication of agents and proxies by their certificates, or by the link token where links have
+no TLS."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from moorage.manager.store.peers import Peer, PeerKeys
 log = structlog.get_logger("moorage.rpc")
 
 _POLL_S = 30.0
-# A link that a replaced certificate opened ends after so long, so that its peer connects with the new one.
+# A link that a replaced certificate opened ends after so long, so that its peer connects with the
+# new one.
 _RENEWED_LINK = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated caller of a link. ``peer`` is None for a caller with only the link token, which may
-    act as any agent or proxy. ``key``: digest of the public key in its certificate. ``issuer``:
-    fingerprint of the CA that issued it."""
+    """The authenticated caller of a link. ``peer`` is None for a caller with only the link token,
+    which may act as any agent or proxy. ``key``: digest of the public key in its certificate.
+    ``issuer``: fingerprint of the CA that issued it."""
 
     peer_id: str = ""
     peer: Peer | None = None
@@ -49,27 +50,32 @@ class Caller:
         """The reason why the caller may not act as ``name``; "" if it may."""
         if self.peer is None:
             return ""
+
         if name != self.peer.name:
             return (
                 f"this certificate is for {self.peer.kind} {self.peer.name!r}, not for {name!r}: "
                 f"restore {self.peer.kind}.id, or join as {name!r}"
             )
+
         bound = self.peer.resource_group
         allowed = {bound, resource_group if bound is None else bound, *self.peer.group_aliases}
         if resource_group is not None and resource_group not in allowed:
             return (
-                f"this agent joined for the resource group {bound!r}, not for {resource_group!r}: restore "
+                f"this agent joined for the resource group {bound!r}, not for {resource_group!r}: "
+                "restore "
                 "agent.resource_group, or join with another token"
             )
+
         return ""
 
 
 class LinkAuthenticator:
-    """Authenticates callers, and ends the calls of revoked peers. ``by``: the link token for links without
-    TLS; the CAs for links with TLS, where the certificate identifies the caller."""
+    """Authenticates callers, and ends the calls of revoked peers. ``by``: the link token for links
+    without TLS; the CAs for links with TLS, where the certificate identifies the caller."""
 
     def __init__(self, store: Store, by: str | Authorities, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+        self._store = store
+        self._clock = clock
         self._token = by if isinstance(by, str) else None
         self._authorities = None if isinstance(by, str) else by
         self._calls: dict[str, set[_Call]] = {}
@@ -85,50 +91,69 @@ class LinkAuthenticator:
         if self._token is not None:
             await _check_token(context, self._token)
             return Caller()
+
         kind, name, peer_id = _certificate_identity(context)
         peer = await self._store.peers.find(peer_id) if peer_id else None
         key, issuer = _key_and_issuer(context)
         if peer is None or (peer.kind, peer.name) != (kind, name) or key in peer.retired_keys:
             message = f"{kind} {name!r} was revoked, or belongs to another installation: join again"
             if peer is not None and key in peer.retired_keys:
-                message = f"this certificate of {kind} {name!r} was replaced by a newer one, which is in use"
+                message = (
+                    f"this certificate of {kind} {name!r} was replaced by a newer one, "
+                    "which is in use"
+                )
+
             log.warning("certificate refused", peer=context.peer(), kind=kind, name=name)
-            is_revoked = peer is None and bool(peer_id) and await self._store.peers.is_revoked(peer_id)
+            is_revoked = (
+                peer is None and bool(peer_id) and await self._store.peers.is_revoked(peer_id)
+            )
             note = (REVOKED,) if is_revoked else ()
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, message, note)
             raise AssertionError("aborted")
+
         if peer.kind not in kinds:
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may call this",
+                f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may "
+                "call this",
             )
+
         assert self._authorities is not None
         trusted = self._authorities.trust.fingerprints.get(issuer) if issuer is not None else None
         if trusted is None:
             # The connection is older than the end of the rotation.
-            message = f"this certificate of {kind} {name!r} is of a CA that was replaced: join again"
+            message = (
+                f"this certificate of {kind} {name!r} is of a CA that was replaced: join again"
+            )
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
             raise AssertionError("aborted")
+
         return Caller(peer_id, peer, key, trusted)
 
     async def confirm(self, caller: Caller, authorities: Collection[str]) -> Trust | None:
-        """The CAs to trust, for a peer that says which it trusts (fingerprints). None without TLS."""
+        """The CAs to trust, for a peer that says which it trusts (fingerprints). None without
+        TLS."""
         if self._authorities is None or caller.peer is None:
             return None
+
         trust = self._authorities.trust
         known = set(trust.fingerprints.values())
         if not known.issuperset(authorities):
-            # Another manager may have told the peer about the next CA. This one must not take it back.
+            # Another manager may have told the peer about the next CA. This one must not take it
+            # back.
             trust = await self._authorities.refresh()
             known = set(trust.fingerprints.values())
+
         trusts = frozenset(known.intersection(authorities))
         is_new = (trusts, caller.issuer) != (caller.peer.trusts, caller.peer.issuer)
         if is_new and caller.key == caller.peer.key:
             await self._store.peers.confirm(caller.peer_id, caller.key, trusts, caller.issuer)
+
         return trust
 
     async def retire_replaced_key(self, caller: Caller) -> None:
-        """Call it when a peer's link begins. With its newest key, nobody needs the one before any more."""
+        """Call it when a peer's link begins. With its newest key, nobody needs the one before any
+        more."""
         if caller.peer is not None and caller.peer.was_renewed and caller.key == caller.peer.key:
             await self._store.peers.retire(caller.peer_id, caller.key)
 
@@ -143,11 +168,12 @@ class LinkAuthenticator:
 
     @asynccontextmanager
     async def until_revoked(self, caller: Caller, context: Any) -> AsyncIterator[None]:
-        """Ends the call inside the context when the peer is revoked or its key retired, and some time after
-        its certificate was renewed: the next connection uses the new one."""
+        """Ends the call inside the context when the peer is revoked or its key retired, and some
+        time after its certificate was renewed: the next connection uses the new one."""
         if caller.peer is None:
             yield
             return
+
         calls = self._calls.setdefault(caller.peer_id, set())
         try:
             async with asyncio.timeout(None) as timeout:
@@ -157,11 +183,14 @@ class LinkAuthenticator:
         except TimeoutError:
             if not timeout.expired():
                 raise
+
             peer = f"{caller.peer.kind} {caller.peer.name!r}"
             if call.renewed:
                 await context.abort(
-                    grpc.StatusCode.UNAVAILABLE, f"the certificate of {peer} was renewed: connect again"
+                    grpc.StatusCode.UNAVAILABLE,
+                    f"the certificate of {peer} was renewed: connect again",
                 )
+
             note = (REVOKED,) if call.revoked else ()
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{peer} was revoked", note)
         finally:
@@ -172,21 +201,28 @@ class LinkAuthenticator:
     async def _tick(self) -> None:
         if not self._calls:
             return
+
         # Calls that begin while the answers are on their way are judged at the next tick.
         asked = {peer_id: list(calls) for peer_id, calls in self._calls.items()}
-        left, now = await self._store.peers.valid(list(asked)), self._clock.now()
+        left = await self._store.peers.valid(list(asked))
+        now = self._clock.now()
+
         # A call by a CA that was dropped ends: its peer connects again with its new certificate.
         trust = await self._authorities.refresh() if self._authorities is not None else None
         trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
         for peer_id, calls in asked.items():
-            keys, is_revoked = left.get(peer_id), False
+            keys = left.get(peer_id)
+            is_revoked = False
             if keys is None:
                 log.warning("peer revoked: closing its links", peer=peer_id)
                 is_revoked = await self._store.peers.is_revoked(peer_id)
+
             for call in calls:
                 if call not in self._calls.get(peer_id, ()):
                     continue  # it has ended
-                call.renewed, call.revoked = keys is not None, is_revoked
+
+                call.renewed = keys is not None
+                call.revoked = is_revoked
                 if keys is None or call.is_outdated(keys, now) or call.issuer not in trusted:
                     call.timeout.reschedule(0.0)  # expires at once
 
@@ -201,8 +237,8 @@ class _Call:
     revoked: bool = False  # False: the database does not know its peer
 
     def is_outdated(self, keys: PeerKeys, now: datetime) -> bool:
-        """It began before its peer's renewal. One with the same key that began later is all that the peer
-        has: the answer with the new certificate was lost."""
+        """It began before its peer's renewal. One with the same key that began later is all that
+        the peer has: the answer with the new certificate was lost."""
         if self.key in keys.retired:
             return True
         replaced_at = keys.renewed_at if self.key == keys.replaced else None
@@ -220,7 +256,8 @@ async def _check_token(context: Any, token: str) -> None:
 
 
 def _certificate_identity(context: Any) -> tuple[str, str, str]:
-    """Kind, name and peer id from the caller's certificate; empty strings for a foreign certificate."""
+    """Kind, name and peer id from the caller's certificate; empty strings for a foreign
+    certificate."""
     for uri in (context.auth_context() or {}).get("peer_uri", ()):
         scheme, _, rest = bytes(uri).decode(errors="replace").partition(":")
         parts = rest.split(":")
@@ -230,8 +267,8 @@ def _certificate_identity(context: Any) -> tuple[str, str, str]:
 
 
 def _key_and_issuer(context: Any) -> tuple[str, x509.Name | None]:
-    """The digest of the public key in the caller's certificate, and the name of the CA that issued it; "" and
-    None if there is none."""
+    """The digest of the public key in the caller's certificate, and the name of the CA that issued
+    it; "" and None if there is none."""
     for pem in (context.auth_context() or {}).get("x509_pem_cert", ()):
         return _read(bytes(pem))
     return "", None

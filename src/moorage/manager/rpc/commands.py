@@ -1,12 +1,17 @@
-"""Broker for commands in sessions. The manager sends a request down the link, and the agent, which cannot be
-dialed, answers with a call that lasts as long as the command. If the agent is connected to another manager,
-that one is asked."""
+"""Broker for commands in sessions. The manager sends a request down the link, and the agent, which
+cannot be dialed, answers with a call that lasts as long as the command. If the agent is connected
+to another manager, that one is asked."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import replace
 from typing import Any
 
@@ -52,25 +57,34 @@ class CommandBroker:
         clock: Clock,
         using: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        self._links, self._managers, self._clock, self._using = links, managers, clock, using
+        self._links = links
+        self._managers = managers
+        self._clock = clock
+        self._using = using
         self._open: dict[str, RunningCommand] = {}
 
     async def check(self, session: SessionView, *, files: bool = True) -> None:
-        """Check that some kernel of the session can run commands now, or only copy ``files``. Raises
-        ``Conflict``, or ``AgentUnreachable`` if none of its agents is connected."""
+        """Check that some kernel of the session can run commands now, or only copy ``files``.
+        Raises ``Conflict``, or ``AgentUnreachable`` if none of its agents is connected."""
         if session.type not in ALLOWED:
             raise Conflict(
-                f"sessions of type {session.type} cannot run commands; session {session.name!r} is one",
-                next_step=f"supported: {', '.join(ALLOWED)}; `moorage logs {session.name}` shows its log",
+                f"sessions of type {session.type} cannot run commands; session {session.name!r} "
+                "is one",
+                next_step=(
+                    f"supported: {', '.join(ALLOWED)}; `moorage logs {session.name}` shows its log"
+                ),
             )
+
         if session.status not in (_WITH_FILES if files else (Status.RUNNING,)):
             raise Conflict(
                 f"session {session.name!r} is not running: it is {state_of(session)}",
                 next_step=f"`moorage describe {session.name}` shows the reason",
             )
+
         agents = [kernel.agent_id or "" for kernel in _newest(session).values()]
         if any(self._links.get(agent_id) for agent_id in agents):
             return
+
         for number, agent_id in enumerate(agents, start=1):
             try:
                 await self._managers.manager_of(agent_id)
@@ -89,17 +103,25 @@ class CommandBroker:
         kernel = _kernel_of(session, spec.kernel)
         agent_id = kernel.agent_id or ""
         request = ExecRequest(
-            self._clock.new_id(), KernelId(kernel.id), tuple(spec.command), spec.tty, spec.stdin,
-            spec.size.rows, spec.size.cols, spec.env,
-        )  # fmt: skip
+            self._clock.new_id(),
+            KernelId(kernel.id),
+            tuple(spec.command),
+            spec.tty,
+            spec.stdin,
+            spec.size.rows,
+            spec.size.cols,
+            spec.env,
+        )
         if (files := spec.files) is not None:
             request = replace(request, files=files.direction, path=files.path, name=files.name)
+
         audit_log = log.bind(
             session=session.name, session_id=session.id, actor=actor, request=request.request_id
         )
         # Audit record. Arguments may contain secrets, but an auditor must see them.
         audit_log.info("command started", command=spec.command, tty=spec.tty, agent=agent_id)
-        started_at, code = self._clock.monotonic(), None
+        started_at = self._clock.monotonic()
+        code = None
         try:
             async with self._run(session.id, agent_id, request) as command:
                 try:
@@ -113,25 +135,29 @@ class CommandBroker:
     def open_files(
         self, session: SessionView, credential: str = ""
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        """A server of the session's files on the node of its first kernel, which speaks SFTP. With a
-        ``credential`` it also listens, where it can. Raises ``Conflict``."""
+        """A server of the session's files on the node of its first kernel, which speaks SFTP. With
+        a ``credential`` it also listens, where it can. Raises ``Conflict``."""
         kernel = _kernel_of(session, FIRST_KERNEL)
         if session.type not in ALLOWED or not has_files(session) or kernel.agent_id is None:
             raise Conflict(
                 f"session {session.name!r} is {state_of(session)}; its files were not kept",
                 next_step="start it with `--workspace keep`",
             )
+
         request = ExecRequest(
             *(self._clock.new_id(), KernelId(kernel.id), _TOO_OLD),
-            stdin=True, files=SFTP, path=session.id, credential=credential,
-        )  # fmt: skip
+            stdin=True,
+            files=SFTP,
+            path=session.id,
+            credential=credential,
+        )
         return self._run(session.id, kernel.agent_id, request)
 
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        """A request about runs of code, whose answer is the output of the command. Raises ``NotFound``,
-        ``AgentUnreachable``."""
+        """A request about runs of code, whose answer is the output of the command. Raises
+        ``NotFound``, ``AgentUnreachable``."""
         kernel = _kernel_of(session, hostname)
         request = ExecRequest(self._clock.new_id(), KernelId(kernel.id), (PROGRAM,), code=code)
         return self._run(session.id, kernel.agent_id or "", request)
@@ -147,10 +173,12 @@ class CommandBroker:
 
     @asynccontextmanager
     async def run_here(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RunningCommand]:
-        """As ``open``, for an agent that is connected to this manager. Raises ``AgentUnreachable``."""
+        """As ``open``, for an agent that is connected to this manager. Raises
+        ``AgentUnreachable``."""
         stream = self._links.get(agent_id)
         if stream is None:
             raise AgentUnreachable(f"agent {agent_id!r} is not connected to this manager")
+
         command = self._open[request.request_id] = RunningCommand(agent_id)
         try:
             stream.send_request(request)
@@ -160,24 +188,31 @@ class CommandBroker:
             except TimeoutError:
                 raise AgentUnreachable(
                     f"agent {agent_id!r} did not respond within {FIRST_ANSWER_S:g} s",
-                    next_step="read the agent's log; older versions of the agent cannot run commands",
+                    next_step=(
+                        "read the agent's log; older versions of the agent cannot run commands"
+                    ),
                 ) from None
+
             yield command
         finally:
             del self._open[request.request_id]
             command.close()
 
-    async def serve(self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: Caller) -> None:
+    async def serve(
+        self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: Caller
+    ) -> None:
         """One call of ``Exec``. Returns, and so ends the call, when the user disconnects."""
         try:
             first = await anext(outputs)
         except StopAsyncIteration:
             return
+
         command = self._open.get(first.request_id)
         if command is None or command.connected.is_set():
             return
         if wrong := caller.refusal_to_act_as(command.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+
         command.connected.set()
         tasks = (
             spawn(f"exec.read.{first.request_id}", command.take_outputs(outputs)),
@@ -187,10 +222,11 @@ class CommandBroker:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Close first: when the agent disconnects, its stream ends and this call is cancelled, possibly
-            # here.
+            # Close first: when the agent disconnects, its stream ends and this call is cancelled,
+            # possibly here.
             command.outputs.close()
-            # gRPC cannot end a call while a message is being written, also not for a task that was cancelled.
+            # gRPC cannot end a call while a message is being written, also not for a task that was
+            # cancelled.
             command.inputs.close()
             await asyncio.wait(tasks[2:], timeout=_LAST_WRITE_S)
             await cancel_and_wait(*tasks)
@@ -204,7 +240,9 @@ def has_files(session: SessionView) -> bool:
 def _kernel_of(session: SessionView, hostname: str) -> KernelView:
     kernels = _newest(session)
     if hostname not in kernels:
-        raise NotFound(f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(kernels)}")
+        raise NotFound(
+            f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(kernels)}"
+        )
     return kernels[hostname]
 
 

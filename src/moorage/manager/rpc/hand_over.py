@@ -1,6 +1,8 @@
-"""Hand-over of agents and proxies to managers that have fewer: asks, by the decisions of ``spreading``.
+"""Hand-over of agents and proxies to managers that have fewer: asks, by the decisions of
+``spreading``.
 
-A peer that is asked goes by itself, once the other manager answers. One that does not go is counted again.
+A peer that is asked goes by itself, once the other manager answers. One that does not go is counted
+again.
 """
 
 from __future__ import annotations
@@ -33,21 +35,33 @@ class _Kind(Generic[L]):
     """One kind of peers: those that were asked last, and the next decision."""
 
     def __init__(self, name: str, links: _Links[L]) -> None:
-        self._name, self._links = name, links
-        self._spreading, self._asked = Spreading(), list[L]()
+        self._name = name
+        self._links = links
+        self._spreading = Spreading()
+        self._asked = list[L]()
 
     def look(self, own: str, counts: Mapping[str, int], now: float) -> None:
         self._asked = [link for link in self._asked if self._links.has(link)]
-        for manager, count in self._spreading.decide(own, counts, now, left=len(self._asked)).items():
+        for manager, count in self._spreading.decide(
+            own, counts, now, left=len(self._asked)
+        ).items():
             asked = self._links.hand_over(manager, count)
             self._asked += asked
             if asked:
-                log.info("handing over", kind=self._name, to=manager, count=len(asked), counts=dict(counts))
+                log.info(
+                    "handing over",
+                    kind=self._name,
+                    to=manager,
+                    count=len(asked),
+                    counts=dict(counts),
+                )
 
 
 class HandOver:
     def __init__(self, links: AgentLinks, proxies: ProxyLinks, clock: Clock) -> None:
-        self._links, self._proxies, self._clock = links, proxies, clock
+        self._links = links
+        self._proxies = proxies
+        self._clock = clock
         self._kinds = _Kind("agents", links), _Kind("proxies", proxies)
 
     def counts(self) -> tuple[int, int]:
@@ -55,11 +69,12 @@ class HandOver:
         return len(self._links.all()), self._proxies.count
 
     def look(self, own: str, others: Sequence[ManagerBeat]) -> None:
-        """After each beat. ``own``: the address of this manager. Managers that share an address, behind a
-        load balancer, cannot be chosen; those of the release before say nothing."""
+        """After each beat. ``own``: the address of this manager. Managers that share an address,
+        behind a load balancer, cannot be chosen; those of the release before say nothing."""
         addresses = Counter([own, *(other.link for other in others)])
         if addresses[own] > 1:
             return
+
         others = [other for other in others if addresses[other.link] == 1]
         agents, proxies = self._kinds
         own_agents, own_proxies = self.counts()

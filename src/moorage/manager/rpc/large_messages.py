@@ -1,5 +1,5 @@
-"""Codec of the agents' messages: those with many kernels are encoded and decoded in a thread, or they would
-block all others."""
+"""Codec of the agents' messages: those with many kernels are encoded and decoded in a thread, or
+they would block all others."""
 
 from __future__ import annotations
 

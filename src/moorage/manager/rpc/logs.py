@@ -1,5 +1,5 @@
-"""Broker for logs. The manager sends a request down the link, and the agent, which cannot be dialed, answers
-with a call. If the agent is connected to another manager, that one is asked."""
+"""Broker for logs. The manager sends a request down the link, and the agent, which cannot be
+dialed, answers with a call. If the agent is connected to another manager, that one is asked."""
 
 from __future__ import annotations
 
@@ -34,13 +34,19 @@ FIRST_ANSWER_S = 10.0
 # Chunks buffered for a slow reader; beyond that the agent waits.
 BUFFERED_CHUNKS = 64
 POLL_S = 0.5
-# How long after the end of its log the end of a kernel may be told. Reports of changes come within a second.
+# How long after the end of its log the end of a kernel may be told. Reports of changes come within
+# a second.
 END_S = 10.0
 
 
 class LogBroker:
-    def __init__(self, store: Store, links: AgentLinks, managers: ManagerLinkClient, clock: Clock) -> None:
-        self._store, self._links, self._managers, self._clock = store, links, managers, clock
+    def __init__(
+        self, store: Store, links: AgentLinks, managers: ManagerLinkClient, clock: Clock
+    ) -> None:
+        self._store = store
+        self._links = links
+        self._managers = managers
+        self._clock = clock
         # By request: the agent that was asked, and where its answer goes.
         self._readers: dict[str, tuple[AgentId, Pipe[agent_pb2.LogChunk]]] = {}
 
@@ -57,28 +63,32 @@ class LogBroker:
         since_ms: int = 0,
         offset: int | None = None,
     ) -> AsyncIterator[LogPiece]:
-        """The log of a kernel of the session's newest attempt, or of ``attempt``; with ``follow`` until the
-        kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time of each line in
-        front of it. ``since_ms``: unix time of the first line; 0: any. ``offset``: from this byte on, or from
-        the first one behind it that is kept, and no further than to where bytes are missing; None: neither.
+        """The log of a kernel of the session's newest attempt, or of ``attempt``; with ``follow``
+        until the kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time
+        of each line in front of it. ``since_ms``: unix time of the first line; 0: any. ``offset``:
+        from this byte on, or from the first one behind it that is kept, and no further than to
+        where bytes are missing; None: neither.
 
-        An empty piece comes first once the agent of a kernel that lives answers, and before that while there
-        is no kernel yet: until then a reader's answer must not begin. Of an agent that knows the numbers of
-        bytes, the first piece with an ``offset`` tells with which byte the answer begins.
+        An empty piece comes first once the agent of a kernel that lives answers, and before that
+        while there is no kernel yet: until then a reader's answer must not begin. Of an agent that
+        knows the numbers of bytes, the first piece with an ``offset`` tells with which byte the
+        answer begins.
 
         Before any other piece, raises ``NotFound`` if there is no log yet, or none with times;
-        ``AgentUnreachable`` if the agent does not respond through any manager and there is no stored part of
-        the log; and ``Conflict`` if it is too old for times. Without a byte, ``NotFound`` with the cause
-        tells that the kernel has failed before it ran.
+        ``AgentUnreachable`` if the agent does not respond through any manager and there is no
+        stored part of the log; and ``Conflict`` if it is too old for times. Without a byte,
+        ``NotFound`` with the cause tells that the kernel has failed before it ran.
         """
         _require_hostname(session, hostname)
         kernel = _kernel(session, follow, attempt, hostname)
         if kernel is None:
             yield LogPiece(b"")
+
         while kernel is None:
             await asyncio.sleep(POLL_S)
             session = await self._store.sessions.get(scope, session.id)
             kernel = _kernel(session, follow, attempt, hostname)
+
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
         request = replace(request, timestamps=timestamps, since_ms=since_ms, offset=offset)
@@ -88,7 +98,10 @@ class LogBroker:
                 async for chunk in chunks:
                     if (piece := answer.piece(chunk)) is not None:
                         yield piece
-            if not answer.has_data and (failed := await self._failed(scope, session, kernel, follow)):
+
+            if not answer.has_data and (
+                failed := await self._failed(scope, session, kernel, follow)
+            ):
                 raise _never_ran(session, failed)
         except (NotFound, AgentUnreachable) as error:
             goes_on = follow and session.status not in TERMINAL
@@ -96,19 +109,21 @@ class LogBroker:
                 if isinstance(error, NotFound) and not answer.has_data:
                     raise _without_log(session, error) from None
                 raise
+
             yield LogPiece(kernel.log_tail.encode())
 
     async def _failed(
         self, scope: Scope, session: SessionView, kernel: KernelView, follow: bool
     ) -> KernelView | None:
-        """``kernel``, whose log has ended without a byte, if it has failed before it ran. With ``follow`` it
-        has ended: what its agent reports of that may not be stored yet."""
+        """``kernel``, whose log has ended without a byte, if it has failed before it ran. With
+        ``follow`` it has ended: what its agent reports of that may not be stored yet."""
         deadline = self._clock.monotonic() + END_S
         while kernel.status not in TERMINAL and follow and self._clock.monotonic() < deadline:
             session = await self._store.sessions.get(scope, session.id)
             kernel = next((one for one in session.kernels if one.id == kernel.id), kernel)
             if kernel.status not in TERMINAL:
                 await asyncio.sleep(POLL_S)
+
         return kernel if has_failed_to_run(kernel) else None
 
     def read_output(
@@ -125,11 +140,15 @@ class LogBroker:
             return self._managers.read_log(agent_id, request)
         return self.read_here(agent_id, request)
 
-    async def read_here(self, agent_id: str, request: LogRequest) -> AsyncGenerator[agent_pb2.LogChunk, None]:
-        """The log of a kernel of an agent that is connected to this manager. Raises ``AgentUnreachable``."""
+    async def read_here(
+        self, agent_id: str, request: LogRequest
+    ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
+        """The log of a kernel of an agent that is connected to this manager. Raises
+        ``AgentUnreachable``."""
         stream = self._links.get(agent_id)
         if stream is None:
             raise AgentUnreachable(f"agent {agent_id!r} is not connected to this manager")
+
         pipe = Pipe[agent_pb2.LogChunk](BUFFERED_CHUNKS)
         self._readers[request.request_id] = stream.agent_id, pipe
         try:
@@ -139,20 +158,26 @@ class LogBroker:
                     chunk = await pipe.get()
             except TimeoutError:
                 raise AgentUnreachable(f"agent {agent_id!r} did not respond") from None
+
             while chunk is not None:
                 yield chunk
                 chunk = await pipe.get()
+
             if pipe.broken:
                 raise AgentUnreachable(f"agent {agent_id!r} was lost while it sent the log")
         finally:
             pipe.close()
             del self._readers[request.request_id]
 
-    async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: Caller) -> None:
-        """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when the reader
-        disconnects. Another agent than the one that was asked is refused."""
+    async def receive(
+        self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: Caller
+    ) -> None:
+        """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when
+        the reader disconnects. Another agent than the one that was asked is refused."""
         pipe: Pipe[agent_pb2.LogChunk] | None = None
-        answered, marked, complete = "", False, False
+        answered = ""
+        marked = False
+        complete = False
         try:
             async for chunk in chunks:
                 agent_id, known = self._readers.get(chunk.request_id, ("", None))
@@ -160,10 +185,13 @@ class LogBroker:
                     return
                 if wrong := caller.refusal_to_act_as(agent_id):
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-                pipe, answered = known, chunk.request_id
+
+                pipe = known
+                answered = chunk.request_id
                 marked = marked or chunk.marks_end
                 complete = chunk.end
                 await pipe.put(chunk)
+
             # The iteration also ends when the agent is lost.
             complete = complete or not marked
         finally:
@@ -185,15 +213,18 @@ def _require_hostname(session: SessionView, hostname: str) -> None:
 class _Answer:
     """What an agent has said so far. ``has_data``: a byte of the log.
 
-    ``is_final``: what is stored of the log is none instead: it has no numbers and no times, and does not go
-    on where an answer was cut off.
+    ``is_final``: what is stored of the log is none instead: it has no numbers and no times, and
+    does not go on where an answer was cut off.
     """
 
     def __init__(self, request: LogRequest, kernel: KernelView) -> None:
-        self._request, self._agent_id, self._attempt = request, kernel.agent_id or "", kernel.attempt
+        self._request = request
+        self._agent_id = kernel.agent_id or ""
+        self._attempt = kernel.attempt
         self._is_live = kernel.status not in TERMINAL
         self._place: int | None = None
-        self._is_identified = self.has_data = False
+        self._is_identified = False
+        self.has_data = False
         self.is_final = request.is_timed or bool(request.offset)
 
     def piece(self, chunk: agent_pb2.LogChunk) -> LogPiece | None:
@@ -203,36 +234,47 @@ class _Answer:
         if self._request.is_timed and not self._is_identified and not chunk.timed:
             raise _too_old(self._agent_id)
         if chunk.HasField("offset"):
-            self._place, self.is_final = chunk.offset, True
-        # The first one only tells whose log it is, another one where it begins. The log of a kernel that has
-        # ended tells at once whether there is anything in it: an answer without it need not begin.
+            self._place = chunk.offset
+            self.is_final = True
+
+        # The first one only tells whose log it is, another one where it begins. The log of a kernel
+        # that has ended tells at once whether there is anything in it: an answer without it need
+        # not begin.
         tells = self._is_live and (self._place is not None or not self._is_identified)
         self._is_identified = True
         if not chunk.data and not tells:
             return None
-        place, self._place = self._place, None
+
+        place = self._place
+        self._place = None
         self.has_data = self.has_data or bool(chunk.data)
         self.is_final = self.is_final or self.has_data
+
         return LogPiece(chunk.data, place, self._attempt)
 
 
-def _kernel(session: SessionView, follow: bool, attempt: int | None, hostname: str) -> KernelView | None:
-    """The newest kernel that has an agent; with ``follow``, None while there may be one later. Raises
-    ``NotFound`` if there is none."""
+def _kernel(
+    session: SessionView, follow: bool, attempt: int | None, hostname: str
+) -> KernelView | None:
+    """The newest kernel that has an agent; with ``follow``, None while there may be one later.
+    Raises ``NotFound`` if there is none."""
     named = [k for k in session.kernels if k.hostname == hostname]
     placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
     if placed:
         return placed[-1]
+
     if attempt is not None and attempt != session.attempt:
         raise NotFound(
             f"attempt {attempt} of {session.name!r} has no log; the newest is {session.attempt}",
             next_step=f"`moorage describe {session.name}` lists the attempts that ran",
         )
+
     if not follow or session.status in TERMINAL:
         raise NotFound(
             f"session {session.name!r} has no log: it never started, and is {state_of(session)}",
             next_step=f"`moorage describe {session.name}` shows the reason",
         )
+
     return None
 
 
@@ -247,13 +289,15 @@ def _without_log(session: SessionView, error: NotFound) -> NotFound:
 
 def _never_ran(session: SessionView, kernel: KernelView) -> NotFound:
     return NotFound(
-        f"session {session.name!r} has no log: it failed before its program ran ({state_of(kernel)})",
+        f"session {session.name!r} has no log: it failed before its program ran "
+        f"({state_of(kernel)})",
         next_step=f"`moorage describe {session.name}` says more",
     )
 
 
 def _too_old(agent_id: str) -> Conflict:
     return Conflict(
-        f"agent {agent_id!r}, or the manager that it is connected to, is too old to tell times of logs",
+        f"agent {agent_id!r}, or the manager that it is connected to, is too old to tell times of "
+        "logs",
         next_step="upgrade it, or leave out timestamps and since",
     )

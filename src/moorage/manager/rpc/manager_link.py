@@ -1,8 +1,8 @@
 """Manager link: requests to agents that are connected to another manager of the same database.
 
-The brokers of a manager ask here. The called manager serves from its own agent links only, so that a request
-is forwarded once at most. Managers authenticate each other by their certificates, or by the link token where
-links have no TLS.
+The brokers of a manager ask here. The called manager serves from its own agent links only, so that
+a request is forwarded once at most. Managers authenticate each other by their certificates, or by
+the link token where links have no TLS.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class ManagerLinkClient:
     """``certificate``: of this manager; None: links have no TLS, and ``token`` authenticates."""
 
     def __init__(self, store: Store, certificate: ManagerCertificate | None, token: str) -> None:
-        self._store, self._certificate = store, certificate
+        self._store = store
+        self._certificate = certificate
         self._metadata = () if certificate else (("authorization", f"Bearer {token}"),)
 
     async def manager_of(self, agent_id: str) -> ManagerRow:
@@ -54,11 +55,16 @@ class ManagerLinkClient:
         if found is None or found.id == self._store.managers.own_id:
             raise AgentUnreachable(
                 f"agent {agent_id!r} is not connected to a manager",
-                next_step="try again in a moment; `moorage agents` shows which agents are connected",
+                next_step=(
+                    "try again in a moment; `moorage agents` shows which agents are connected"
+                ),
             )
+
         return found
 
-    async def read_log(self, agent_id: str, request: LogRequest) -> AsyncGenerator[agent_pb2.LogChunk, None]:
+    async def read_log(
+        self, agent_id: str, request: LogRequest
+    ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
         """The log of a kernel, as its agent sends it. Raises ``AgentUnreachable``."""
         manager = await self.manager_of(agent_id)
         async with self._stub(manager) as stub:
@@ -72,9 +78,13 @@ class ManagerLinkClient:
                 call.cancel()
 
     @asynccontextmanager
-    async def run_command(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RunningCommand]:
-        """A command that the agent runs; leaving the context disconnects it. Raises ``AgentUnreachable``."""
-        manager, command = await self.manager_of(agent_id), RunningCommand(agent_id)
+    async def run_command(
+        self, agent_id: str, request: ExecRequest
+    ) -> AsyncIterator[RunningCommand]:
+        """A command that the agent runs; leaving the context disconnects it. Raises
+        ``AgentUnreachable``."""
+        manager = await self.manager_of(agent_id)
+        command = RunningCommand(agent_id)
         async with self._stub(manager) as stub:
             call = stub.RunCommand(metadata=self._metadata)
             tasks: list[asyncio.Task[None]] = []
@@ -92,7 +102,9 @@ class ManagerLinkClient:
                 await cancel_and_wait(*tasks)
                 call.cancel()
 
-    async def _start(self, call: Any, agent_id: str, request: ExecRequest, manager: ManagerRow) -> None:
+    async def _start(
+        self, call: Any, agent_id: str, request: ExecRequest, manager: ManagerRow
+    ) -> None:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 await call.write(managers_pb2.CommandInput(start=_request(agent_id, request)))
@@ -105,10 +117,14 @@ class ManagerLinkClient:
     async def ask_workspaces(
         self, request: WorkspaceRequest, timeout_s: float
     ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
-        """The answers of the agents of all other managers; None for an agent that did not respond."""
+        """The answers of the agents of all other managers; None for an agent that did not
+        respond."""
         managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id and row.agents]
-        found = await asyncio.gather(*(self._ask_workspaces(row, request, timeout_s) for row in others))
+        found = await asyncio.gather(
+            *(self._ask_workspaces(row, request, timeout_s) for row in others)
+        )
+
         return {agent_id: answer for answers in found for agent_id, answer in answers.items()}
 
     async def _ask_workspaces(
@@ -121,17 +137,24 @@ class ManagerLinkClient:
                 )
         except grpc.aio.AioRpcError:
             return dict.fromkeys(manager.agents)
-        return {one.agent_id: one.answer if one.HasField("answer") else None for one in found.agents}
+
+        return {
+            one.agent_id: one.answer if one.HasField("answer") else None for one in found.agents
+        }
 
     async def refuse_other_databases(self) -> None:
-        """Raises ``StartupError`` if a manager that the database names uses another copy of it. Managers that
-        do not answer, or are of the release before, are no obstacle."""
-        own, managers = await self._store.managers.identity(), await self._store.managers.all()
+        """Raises ``StartupError`` if a manager that the database names uses another copy of it.
+        Managers that do not answer, or are of the release before, are no obstacle."""
+        own = await self._store.managers.identity()
+        managers = await self._store.managers.all()
         others = [row for row in managers if row.id != self._store.managers.own_id]
-        for row, found in zip(others, await asyncio.gather(*map(self._identify, others)), strict=True):
+        for row, found in zip(
+            others, await asyncio.gather(*map(self._identify, others)), strict=True
+        ):
             if found is not None and (problem := find_conflict(own, found, row.link)):
                 raise StartupError(
-                    problem, next_step="stop every manager of the database that is not to be used any more"
+                    problem,
+                    next_step="stop every manager of the database that is not to be used any more",
                 )
 
     async def _identify(self, manager: ManagerRow) -> DatabaseIdentity | None:
@@ -162,27 +185,34 @@ class ManagerLinkClient:
 
 
 def find_conflict(own: DatabaseIdentity, other: DatabaseIdentity, link: str) -> str:
-    """Why a manager must not start on its own database while the manager at ``link`` uses the other; "": it
-    may. Agents and proxies would get orders of both."""
+    """Why a manager must not start on its own database while the manager at ``link`` uses the
+    other; "": it may. Agents and proxies would get orders of both."""
     if own.installation != other.installation:
         return ""
+
     if own.copy != other.copy:
         return (
-            f"the manager at {link} runs on another copy of this database: one of the two was restored from "
+            f"the manager at {link} runs on another copy of this database: one of the two was "
+            "restored from "
             "a backup"
         )
+
     if own.system == other.system and own.timeline < other.timeline:
         return (
-            f"this Postgres is a former primary on timeline {own.timeline}: the manager at {link} uses the "
+            f"this Postgres is a former primary on timeline {own.timeline}: the manager at {link} "
+            "uses the "
             f"primary, on timeline {other.timeline}"
         )
+
     return ""
 
 
 def _request(
     agent_id: str, request: LogRequest | ExecRequest | WorkspaceRequest
 ) -> managers_pb2.AgentRequest:
-    return managers_pb2.AgentRequest(agent_id=agent_id, message=codec.manager_message_to_wire(request))
+    return managers_pb2.AgentRequest(
+        agent_id=agent_id, message=codec.manager_message_to_wire(request)
+    )
 
 
 async def _outputs(call: Any) -> AsyncIterator[agent_pb2.ExecOutput]:

@@ -1,7 +1,7 @@
 """Polling of orders: which agents' orders are read again without a notification. Pure.
 
-Every agent's turn comes within ``POLL_S``, and at most ``POLLED_PER_S`` agents a second, so that polling
-costs the same for any number of them. Kernels count as agents: ``POLLED_KERNELS`` as one.
+Every agent's turn comes within ``POLL_S``, and at most ``POLLED_PER_S`` agents a second, so that
+polling costs the same for any number of them. Kernels count as agents: ``POLLED_KERNELS`` as one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Protocol
 
 from moorage.common.model.ids import AgentId
 
-POLL_S, POLL_PARTS, POLLED_PER_S, POLLED_KERNELS = 5.0, 10, 100, 20
+POLL_S = 5.0
+POLL_PARTS = 10
+POLLED_PER_S = 100
+POLLED_KERNELS = 20
 
 
 class Ordered(Protocol):
@@ -26,24 +29,28 @@ class OrdersPolling:
 
     def __init__(self, now: float) -> None:
         self._unpolled: deque[AgentId] = deque()
-        self._budget, self._polled_at = 0.0, now
+        self._budget = 0.0
+        self._polled_at = now
 
     def due(self, streams: Mapping[AgentId, Ordered], now: float) -> list[AgentId]:
-        """The agents to poll now, of those that are connected; their number grows with the time since the
-        last poll."""
+        """The agents to poll now, of those that are connected; their number grows with the time
+        since the last poll."""
         waited_s = now - self._polled_at
         if waited_s < 0.8 * POLL_S / POLL_PARTS:
             return []
+
         self._polled_at = now
         waited_s = min(waited_s, POLL_S)
         count = ceil(len(streams) * waited_s / POLL_S)
         self._budget = min(self._budget, 0.0) + POLLED_PER_S * waited_s
         if len(self._unpolled) < count:
             self._unpolled += streams
+
         part: list[AgentId] = []
         while self._unpolled and len(part) < count and self._budget > 0:
             agent_id = self._unpolled.popleft()
             if (stream := streams.get(agent_id)) is not None:
                 part.append(agent_id)
                 self._budget -= 1 + stream.ordered_kernels / POLLED_KERNELS
+
         return part

@@ -1,5 +1,5 @@
-"""Broker for outputs of steps: relays one from the agent that has it to the agent that needs it, and tells
-agents which ones they need no longer keep.
+"""Broker for outputs of steps: relays one from the agent that has it to the agent that needs it,
+and tells agents which ones they need no longer keep.
 
 An agent gets an output only as an input of a kernel that it should run now.
 """
@@ -25,7 +25,9 @@ class OutputBroker:
     """``kept_s``: how long an output is kept for a retry."""
 
     def __init__(self, store: Store, logs: LogBroker, kept_s: float) -> None:
-        self._store, self._logs, self._kept_s = store, logs, kept_s
+        self._store = store
+        self._logs = logs
+        self._kept_s = kept_s
 
     async def fetch(self, request: agent_pb2.OutputRequest, context: Any, caller: Caller) -> None:
         """One call of ``FetchOutput``. UNAVAILABLE: it may succeed later."""
@@ -33,6 +35,7 @@ class OutputBroker:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         if "\0" in request.agent_id + request.output:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name has a NUL character")
+
         session_id = SessionId(request.session_id)
         try:
             source = await self._store.outputs.source(
@@ -44,7 +47,10 @@ class OutputBroker:
                     f"output {request.output!r} of session {session_id} is no input of that kernel",
                 )
                 raise AssertionError("aborted")
-            async with aclosing(self._logs.read_output(source, session_id, request.output)) as chunks:
+
+            async with aclosing(
+                self._logs.read_output(source, session_id, request.output)
+            ) as chunks:
                 async for chunk in chunks:
                     await context.write(chunk)
         except (AgentUnreachable, StoreUnavailable) as error:
@@ -56,10 +62,12 @@ class OutputBroker:
         """One call of ``NeededOutputs``."""
         if wrong := caller.refusal_to_act_as(request.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+
         sessions = [SessionId(one) for one in request.session_ids[:_ASKED_AT_ONCE]]
         try:
             found = await self._store.outputs.needed(sessions, self._kept_s)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
             raise AssertionError("aborted") from error
+
         return agent_pb2.KeptOutputs(agent_id=request.agent_id, session_ids=found)

@@ -1,7 +1,7 @@
 """Paced waking of the streams of agents, when all of them are to be told the same.
 
-Each stream writes its message when it wakes. Thousands that wake at once keep the event loop busy for long:
-requests wait, and the lease of the leader is not renewed in time.
+Each stream writes its message when it wakes. Thousands that wake at once keep the event loop busy
+for long: requests wait, and the lease of the leader is not renewed in time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Iterable
 
 # 5,000 a second: those of a manager with 25,000 agents are told within 5 s.
-AT_ONCE, PAUSE_S = 100, 0.02
+AT_ONCE = 100
+PAUSE_S = 0.02
 
 
 class PacedWaking:
@@ -19,7 +20,8 @@ class PacedWaking:
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self, events: Iterable[asyncio.Event]) -> None:
-        """Set all of these, the first at once. Those that are left from an earlier call are among them."""
+        """Set all of these, the first at once. Those that are left from an earlier call are among
+        them."""
         self._left = list(events)
         if self._timer is None:
             self._set_some()

@@ -1,5 +1,5 @@
-"""Manager's end of the proxies' links: takes load, usage and needs of limits, and returns acknowledgements
-and shares."""
+"""Manager's end of the proxies' links: takes load, usage and needs of limits, and returns
+acknowledgements and shares."""
 
 from __future__ import annotations
 
@@ -34,29 +34,37 @@ def another_process(name: str, address: str) -> str:
     """Why a process may not report as ``name``. ``address``: of the one that does."""
     source = f", from {address}" if address else ""
     return (
-        f"another process reports as proxy {name!r}{source}: if both are meant to run, give this one a "
-        "proxy.id of its own, and a state directory that is not a copy; where the links have TLS, join again "
+        f"another process reports as proxy {name!r}{source}: if both are meant to run, give this "
+        "one a "
+        "proxy.id of its own, and a state directory that is not a copy; where the links have TLS, "
+        "join again "
         "under that name"
     )
 
 
 class ReportLink:
-    """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``: monotonic
-    seconds. ``name`` and ``incarnation``: of the worker, once it has reported load; ``proxy``: of all its
-    workers. ``refused``: the address of the process that has its name; None: it has it."""
+    """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``:
+    monotonic seconds. ``name`` and ``incarnation``: of the worker, once it has reported load;
+    ``proxy``: of all its workers. ``refused``: the address of the process that has its name; None:
+    it has it."""
 
     def __init__(self) -> None:
-        self.asked_at, self.manager = -inf, ""
-        self.name = self.incarnation = ""
+        self.asked_at = -inf
+        self.manager = ""
+        self.name = ""
+        self.incarnation = ""
         self.refused: str | None = None
         self._told: tuple[str, ...] = ()
-        self.proxy = self.dialout = ""
+        self.proxy = ""
+        self.dialout = ""
         self.other_way: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """The managers if they are news, and the one to go to, for the next reply."""
-        changed, self._told = managers if managers != self._told else (), managers
-        manager, self.manager = self.manager, ""
+        changed = managers if managers != self._told else ()
+        self._told = managers
+        manager = self.manager
+        self.manager = ""
         return changed, manager
 
 
@@ -65,10 +73,10 @@ async def _claims_nothing(_: LoadReport, __: str) -> None:
 
 
 class ProxyLinks:
-    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called with the name and
-    the incarnation in these reports when the link that they came by ends. ``claim`` gets the first one of
-    each link, and the address that it comes from; it returns the address of the process that has the name,
-    None if it is this one."""
+    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called with
+    the name and the incarnation in these reports when the link that they came by ends. ``claim``
+    gets the first one of each link, and the address that it comes from; it returns the address of
+    the process that has the name, None if it is this one."""
 
     def __init__(
         self,
@@ -79,21 +87,28 @@ class ProxyLinks:
         proxy_gone: Callable[[str, str], None] = lambda *_: None,
         claim: Callable[[LoadReport, str], Awaitable[str | None]] = _claims_nothing,
     ) -> None:
-        self._records, self._shares, self._clock = records, shares, clock
-        self._record_load, self._proxy_gone, self._claim = record_load, proxy_gone, claim
+        self._records = records
+        self._shares = shares
+        self._clock = clock
+        self._record_load = record_load
+        self._proxy_gone = proxy_gone
+        self._claim = claim
         self._refusals = RefusalLog("proxy refused")
         self._links: dict[str, int] = {}
         self._reports: set[ReportLink] = set()
         self._managers: tuple[str, ...] = ()
-        self._proxies, self._proxies_at = 1, -_PROXIES_S
+        self._proxies = 1
+        self._proxies_at = -_PROXIES_S
 
     async def serve(
         self, requests: AsyncIterator[routes_pb2.ProxyReport], context: Any, caller: Caller
     ) -> None:
         """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
         ``StoreUnavailable``."""
-        name, link = "", ReportLink()
+        name = ""
+        link = ReportLink()
         self._reports.add(link)
+
         try:
             async for message in requests:
                 report = report_from_wire(message)
@@ -102,19 +117,25 @@ class ProxyLinks:
                 if wrong := find_problem(report):
                     self._refusals.refused(context.peer(), wrong)
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong)
-                link.dialout, link.other_way = report.dialout, report.other_way[:_OTHER_WAY]
+
+                link.other_way = report.other_way[:_OTHER_WAY]
+                link.dialout = report.dialout
                 if not name:
-                    link.proxy = name = report.proxy_id
+                    name = report.proxy_id
+                    link.proxy = name
                     self._links[name] = self._links.get(name, 0) + 1
+
                 if report.load is not None:
                     if not link.name:
                         await self._take_name(link, report.load, context)
                     if link.refused is None:
                         self._record_load(report.load)
+
                 if link.refused is not None:
                     why = another_process(link.name, link.refused)
                     self._refusals.refused(context.peer(), why)
                     await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
+
                 acks = await self._records.put(report.proxy_id, report.usage)
                 shares = await self._divide(report.proxy_id, report.needs)
                 proxies = await self._count_proxies()
@@ -126,18 +147,21 @@ class ProxyLinks:
                 self._links[name] -= 1
                 if not self._links[name]:
                     del self._links[name]
+
             if link.name and link.refused is None:
                 self._proxy_gone(link.name, link.incarnation)
 
     async def _take_name(self, link: ReportLink, load: LoadReport, context: Any) -> None:
-        """The name of a worker belongs to one process. Another one, as of a copied state directory, is
-        refused."""
+        """The name of a worker belongs to one process. Another one, as of a copied state directory,
+        is refused."""
         address = str(source_of(context.peer()) or "")
-        link.name, link.incarnation = load.proxy_id, load.incarnation
+        link.name = load.proxy_id
+        link.incarnation = load.incarnation
         link.refused = await self._claim(load, address)
         if link.refused is None:
             self._refusals.accepted(context.peer())
-            for other in self._reports:  # a link that is half open, or of a process that was suspended
+            # a link that is half open, or of a process that was suspended
+            for other in self._reports:
                 if other.name == link.name and other.incarnation != link.incarnation:
                     other.refused = address
 
@@ -149,17 +173,20 @@ class ProxyLinks:
 
     @property
     def dialout(self) -> list[str]:
-        """Where the proxies that are connected here take the connections of agents that only dial out."""
+        """Where the proxies that are connected here take the connections of agents that only dial
+        out."""
         return sorted({link.dialout for link in self._reports if link.dialout})
 
     @property
     def other_way(self) -> list[str]:
-        """Hosts that proxies which are connected here would reach the other way, once for each of these."""
+        """Hosts that proxies which are connected here would reach the other way, once for each of
+        these."""
         return [host for link in self._reports if link.dialout for host in link.other_way]
 
     @property
     def asks(self) -> dict[str, list[str]]:
-        """The same by the name of the proxy: of its workers together, empty if it reaches all as they are."""
+        """The same by the name of the proxy: of its workers together, empty if it reaches all as
+        they are."""
         found: dict[str, set[str]] = {link.proxy: set() for link in self._reports if link.dialout}
         for link in self._reports:
             if link.dialout:
@@ -179,24 +206,28 @@ class ProxyLinks:
         return link in self._reports
 
     def hand_over(self, manager: str, count: int) -> list[ReportLink]:
-        """Ask so many proxies to go to the manager at this address. One that stays is asked again after a
-        while. Returns their links."""
+        """Ask so many proxies to go to the manager at this address. One that stays is asked again
+        after a while. Returns their links."""
         now = self._clock.monotonic()
         free = (link for link in self._reports if now - link.asked_at > _HAND_OVER_AGAIN_S)
         chosen = list(islice(free, count))
         for link in chosen:
-            link.asked_at, link.manager = now, manager
+            link.asked_at = now
+            link.manager = manager
         return chosen
 
     async def _divide(self, proxy: str, needs: Sequence[LimitNeed]) -> tuple[LimitShare, ...]:
         if not needs:
             return ()
+
         by_subject = {need.subject: need for need in needs}
         shares: dict[str, LimitShare] = {}
         proxies = await self._count_proxies()
 
         def decide(stored: StoredShares) -> StoredShares:
-            shares[stored.subject], decided = share_of(by_subject[stored.subject], proxy, stored, proxies)
+            shares[stored.subject], decided = share_of(
+                by_subject[stored.subject], proxy, stored, proxies
+            )
             return decided
 
         done = await self._shares.change(list(by_subject), decide)

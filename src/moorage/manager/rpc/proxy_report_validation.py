@@ -1,4 +1,5 @@
-"""Validation of proxies' reports: refuses what could not be stored, or is said in the name of another. Pure.
+"""Validation of proxies' reports: refuses what could not be stored, or is said in the name of
+another. Pure.
 
 What is stored of all proxies is stored in one statement, so that one wrong value would fail all.
 """
@@ -19,13 +20,18 @@ _SUBJECTS = ("key/", "project/", "model/", "budget/")
 
 
 def find_problem(report: ProxyReport) -> str:
-    """The first thing that is wrong; "" for a valid report. Usage records are looked at one by one when they
-    are stored."""
+    """The first thing that is wrong; "" for a valid report. Usage records are looked at one by one
+    when they are stored."""
     texts = list(_texts(report))
     if any("\0" in text for text in texts) or sum(map(len, texts)) > _MAX_TEXT:
-        return f"a text of the report has a NUL character, or they have more than {_MAX_TEXT} characters"
+        return (
+            f"a text of the report has a NUL character, or they have more than {_MAX_TEXT} "
+            "characters"
+        )
+
     if report.load is not None and (problem := _problem_of_load(report.load, report.proxy_id)):
         return problem
+
     return next((problem for need in report.needs if (problem := _problem_of_need(need))), "")
 
 
@@ -41,13 +47,23 @@ def _texts(report: ProxyReport) -> Iterator[str]:
 
 def _problem_of_load(load: LoadReport, proxy: str) -> str:
     if load.proxy_id != proxy and not load.proxy_id.startswith(f"{proxy}/"):
-        return f"load of {load.proxy_id[:128]!r} is not that of proxy {proxy[:128]!r}, or of a worker of it"
+        return (
+            f"load of {load.proxy_id[:128]!r} is not that of proxy {proxy[:128]!r}, or of a "
+            "worker of it"
+        )
+
     if load.routes_generation > _MAX_INT64:
         return f"generation {load.routes_generation} is above {_MAX_INT64}"
-    times = [time for model in load.models for time in (model.idle_s, *(r.failing_s for r in model.replicas))]
+
+    times = [
+        time
+        for model in load.models
+        for time in (model.idle_s, *(r.failing_s for r in model.replicas))
+    ]
     wrong = next((time for time in times if math.isnan(time) or abs(time) > _MAX_SECONDS), None)
     if wrong is not None:
         return f"a time of {wrong} s is none"
+
     models = [model.model for model in load.models]
     return "" if len(set(models)) == len(models) else "it has the load of one model twice"
 
@@ -55,6 +71,7 @@ def _problem_of_load(load: LoadReport, proxy: str) -> str:
 def _problem_of_need(need: LimitNeed) -> str:
     if not need.subject.startswith(_SUBJECTS):
         return f"{need.subject[:128]!r} has no limit"
+
     numbers = (
         *(need.limit_requests, need.limit_tokens, need.limit_concurrent),
         *(need.used_requests, need.used_tokens, need.used_concurrent),

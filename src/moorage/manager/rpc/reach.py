@@ -1,7 +1,8 @@
-"""Decision how proxies reach an agent's kernels: at its address, or over connections that it opens. Pure.
+"""Decision how proxies reach an agent's kernels: at its address, or over connections that it opens.
+Pure.
 
-It is changed only for what all proxies gain from. The way out is quick, since requests fail; the way back
-waits, and longer after each change.
+It is changed only for what all proxies gain from. The way out is quick, since requests fail; the
+way back waits, and longer after each change.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 # The address must have answered all proxies for so long, doubled for each change of the last hours.
-BACK_S, LONGEST_BACK_S = 60.0, 3600.0
+BACK_S = 60.0
+LONGEST_BACK_S = 3600.0
 REMEMBERED_S = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the proxies of all managers ask for one host. ``proxies``: how many of them want to reach it the
-    other way. ``of``: how many take connections of agents. ``all_take``: all proxies do."""
+    """What the proxies of all managers ask for one host. ``proxies``: how many of them want to
+    reach it the other way. ``of``: how many take connections of agents. ``all_take``: all proxies
+    do."""
 
     proxies: int
     of: int
@@ -25,8 +28,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """``dials_out``: at present. ``answers_since``: since when the address answers all proxies, while it
-    dials out. ``changes``: when it began to dial out. Times in monotonic seconds."""
+    """``dials_out``: at present. ``answers_since``: since when the address answers all proxies,
+    while it dials out. ``changes``: when it began to dial out. Times in monotonic seconds."""
 
     dials_out: bool
     answers_since: float | None = None
@@ -42,17 +45,22 @@ def next_reach(reach: Reach, asked: Asked, now: float) -> Reach:
     """How the agent is reached from now on."""
     if not asked.of:
         return replace(reach, answers_since=None)  # nobody knows
+
     if not reach.dials_out:
         if not asked.proxies or not asked.all_take:
             # A proxy that takes no such connections would lose the agent.
             return replace(reach, answers_since=None)
+
         return Reach(True, None, (*_recent(reach.changes, now), now))
+
     if asked.proxies < asked.of:
         return replace(reach, answers_since=None)
+
     since = now if reach.answers_since is None else reach.answers_since
     changes = _recent(reach.changes, now)
     if now - since < back_s(len(changes)):
         return replace(reach, answers_since=since)
+
     return Reach(False, None, changes)
 
 

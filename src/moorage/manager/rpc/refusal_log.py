@@ -1,5 +1,5 @@
-"""Log of refused agents and proxies. They retry every few seconds, so each cause is logged once for each
-host."""
+"""Log of refused agents and proxies. They retry every few seconds, so each cause is logged once for
+each host."""
 
 from __future__ import annotations
 

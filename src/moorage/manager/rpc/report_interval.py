@@ -1,12 +1,14 @@
-"""Report interval: the least pause between two reports of changes, and the longest between two heartbeats.
-Pure.
+"""Report interval: the least pause between two reports of changes, and the longest between two
+heartbeats. Pure.
 
-If reports wait because the manager is busy, fewer reports with more changes in each relieve it. Agents are
-therefore told to wait in proportion to how long their reports waited, as the store's batch writers do
-(decision 7). An agent cannot know this by itself, since sending a report costs it almost nothing.
+If reports wait because the manager is busy, fewer reports with more changes in each relieve it.
+Agents are therefore told to wait in proportion to how long their reports waited, as the store's
+batch writers do (decision 7). An agent cannot know this by itself, since sending a report costs it
+almost nothing.
 
-Heartbeats of all agents together come at a bounded rate, whatever their number. An agent reports the interval
-that it keeps, and is SUSPECT after three of them at the earliest (``lifecycle.silence``).
+Heartbeats of all agents together come at a bounded rate, whatever their number. An agent reports
+the interval that it keeps, and is SUSPECT after three of them at the earliest
+(``lifecycle.silence``).
 """
 
 from __future__ import annotations
@@ -17,20 +19,24 @@ from moorage.common.aio.pauses import ON_BACKLOG
 
 # Below this the least pause is 0: agents pause a little in any case.
 MIN_S = 0.03
-# Weight of the newest report in the moving average, which covers about twenty reports of any agents.
+# Weight of the newest report in the moving average, which covers about twenty reports of any
+# agents.
 WEIGHT = 0.05
 # Heartbeats of all agents together, per second and at most.
 HEARTBEATS_PER_S = 400
-# The interval is a multiple of the first, and shrinks only for a fleet that is smaller by the second: every
-# agent reports a change of it.
-STEP_S, SHRINK = 5.0, 1.25
+# The interval is a multiple of the first, and shrinks only for a fleet that is smaller by the
+# second: every agent reports a change of it.
+STEP_S = 5.0
+SHRINK = 1.25
 
 
 class ReportInterval:
-    """``heartbeat_s``: the longest pause between two reports of an agent; 0: as the agent is set."""
+    """``heartbeat_s``: the longest pause between two reports of an agent; 0: as the agent is
+    set."""
 
     def __init__(self) -> None:
-        self._average_wait_s = self.heartbeat_s = 0.0
+        self._average_wait_s = 0.0
+        self.heartbeat_s = 0.0
 
     def record(self, seconds: float) -> None:
         """Record how long a report with changes took from its arrival until it was applied."""

@@ -1,8 +1,9 @@
-"""Route feed: sends every proxy the routes, the credentials apart from them, and then what changes in both.
+"""Route feed: sends every proxy the routes, the credentials apart from them, and then what changes
+in both.
 
-Every manager reads and numbers its own tables. A proxy that comes from another manager must not get an older
-table than it has, so it gets one that was read after it connected, under a greater generation. What has
-changed is encoded once, for all proxies.
+Every manager reads and numbers its own tables. A proxy that comes from another manager must not get
+an older table than it has, so it gets one that was read after it connected, under a greater
+generation. What has changed is encoded once, for all proxies.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ log = structlog.get_logger("moorage.feed")
 
 
 class RouteFeed:
-    """``routes``: models and service ports, for proxies that get their credentials apart. ``credentials``:
-    keys, access tokens, the limits of projects and revoked agents."""
+    """``routes``: models and service ports, for proxies that get their credentials apart.
+    ``credentials``: keys, access tokens, the limits of projects and revoked agents."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._changed = asyncio.Condition()
@@ -48,19 +49,25 @@ class RouteFeed:
         self.loops = (self.routes.loop, self.credentials.loop)
 
     def set_database(self, available: bool) -> None:
-        """Without a database, all calls end: the proxies go to another manager, and try this one again."""
+        """Without a database, all calls end: the proxies go to another manager, and try this one
+        again."""
         self.routes.set_database(available)
         self.credentials.set_database(available)
 
     def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """Encoded tables: the current one, unless the proxy has it, and every newer one, as changes if the
-        proxy accepts them; a slow watcher skips to the newest. Raises ``StoreUnavailable`` once the database
-        is lost."""
-        return self.routes.watch(request) if request.without_credentials else self._watch_both(request)
+        """Encoded tables: the current one, unless the proxy has it, and every newer one, as changes
+        if the proxy accepts them; a slow watcher skips to the newest. Raises ``StoreUnavailable``
+        once the database is lost."""
+        return (
+            self.routes.watch(request) if request.without_credentials else self._watch_both(request)
+        )
 
     async def _watch_both(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """For a proxy of the release before: routes and credentials in one table, whole each time."""
-        held, sent, feeds = request.have_generation, (0, 0), (self.routes, self.credentials)
+        """For a proxy of the release before: routes and credentials in one table, whole each
+        time."""
+        held = request.have_generation
+        sent = (0, 0)
+        feeds = (self.routes, self.credentials)
 
         def newest() -> tuple[int, int]:
             return self.routes.generation, self.credentials.generation
@@ -73,33 +80,45 @@ class RouteFeed:
                         lambda last=sent: (  # type: ignore[misc]
                             not self.routes.has_database
                             or (
-                                all(feed.complete >= n for feed, n in zip(feeds, needed, strict=True))
+                                all(
+                                    feed.complete >= n
+                                    for feed, n in zip(feeds, needed, strict=True)
+                                )
                                 and newest() != last
                             )
                         )
                     )
                     if not self.routes.has_database:
                         raise StoreUnavailable
-                    last, sent = sent, newest()
+
+                    last = sent
+                    sent = newest()
                     generation = max(sent)
                     if generation == max(last):
-                        # Read before what was sent, and ready after it: the proxy takes only greater ones.
+                        # Read before what was sent, and ready after it: the proxy takes only
+                        # greater ones.
                         for feed, now, before in zip(feeds, sent, last, strict=True):
                             if now != before:
                                 feed.outnumber(generation)
+
                         continue
-                    is_held, held = held == generation and request.accepts_unchanged, 0
-                    head = routes_pb2.RouteTable(generation=generation, unchanged=is_held).SerializeToString()
+
+                    is_held = held == generation and request.accepts_unchanged
+                    held = 0
+                    head = routes_pb2.RouteTable(
+                        generation=generation, unchanged=is_held
+                    ).SerializeToString()
                     parts = b"" if is_held else b"".join(feed.encoded() for feed in feeds)
+
                 yield head + parts
 
 
 class TableFeed:
-    """One part of the table. Reads it after a notification and every 2 s, gives changed content a new
-    generation, and wakes the watchers.
+    """One part of the table. Reads it after a notification and every 2 s, gives changed content a
+    new generation, and wakes the watchers.
 
-    ``take`` puts what ``read`` returned into the parts. ``fresh``: it is read again for every proxy that
-    connects, and only while there are any. ``changed``: held while the table is replaced.
+    ``take`` puts what ``read`` returned into the parts. ``fresh``: it is read again for every proxy
+    that connects, and only while there are any. ``changed``: held while the table is replaced.
     """
 
     def __init__(
@@ -113,15 +132,28 @@ class TableFeed:
         *,
         fresh: bool = False,
     ) -> None:
-        self._store, self._read, self._take = store, read, take
-        self._fresh, self._changed = fresh, changed
-        self._parts, self.generation = RouteParts(), 0  # 0: not read yet
-        # Encoded: the newest changes, to the generation ``base``, and the whole table once a proxy needs it.
-        self._base, self._changes, self._whole = 0, b"", b""
+        self._store = store
+        self._read = read
+        self._take = take
+        self._fresh = fresh
+        self._changed = changed
+
+        # 0: not read yet
+        self._parts = RouteParts()
+        self.generation = 0
+
+        # Encoded: the newest changes, to the generation ``base``, and the whole table once a proxy
+        # needs it.
+        self._base = 0
+        self._changes = b""
+        self._whole = b""
+
         # Reads that have begun, and the newest one that is complete.
-        self._begun = self.complete = 0
+        self._begun = 0
+        self.complete = 0
         self._newest_held = 0  # the newest generation that a proxy had when it connected
-        self._watchers, self.has_database = 0, True
+        self._watchers = 0
+        self.has_database = True
         self.loop = Loop(name, self._tick, interval_s=2.0, clock=clock)
 
     async def _tick(self) -> None:
@@ -130,8 +162,10 @@ class TableFeed:
                 self._changed.notify_all()
         if self._fresh and not self._watchers:
             return
+
         self._begun += 1
         number = self._begun
+
         # Before the read: a delayed read must not give old content a newer generation.
         generation = await self._store.orders.next_generation()
         table = await self._read()
@@ -140,9 +174,13 @@ class TableFeed:
             # The same content, but a proxy has a greater generation of another manager.
             is_outnumbered = self.generation < self._newest_held < generation
             if changes or is_outnumbered or not self.generation:
-                self._base, self.generation = self.generation, generation
-                self._changes, self._whole = changes.message(generation, self._base), b""
+                self._base = self.generation
+                self.generation = generation
+                self._changes = changes.message(generation, self._base)
+                self._whole = b""
+
             self._changed.notify_all()
+
         if changes:
             count = len(changes.parts) + len(changes.removed)
             log.info("routes changed", feed=self.loop.name, generation=generation, changes=count)
@@ -157,10 +195,12 @@ class TableFeed:
         if self._fresh or (held and held != self.generation):
             needed = self._begun + 1
             self.loop.nudge()
+
         if held and held != self.generation:
             self.outnumber(held)
             # The database may be behind it, as after the restore of a backup.
             self._store.orders.note_generation(min(held, HIGHEST_GENERATION))
+
         return needed
 
     def outnumber(self, held: int) -> None:
@@ -182,29 +222,38 @@ class TableFeed:
 
     async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
         """As ``RouteFeed.watch``, for this part."""
-        held, sent = request.have_generation, 0
+        held = request.have_generation
+        sent = 0
         with self.watching():
             needed = self.require(held)
             while True:
                 async with self._changed:
                     await self._changed.wait_for(
                         lambda last=sent: (  # type: ignore[misc]
-                            not self.has_database or (self.complete >= needed and self.generation != last)
+                            not self.has_database
+                            or (self.complete >= needed and self.generation != last)
                         )
                     )
                     if not self.has_database:
                         raise StoreUnavailable
+
                     message = self._message_to(request, held, sent)
-                    held, sent = 0, self.generation
+                    held = 0
+                    sent = self.generation
+
                 yield message
 
     def _message_to(self, request: routes_pb2.WatchRequest, held: int, sent: int) -> bytes:
-        """``held``: the generation that the proxy had when it called, until it got its first message;
-        ``sent``: that of the last one."""
+        """``held``: the generation that the proxy had when it called, until it got its first
+        message; ``sent``: that of the last one."""
         if held == self.generation and request.accepts_unchanged:
-            unchanged: bytes = routes_pb2.RouteTable(generation=held, unchanged=True).SerializeToString()
+            unchanged: bytes = routes_pb2.RouteTable(
+                generation=held, unchanged=True
+            ).SerializeToString()
             return unchanged
+
         if sent and sent == self._base and request.accepts_changes:
             return self._changes
+
         self._whole = self._whole or self._parts.message(self.generation)
         return self._whole

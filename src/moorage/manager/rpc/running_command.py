@@ -20,12 +20,13 @@ BUFFERED_CHUNKS = 8
 
 
 class RunningCommand:
-    """``connected``: the agent runs it. ``closed``: its user has disconnected. ``end``: how it ended, if that
-    is known."""
+    """``connected``: the agent runs it. ``closed``: its user has disconnected. ``end``: how it
+    ended, if that is known."""
 
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id
-        self.connected, self.closed = asyncio.Event(), asyncio.Event()
+        self.connected = asyncio.Event()
+        self.closed = asyncio.Event()
         self.inputs: Pipe[agent_pb2.ExecInput] = Pipe(BUFFERED_CHUNKS)
         self.outputs: Pipe[agent_pb2.ExecOutput] = Pipe(BUFFERED_CHUNKS)
         self.end: ExecEnd | None = None
@@ -50,6 +51,7 @@ class RunningCommand:
                     return Channel.STDERR, message.stderr
                 case "end":
                     return None
+
         return None
 
     async def read_message(self) -> agent_pb2.ExecOutput | None:
@@ -60,7 +62,8 @@ class RunningCommand:
         return message
 
     async def take_outputs(self, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
-        """Take outputs until the end, or until the connection breaks. The reader sees an end either way."""
+        """Take outputs until the end, or until the connection breaks. The reader sees an end either
+        way."""
         try:
             async for message in outputs:
                 await self.outputs.put(message)

@@ -27,7 +27,12 @@ from moorage.common.link.pb import (
     ssh_pb2_grpc,
 )
 from moorage.common.model.addresses import split_address
-from moorage.common.model.errors import AgentUnreachable, InvalidInput, StartupError, StoreUnavailable
+from moorage.common.model.errors import (
+    AgentUnreachable,
+    InvalidInput,
+    StartupError,
+    StoreUnavailable,
+)
 from moorage.common.model.usage import UsageReport
 from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -53,14 +58,15 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A dead peer is detected after 6 + 4 s. Peers ping after 5 s, and a ping that is read restarts the time
-    # here, so that only they ping. With the same time both ends would, each time at the same moment.
+    # A dead peer is detected after 6 + 4 s. Peers ping after 5 s, and a ping that is read restarts
+    # the time here, so that only they ping. With the same time both ends would, each time at the
+    # same moment.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
-    # A fixed window instead of measuring the bandwidth: that takes a ping for each message, which costs more
-    # than the messages of an idle agent.
+    # A fixed window instead of measuring the bandwidth: that takes a ping for each message, which
+    # costs more than the messages of an idle agent.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
@@ -69,7 +75,8 @@ OPTIONS = [
 
 
 class ManagerState(Protocol):
-    """What this manager knows of itself and of others, and the connections of proxies to it, by name."""
+    """What this manager knows of itself and of others, and the connections of proxies to it, by
+    name."""
 
     proxies: Counter[str]
     managers: tuple[str, ...]
@@ -81,8 +88,9 @@ class LinkServer(
     peers_pb2_grpc.PeersServicer,
     managers_pb2_grpc.ManagerLinkServicer,
 ):
-    """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering. ``certificate``:
-    the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage reports and must not block."""
+    """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering.
+    ``certificate``: the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage
+    reports and must not block."""
 
     def __init__(
         self,
@@ -102,12 +110,22 @@ class LinkServer(
         outputs: OutputBroker,
         ssh: SshBroker | None = None,
     ) -> None:
-        self.address, self._usage, self._outputs = address, usage, outputs
-        self._identity, self._installation = identity, ""
-        self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
-        self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
-        self._workspaces, self._proxies = workspaces, proxies
-        self._presence, self._ssh = presence, ssh
+        self.address = address
+        self._usage = usage
+        self._outputs = outputs
+        self._identity = identity
+        self._installation = ""
+        self._authenticator = authenticator
+        self._enrolment = registration
+        self._certificate = certificate
+        self._links = links
+        self._logs = logs
+        self._execs = execs
+        self._feed = feed
+        self._workspaces = workspaces
+        self._proxies = proxies
+        self._presence = presence
+        self._ssh = ssh
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -134,12 +152,16 @@ class LinkServer(
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
         return agent_pb2.UsageAck()
 
-    async def Exec(self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any) -> None:
+    async def Exec(
+        self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any
+    ) -> None:
         caller = await self._authenticate(context, "agent")
         async with self._authenticator.until_revoked(caller, context):
             await self._execs.serve(request_iterator, context, caller)
 
-    async def SendWorkspaces(self, request: agent_pb2.WorkspaceAnswer, context: Any) -> agent_pb2.LogAck:
+    async def SendWorkspaces(
+        self, request: agent_pb2.WorkspaceAnswer, context: Any
+    ) -> agent_pb2.LogAck:
         caller = await self._authenticate(context, "agent")
         if wrong := self._workspaces.take(request, caller):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
@@ -150,8 +172,12 @@ class LinkServer(
         async with self._authenticator.until_revoked(caller, context):
             await self._outputs.fetch(request, context, caller)
 
-    async def NeededOutputs(self, request: agent_pb2.KeptOutputs, context: Any) -> agent_pb2.KeptOutputs:
-        return await self._outputs.needed(request, context, await self._authenticate(context, "agent"))
+    async def NeededOutputs(
+        self, request: agent_pb2.KeptOutputs, context: Any
+    ) -> agent_pb2.KeptOutputs:
+        return await self._outputs.needed(
+            request, context, await self._authenticate(context, "agent")
+        )
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         caller = await self._authenticate_proxy(request.proxy_id, context)
@@ -161,7 +187,8 @@ class LinkServer(
         try:
             await self._send_tables(caller, self._feed.watch(request), context)
         finally:
-            self._presence.proxies -= Counter([request.proxy_id])  # names without a call are left out
+            # names without a call are left out
+            self._presence.proxies -= Counter([request.proxy_id])
 
     async def WatchCredentials(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         caller = await self._authenticate_proxy(request.proxy_id, context)
@@ -171,11 +198,14 @@ class LinkServer(
         caller = await self._authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(name):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        if not 0 < len(name) <= _MOST_OF_A_NAME or "\0" in name:  # it is stored with those of others
+        # it is stored with those of others
+        if not 0 < len(name) <= _MOST_OF_A_NAME or "\0" in name:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no name of a proxy")
         return caller
 
-    async def _send_tables(self, caller: Caller, tables: AsyncIterator[bytes], context: Any) -> None:
+    async def _send_tables(
+        self, caller: Caller, tables: AsyncIterator[bytes], context: Any
+    ) -> None:
         try:
             async with self._authenticator.until_revoked(caller, context):
                 async for message in tables:
@@ -183,7 +213,9 @@ class LinkServer(
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    async def Report(self, request_iterator: AsyncIterator[routes_pb2.ProxyReport], context: Any) -> None:
+    async def Report(
+        self, request_iterator: AsyncIterator[routes_pb2.ProxyReport], context: Any
+    ) -> None:
         caller = await self._authenticate(context, "proxy")
         try:
             async with self._authenticator.until_revoked(caller, context):
@@ -209,11 +241,13 @@ class LinkServer(
         start = (await anext(request_iterator)).start
         request = codec.manager_message_from_wire(start.message)
         assert isinstance(request, ExecRequest)
+
         try:
             async with self._execs.run_here(start.agent_id, request) as command:
                 await context.write(agent_pb2.ExecOutput(request_id=request.request_id))
                 inputs = spawn(
-                    f"manager-link.inputs.{request.request_id}", _put_inputs(command, request_iterator)
+                    f"manager-link.inputs.{request.request_id}",
+                    _put_inputs(command, request_iterator),
                 )
                 try:
                     while (output := await command.outputs.get()) is not None:
@@ -230,6 +264,7 @@ class LinkServer(
         workspace_request = codec.manager_message_from_wire(request.message)
         assert isinstance(workspace_request, WorkspaceRequest)
         answers = await self._workspaces.ask_here(workspace_request)
+
         return managers_pb2.WorkspaceAnswers(
             agents=[
                 managers_pb2.AgentWorkspaceAnswer(agent_id=agent_id, answer=answer)
@@ -256,6 +291,7 @@ class LinkServer(
                 "this link has no TLS, so there is no certificate to renew",
             )
             raise AssertionError("aborted")
+
         try:
             certificate = await registration.renew(
                 caller.peer_id, caller.peer, request.csr, replaced=caller.key
@@ -264,8 +300,10 @@ class LinkServer(
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
         if certificate is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate was revoked")
+
         log.info("certificate renewed", kind=caller.peer.kind, name=caller.peer.name)
         now_ms = round(registration.now().timestamp() * 1000)
         return peers_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
@@ -276,6 +314,7 @@ class LinkServer(
             trust = await self._authenticator.confirm(caller, request.authorities)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
         now_ms = round(self._authenticator.now().timestamp() * 1000)
         return peers_pb2.HelloReply(
             version=moorage.__version__,
@@ -305,6 +344,7 @@ class LinkServer(
         if self._ssh is not None:
             service = SshService(self._authenticator, self._ssh)
             ssh_pb2_grpc.add_SshAccessServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+
         host, _ = split_address(self.address)
         try:
             if self._certificate is None:
@@ -316,6 +356,7 @@ class LinkServer(
                 f"cannot listen on manager.link_listen = {self.address}; the port may be in use",
                 next_step="stop the process that uses it, or change MOORAGE_MANAGER__LINK_LISTEN",
             ) from error
+
         self.address = f"{host}:{port}"
         await server.start()
         self._server = server
@@ -336,7 +377,9 @@ class LinkServer(
             request_deserializer=routes_pb2.ProxyReport.FromString,
             response_serializer=routes_pb2.ProxyReply.SerializeToString,
         )
-        return grpc.method_handlers_generic_handler("moorage.v1.RouteFeed", tables | {"Report": report})
+        return grpc.method_handlers_generic_handler(
+            "moorage.v1.RouteFeed", tables | {"Report": report}
+        )
 
     async def stop(self) -> None:
         """Close all links. May be called twice."""
@@ -347,14 +390,17 @@ class LinkServer(
         await self.stop()
 
 
-async def _put_inputs(command: RunningCommand, inputs: AsyncIterator[managers_pb2.CommandInput]) -> None:
+async def _put_inputs(
+    command: RunningCommand, inputs: AsyncIterator[managers_pb2.CommandInput]
+) -> None:
     with suppress(*BROKEN):
         async for message in inputs:
             await command.inputs.put(message.input)
 
 
 def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
-    """Reads the certificate at each handshake. Clients without a certificate of the CA are rejected."""
+    """Reads the certificate at each handshake. Clients without a certificate of the CA are
+    rejected."""
 
     def configured() -> Any:
         key, chain = certificate.current()
@@ -362,4 +408,6 @@ def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
             [(key.encode(), chain.encode())], certificate.authorities.encode()
         )
 
-    return grpc.dynamic_ssl_server_credentials(configured(), configured, require_client_authentication=True)
+    return grpc.dynamic_ssl_server_credentials(
+        configured(), configured, require_client_authentication=True
+    )

@@ -1,9 +1,10 @@
-"""Spreading of agents and proxies over the managers of a database: who hands how many to whom. Pure.
+"""Spreading of agents and proxies over the managers of a database: who hands how many to whom.
+Pure.
 
-Every manager decides this by itself, from counts that all of them see within a second. The decisions fit
-together: what each hands over is its part of one assignment, by which every manager ends with its share and
-nobody moves twice. Nothing moves while the counts differ by no more than ``TOLERANCE``, so what has been
-spread stays where it is, although agents come and go.
+Every manager decides this by itself, from counts that all of them see within a second. The
+decisions fit together: what each hands over is its part of one assignment, by which every manager
+ends with its share and nobody moves twice. Nothing moves while the counts differ by no more than
+``TOLERANCE``, so what has been spread stays where it is, although agents come and go.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from math import ceil, inf
 
-# Nothing moves while the largest and the smallest count differ by less than this part of the mean, or by 1.
+# Nothing moves while the largest and the smallest count differ by less than this part of the mean,
+# or by 1.
 TOLERANCE = 0.2
-# So many are asked to move at first; then twice as many each time, up to the last, while they go within
-# ``QUICK_S``, and half as many when they take longer, but no fewer than at first: then the managers, or their
-# nodes, are busy.
-FIRST_AT_ONCE, MOST_AT_ONCE = 100, 400
+# So many are asked to move at first; then twice as many each time, up to the last, while they go
+# within ``QUICK_S``, and half as many when they take longer, but no fewer than at first: then the
+# managers, or their nodes, are busy.
+FIRST_AT_ONCE = 100
+MOST_AT_ONCE = 400
 QUICK_S = 5.0
 # So many seconds after they went the counts show it.
 SETTLE_S = 3.0
-# How long those that were asked are waited for: they may be busy, and go when they are not. A few that stay,
-# this part of them, delay nobody.
-WAIT_S, STRAGGLERS = 30.0, 0.1
-# A manager that comes and goes, such as one that fails at its start, gets nobody before so many seconds.
+# How long those that were asked are waited for: they may be busy, and go when they are not. A few
+# that stay, this part of them, delay nobody.
+WAIT_S = 30.0
+STRAGGLERS = 0.1
+# A manager that comes and goes, such as one that fails at its start, gets nobody before so many
+# seconds.
 STEADY_S = 5.0
 
 
@@ -32,15 +37,20 @@ def find_moves(own: str, counts: Mapping[str, int]) -> dict[str, int]:
     """How many ``own`` hands to each other manager, given how many each of them has."""
     if not is_uneven(counts):
         return {}
+
     base, extra = divmod(sum(counts.values()), len(counts))
     # Those with the most keep one more than the others, so that fewer move.
     order = sorted(counts, key=lambda manager: (-counts[manager], manager))
     above = {manager: counts[manager] - base - (rank < extra) for rank, manager in enumerate(order)}
+
     # All that move stand in one line: first by who hands them over, then by who gets them.
     given = _sections({manager: max(0, above[manager]) for manager in order})
     taken = _sections({manager: max(0, -above[manager]) for manager in order})
     start, end = given[own]
-    moves = {manager: min(end, last) - max(start, first) for manager, (first, last) in taken.items()}
+    moves = {
+        manager: min(end, last) - max(start, first) for manager, (first, last) in taken.items()
+    }
+
     return {manager: count for manager, count in moves.items() if count > 0}
 
 
@@ -64,18 +74,22 @@ def next_at_once(asked: int, took_s: float) -> int:
 
 
 class Spreading:
-    """Decides when this manager hands over, of one kind of peers: not while another manager is new, while
-    those that were asked last have not gone, or before the counts show it. All times are monotonic
-    seconds."""
+    """Decides when this manager hands over, of one kind of peers: not while another manager is new,
+    while those that were asked last have not gone, or before the counts show it. All times are
+    monotonic seconds."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._settled_at = self._asked_at = -inf
-        self._asked, self._at_once = 0, FIRST_AT_ONCE
+        self._settled_at = -inf
+        self._asked_at = self._settled_at
+        self._asked = 0
+        self._at_once = FIRST_AT_ONCE
 
-    def decide(self, own: str, counts: Mapping[str, int], now: float, *, left: int = 0) -> dict[str, int]:
-        """As ``find_moves``, a bounded number in all. ``left``: how many that were asked last are here
-        still."""
+    def decide(
+        self, own: str, counts: Mapping[str, int], now: float, *, left: int = 0
+    ) -> dict[str, int]:
+        """As ``find_moves``, a bounded number in all. ``left``: how many that were asked last are
+        here still."""
         self._since = {manager: self._since.get(manager, now) for manager in counts}
         if left > STRAGGLERS * self._asked and now - self._asked_at < WAIT_S:
             self._settled_at = now + SETTLE_S
@@ -84,15 +98,20 @@ class Spreading:
         if self._asked:
             took_s = self._settled_at - SETTLE_S - self._asked_at
             self._at_once = next_at_once(self._at_once, took_s)
-        moves, free = find_moves(own, counts), self._at_once
+
+        moves = find_moves(own, counts)
+        free = self._at_once
         chosen = {}
         for manager, count in moves.items():
             if part := min(count, free):
                 chosen[manager] = part
                 free -= part
+
         self._asked = sum(chosen.values())
         if chosen:
-            self._asked_at, self._settled_at = now, now + SETTLE_S
+            self._asked_at = now
+            self._settled_at = now + SETTLE_S
         else:
             self._at_once = FIRST_AT_ONCE
+
         return chosen

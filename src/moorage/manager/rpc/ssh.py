@@ -1,9 +1,10 @@
 """SSH at the proxies, the manager's side: who may log in where, and the commands of their channels.
 
-A proxy passes on what the client has signed to log in, and it is verified here who holds the key: a proxy
-cannot name one whose holder has not logged in there, nor another session or user than the login was for. What
-the user may do is decided here, too, at the login and again for every channel. A channel whose key was
-removed, or whose user has lost the session, is closed, and so is a connection that could not log in any more.
+A proxy passes on what the client has signed to log in, and it is verified here who holds the key: a
+proxy cannot name one whose holder has not logged in there, nor another session or user than the
+login was for. What the user may do is decided here, too, at the login and again for every channel.
+A channel whose key was removed, or whose user has lost the session, is closed, and so is a
+connection that could not log in any more.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ log = structlog.get_logger("moorage.ssh")
 # Sessions that a project shows by SFTP, the newest ones.
 _LISTED = 500
 _HOST_KEY = "ssh-host-key"
-# Between a change and the next look, since changes come in bursts; and between two looks without a change.
-_PAUSE_S, RECHECK_S = 0.1, 30.0
+# Between a change and the next look, since changes come in bursts; and between two looks without a
+# change.
+_PAUSE_S = 0.1
+RECHECK_S = 30.0
 _UNKNOWN = "the key is not registered, or its user may not log in"
 _UNPROVED = "the proxy has not shown that the client holds the key"
 _UPGRADE = "log in again; a proxy of an earlier release has to be upgraded"
@@ -61,8 +64,13 @@ _UPGRADE = "log in again; a proxy of an earlier release has to be upgraded"
 class SshBroker:
     """``file_servers``: how many a user may have open."""
 
-    def __init__(self, store: Store, execs: CommandBroker, clock: Clock, *, file_servers: int = 32) -> None:
-        self._store, self._execs, self._clock, self._file_servers = store, execs, clock, file_servers
+    def __init__(
+        self, store: Store, execs: CommandBroker, clock: Clock, *, file_servers: int = 32
+    ) -> None:
+        self._store = store
+        self._execs = execs
+        self._clock = clock
+        self._file_servers = file_servers
         self._open_files: Counter[str] = Counter()
         self._channels: set[asyncio.Event] = set()
         store.ssh_keys.on_change(self._recheck)
@@ -72,33 +80,42 @@ class SshBroker:
             changed.set()
 
     async def host_key(self) -> str:
-        """The private key of all proxies. It is made when a proxy first asks, and is stored encrypted."""
+        """The private key of all proxies. It is made when a proxy first asks, and is stored
+        encrypted."""
         secret = await self._store.platform_secrets.get_or_create(_HOST_KEY)
         return derive_key_pair(secret, "moorage").private_key
 
     async def log_in(self, login: ssh_pb2.SshLogin) -> ssh_pb2.SshTarget:
-        """Whether the holder of the key may log in under the name that it gave. The login is one once it has
-        a proof; before, the proxy asks which keys it should let the client sign with."""
+        """Whether the holder of the key may log in under the name that it gave. The login is one
+        once it has a proof; before, the proxy asks which keys it should let the client sign
+        with."""
         user = await self._store.ssh_keys.who(login.fingerprint)
         if user is None:
             return ssh_pb2.SshTarget(refusal=_UNKNOWN)
+
         is_login = login.HasField("proof")
-        bound = log.bind(user=user.user, key=user.key, login=login.login, from_address=login.address)
+        bound = log.bind(
+            user=user.user, key=user.key, login=login.login, from_address=login.address
+        )
         if is_login and not _is_proved(login):
             bound.warning("ssh login without a proof", proxy=login.proxy_id)
             return ssh_pb2.SshTarget(refusal=_UNPROVED)
+
         target = await self._target(login, user)
         if target.refusal:
             bound.info("ssh login refused", reason=target.refusal)
         elif is_login:
             bound.info("ssh login", session_id=target.session_id, files=not target.session_id)
+
         return target
 
     async def _target(self, login: ssh_pb2.SshLogin, user: SshUser) -> ssh_pb2.SshTarget:
         if login.login == user.user:
             return ssh_pb2.SshTarget()
         try:
-            session, _ = await self._session(user, login.fingerprint, candidates(login.login), Action.EXEC)
+            session, _ = await self._session(
+                user, login.fingerprint, candidates(login.login), Action.EXEC
+            )
         except (Forbidden, NotFound) as error:
             return ssh_pb2.SshTarget(refusal=error.message)
         return ssh_pb2.SshTarget(session_id=session.id)
@@ -120,27 +137,41 @@ class SshBroker:
         changed = asyncio.Event()
         changed.set()
         self._channels.add(changed)
+
         try:
             await _refused(changed, authorize)
         finally:
             self._channels.discard(changed)
+
         log.info("ssh connection ended: its login is refused", login=login.login, reason=refusal)
         return agent_pb2.ExecEnd(code="forbidden", detail=refusal)
 
     async def list_files(self, folder: ssh_pb2.SshFolder) -> ssh_pb2.SshEntries:
-        """The projects of a user, or those of the newest sessions of one whose files the user may reach."""
+        """The projects of a user, or those of the newest sessions of one whose files the user may
+        reach."""
         try:
             user = await self._files_user(folder.login)
         except Forbidden as error:
             return ssh_pb2.SshEntries(refusal=error.message)
+
         if not folder.project:
             return ssh_pb2.SshEntries(names=[encoded(name) for name in user.projects])
+
         project = decoded(folder.project)
-        scope = await self._scope(folder.login.fingerprint, project) if project in user.projects else None
+        scope = (
+            await self._scope(folder.login.fingerprint, project)
+            if project in user.projects
+            else None
+        )
         if scope is None:
-            return ssh_pb2.SshEntries(refusal=f"there is no project {project!r}, or you are no member of it")
+            return ssh_pb2.SshEntries(
+                refusal=f"there is no project {project!r}, or you are no member of it"
+            )
+
         page = await self._store.sessions.page(scope, Paging(_LISTED), user=scope.user)
-        reachable = (one for one in page.items if has_files(one) and allows(scope, one, Action.FILES))
+        reachable = (
+            one for one in page.items if has_files(one) and allows(scope, one, Action.FILES)
+        )
         return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
 
     async def _user(self, login: ssh_pb2.SshLogin) -> SshUser:
@@ -154,8 +185,8 @@ class SshBroker:
         return user
 
     async def _files_user(self, login: ssh_pb2.SshLogin) -> SshUser:
-        """Who has logged in for the files of all sessions. Raises ``Forbidden``, also for a login to one
-        session, whose proof is for that one."""
+        """Who has logged in for the files of all sessions. Raises ``Forbidden``, also for a login
+        to one session, whose proof is for that one."""
         user = await self._user(login)
         if login.login != user.user:
             raise Forbidden("the login is for one session", next_step=f"log in as {user.user!r}")
@@ -164,21 +195,26 @@ class SshBroker:
     async def _session(
         self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]], action: Action
     ) -> tuple[SessionView, Scope]:
-        """The first of these sessions of projects that there is, if the key may do this with it. Raises
-        ``NotFound``, ``Forbidden``."""
+        """The first of these sessions of projects that there is, if the key may do this with it.
+        Raises ``NotFound``, ``Forbidden``."""
         for project, ref in targets:
             if project not in user.projects:
                 continue
+
             scope = await self._scope(fingerprint, project)
             if scope is None:
                 continue
+
             try:
                 view = await self._store.sessions.get(scope, ref)
             except NotFound:
                 continue
+
             if refused := refusal(scope, view, action):
                 raise refused
+
             return view, scope
+
         raise NotFound(
             "there is no such session, or you may not see it",
             next_step="log in as PROJECT/SESSION or PROJECT+SESSION; `moorage ps` lists sessions",
@@ -204,7 +240,10 @@ class SshBroker:
         except StoreUnavailable:
             raise
         except MoorageError as error:
-            end = agent_pb2.ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)
+            end = agent_pb2.ExecEnd(
+                code=error.code, detail=error.message, next_step=error.next_step
+            )
+
         if end is not None:
             await context.write(agent_pb2.ExecOutput(end=end))
 
@@ -212,7 +251,8 @@ class SshBroker:
         self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
     ) -> agent_pb2.ExecEnd | None:
         """Relay until the command ends. Returns the end if its agent has not sent one."""
-        login, is_files = start.login, bool(start.session)
+        login = start.login
+        is_files = bool(start.session)
         targets = [named(start.session)] if is_files else candidates(login.login)
         action = Action.FILES if is_files else Action.EXEC
 
@@ -241,13 +281,20 @@ class SshBroker:
                     await context.write(output)
             finally:
                 await cancel_and_wait(inputs, watcher)
+
             if command.end is not None:
                 return None
+
             if command.closed.is_set():
-                return agent_pb2.ExecEnd(code="forbidden", detail="you may not use the session any more")
+                return agent_pb2.ExecEnd(
+                    code="forbidden", detail="you may not use the session any more"
+                )
+
             return agent_pb2.ExecEnd(
                 code="agent-unreachable",
-                detail="the connection to the session's node was lost, and the command was terminated",
+                detail=(
+                    "the connection to the session's node was lost, and the command was terminated"
+                ),
                 next_step="try again in a moment",
             )
 
@@ -262,9 +309,11 @@ class SshBroker:
                 f"user {user!r} has the files of {self._file_servers} sessions open",
                 next_step="close an SFTP connection; manager.file_servers_per_user is the limit",
             )
+
         self._open_files[user] += 1
         bound = log.bind(session=session.name, session_id=session.id, actor=scope.actor)
         bound.info("files opened")
+
         try:
             async with self._execs.open_files(session, credential) as command:
                 yield command
@@ -272,6 +321,7 @@ class SshBroker:
             self._open_files[user] -= 1
             if not self._open_files[user]:
                 del self._open_files[user]
+
             bound.info("files closed")
 
 
@@ -286,7 +336,9 @@ def _parse(text: str) -> ExecSpec:
     try:
         return ExecSpec.model_validate_json(text)
     except ValidationError as error:
-        raise InvalidInput(f"the session cannot run this command: {error.errors()[0]['msg']}") from None
+        raise InvalidInput(
+            f"the session cannot run this command: {error.errors()[0]['msg']}"
+        ) from None
 
 
 async def _put_inputs(command: RunningCommand, requests: AsyncIterator[ssh_pb2.SshInput]) -> None:
@@ -310,6 +362,7 @@ async def _refused(changed: asyncio.Event, authorize: Callable[[], Awaitable[obj
         with suppress(TimeoutError):
             async with asyncio.timeout(RECHECK_S):
                 await changed.wait()
+
         await asyncio.sleep(_PAUSE_S)
         changed.clear()
         try:

@@ -1,4 +1,5 @@
-"""gRPC service of SSH at the proxies: authenticates the proxy, and passes its calls on to the broker."""
+"""gRPC service of SSH at the proxies: authenticates the proxy, and passes its calls on to the
+broker."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from moorage.manager.rpc.ssh import SshBroker
 
 class SshService(ssh_pb2_grpc.SshAccessServicer):
     def __init__(self, authenticator: LinkAuthenticator, broker: SshBroker) -> None:
-        self._authenticator, self._broker = authenticator, broker
+        self._authenticator = authenticator
+        self._broker = broker
 
     async def HostKey(self, request: ssh_pb2.SshHostKeyRequest, context: Any) -> ssh_pb2.SshHostKey:
         try:
@@ -65,6 +67,7 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
 
 
 async def _check(context: Any, login: ssh_pb2.SshLogin, *names: str) -> None:
-    """Refuse what no name has. A proxy passes on what its clients say, as far as they can say it."""
+    """Refuse what no name has. A proxy passes on what its clients say, as far as they can say
+    it."""
     if "\0" in "".join((login.login, login.fingerprint, login.address, *names)):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name has a NUL character")

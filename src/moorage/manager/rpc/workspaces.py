@@ -23,12 +23,14 @@ _LAST_TIME = 253_402_300_800.0  # the year 10000, which no time stamp can hold
 
 class WorkspaceBroker:
     def __init__(self, links: AgentLinks, managers: ManagerLinkClient, clock: Clock) -> None:
-        self._links, self._managers, self._clock = links, managers, clock
+        self._links = links
+        self._managers = managers
+        self._clock = clock
         self._pending: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
 
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """The workspaces of all connected agents. ``remove``: the id of a session whose workspaces are
-        deleted. Raises ``Conflict`` if an agent could not delete it."""
+        """The workspaces of all connected agents. ``remove``: the id of a session whose workspaces
+        are deleted. Raises ``Conflict`` if an agent could not delete it."""
         request = WorkspaceRequest(self._clock.new_id(), remove)
         here, elsewhere = await asyncio.gather(
             self.ask_here(request), self._managers.ask_workspaces(request, ANSWER_S + 2.0)
@@ -39,11 +41,18 @@ class WorkspaceBroker:
         for agent, answer in answers.items():
             if answer is not None and answer.error and remove:
                 raise Conflict(f"agent {agent!r} could not delete the workspace: {answer.error}")
-            items += [_view(agent, one) for one in answer.workspaces if _is_valid(one)] if answer else []
+
+            items += (
+                [_view(agent, one) for one in answer.workspaces if _is_valid(one)] if answer else []
+            )
+
         return WorkspaceList(items=items, silent=sorted(silent))
 
-    async def ask_here(self, request: WorkspaceRequest) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
-        """The answers of the agents connected to this manager; None for one that did not respond."""
+    async def ask_here(
+        self, request: WorkspaceRequest
+    ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
+        """The answers of the agents connected to this manager; None for one that did not
+        respond."""
         answers: dict[str, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
         requests = []
         try:
@@ -53,12 +62,16 @@ class WorkspaceBroker:
                 answer = answers[stream.agent_id] = asyncio.get_running_loop().create_future()
                 self._pending[one.request_id] = stream.agent_id, answer
                 stream.send_request(one)
+
             if answers:
                 await asyncio.wait(answers.values(), timeout=ANSWER_S)
         finally:
             for request_id in requests:
                 del self._pending[request_id]
-        return {agent: answer.result() if answer.done() else None for agent, answer in answers.items()}
+
+        return {
+            agent: answer.result() if answer.done() else None for agent, answer in answers.items()
+        }
 
     def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> str:
         """Pass an answer on to who asked. Returns why it is refused: another agent was asked."""

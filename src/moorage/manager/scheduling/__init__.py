@@ -1,4 +1,5 @@
-"""Scheduler of one resource group: ``plan(snapshot, policy) -> Plan``. Pure functions over frozen values.
+"""Scheduler of one resource group: ``plan(snapshot, policy) -> Plan``. Pure functions over frozen
+values.
 
 Layers, each importing only those below it (``.importlinter``):
 
@@ -8,10 +9,10 @@ Layers, each importing only those below it (``.importlinter``):
 * ``placement``: feasible nodes, their scores, and devices
 * ``core``: input, policy and results; queue order, predicates and quotas
 
-The loop that takes snapshots and commits plans is ``manager.loops.scheduler``. The hold of a session that
-was not placed is stored by ``manager.store.hold_writer``; ``manager.explain`` computes a full explanation
-on request. Plans may be wrong about devices that were taken in between: the constraint
-``used_within_capacity`` refuses them when ``session_place.sql`` commits.
+The loop that takes snapshots and commits plans is ``manager.loops.scheduler``. The hold of a
+session that was not placed is stored by ``manager.store.hold_writer``; ``manager.explain`` computes
+a full explanation on request. Plans may be wrong about devices that were taken in between: the
+constraint ``used_within_capacity`` refuses them when ``session_place.sql`` commits.
 """
 
 from moorage.manager.scheduling.core.messages import refusal_message

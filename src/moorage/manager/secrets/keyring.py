@@ -1,7 +1,8 @@
 """Keyring: the keys that encrypt stored secrets, in a file outside Postgres.
 
-The file has one key per line, the newest first: secrets are encrypted with the first key and decrypted with
-any. AES-256-GCM authenticates a secret together with its project and name, so that rows cannot be exchanged.
+The file has one key per line, the newest first: secrets are encrypted with the first key and
+decrypted with any. AES-256-GCM authenticates a secret together with its project and name, so that
+rows cannot be exchanged.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ class SealedSecret:
 
 
 class Keyring:
-    """The keys in ``path``, which is created with mode 0600 when the first secret is encrypted. None: there
-    are no keys, and there can be none."""
+    """The keys in ``path``, which is created with mode 0600 when the first secret is encrypted.
+    None: there are no keys, and there can be none."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
-        self._path, self._clock = path, clock
+        self._path = path
+        self._clock = clock
 
     @property
     def path(self) -> Path:
@@ -47,22 +49,25 @@ class Keyring:
         return self._path
 
     def ids(self) -> list[str]:
-        """Ids of the keys, the newest first; none if there is no file. An id reveals nothing of its key."""
+        """Ids of the keys, the newest first; none if there is no file. An id reveals nothing of its
+        key."""
         return [_id(line) for line in self._lines()]
 
     def seal(self, text: str, project: str, name: str) -> SealedSecret:
-        """Encrypt with the newest key. Raises ``ConfigError`` for a file that cannot be read or created."""
+        """Encrypt with the newest key. Raises ``ConfigError`` for a file that cannot be read or
+        created."""
         line = load_or_create_secret(_SETTING, self.path, self._clock).split()[0]
         nonce = hashlib.sha256(self._clock.secret(32).encode()).digest()[:_NONCE_BYTES]
         ciphertext = _cipher(line).encrypt(nonce, text.encode(), _bound(project, name))
         return SealedSecret(_id(line), nonce + ciphertext)
 
     def open(self, sealed: SealedSecret, project: str, name: str) -> str:
-        """Decrypt. Raises ``ConfigError`` if the file lacks the key, or the secret was not encrypted for this
-        project and name."""
+        """Decrypt. Raises ``ConfigError`` if the file lacks the key, or the secret was not
+        encrypted for this project and name."""
         for line in self._lines():
             if _id(line) == sealed.key_id:
-                nonce, ciphertext = sealed.data[:_NONCE_BYTES], sealed.data[_NONCE_BYTES:]
+                nonce = sealed.data[:_NONCE_BYTES]
+                ciphertext = sealed.data[_NONCE_BYTES:]
                 try:
                     return _cipher(line).decrypt(nonce, ciphertext, _bound(project, name)).decode()
                 except InvalidTag:
@@ -70,6 +75,7 @@ class Keyring:
                         f"secret {name!r} of project {project!r} was altered in the database",
                         next_step=f"set it again with `moorage secrets set {name}`",
                     ) from None
+
         raise missing_keys(self.path, [sealed.key_id])
 
     def add_key(self) -> str:
@@ -86,16 +92,21 @@ class Keyring:
         """Read at each use: another process may have added a key."""
         if self._path is None:
             return []
+
         try:
             return self._path.read_text().split()
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise ConfigError(f"cannot read {_SETTING} from {self._path}: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot read {_SETTING} from {self._path}: {error.strerror}"
+            ) from error
 
     def _write(self, lines: list[str]) -> None:
         temporary = self.path.with_name(f".{self.path.name}.{self._clock.new_id()}")
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+        ) as file:
             file.write("".join(f"{line}\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
@@ -105,8 +116,10 @@ class Keyring:
 def missing_keys(path: Path, key_ids: list[str]) -> ConfigError:
     """The error for secrets in Postgres that no key in ``path`` decrypts."""
     return ConfigError(
-        f"secrets in Postgres are encrypted with {', '.join(key_ids)}, which {path} does not contain",
-        next_step="copy the file secrets-keys from a manager that has it; if it is lost, run `moorage db "
+        f"secrets in Postgres are encrypted with {', '.join(key_ids)}, which {path} does not "
+        "contain",
+        next_step="copy the file secrets-keys from a manager that has it; if it is lost, run "
+        "`moorage db "
         "rotate-secrets-key --discard-unreadable` and set the secrets again",
     )
 

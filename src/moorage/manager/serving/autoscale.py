@@ -1,9 +1,10 @@
 """Autoscaling: how many replicas an endpoint needs for its load. Pure.
 
-Each rule that is set asks for as many replicas as bring its value to its target, and the greatest number
-counts, as in Kubernetes' HorizontalPodAutoscaler. Upward it is followed at once, downward by one replica when
-fewer have been enough for ``down_delay_s``. An endpoint that may have no replicas loses the last ones when no
-request has come for ``idle_timeout_s``, and gets one when a request waits.
+Each rule that is set asks for as many replicas as bring its value to its target, and the greatest
+number counts, as in Kubernetes' HorizontalPodAutoscaler. Upward it is followed at once, downward by
+one replica when fewer have been enough for ``down_delay_s``. An endpoint that may have no replicas
+loses the last ones when no request has come for ``idle_timeout_s``, and gets one when a request
+waits.
 """
 
 from __future__ import annotations
@@ -22,33 +23,44 @@ STEP_MIN = 2
 
 
 def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:
-    """``window``: samples of at least the last ``down_delay_s``, oldest first, the last one of now."""
-    policy, wanted, load = scaling.policy, scaling.wanted, window[-1]
+    """``window``: samples of at least the last ``down_delay_s``, oldest first, the last one of
+    now."""
+    policy = scaling.policy
+    wanted = scaling.wanted
+    load = window[-1]
     if wanted < policy.min:
         return Decision(policy.min, "min", f"at least {policy.min}")
     if wanted > policy.max:
         return Decision(policy.max, "max", f"at most {policy.max}")
+
     if wanted == 0:
         if not load.held:
             return Decision(0)
         return Decision(1, "wake", f"{load.held} requests wait")
+
     rule, needed, detail = _needed(policy, load, wanted)
     if needed > wanted:
         return _up(scaling, rule, needed, detail, now)
     if (idle := _idle(scaling, load, now)) is not None:
         return idle
+
     return _down(scaling, window, now)
 
 
 def _up(scaling: Scaling, rule: str, needed: int, detail: str, now: datetime) -> Decision:
-    policy, wanted = scaling.policy, scaling.wanted
+    policy = scaling.policy
+    wanted = scaling.wanted
     target = min(needed, policy.max, max(2 * wanted, wanted + STEP_MIN))
     if target == wanted:
         return Decision(wanted)
+
     may_at = scaling.scaled_at + timedelta(seconds=policy.up_cooldown_s)
     if now < may_at:
         return Decision(wanted, look_at=may_at)
-    return Decision(target, rule, f"{detail}; at most {policy.max}" if needed > policy.max else detail)
+
+    return Decision(
+        target, rule, f"{detail}; at most {policy.max}" if needed > policy.max else detail
+    )
 
 
 def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> Decision | None:
@@ -56,18 +68,24 @@ def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> Decision | None:
     policy = scaling.policy
     if policy.min > 0 or load.idle_s is None or load.held or load.running or load.waiting:
         return None
+
     idle_s = min(load.idle_s, (now - scaling.active_since).total_seconds())
     if idle_s >= policy.idle_timeout_s:
         return Decision(0, "idle", f"no request for {idle_s:.0f} s")
     if scaling.wanted > 1:
         return None
+
     return Decision(scaling.wanted, look_at=now + timedelta(seconds=policy.idle_timeout_s - idle_s))
 
 
 def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:
-    policy, wanted = scaling.policy, scaling.wanted
-    if wanted <= max(1, policy.min) or not any(target is not None for _, target, _ in _rules(policy)):
+    policy = scaling.policy
+    wanted = scaling.wanted
+    if wanted <= max(1, policy.min) or not any(
+        target is not None for _, target, _ in _rules(policy)
+    ):
         return Decision(wanted)
+
     since = now - timedelta(seconds=policy.down_delay_s)
     first = next((n for n, sample in enumerate(window) if sample.at > since), len(window))
     recent = window[max(0, first - 1) :]  # the sample before it says how that time began
@@ -76,9 +94,11 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Deci
         following = next((s.at for s in recent if s.at > last), None)
         start = following or now
         return Decision(wanted, look_at=start + timedelta(seconds=policy.down_delay_s))
+
     may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)
     if now < may_at:
         return Decision(wanted, look_at=may_at)
+
     rule, _, detail = _needed(policy, window[-1], wanted)
     return Decision(wanted - 1, rule, f"{detail}, for {policy.down_delay_s:.0f} s")
 
@@ -86,8 +106,8 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Deci
 def _enough(scaling: Scaling, load: LoadSample) -> int:
     """How many replicas the load needs, if it was served by the wanted ones.
 
-    That no request waits does not mean that fewer could run them all: where requests have begun to wait
-    before, with ``full_at`` of them running per replica, they would wait again.
+    That no request waits does not mean that fewer could run them all: where requests have begun to
+    wait before, with ``full_at`` of them running per replica, they would wait again.
     """
     needed = _needed(scaling.policy, load, scaling.wanted)[1]
     if scaling.policy.waiting is None or not scaling.full_at:
@@ -120,8 +140,14 @@ def _needed(policy: Autoscale, load: LoadSample, wanted: int) -> tuple[str, int,
         value = total(load, wanted) if target is not None else None
         if target is None or value is None:
             continue
+
         average = value / max(1, wanted)
         number = wanted if abs(average / target - 1) <= TOLERANCE else ceil(value / target)
         if number > best[1] or not best[0]:
-            best = (name, number, f"{name} {value / max(1, load.ready):.3g} per replica, target {target:g}")
+            best = (
+                name,
+                number,
+                f"{name} {value / max(1, load.ready):.3g} per replica, target {target:g}",
+            )
+
     return best

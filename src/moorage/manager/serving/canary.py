@@ -1,7 +1,7 @@
 """Canary plans: the replicas of a new revision that is tried on a share of the requests. Pure.
 
-The stable revision keeps its wanted number of replicas, so that it can take all requests back at any time;
-the canary has as many more as its share of them needs.
+The stable revision keeps its wanted number of replicas, so that it can take all requests back at
+any time; the canary has as many more as its share of them needs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
-from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures, earliest, plan_replicas
+from moorage.manager.serving.replicas import (
+    ReplicaPlan,
+    consecutive_failures,
+    earliest,
+    plan_replicas,
+)
 from moorage.manager.serving.snapshots import EndpointSnapshot, Stable
 
 
@@ -20,8 +25,8 @@ def canary_replicas(endpoint: EndpointSnapshot) -> int:
 
 
 def plan_endpoint(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """What brings the endpoint closer to its wanted replicas, with or without a canary. None are wanted while
-    a budget stops it."""
+    """What brings the endpoint closer to its wanted replicas, with or without a canary. None are
+    wanted while a budget stops it."""
     if (stopped_by := endpoint.stopped_by) is not None:
         plan = _plan(replace(endpoint, wanted=0), now)
         return replace(plan, look_at=earliest(plan.look_at, stopped_by.until))
@@ -34,6 +39,7 @@ def _plan(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
         return plan_replicas(endpoint, now)
     if (failures := len(consecutive_failures(endpoint))) >= endpoint.spec.rollout.max_failures:
         return ReplicaPlan(failures=failures, roll_back_to=stable.revision)
+
     canary = plan_replicas(_canary(endpoint), now)
     kept = plan_replicas(_kept(endpoint, stable), now)
     return replace(
@@ -55,7 +61,9 @@ def is_tried(endpoint: EndpointSnapshot) -> bool:
 
 def _canary(endpoint: EndpointSnapshot) -> EndpointSnapshot:
     own = tuple(r for r in endpoint.replicas if r.revision == endpoint.revision)
-    return replace(endpoint, replicas=own, wanted=canary_replicas(endpoint), fallback=None, stable=None)
+    return replace(
+        endpoint, replicas=own, wanted=canary_replicas(endpoint), fallback=None, stable=None
+    )
 
 
 def _kept(endpoint: EndpointSnapshot, stable: Stable) -> EndpointSnapshot:

@@ -1,4 +1,5 @@
-"""Endpoint service for the API: endpoints of the store, with the status that follows from their replicas."""
+"""Endpoint service for the API: endpoints of the store, with the status that follows from their
+replicas."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ class EndpointService:
     """All methods may raise ``StoreUnavailable``; those that take a name raise ``NotFound``."""
 
     def __init__(self, store: EndpointStore, loads: LoadStore, clock: Clock) -> None:
-        self._store, self._loads, self._clock = store, loads, clock
+        self._store = store
+        self._loads = loads
+        self._clock = clock
 
     async def create(
         self,
@@ -59,8 +62,8 @@ class EndpointService:
         user_labels: Mapping[str, str] = MappingProxyType({}),
         idempotency_key: IdempotencyKey | None = None,
     ) -> tuple[EndpointView, bool]:
-        """The endpoint, and whether an earlier request under ``idempotency_key`` has created it. Raises
-        ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
+        """The endpoint, and whether an earlier request under ``idempotency_key`` has created it.
+        Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
         record, repeated = await self._store.create_once(
             scope, spec, shared_with, user_labels, idempotency_key
         )
@@ -82,7 +85,9 @@ class EndpointService:
         records, following = await self._store.page(
             scope, paging, selector=selector, user=user, project=project
         )
-        return Page[EndpointView](items=[self._view(scope, record) for record in records], next=following)
+        return Page[EndpointView](
+            items=[self._view(scope, record) for record in records], next=following
+        )
 
     async def update(
         self,
@@ -94,10 +99,10 @@ class EndpointService:
         idempotency_key: IdempotencyKey | None = None,
         check: Callable[[EndpointSpec, EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
-        """Apply a patch. ``if_match``: the versions that it may be applied to; None: any. ``check`` raises
-        for a spec that the caller may not run; it is told that of before, and whether it is new work. Returns
-        as ``create`` does. Raises ``PreconditionFailed``, and ``ValidationError`` for a patch that makes an
-        invalid spec."""
+        """Apply a patch. ``if_match``: the versions that it may be applied to; None: any. ``check``
+        raises for a spec that the caller may not run; it is told that of before, and whether it is
+        new work. Returns as ``create`` does. Raises ``PreconditionFailed``, and ``ValidationError``
+        for a patch that makes an invalid spec."""
         request = f"patch {name} {patch.model_dump_json(exclude_unset=True)}"
         for _ in range(_ATTEMPTS):
             before = await self._store.get(scope, name)
@@ -108,7 +113,9 @@ class EndpointService:
             matches = if_match is None or before.version in if_match
             if not matches and idempotency_key is None:
                 raise _changed(before)
-            # A request that was applied before is recognised by its key, although the version differs now.
+
+            # A request that was applied before is recognised by its key, although the version
+            # differs now.
             against = before if matches else replace(before, version=-1)
             labels = _changed_labels(before, patch)
             made = await self._store.update(
@@ -118,58 +125,80 @@ class EndpointService:
                 return self._view(scope, made[0]), made[1]
             if not matches:
                 raise _changed(before)
+
         raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView:
-        """Also restarts an endpoint that was given up after repeated failures. Raises ``InvalidInput`` for a
-        number outside the limits of its autoscaling."""
+        """Also restarts an endpoint that was given up after repeated failures. Raises
+        ``InvalidInput`` for a number outside the limits of its autoscaling."""
         scaling = (await self._store.get(scope, name)).snapshot.spec.autoscale
         if scaling is not None and not scaling.min <= replicas <= scaling.max:
             raise InvalidInput(
-                f"replicas = {replicas} is outside the limits of endpoint {name!r}, which is scaled "
+                f"replicas = {replicas} is outside the limits of endpoint {name!r}, which is "
+                "scaled "
                 f"automatically from {scaling.min} to {scaling.max}",
                 next_step="change autoscale.min and autoscale.max, or choose a number between them",
             )
+
         return self._view(scope, await self._store.scale(scope, name, replicas))
 
-    async def revisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[RevisionView]:
+    async def revisions(
+        self, scope: Scope, name: str, paging: Paging = FIRST
+    ) -> Page[RevisionView]:
         return await self._store.revisions(scope, name, paging)
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
-        """Return to an earlier revision; None: what was served before. Raises ``Conflict`` if there is
-        none, ``NotFound`` for an unknown one."""
+        """Return to an earlier revision; None: what was served before. Raises ``Conflict`` if there
+        is none, ``NotFound`` for an unknown one."""
         for _ in range(_ATTEMPTS):
             record = await self._store.get(scope, name)
             stable = record.snapshot.stable
-            target = revision or (stable.revision if stable is not None else record.snapshot.fallback)
+            target = revision or (
+                stable.revision if stable is not None else record.snapshot.fallback
+            )
             if target is None:
                 raise Conflict(
                     f"endpoint {name!r} has no earlier revision that was complete",
-                    next_step=f"`moorage rollout history {name}` lists its revisions; name one of them",
+                    next_step=(
+                        f"`moorage rollout history {name}` lists its revisions; name one of them"
+                    ),
                 )
+
             if target > record.newest:
                 raise NotFound(
                     f"endpoint {name!r} has no revision {target}",
                     next_step=f"`moorage rollout history {name}` lists its revisions",
                 )
+
             if target == record.snapshot.revision:
-                raise Conflict(f"endpoint {name!r} has revision {target} already", next_step="name another")
+                raise Conflict(
+                    f"endpoint {name!r} has revision {target} already", next_step="name another"
+                )
+
             if (made := await self._store.undo(scope, record, target)) is not None:
                 return self._view(scope, made)
+
         raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
 
     async def promote(self, scope: Scope, name: str) -> EndpointView:
         """Let the canary replace the stable revision. Raises ``Conflict`` if there is none."""
         record = await self._store.get(scope, name)
-        made = await self._store.promote(scope, record) if record.snapshot.stable is not None else None
+        made = (
+            await self._store.promote(scope, record) if record.snapshot.stable is not None else None
+        )
         if made is None:
             raise Conflict(
                 f"endpoint {name!r} has no canary",
-                next_step=f"`moorage endpoints set {name} rollout.canary=10` makes the next revision one",
+                next_step=(
+                    f"`moorage endpoints set {name} rollout.canary=10` makes the next revision one"
+                ),
             )
+
         return self._view(scope, made)
 
-    async def decisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[ScalingDecision]:
+    async def decisions(
+        self, scope: Scope, name: str, paging: Paging = FIRST
+    ) -> Page[ScalingDecision]:
         """Scaling decisions, newest first by default."""
         return await self._loads.decisions(scope, name, paging)
 
@@ -205,7 +234,9 @@ def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
     """Its name, state and numbers, for viewers and for projects that it is shared with. Pure."""
     if scope.reads(view.project) and scope.role is not Role.VIEWER:
         return view
-    return view.model_copy(update={"spec": None, "sessions": [], "detail": "", "user": "", "shared_with": []})
+    return view.model_copy(
+        update={"spec": None, "sessions": [], "detail": "", "user": "", "shared_with": []}
+    )
 
 
 def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
@@ -216,8 +247,11 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
     caches = [load.kv_cache for load in loads if load.kv_cache is not None]
     plan = plan_endpoint(snapshot, now)
     failed = consecutive_failures(snapshot)
-    last = next((view for view in replicas if failed and view.session_id == failed[0].session_id), None)
+    last = next(
+        (view for view in replicas if failed and view.session_id == failed[0].session_id), None
+    )
     ended = [view for view in replicas if view.status in TERMINAL]
+
     return EndpointView(
         id=snapshot.endpoint_id,
         name=snapshot.name,
@@ -252,7 +286,10 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
 def _why(snapshot: EndpointSnapshot, failed: ReplicaView | None) -> dict[str, Any]:
     """Why it does not serve as wanted. ``failed``: its last replica, if that failed."""
     if (stopped_by := snapshot.stopped_by) is not None:
-        detail = f"the budget of {stopped_by.budget} is exhausted until {stopped_by.until:%Y-%m-%dT%H:%M:%SZ}"
+        detail = (
+            f"the budget of {stopped_by.budget} is exhausted until "
+            f"{stopped_by.until:%Y-%m-%dT%H:%M:%SZ}"
+        )
         return {"reason": Reason.BUDGET_EXHAUSTED, "detail": detail}
     return {} if failed is None else {"reason": failed.reason, "detail": failed.detail}
 

@@ -1,11 +1,12 @@
-"""Resource groups of an endpoint, in order of preference: where a replica starts, and when it tries the next
-one. Pure.
+"""Resource groups of an endpoint, in order of preference: where a replica starts, and when it tries
+the next one. Pure.
 
-A group is full where a replica has waited for ``WAIT_S``, and for a while after one has left it for that.
-Such a replica goes to the first group that is not full. Where all are, it waits where it is.
+A group is full where a replica has waited for ``WAIT_S``, and for a while after one has left it for
+that. Such a replica goes to the first group that is not full. Where all are, it waits where it is.
 
-A replica that serves in another group returns once one before it is not full any more: a new one starts
-there, and it goes when that one is ready. If there is no room after all, the group counts as full again.
+A replica that serves in another group returns once one before it is not full any more: a new one
+starts there, and it goes when that one is ready. If there is no room after all, the group counts as
+full again.
 """
 
 from __future__ import annotations
@@ -48,9 +49,13 @@ def returning(
 ) -> ReplicaSnapshot | None:
     """The replica that returns to a preferred group, one at a time: that of the last group."""
     found = [
-        r for r in endpoint.replicas if r not in leaving and (returns_at(endpoint, r, now) or _NEVER) <= now
+        r
+        for r in endpoint.replicas
+        if r not in leaving and (returns_at(endpoint, r, now) or _NEVER) <= now
     ]
-    return max(found, key=lambda r: (endpoint.spec.groups.index(r.group), r.created_at), default=None)
+    return max(
+        found, key=lambda r: (endpoint.spec.groups.index(r.group), r.created_at), default=None
+    )
 
 
 def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
@@ -60,9 +65,14 @@ def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) ->
         return None
     if r.group not in groups or r.group == groups[0]:
         return None
-    preferred, settled = groups[: groups.index(r.group)], r.ready_at + timedelta(seconds=SETTLED_S)
+
+    preferred = groups[: groups.index(r.group)]
+    settled = r.ready_at + timedelta(seconds=SETTLED_S)
     free_at = [
-        max((until for one in endpoint.replicas if (until := _full_until(one, group, now))), default=now)
+        max(
+            (until for one in endpoint.replicas if (until := _full_until(one, group, now))),
+            default=now,
+        )
         for group in preferred
     ]
     return max(settled, min(free_at))
@@ -79,7 +89,8 @@ def _full_until(r: ReplicaSnapshot, group: str, now: datetime) -> datetime | Non
 
 
 def _full(endpoint: EndpointSnapshot, now: datetime) -> set[str]:
-    left, waits = now - timedelta(seconds=FULL_S), now - timedelta(seconds=WAIT_S)
+    left = now - timedelta(seconds=FULL_S)
+    waits = now - timedelta(seconds=WAIT_S)
     return {
         r.group
         for r in endpoint.replicas

@@ -1,8 +1,9 @@
 """Successors of replicas whose lifetime ends: when to start one, so that it serves in time. Pure.
 
-Of a job of a site, the end of its walltime counts, and how long jobs there wait and load (``StartHistory``).
-Where they take longer than a walltime, a successor gets a successor of its own while it still waits: jobs are
-submitted a little less than a walltime apart, and overlap in the queue.
+Of a job of a site, the end of its walltime counts, and how long jobs there wait and load
+(``StartHistory``). Where they take longer than a walltime, a successor gets a successor of its own
+while it still waits: jobs are submitted a little less than a walltime apart, and overlap in the
+queue.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from moorage.common.model.status import STARTING, Status
 from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
-# A successor starts at the latest when this part of the lifetime is over, unless its group says otherwise.
+# A successor starts at the latest when this part of the lifetime is over, unless its group says
+# otherwise.
 LATEST = 0.9
 MARGIN_S = 60.0
 # A job that has no successor gets no new requests in so much of its walltime, at the most.
@@ -25,18 +27,23 @@ SHORT = 0.75
 
 
 def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
-    """How long its replicas take from their creation until they are ready, p90; None: unknown. ``group``:
-    those that start there."""
+    """How long its replicas take from their creation until they are ready, p90; None: unknown.
+    ``group``: those that start there."""
     history = endpoint.starts.get(group or "")
     if history is not None:
         return history.queue_p90_s + history.load_p90_s
+
     taken = sorted(
-        (r.ready_at - r.created_at).total_seconds() for r in endpoint.replicas if r.ready_at is not None
+        (r.ready_at - r.created_at).total_seconds()
+        for r in endpoint.replicas
+        if r.ready_at is not None
     )
     return taken[ceil(0.9 * len(taken)) - 1] if taken else None
 
 
-def ready_expected_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
+def ready_expected_at(
+    endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime
+) -> datetime | None:
     """When a replica that starts is expected to be ready; None: unknown."""
     history = endpoint.starts.get(r.group)
     if r.expected_start is not None and history is not None:
@@ -46,23 +53,30 @@ def ready_expected_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datet
 
 
 def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
-    """When the next replica of those that start is expected to be ready; None: unknown, or none starts. What
-    takes longer than was expected is not expected at any time."""
+    """When the next replica of those that start is expected to be ready; None: unknown, or none
+    starts. What takes longer than was expected is not expected at any time."""
     starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
-    found = [at for r in starting if (at := ready_expected_at(endpoint, r, now)) is not None and at > now]
+    found = [
+        at for r in starting if (at := ready_expected_at(endpoint, r, now)) is not None and at > now
+    ]
     return min(found, default=None)
 
 
-def successor_due_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
-    """When the successor of a replica shall be created; None: its lifetime is not limited, or not known."""
+def successor_due_at(
+    endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime
+) -> datetime | None:
+    """When the successor of a replica shall be created; None: its lifetime is not limited, or not
+    known."""
     if r.walltime_s is not None:
         return _job_successor_due_at(endpoint, r, r.walltime_s, now)
     if r.ends_at is None or r.ready_at is None:
         return None
+
     latest = r.ready_at + LATEST * (r.ends_at - r.ready_at)
     takes_s = start_s(endpoint)
     if takes_s is None:
         return latest
+
     return max(r.ready_at, min(latest, r.ends_at - timedelta(seconds=takes_s + MARGIN_S)))
 
 
@@ -71,6 +85,7 @@ def _job_successor_due_at(
 ) -> datetime | None:
     takes_s = start_s(endpoint, start_group(endpoint, now)) or 0.0
     spare_s = (1 - r.successor_at) * walltime_s
+
     # Never more than what the latest start leaves: a short walltime would be all margin.
     margin_s = min(MARGIN_S + endpoint.spec.rollout.drain_timeout_s, spare_s)
     earliest_at = r.created_at
@@ -81,23 +96,27 @@ def _job_successor_due_at(
         history = endpoint.starts.get(r.group)
         if ready_at is None or history is None:
             return None
+
         ends_at = ready_at + timedelta(seconds=walltime_s - history.load_p90_s)
-        # Where a walltime is mostly loading and margin, each would be due at once, and so on without end.
+        # Where a walltime is mostly loading and margin, each would be due at once, and so on
+        # without end.
         earliest_at += timedelta(seconds=spare_s)
     else:
         return None
+
     return max(earliest_at, ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s)))
 
 
 def served_s(r: ReplicaSnapshot, load_s: float) -> float:
-    """For how long a job serves at least, while queues are what they were: its walltime without its load and
-    what it leaves to its successor."""
+    """For how long a job serves at least, while queues are what they were: its walltime without its
+    load and what it leaves to its successor."""
     return r.successor_at * (r.walltime_s or 0.0) - load_s
 
 
 def drains_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
-    """When a job is drained although no other replica is ready: its site kills it at the end of its walltime,
-    with the requests that it has, and the proxies can hold new ones. None: its walltime is not known."""
+    """When a job is drained although no other replica is ready: its site kills it at the end of its
+    walltime, with the requests that it has, and the proxies can hold new ones. None: its walltime
+    is not known."""
     if r.walltime_s is None or r.ends_at is None:
         return None
     last_s = min(LAST_S, endpoint.spec.rollout.drain_timeout_s, (1 - r.successor_at) * r.walltime_s)
@@ -113,27 +132,39 @@ def holds_next(endpoint: EndpointSnapshot) -> Reason:
 def late_successor(
     endpoint: EndpointSnapshot, now: datetime
 ) -> tuple[ReplicaSnapshot, datetime | None] | None:
-    """The replica whose walltime ends first without enough others being expected to be ready by then, and
-    when the next one is expected (None: unknown); None: there is no such replica. What has waited or loaded
-    for longer than was expected is not expected at any time."""
+    """The replica whose walltime ends first without enough others being expected to be ready by
+    then, and when the next one is expected (None: unknown); None: there is no such replica. What
+    has waited or loaded for longer than was expected is not expected at any time."""
     if endpoint.deleted or endpoint.stopped_by is not None:
         return None
+
     ending = sorted(
-        (r for r in endpoint.replicas if r.serves and r.walltime_s is not None and r.ends_at is not None),
+        (
+            r
+            for r in endpoint.replicas
+            if r.serves and r.walltime_s is not None and r.ends_at is not None
+        ),
         key=lambda r: r.ends_at or now,
     )
-    due = [r for r in ending if (at := successor_due_at(endpoint, r, now)) is not None and now >= at]
+    due = [
+        r for r in ending if (at := successor_due_at(endpoint, r, now)) is not None and now >= at
+    ]
     starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
+
     # A quota of node-hours may hold a job until the next month.
     coming = [r for r in starting if r.held is not Reason.NODE_HOURS]
     expected = [at for r in coming if (at := ready_expected_at(endpoint, r, now)) and at > now]
     takes_s = start_s(endpoint, start_group(endpoint, now)) if due else None
     if takes_s is not None:  # those that are about to be submitted
         expected += [now + timedelta(seconds=takes_s)] * max(0, len(due) - len(starting))
+
     for r in due:
         assert r.ends_at is not None
-        others = sum(o.serves and (o.ends_at is None or o.ends_at > r.ends_at) for o in endpoint.replicas)
+        others = sum(
+            o.serves and (o.ends_at is None or o.ends_at > r.ends_at) for o in endpoint.replicas
+        )
         in_time = sum(at <= r.ends_at for at in expected)
         if others + in_time < endpoint.wanted:
             return r, min(expected, default=None)
+
     return None

@@ -1,4 +1,5 @@
-"""New work of an endpoint: whether a change of its specification lets it use more than before. Pure."""
+"""New work of an endpoint: whether a change of its specification lets it use more than before.
+Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from moorage.common.model.spec import EndpointSpec
 
 
 def is_new_work(before: EndpointSpec, replicas: int, after: EndpointSpec) -> bool:
-    """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are wanted now, or other
-    ones. A budget that is exhausted refuses only that: it hinders nobody from using less."""
+    """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are wanted
+    now, or other ones. A budget that is exhausted refuses only that: it hinders nobody from using
+    less."""
     if most_replicas(after, after.replicas) > most_replicas(before, replicas):
         return True
     if after.replicas > replicas:

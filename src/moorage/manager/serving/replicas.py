@@ -1,9 +1,10 @@
 """Replica plans: which replicas of an endpoint to start, drain and stop. Pure.
 
-A replica *stays* if it can serve for as long as the endpoint wants: it has the endpoint's revision, and is
-healthy, on an agent that is ALIVE and not drained, and not at the end of its lifetime. Others *leave*. For
-each one that leaves, another one starts, and must be ready first: by choice, there are never fewer ready
-replicas than wanted, and in a rollout never fewer than ``max_unavailable`` less.
+A replica *stays* if it can serve for as long as the endpoint wants: it has the endpoint's revision,
+and is healthy, on an agent that is ALIVE and not drained, and not at the end of its lifetime.
+Others *leave*. For each one that leaves, another one starts, and must be ready first: by choice,
+there are never fewer ready replicas than wanted, and in a rollout never fewer than
+``max_unavailable`` less.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from moorage.manager.serving.groups import returning, returns_at, tries_next_at
 from moorage.manager.serving.lifetime import drains_at, successor_due_at
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
-# A failed replica is replaced after 5, 10, 20 … seconds. After FAILURES_MAX in a row, no replica is started
-# until the endpoint is changed.
-BACKOFF_FIRST_S, BACKOFF_MAX_S, FAILURES_MAX = 5.0, 300.0, 5
-# A replica that was ready for this long shows that the endpoint's spec works: earlier failures no longer
-# count.
+# A failed replica is replaced after 5, 10, 20 … seconds. After FAILURES_MAX in a row, no replica is
+# started until the endpoint is changed.
+BACKOFF_FIRST_S = 5.0
+BACKOFF_MAX_S = 300.0
+FAILURES_MAX = 5
+# A replica that was ready for this long shows that the endpoint's spec works: earlier failures no
+# longer count.
 STABLE_S = 60.0
 # An unhealthy replica whose replacement finds no place is stopped after this time, to make one.
 UNHEALTHY_S = 120.0
 # Failures of the node, not of the replica: replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
-# Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced at once:
-# they cannot wait.
+# Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced
+# at once: they cannot wait.
 BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN, Reason.BUDGET_EXHAUSTED})
-# A draining replica of which neither a proxy nor its engine says whether it has requests stops after this
-# time,
-# in which the proxies learn that it drains. Its engine then finishes what it has within its own grace period.
+# A draining replica of which neither a proxy nor its engine says whether it has requests stops
+# after this time, in which the proxies learn that it drains. Its engine then finishes what it has
+# within its own grace period.
 SETTLE_S = 5.0
 _LEAVE_ORDER = (
     Reason.AGENT_DRAINED,
@@ -48,11 +51,11 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """``start_stable``: with a canary, of the stable revision. ``revive``: draining replicas that shall serve
-    again. ``failures``: consecutive ones of the current
-    revision since a replica was stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next
-    plan may differ, though nothing else changes. ``roll_back_to``: the revision to return to, because the
-    current one has failed. ``is_complete``: all replicas have the current revision and are ready.
+    """``start_stable``: with a canary, of the stable revision. ``revive``: draining replicas that
+    shall serve again. ``failures``: consecutive ones of the current revision since a replica was
+    stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next plan may differ,
+    though nothing else changes. ``roll_back_to``: the revision to return to, because the current
+    one has failed. ``is_complete``: all replicas have the current revision and are ready.
     """
 
     start: int = 0
@@ -68,8 +71,8 @@ class ReplicaPlan:
 
 
 def consecutive_failures(endpoint: EndpointSnapshot) -> list[ReplicaSnapshot]:
-    """Replicas of the current revision that failed since the endpoint was last changed and since one was
-    stable; newest first."""
+    """Replicas of the current revision that failed since the endpoint was last changed and since
+    one was stable; newest first."""
     failed = []
     for r in endpoint.replicas:
         if r.revision != endpoint.revision:
@@ -80,10 +83,13 @@ def consecutive_failures(endpoint: EndpointSnapshot) -> list[ReplicaSnapshot]:
             break
         if r.status is not Status.ERROR or _is_node_failure(r):
             continue
+
         bad_since = r.unhealthy_since or r.status_since
         if r.ready_at is not None and (bad_since - r.ready_at).total_seconds() >= STABLE_S:
             break
+
         failed.append(r)
+
     return failed
 
 
@@ -95,20 +101,33 @@ def _is_node_failure(r: ReplicaSnapshot) -> bool:
 
 def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     """What brings the endpoint closer to its wanted number of replicas of its current revision."""
-    live = [r for r in endpoint.replicas if r.status not in TERMINAL and r.status is not Status.TERMINATING]
+    live = [
+        r
+        for r in endpoint.replicas
+        if r.status not in TERMINAL and r.status is not Status.TERMINATING
+    ]
     if endpoint.deleted:
         return ReplicaPlan(stop=_for(Reason.ENDPOINT_DELETED, live))
+
     failed = consecutive_failures(endpoint)
-    if not endpoint.proven and endpoint.fallback and len(failed) >= endpoint.spec.rollout.max_failures:
+    if (
+        not endpoint.proven
+        and endpoint.fallback
+        and len(failed) >= endpoint.spec.rollout.max_failures
+    ):
         return ReplicaPlan(failures=len(failed), roll_back_to=endpoint.fallback)
+
     draining = [r for r in live if r.draining_since is not None]
     leaving = {r: reason for r in live if (reason := _leaves(endpoint, r, now))}
     if (returns := returning(endpoint, leaving, now)) is not None:
         leaving[returns] = Reason.PREFERRED_GROUP
+
     staying = [r for r in live if not (r in leaving or r.agent_silent or r.draining_since)]
     done, drain_ends = _drained(draining, endpoint.spec.rollout.drain_timeout_s, now)
     plan = _leave(endpoint, staying, leaving, now)
-    # Replicas that are not ready stop first, then those with the fewest requests, then the youngest.
+
+    # Replicas that are not ready stop first, then those with the fewest requests, then the
+    # youngest.
     excess = sorted(staying, key=lambda r: (r.serves, r.in_flight or 0, -r.created_at.timestamp()))
     excess = excess[: max(0, len(staying) - endpoint.wanted)]
     why = Reason.SCALED_DOWN if endpoint.stopped_by is None else Reason.BUDGET_EXHAUSTED
@@ -123,7 +142,10 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     missing = endpoint.wanted - len(staying)
     if missing > 0:
         finished = {session_id for session_id, _ in done}
-        plan = _add(endpoint, plan, missing, [r for r in draining if r.session_id not in finished], now)
+        plan = _add(
+            endpoint, plan, missing, [r for r in draining if r.session_id not in finished], now
+        )
+
     ready = sum(r.serves for r in staying)
     others = any(r.revision != endpoint.revision for r in live)
     is_complete = not endpoint.proven and 0 < endpoint.wanted <= ready and not others
@@ -131,9 +153,11 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
 
 
 def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Reason | None:
-    """Why a live replica shall be replaced, if so. A silent one is replaced, too, but not given up."""
+    """Why a live replica shall be replaced, if so. A silent one is replaced, too, but not given
+    up."""
     if r.draining_since is not None or r.agent_silent:
         return None
+
     # The job of one that cannot be reached may be as well as before.
     is_kept = r.kept_until is not None and now < r.kept_until
     if r.status is Status.RUNNING and r.is_bad and not is_kept:
@@ -142,12 +166,15 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
         return Reason.AGENT_DRAINED
     if r.revision != endpoint.revision:
         return Reason.REVISION_REPLACED
+
     tries_at = tries_next_at(endpoint, r, now)
     if tries_at is not None and now >= tries_at:
         return Reason.GROUP_FULL
+
     due_at = successor_due_at(endpoint, r, now)
     if due_at is None or now < due_at:
         return None
+
     return Reason.MAX_LIFETIME if r.walltime_s is None else Reason.WALLTIME
 
 
@@ -174,18 +201,26 @@ def _leave(
     drain: list[tuple[SessionId, Reason]] = []
     serving = sorted(
         (r for r in leaving if r.serves),
-        key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.in_flight or 0, r.created_at),
+        key=lambda r: (
+            _LEAVE_ORDER.index(leaving[r]),
+            r.ends_at or _FAR,
+            r.in_flight or 0,
+            r.created_at,
+        ),
     )
     last_moments: list[datetime | None] = []
     ready = min(sum(r.serves for r in staying), endpoint.wanted) + len(serving)
     for r in serving:
-        spare = endpoint.spec.rollout.max_unavailable if leaving[r] is Reason.REVISION_REPLACED else 0
+        spare = (
+            endpoint.spec.rollout.max_unavailable if leaving[r] is Reason.REVISION_REPLACED else 0
+        )
         at = drains_at(endpoint, r)
         if ready > endpoint.wanted - spare or (at is not None and now >= at):
             drain.append((r.session_id, leaving[r]))
             ready -= 1
         else:
             last_moments.append(at)
+
     look_at = earliest(*last_moments)
     look_at = earliest(look_at, *(successor_due_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(tries_next_at(endpoint, r, now) for r in staying))
@@ -194,6 +229,7 @@ def _leave(
     for r, reason in leaving.items():
         if reason is not Reason.UNHEALTHY:
             continue
+
         # The proxies send requests to the last one, whatever they have met there.
         bad_since = _bad_since(r)
         until = None if bad_since is None else bad_since + timedelta(seconds=UNHEALTHY_S)
@@ -203,6 +239,7 @@ def _leave(
             drain.append((r.session_id, reason))
         else:
             look_at = earliest(look_at, until)
+
     return ReplicaPlan(stop=tuple(stop), drain=tuple(drain), look_at=look_at)
 
 
@@ -213,12 +250,15 @@ def _add(
     draining: Sequence[ReplicaSnapshot],
     now: datetime,
 ) -> ReplicaPlan:
-    """Revive draining replicas, then start new ones: those that are missing, within ``max_surge``, and after
-    the backoff."""
+    """Revive draining replicas, then start new ones: those that are missing, within ``max_surge``,
+    and after the backoff."""
     fit = (r for r in draining if r.revision == endpoint.revision and r.drain_reason in BY_CHOICE)
-    usable = [r for r in fit if r.status is Status.RUNNING and not r.agent_silent and not r.agent_drained]
+    usable = [
+        r for r in fit if r.status is Status.RUNNING and not r.agent_silent and not r.agent_drained
+    ]
     revive = tuple(r.session_id for r in usable if not r.is_bad)[:missing]
-    plan, missing = replace(plan, revive=revive), missing - len(revive)
+    plan = replace(plan, revive=revive)
+    missing = missing - len(revive)
     stopping = {session_id for session_id, _ in plan.stop}
     occupied = sum(
         r.session_id not in stopping and r.session_id not in revive and _by_choice(endpoint, r)
@@ -230,10 +270,12 @@ def _add(
         return replace(plan, start=start)
     if plan.failures >= FAILURES_MAX:
         return plan
+
     wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** (plan.failures - 1))
     retry_at = consecutive_failures(endpoint)[0].status_since + timedelta(seconds=wait_s)
     if now >= retry_at:
         return replace(plan, start=start, retry_at=retry_at)
+
     return replace(plan, retry_at=retry_at, look_at=earliest(plan.look_at, retry_at))
 
 
@@ -249,25 +291,31 @@ def _by_choice(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> bool:
 def _drained(
     draining: Iterable[ReplicaSnapshot], timeout_s: float, now: datetime
 ) -> tuple[tuple[tuple[SessionId, Reason], ...], list[datetime]]:
-    """The draining replicas to stop, and when to look at the others again, though nothing was reported."""
+    """The draining replicas to stop, and when to look at the others again, though nothing was
+    reported."""
     done: list[tuple[SessionId, Reason]] = []
     looks: list[datetime] = []
     for r in draining:
         assert r.draining_since is not None
         settled = r.draining_since + timedelta(seconds=min(SETTLE_S, timeout_s))
         end = r.draining_since + timedelta(seconds=timeout_s)
+
         if r.in_flight is not None:
             is_idle = not r.in_flight and r.is_confirmed
         else:
             is_idle = now >= settled and not (r.load and r.load.running + r.load.waiting)
+
         if is_idle or r.status is not Status.RUNNING or now >= end:
             done.append((r.session_id, r.drain_reason))
         else:
             looks.append(settled if r.in_flight is None and now < settled else end)
+
     return tuple(done), looks
 
 
-def _for(reason: Reason, replicas: Iterable[ReplicaSnapshot]) -> tuple[tuple[SessionId, Reason], ...]:
+def _for(
+    reason: Reason, replicas: Iterable[ReplicaSnapshot]
+) -> tuple[tuple[SessionId, Reason], ...]:
     return tuple((r.session_id, reason) for r in replicas)
 
 

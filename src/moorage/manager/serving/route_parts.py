@@ -1,7 +1,8 @@
-"""Route table in parts: each route and each credential as the proxies receive it, encoded once. Pure.
+"""Route table in parts: each route and each credential as the proxies receive it, encoded once.
+Pure.
 
-A message consists of the encoded parts one after the other, as protobuf allows: a change encodes what has
-changed, and a whole table copies bytes.
+A message consists of the encoded parts one after the other, as protobuf allows: a change encodes
+what has changed, and a whole table copies bytes.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class RouteParts:
         return b"".join(encoded for _, encoded in every)
 
     def apply(self, changes: RouteTable) -> RouteChanges:
-        """``changes``: what was added, changed or removed since the last call, at the cost of that. Parts
-        that are equal to those before are no changes."""
+        """``changes``: what was added, changed or removed since the last call, at the cost of that.
+        Parts that are equal to those before are no changes."""
         changed: dict[PartKey, bytes] = {}
         removed: list[PartKey] = []
         for field in _IDENTITY:
@@ -75,27 +76,34 @@ class RouteParts:
             for key in getattr(changes, f"removed_{field}"):
                 if known.pop(key, None) is not None:
                     removed.append((field, key))
+
             self._encode(field, getattr(changes, field), changed)
+
         return RouteChanges(changed, removed)
 
     def update(self, table: RouteTable) -> RouteChanges:
         """``table``: the whole table now."""
-        last, self._last = self._last, table
+        last = self._last
+        self._last = table
         changed: dict[PartKey, bytes] = {}
         removed: list[PartKey] = []
         for field, identity in _IDENTITY.items():
-            parts, known = getattr(table, field), self._parts[field]
+            parts = getattr(table, field)
+            known = self._parts[field]
             if parts == getattr(last, field):
                 continue
+
             self._encode(field, parts, changed)
             if len(known) > len(parts):
                 for key in known.keys() - set(map(identity, parts)):
                     del known[key]
                     removed.append((field, key))
+
         return RouteChanges(changed, removed)
 
     def _encode(self, field: str, parts: Iterable[object], changed: dict[PartKey, bytes]) -> None:
-        known, identity = self._parts[field], _IDENTITY[field]
+        known = self._parts[field]
+        identity = _IDENTITY[field]
         for part in parts:
             key = identity(part)
             before = known.get(key)

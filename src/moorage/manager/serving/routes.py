@@ -24,20 +24,23 @@ _NO_KEYS: Mapping[str, Mapping[str, str]] = {}
 def model_routes(
     rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Mapping[str, str]] = _NO_KEYS
 ) -> tuple[ModelRoute, ...]:
-    """One route per model name, ordered by name. For a name that several rows share, the lowest ``rank``
-    wins: an endpoint before a session. ``keys``: by model, the keys of providers by the name of their
-    secret."""
+    """One route per model name, ordered by name. For a name that several rows share, the lowest
+    ``rank`` wins: an endpoint before a session. ``keys``: by model, the keys of providers by the
+    name of their secret."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
     facts: dict[str, Mapping[str, Any]] = {}
     contexts: dict[str, list[int]] = {}
     for row in rows:
-        rank, name = row["rank"], row["model"]
+        rank = row["rank"]
+        name = row["model"]
         if name in routes and routes[name][0] < rank:
             continue
+
         facts.setdefault(name, row)
         _, _, targets = routes.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
         if row["max_model_len"] is not None:
             contexts.setdefault(name, []).append(row["max_model_len"])
+
         if row["kernel_id"] is not None:
             targets.append(
                 Target(
@@ -54,6 +57,7 @@ def model_routes(
                     peer_id=row["peer_id"],
                 )
             )
+
     return tuple(
         ModelRoute(
             name,
@@ -64,10 +68,14 @@ def model_routes(
             limits=_limits(facts[name]["limits"]),
             holds=facts[name]["holds"],
             status=_status(facts[name], sum(not target.draining for target in targets)),
-            expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
+            expected_s=ceil(facts[name]["expected_s"].total_seconds())
+            if facts[name]["expected_s"]
+            else 0,
             ready_at=_ready_at(facts[name]["ready_at"]),
             max_model_len=min(contexts.get(name, (0,))),
-            adapters=tuple(adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()),
+            adapters=tuple(
+                adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()
+            ),
             canary=facts[name]["canary"],
             suspended_until=_unix(facts[name]["suspended_until"]),
             **_routing(name, facts[name]["routing"], keys.get(name, {})),
@@ -77,7 +85,9 @@ def model_routes(
 
 
 def _limits(stored: Mapping[str, Any] | None) -> RequestLimits | None:
-    known = {name: stored[name] for name in RequestLimits.__slots__ if name in stored} if stored else {}
+    known = (
+        {name: stored[name] for name in RequestLimits.__slots__ if name in stored} if stored else {}
+    )
     return RequestLimits(**known) if known else None
 
 
@@ -90,14 +100,20 @@ def _ready_at(expected: datetime | None) -> int:
     return 0 if expected is None else ceil(expected.timestamp() / _ROUNDED_S) * _ROUNDED_S
 
 
-def _routing(name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a route that say how to route. A provider whose key is not known is left out."""
+def _routing(
+    name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """The fields of a route that say how to route. A provider whose key is not known is left
+    out."""
     if stored is None:
         return {}
+
     # Without what a newer release may say: requests are served, if not as well.
     routing, _ = known_part(Routing, stored, {})
     fallbacks = tuple(
-        Fallback(one.model, _provider(name, number, one.url, keys[one.secret] if one.secret else ""))
+        Fallback(
+            one.model, _provider(name, number, one.url, keys[one.secret] if one.secret else "")
+        )
         for number, one in enumerate(routing.fallbacks)
         if one.secret is None or one.secret in keys
     )
@@ -114,7 +130,9 @@ def _provider(name: str, number: int, base: str | None, key: str) -> Target | No
         return None
     url = URL(base)
     identity = KernelId(f"provider-{number}/{name}")
-    host, port, prefix = url.raw_host or "", url.port or 443, url.raw_path.rstrip("/")
+    host = url.raw_host or ""
+    port = url.port or 443
+    prefix = url.raw_path.rstrip("/")
     return Target(SessionId(""), identity, host, port, key, "provider", tls=True, prefix=prefix)
 
 
@@ -130,11 +148,15 @@ def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
 
 
 def reads_priority(engine: str, args: Sequence[str]) -> bool:
-    """Whether the engine schedules by ``priority`` of a request. vLLM refuses the field unless it was started
-    so; other engines have none."""
+    """Whether the engine schedules by ``priority`` of a request. vLLM refuses the field unless it
+    was started so; other engines have none."""
     words = [word.replace("_", "-") for arg in args for word in arg.split("=", 1)]
     option = "--scheduling-policy"
-    return engine == "vllm" and option in words and words[words.index(option) + 1 :][:1] == ["priority"]
+    return (
+        engine == "vllm"
+        and option in words
+        and words[words.index(option) + 1 :][:1] == ["priority"]
+    )
 
 
 def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
@@ -156,4 +178,5 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             kind_of(row["runtime"], isolated=row["isolated"]) is Kind.AS_AGENT,
             row["peer_id"],
         )
+
     return tuple(routes.values())

@@ -1,8 +1,8 @@
 """Interface of custom routines: what they see of endpoints, and what they can ask for.
 
 A routine is an async function with two arguments, installed as an entry point of the group
-``moorage.routines``. ``docs/routines.md`` has an example. What it asks for is carried out when it returns, in
-order, and only while this manager leads.
+``moorage.routines``. ``docs/routines.md`` has an example. What it asks for is carried out when it
+returns, in order, and only while this manager leads.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from moorage.common.model.ids import EndpointId, SessionId
 
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:
-    """``state``: queued, loading, ready, busy or draining. ``address``: ``host:port`` of its engine, which
-    expects the replica's own key; "" until it listens. ``in_flight``: by the proxies; None: none reports."""
+    """``state``: queued, loading, ready, busy or draining. ``address``: ``host:port`` of its
+    engine, which expects the replica's own key; "" until it listens. ``in_flight``: by the proxies;
+    None: none reports."""
 
     session_id: SessionId
     name: str
@@ -32,8 +33,9 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True)
 class EndpointInfo:
-    """``waiting``: requests that proxies hold. ``replicas``: the live ones, those that wait for a place
-    included. ``version``: what is asked for is void if the endpoint has another one by then."""
+    """``waiting``: requests that proxies hold. ``replicas``: the live ones, those that wait for a
+    place included. ``version``: what is asked for is void if the endpoint has another one by
+    then."""
 
     endpoint_id: EndpointId
     name: str
@@ -80,8 +82,8 @@ class Intents:
         self.asked: list[Scale | DrainReplica | Note] = []
 
     def scale(self, endpoint: EndpointInfo, replicas: int, why: str) -> None:
-        """Set the wanted number, within the limits of its autoscaling. It is recorded as a scaling decision;
-        autoscaling goes on from it."""
+        """Set the wanted number, within the limits of its autoscaling. It is recorded as a scaling
+        decision; autoscaling goes on from it."""
         self.asked.append(Scale(endpoint, replicas, why))
 
     def drain(self, replica: ReplicaInfo) -> None:

@@ -17,7 +17,8 @@ from moorage.manager.identity.keys import NOBODY, Owner
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """Requests at one engine, as it counts them. ``kv_cache``: use from 0 to 1; None: it does not say."""
+    """Requests at one engine, as it counts them. ``kv_cache``: use from 0 to 1; None: it does not
+    say."""
 
     running: int = 0
     waiting: int = 0
@@ -26,20 +27,22 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:
-    """``agent_silent``: the agent is SUSPECT or LOST, so a replacement starts before this replica is given
-    up. ``agent_drained``: the agent is being drained, so this replica is stopped once its replacement is
-    ready. ``unhealthy_since``: its engine does not answer health checks; it gets no requests. ``kept_until``:
-    the way to it is gone, and it is not replaced for that before. ``failing_since``: by the results of the
-    proxies it fails everybody. They prefer other replicas to it, and use it while there is none.
+    """``agent_silent``: the agent is SUSPECT or LOST, so a replacement starts before this replica
+    is given up. ``agent_drained``: the agent is being drained, so this replica is stopped once its
+    replacement is ready. ``unhealthy_since``: its engine does not answer health checks; it gets no
+    requests. ``kept_until``: the way to it is gone, and it is not replaced for that before.
+    ``failing_since``: by the results of the proxies it fails everybody. They prefer other replicas
+    to it, and use it while there is none.
 
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
     ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
-    ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not say.
-    ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group. ``held``: while it is
-    PENDING, why the scheduler has not placed it.
+    ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not
+    say. ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group. ``held``:
+    while it is PENDING, why the scheduler has not placed it.
 
-    Of a job of a site: ``walltime_s``, what it asked for; ``expected_start``: as the site says while it is
-    QUEUED; ``successor_at``: the part of the walltime after which its successor starts at the latest.
+    Of a job of a site: ``walltime_s``, what it asked for; ``expected_start``: as the site says
+    while it is QUEUED; ``successor_at``: the part of the walltime after which its successor starts
+    at the latest.
     """
 
     session_id: SessionId
@@ -79,8 +82,8 @@ class ReplicaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StartHistory:
-    """How long jobs waited in the queue of a resource group's site, and how long those of one endpoint then
-    took until they were ready: the latest ``starts`` of them."""
+    """How long jobs waited in the queue of a resource group's site, and how long those of one
+    endpoint then took until they were ready: the latest ``starts`` of them."""
 
     starts: int
     queue_p50_s: float
@@ -89,8 +92,11 @@ class StartHistory:
     load_p90_s: float
 
     def view(self, group: str) -> StartTimes:
-        waits, loads = (self.queue_p50_s, self.queue_p90_s), (self.load_p50_s, self.load_p90_s)
-        p50, p90 = ((round(wait, 3), round(load, 3)) for wait, load in zip(waits, loads, strict=True))
+        waits = (self.queue_p50_s, self.queue_p90_s)
+        loads = (self.load_p50_s, self.load_p90_s)
+        p50, p90 = (
+            (round(wait, 3), round(load, 3)) for wait, load in zip(waits, loads, strict=True)
+        )
         return StartTimes(
             resource_group=group,
             starts=self.starts,
@@ -119,12 +125,13 @@ class BudgetStop:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
-    """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of this revision
-    and ready at the same time. ``fallback``: the revision that was served before.
+    """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of
+    this revision and ready at the same time. ``fallback``: the revision that was served before.
 
-    ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``: ``revision`` is a
-    canary, which gets a share of the requests; None: it replaces all others.
-    ``starts``: by resource group of kind hpc. ``stopped_by``: while it is set, the endpoint has no replicas.
+    ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``:
+    ``revision`` is a canary, which gets a share of the requests; None: it replaces all others.
+    ``starts``: by resource group of kind hpc. ``stopped_by``: while it is set, the endpoint has no
+    replicas.
     """
 
     endpoint_id: EndpointId
@@ -133,7 +140,8 @@ class EndpointSnapshot:
     wanted: int
     changed_at: datetime
     deleted: bool
-    replicas: tuple[ReplicaSnapshot, ...] = field(default=())  # newest first: live ones, and the last ended
+    # newest first: live ones, and the last ended
+    replicas: tuple[ReplicaSnapshot, ...] = field(default=())
     owner: Owner = NOBODY
     revision: int = 1
     proven: bool = False
@@ -146,10 +154,10 @@ class EndpointSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines, and ``held``:
-    those that the proxies hold. ``kv_cache``: mean use over the replicas that say so. ``first_token_s``: p90;
-    None: no request. ``idle_s``: since the last request, as far as all proxies know; None: they do not
-    report, so nothing is known. ``ready``: replicas that serve."""
+    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines, and
+    ``held``: those that the proxies hold. ``kv_cache``: mean use over the replicas that say so.
+    ``first_token_s``: p90; None: no request. ``idle_s``: since the last request, as far as all
+    proxies know; None: they do not report, so nothing is known. ``ready``: replicas that serve."""
 
     at: datetime
     ready: int = 0
@@ -164,9 +172,9 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Of autoscaling. ``replicas``: the wanted number from now on. ``rule``: the one that decided; "" if
-    the number stays.
-    ``look_at``: when the next decision may differ, though the load stays."""
+    """Of autoscaling. ``replicas``: the wanted number from now on. ``rule``: the one that decided;
+    "" if the number stays. ``look_at``: when the next decision may differ, though the load
+    stays."""
 
     replicas: int
     rule: str = ""
@@ -176,9 +184,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What the decision depends on beside the load. ``scaled_at``: last change of the wanted number;
-    ``active_since``: the endpoint was changed then, or a replica became ready, so that its idle time cannot
-    have begun earlier. ``full_at``: running requests per replica when requests began to wait, if known."""
+    """What the decision depends on beside the load. ``scaled_at``: last change of the wanted
+    number; ``active_since``: the endpoint was changed then, or a replica became ready, so that its
+    idle time cannot have begun earlier. ``full_at``: running requests per replica when requests
+    began to wait, if known."""
 
     policy: Autoscale
     wanted: int

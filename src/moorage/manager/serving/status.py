@@ -1,4 +1,5 @@
-"""Served states of endpoints and replicas, and the state of a rollout: computed, never stored. Pure."""
+"""Served states of endpoints and replicas, and the state of a rollout: computed, never stored.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ RolloutState = Literal["complete", "progressing", "canary", "waiting", "failed"]
 
 
 def replica_state(r: ReplicaSnapshot) -> str:
-    """The served state of one replica; "draining" while it finishes its last requests, "" once it ends."""
+    """The served state of one replica; "draining" while it finishes its last requests, "" once it
+    ends."""
     if r.status in TERMINAL or r.status is Status.TERMINATING:
         return ""
     if r.status in _QUEUED:
@@ -24,12 +26,14 @@ def replica_state(r: ReplicaSnapshot) -> str:
     if not r.serves:
         is_failing = r.status is Status.RUNNING and r.failing_since is not None
         return EndpointStatus.DEGRADED if is_failing else EndpointStatus.LOADING
+
     return EndpointStatus.BUSY if r.load and r.load.waiting else EndpointStatus.READY
 
 
 def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
     if endpoint.deleted:
         return EndpointStatus.STOPPED
+
     serving = [r for r in endpoint.replicas if r.serves]
     waits = endpoint.waiting or any(r.load and r.load.waiting for r in serving)
     ready = EndpointStatus.BUSY if waits else EndpointStatus.READY
@@ -37,23 +41,27 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
         return ready if serving else EndpointStatus.NOT_LOADED
     if len(serving) >= endpoint.wanted:
         return ready
+
     is_failing = any(r.failing_since is not None for r in endpoint.replicas)
     if serving or is_failing or consecutive_failures(endpoint):
         return EndpointStatus.DEGRADED
+
     loading = {*STARTING, Status.RUNNING} - _QUEUED
     is_loading = any(r.status in loading for r in endpoint.replicas)
     return EndpointStatus.LOADING if is_loading else EndpointStatus.QUEUED
 
 
 def rollout_state(endpoint: EndpointSnapshot, rolled_back: int | None) -> RolloutState:
-    """``rolled_back``: the revision whose failure has returned the endpoint to this one. waiting: nothing
-    runs, so nothing shows whether it works."""
+    """``rolled_back``: the revision whose failure has returned the endpoint to this one. waiting:
+    nothing runs, so nothing shows whether it works."""
     if rolled_back is not None:
         return "failed"
     if endpoint.stable is not None and endpoint.wanted:
         return "canary" if is_tried(endpoint) else "progressing"
+
     if endpoint.proven and all(
         r.revision == endpoint.revision for r in endpoint.replicas if r.status not in TERMINAL
     ):
         return "complete"
+
     return "progressing" if endpoint.wanted and endpoint.stopped_by is None else "waiting"

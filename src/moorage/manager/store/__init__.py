@@ -1,7 +1,9 @@
-"""Store: all SQL of the manager. It reads and writes rows and decides nothing; statements are in ``sql/``.
+"""Store: all SQL of the manager. It reads and writes rows and decides nothing; statements are in
+``sql/``.
 
-Constraints are in the migrations. A device cannot be allocated twice because ``session_place.sql`` would
-violate ``used_within_capacity``; the batch writer then retries the items of that batch separately.
+Constraints are in the migrations. A device cannot be allocated twice because ``session_place.sql``
+would violate ``used_within_capacity``; the batch writer then retries the items of that batch
+separately.
 """
 
 from moorage.manager.store.leases import Lease

@@ -1,7 +1,7 @@
 """Service ports of sessions in Postgres, and access tokens that open them.
 
-An access token opens one service port of one session until it expires or is revoked, and while whoever made
-it may open the port. Sessions are named by their ids.
+An access token opens one service port of one session until it expires or is revoked, and while
+whoever made it may open the port. Sessions are named by their ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
 from moorage.common.model.service_ports import app_path
 from moorage.common.model.status import TERMINAL, Status
-from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.access_tokens import (
+    AccessTokenSpec,
+    AccessTokenView,
+    AppView,
+    NewAccessTokenView,
+)
 from moorage.common.views.resources import Page
 from moorage.manager.identity.roles import effective_role, role_of_user
 from moorage.manager.identity.scope import Scope
@@ -39,7 +44,9 @@ _LISTING = Listing(
 
 class AccessTokenStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]:
@@ -50,7 +57,8 @@ class AccessTokenStore:
     async def create(
         self, scope: Scope, session_id: str, app: str, spec: AccessTokenSpec
     ) -> NewAccessTokenView:
-        """Raises ``NotFound`` for an unknown service port, ``Conflict`` for a session that has ended."""
+        """Raises ``NotFound`` for an unknown service port, ``Conflict`` for a session that has
+        ended."""
         row = await self._row(scope, session_id)
         view = _find_port(row, app)
         access_token = ACCESS_TOKEN_PREFIX + self._clock.secret(32)
@@ -74,14 +82,18 @@ class AccessTokenStore:
                 f"session {row['name']!r} has ended, so its service port {app!r} is gone",
                 next_step="start it again",
             )
+
         self._notifier.notify([Topic.KEYS])
         shown = {"access_token": access_token, "protocol": view.protocol, "path": view.path}
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
 
     async def grants(self) -> tuple[AccessTokenGrant, ...]:
-        """Tokens of live sessions whose makers may open the service port now, as proxies check them."""
+        """Tokens of live sessions whose makers may open the service port now, as proxies check
+        them."""
         return tuple(
-            AccessTokenGrant(row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp()))
+            AccessTokenGrant(
+                row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp())
+            )
             for row in await self._db.fetch(SQL["access_token_grants"])
             if _may_open(row)
         )
@@ -93,6 +105,7 @@ class AccessTokenStore:
         await self._row(scope, session_id)
         args = session_id, app, scope.projects, scope.user
         rows, following = await _LISTING.page(self._db, paging, *args)
+
         return read_page(
             AccessTokenView,
             "access token",
@@ -102,17 +115,21 @@ class AccessTokenStore:
             name="id",
         )
 
-    async def revoke(self, scope: Scope, session_id: str, app: str, access_token_id: str) -> AccessTokenView:
+    async def revoke(
+        self, scope: Scope, session_id: str, app: str, access_token_id: str
+    ) -> AccessTokenView:
         """Raises ``NotFound``."""
         rows = []
         if as_uuid(access_token_id) is not None:
             args = session_id, app, access_token_id, scope.actor, scope.projects, scope.user
             rows = await self._connection.fetch(SQL["access_token_revoke"], *args)
+
         if not rows:
             raise NotFound(
                 f"service port {app!r} has no access token {access_token_id!r}",
                 next_step="list the tokens: it may be revoked already",
             )
+
         self._notifier.notify([Topic.KEYS])
         return AccessTokenView.model_validate(_fields(rows[0]))
 
@@ -128,11 +145,17 @@ def _may_open(row: Mapping[str, Any]) -> bool:
     """Whether the maker of a token may use the inside of its session."""
     if row["user_name"] is None:
         return True  # of a release that did not note it
+
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own
-    role = effective_role(granted, row["member_role"], row["platform_role"]) if granted is not None else None
+    role = (
+        effective_role(granted, row["member_role"], row["platform_role"])
+        if granted is not None
+        else None
+    )
     if role is None:
         return False
+
     return token_opens(
         role,
         row["user_name"],
@@ -162,12 +185,16 @@ def _find_port(row: Mapping[str, Any], name: str) -> AppView:
     views = {view.name: view for view in _ports(row)}
     if name in views:
         return views[name]
+
     if row["status"] in TERMINAL or not views:
         has = "has no service port"
     else:
         has = f"has {', '.join(sorted(views))}"
+
     later = (
-        "; those that its image declares are known once it runs" if row["status"] != Status.RUNNING else ""
+        "; those that its image declares are known once it runs"
+        if row["status"] != Status.RUNNING
+        else ""
     )
     raise NotFound(
         f"session {row['name']!r} has no service port {name!r}: it {has}{later}",

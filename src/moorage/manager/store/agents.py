@@ -37,12 +37,16 @@ _HISTORY = Listing(SQL["agent_history"], {"at": TIME}, ("at",), ("at",), "-at")
 
 
 class AgentStore:
-    """Writes share the connection of ``reports``: they lock the same rows, and do so one after the other."""
+    """Writes share the connection of ``reports``: they lock the same rows, and do so one after the
+    other."""
 
     def __init__(
         self, db: Database, notifier: Notifier, reports: ReportStore, unreadable: UnreadableRows
     ) -> None:
-        self._db, self._notifier, self._reports, self._unreadable = db, notifier, reports, unreadable
+        self._db = db
+        self._notifier = notifier
+        self._reports = reports
+        self._unreadable = unreadable
         self._connection = reports.connection
         self._watch_connection = db.dedicated_connection()
 
@@ -57,11 +61,16 @@ class AgentStore:
         cordon: str | None = None,
     ) -> resources.Page[resources.AgentView]:
         """Those of ``groups`` (None: any) but the ``closed`` ones. Others: filters."""
-        named = resource_group if groups is None else {*groups} & {resource_group or one for one in groups}
+        named = (
+            resource_group
+            if groups is None
+            else {*groups} & {resource_group or one for one in groups}
+        )
         only = {"resource_group": named, "status": status, "cordon": cordon}
         rows, following = await _LISTING.page(
             self._db, paging, None, only=only, without={"resource_group": closed}
         )
+
         return read_page(resources.AgentView, "agent", rows, _view, following, name="id")
 
     async def get(self, agent_id: str) -> resources.AgentView:
@@ -72,15 +81,19 @@ class AgentStore:
         return read_one("agent", agent_id, row, _view)
 
     async def contacts(self, suspect_after_s: float) -> list[Contact]:
-        """The agents that are SUSPECT or may become so, with ``suspect_after_s`` as the least patience."""
+        """The agents that are SUSPECT or may become so, with ``suspect_after_s`` as the least
+        patience."""
         rows = await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
         return self._unreadable.each("agent", rows, _contact)
 
-    async def mark_silent(self, marks: Sequence[Mark], term: int) -> list[tuple[AgentId, AgentStatus]]:
-        """Mark silent agents, as the leader of ``term`` has decided. Returns those that were marked: others
-        have been heard from meanwhile, or the term has ended."""
+    async def mark_silent(
+        self, marks: Sequence[Mark], term: int
+    ) -> list[tuple[AgentId, AgentStatus]]:
+        """Mark silent agents, as the leader of ``term`` has decided. Returns those that were
+        marked: others have been heard from meanwhile, or the term has ended."""
         if not marks:
             return []
+
         changed = await self._connection.fetch(
             SQL["agents_mark_silent"],
             [mark.agent_id for mark in marks],
@@ -93,8 +106,8 @@ class AgentStore:
         return [(AgentId(row["id"]), AgentStatus(row["status"])) for row in changed]
 
     async def hold_losses(self, groups: Collection[str], term: int) -> list[tuple[str, bool]]:
-        """Record the groups in which silent agents do not become LOST. Returns those in which that changed,
-        each with whether it is one now."""
+        """Record the groups in which silent agents do not become LOST. Returns those in which that
+        changed, each with whether it is one now."""
         rows = await self._watch_connection.fetch(SQL["groups_hold_losses"], sorted(groups), term)
         return [(row["name"], row["held"]) for row in rows]
 
@@ -112,31 +125,40 @@ class AgentStore:
         rows = await self._connection.fetch(SQL["endpoints_of_agents"], list(agents))
         self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
-    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> resources.ForgottenAgent:
-        """Forget a silent agent; its id is free afterwards. Returns it as it was, with what was released.
-        ``destroyed``: its node is gone for good, so its kernels have ended. Raises ``NotFound``, or
-        ``Conflict`` while it is ALIVE, or while its kernels may still run."""
+    async def forget(
+        self, agent_id: str, *, actor: str, destroyed: bool = False
+    ) -> resources.ForgottenAgent:
+        """Forget a silent agent; its id is free afterwards. Returns it as it was, with what was
+        released. ``destroyed``: its node is gone for good, so its kernels have ended. Raises
+        ``NotFound``, or ``Conflict`` while it is ALIVE, or while its kernels may still run."""
         view = await self.get(agent_id)
         rows = await self._connection.fetch(SQL["agent_forget"], agent_id, actor, destroyed)
         if not rows and view.status is not AgentStatus.ALIVE and not destroyed:
             held = f"{view.kernels} kernels" if view.kernels else "allocations of kernels"
-            restored = ", and has not reported since a backup was restored" if view.restored_at else ""
+            restored = (
+                ", and has not reported since a backup was restored" if view.restored_at else ""
+            )
             raise Conflict(
                 f"agent {agent_id!r} has {held} that are not known to have ended{restored}",
-                next_step="if its node is gone for good, or was restarted since: --destroyed, after which "
+                next_step="if its node is gone for good, or was restarted since: --destroyed, "
+                "after which "
                 "their sessions may start elsewhere; otherwise let the agent return",
             )
+
         if not rows:
             raise Conflict(
-                f"agent {agent_id!r} is ALIVE, and only one that is SUSPECT or LOST can be forgotten",
+                f"agent {agent_id!r} is ALIVE, and only one that is SUSPECT or LOST can be "
+                "forgotten",
                 next_step="stop it first, then wait for manager.suspect_after_s",
             )
+
         sessions = {SessionId(session_id) for session_id in rows[0]["sessions"]}
         self._notifier.notify_pending(sessions)  # some may have waited for the end of these kernels
         self._notifier.notify_kernels(sessions)
         self._notifier.notify_routes(sessions)
         await self._announce_silent([AgentId(agent_id)])
         self._notifier.notify([Topic.PEERS])
+
         return resources.ForgottenAgent(
             **dict(view),
             ended_kernels=rows[0]["kernels"],
@@ -147,8 +169,9 @@ class AgentStore:
     async def cordon(
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
     ) -> resources.AgentView:
-        """Place no new kernels there. ``drain``: also replace replicas elsewhere, and stop or requeue what
-        is left after ``stop_after_s`` seconds (None: let it end by itself). Raises ``NotFound``."""
+        """Place no new kernels there. ``drain``: also replace replicas elsewhere, and stop or
+        requeue what is left after ``stop_after_s`` seconds (None: let it end by itself). Raises
+        ``NotFound``."""
         return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
 
     async def uncordon(self, agent_id: str, *, actor: str) -> resources.AgentView:
@@ -156,14 +179,16 @@ class AgentStore:
         return await self._set_cordon(agent_id, "", None, actor)
 
     async def assign(self, agent_id: str, group: str, *, actor: str) -> resources.AgentView:
-        """Put an agent into a resource group, whatever its configuration says. Its kernels stay. Raises
-        ``NotFound`` for an unknown agent, and for a group that does not exist or is retired."""
+        """Put an agent into a resource group, whatever its configuration says. Its kernels stay.
+        Raises ``NotFound`` for an unknown agent, and for a group that does not exist or is
+        retired."""
         before = await self.get(agent_id)
         if not await self._connection.fetch(SQL["agent_assign"], agent_id, group, actor):
             raise NotFound(
                 f"resource group {group!r} does not exist, or is retired",
                 next_step="`moorage groups` lists them",
             )
+
         self._notifier.notify_capacity([AgentId(before.id)])
         self._notifier.notify_group(before.resource_group)
         self._notifier.notify_group(group)
@@ -173,18 +198,26 @@ class AgentStore:
         self, agent_id: str, cordon: str, stop_after_s: float | None, actor: str
     ) -> resources.AgentView:
         view = await self.get(agent_id)
-        if not await self._connection.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
+        if not await self._connection.fetch(
+            SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor
+        ):
             raise _not_found(agent_id)
+
         self._notifier.notify_capacity([AgentId(view.id)])
         await self._announce_endpoints([AgentId(view.id)])
         return await self.get(agent_id)
 
     async def sessions_past_drain(self, now: datetime) -> list[tuple[SessionId, AgentId, str]]:
-        """Sessions on agents whose drain deadline has passed: session, agent, and who started the drain."""
+        """Sessions on agents whose drain deadline has passed: session, agent, and who started the
+        drain."""
         rows = await self._db.fetch(SQL["sessions_past_drain"], now)
-        return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows]
+        return [
+            (SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows
+        ]
 
-    async def history(self, agent_id: str, paging: Paging = FIRST) -> resources.Page[resources.AgentEvent]:
+    async def history(
+        self, agent_id: str, paging: Paging = FIRST
+    ) -> resources.Page[resources.AgentEvent]:
         """Administrative changes of an agent, newest first. Raises ``NotFound``."""
         await self.get(agent_id)
         rows, following = await _HISTORY.page(self._db, paging, agent_id)
@@ -199,9 +232,11 @@ class AgentStore:
         await self._connection.fetch(SQL["agent_history_delete_old"], days)
 
     async def fenced_devices(self, group: str, families: Collection[str]) -> list[str]:
-        """Devices of these families ("cuda") in the group that are withheld because they are unhealthy, as
-        lines for people."""
-        rows = await self._db.fetch(SQL["devices_fenced"], group, sorted(families)) if families else []
+        """Devices of these families ("cuda") in the group that are withheld because they are
+        unhealthy, as lines for people."""
+        rows = (
+            await self._db.fetch(SQL["devices_fenced"], group, sorted(families)) if families else []
+        )
         return [
             f"{r['device_id']} of {r['agent_id']}: {r['unhealthy_reason'] or 'it reports errors'}"
             for r in rows
@@ -233,7 +268,9 @@ def _in_request_units(released: Mapping[str, int]) -> dict[str, int]:
         slot.removesuffix(family) + SHARES_SUFFIX if slot.endswith(family) else slot: amount
         for slot, amount in released.items()
     }
-    return {slot: amount for slot, (amount,) in (in_request_units(*each) for each in shares.items())}
+    return {
+        slot: amount for slot, (amount,) in (in_request_units(*each) for each in shares.items())
+    }
 
 
 def _not_found(agent_id: str) -> NotFound:

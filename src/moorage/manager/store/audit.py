@@ -44,7 +44,14 @@ class AuditStore:
         return int(row["id"])
 
     async def finish(
-        self, scope: Scope, entry: int, *, status: int, code: str, after: dict[str, Any] | None, name: str
+        self,
+        scope: Scope,
+        entry: int,
+        *,
+        status: int,
+        code: str,
+        after: dict[str, Any] | None,
+        name: str,
     ) -> None:
         """Complete an entry. ``name``: of what the write created."""
         await self._db.fetch(SQL["audit_finish"], entry, status, code, after, name)
@@ -58,16 +65,19 @@ class AuditStore:
         until: datetime | None,
         paging: Paging = FIRST,
     ) -> Page[AuditEntry]:
-        """Newest first by default. ``filters``: values of actor, user, action, resource and name. Raises
-        ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
+        """Newest first by default. ``filters``: values of actor, user, action, resource and name.
+        Raises ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
         scope.require_all("audit entries")
         a = identity_tables.audit_log.c
         columns = {"user": a.user_name}
-        conditions: list[Any] = [columns.get(name, a.get(name)) == value for name, value in filters.items()]
+        conditions: list[Any] = [
+            columns.get(name, a.get(name)) == value for name, value in filters.items()
+        ]
         if since is not None:
             conditions.append(a.at >= since)
         if until is not None:
             conditions.append(a.at < until)
+
         statement = select(identity_tables.audit_log).where(*conditions)
         rows, following = await fetch_page(self._db, statement, _ORDER, paging)
         return read_page(

@@ -13,18 +13,21 @@ from moorage.manager.store.queries import SQL
 
 
 class AuthorityStore:
-    """Each change returns whether it was made: another manager may have made it, or a peer stands against
-    it."""
+    """Each change returns whether it was made: another manager may have made it, or a peer stands
+    against it."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+        self._db = db
+        self._notifier = notifier
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def get(self) -> StoredAuthorities | None:
         row = await self._db.fetchrow(SQL["authority_find"])
         if row is None:
             return None
-        following = row["next_certificate"] and EncryptedAuthority(row["next_certificate"], row["next_key"])
+        following = row["next_certificate"] and EncryptedAuthority(
+            row["next_certificate"], row["next_key"]
+        )
         current = EncryptedAuthority(row["certificate"], row["key"])
         return StoredAuthorities(current, following, row["retiring_certificate"], row["rotated_at"])
 
@@ -42,18 +45,29 @@ class AuthorityStore:
         """Begin a rotation, unless one is in progress."""
         return await self._change(SQL["authority_add_next"], new.certificate, new.key, now, actor)
 
-    async def issue_by_next(self, certificate: str, fingerprint: str, now: datetime, *, force: bool) -> bool:
+    async def issue_by_next(
+        self, certificate: str, fingerprint: str, now: datetime, *, force: bool
+    ) -> bool:
         """Issue by the next CA, if every peer trusts it. ``force``: even if not."""
-        return await self._change(SQL["authority_issue_by_next"], certificate, fingerprint, now, force)
+        return await self._change(
+            SQL["authority_issue_by_next"], certificate, fingerprint, now, force
+        )
 
-    async def drop_retiring(self, certificate: str, fingerprint: str, now: datetime, *, force: bool) -> bool:
-        """Trust only the CA with this certificate, if every peer uses one of it. ``force``: even if not."""
-        return await self._change(SQL["authority_drop_retiring"], certificate, fingerprint, now, force)
+    async def drop_retiring(
+        self, certificate: str, fingerprint: str, now: datetime, *, force: bool
+    ) -> bool:
+        """Trust only the CA with this certificate, if every peer uses one of it. ``force``: even if
+        not."""
+        return await self._change(
+            SQL["authority_drop_retiring"], certificate, fingerprint, now, force
+        )
 
     async def peers(self, now: datetime) -> list[PeerTrust]:
         """What each peer trusts that is neither revoked nor expired."""
         return [
-            PeerTrust(row["kind"], row["name"], frozenset(row["trusted_authorities"]), row["issuer"])
+            PeerTrust(
+                row["kind"], row["name"], frozenset(row["trusted_authorities"]), row["issuer"]
+            )
             for row in await self._db.fetch(SQL["peers_trust"], now)
         ]
 

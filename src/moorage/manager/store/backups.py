@@ -42,9 +42,18 @@ async def cluster_facts(dsn: str) -> dict[str, Any]:
 async def _run(dsn: str, sql: str, *args: object) -> list[Any] | None:
     """None: the schema is older. Raises ``StoreUnavailable`` without a connection."""
     try:
-        connection = await asyncpg.connect(dsn, timeout=_TIMEOUT_S, target_session_attrs="read-write")
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        connection = await asyncpg.connect(
+            dsn, timeout=_TIMEOUT_S, target_session_attrs="read-write"
+        )
+    except (
+        OSError,
+        TimeoutError,
+        ValueError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+    ) as error:
         raise StoreUnavailable(f"cannot connect to Postgres: {error}") from error
+
     try:
         rows: list[Any] = await connection.fetch(sql, *args, timeout=_TIMEOUT_S)
         return rows

@@ -17,17 +17,18 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 from moorage.manager.store.unreadable import UnreadableRows, read_page
 
-# For how long the levels of budgets are taken as read, in seconds: where they refuse, and where they warn. A
-# change of a level is told at once.
-_READ_S, _WARNED_S = 1.0, 10.0
+# For how long the levels of budgets are taken as read, in seconds: where they refuse, and where
+# they warn. A change of a level is told at once.
+_READ_S = 1.0
+_WARNED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
     """A budget that has changed its level, that stops what runs, or that will soon be exhausted.
 
-    ``alerts``: ids of limits that it has reached for the first time in its period.
-    ``left_s``: until then, at the present rate; None: it is exhausted, or nothing counts against it now."""
+    ``alerts``: ids of limits that it has reached for the first time in its period. ``left_s``:
+    until then, at the present rate; None: it is exhausted, or nothing counts against it now."""
 
     budget: views.BudgetView
     old: str
@@ -36,8 +37,13 @@ class Reached:
 
 
 class BudgetStore:
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
-        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
+    ) -> None:
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._unreadable = unreadable
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
         self._reached: Sequence[Row] = ()
         self._read_at = -_WARNED_S
@@ -47,7 +53,8 @@ class BudgetStore:
         self._read_at = self._clock.monotonic() - _WARNED_S
 
     async def _read(self, within_s: float) -> Sequence[Row]:
-        """The budgets at a limit, those that begin anew last first, as of ``within_s`` ago or later."""
+        """The budgets at a limit, those that begin anew last first, as of ``within_s`` ago or
+        later."""
         if (read_at := self._clock.monotonic()) - self._read_at >= within_s:
             self._reached = await self._db.fetch(SQL["budgets_reached"])
             self._read_at = read_at
@@ -55,9 +62,11 @@ class BudgetStore:
 
     async def warnings(self, scope: Scope) -> list[str]:
         """The limits that the caller's project, user or key has reached, in prose."""
-        payers, now = _payers(scope), self._clock.now()
+        payers = _payers(scope)
+        now = self._clock.now()
         return [
-            f"the {row['level']} limit of the budget of {row['scope']} {row['name']} in {row['unit']} by the "
+            f"the {row['level']} limit of the budget of {row['scope']} {row['name']} in "
+            f"{row['unit']} by the "
             f"{row['period']} is reached, until {row['resets_at']:%Y-%m-%dT%H:%M:%SZ}"
             for row in await self._read(_WARNED_S)
             if (row["scope"], row["name"]) in payers and row["resets_at"] > now
@@ -82,9 +91,12 @@ class BudgetStore:
         return read_page(views.BudgetView, "budget", rows, _view, None)
 
     async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
-        """Scope, name, unit and period of the budgets of which most is used, with that part; 1: exhausted."""
+        """Scope, name, unit and period of the budgets of which most is used, with that part; 1:
+        exhausted."""
         rows = await self._db.fetch(SQL["budgets_most_used"], limit)
-        return [((row["scope"], row["name"], row["unit"], row["period"]), row["ratio"]) for row in rows]
+        return [
+            ((row["scope"], row["name"], row["unit"], row["period"]), row["ratio"]) for row in rows
+        ]
 
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec
@@ -97,7 +109,9 @@ class BudgetStore:
         self._notifier.notify([Topic.BUDGETS])
         return _view(rows[0])
 
-    async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> views.BudgetView:
+    async def delete(
+        self, scope: Scope, kind: str, name: str, unit: str, period: str
+    ) -> views.BudgetView:
         """Returns it as it was. Raises ``NotFound``."""
         scope.require_all("budgets")
         rows = await self._connection.fetch(SQL["budget_delete"], kind, name, unit, period)
@@ -106,12 +120,14 @@ class BudgetStore:
                 f"{kind} {name!r} has no budget of {unit} by the {period}",
                 next_step="`moorage budgets` lists them",
             )
+
         await self._announce([(kind, name)])
         self._notifier.notify([Topic.BUDGETS])
         return _view(rows[0])
 
     async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
-        """What the budgets of these projects, users and keys allow has changed, also to their endpoints."""
+        """What the budgets of these projects, users and keys allow has changed, also to their
+        endpoints."""
         self._notifier.notify([Topic.KEYS])
         for kind, name in payers:
             rows = await self._db.fetch(SQL["budget_endpoints"], kind, name)
@@ -120,21 +136,25 @@ class BudgetStore:
             self._notifier.notify_routes(endpoints)
 
     async def measure(self, term: int, soon_s: float = 0.0) -> Sequence[Reached]:
-        """Sum up what counts against each budget, as the leader of ``term``. Returns those that have changed
-        their level, those that are exhausted and stop what runs, and those that will be exhausted within
-        ``soon_s`` seconds."""
+        """Sum up what counts against each budget, as the leader of ``term``. Returns those that
+        have changed their level, those that are exhausted and stop what runs, and those that will
+        be exhausted within ``soon_s`` seconds."""
         if not await self._db.fetch(SQL["budgets_any"]):
             return []
+
         rows = await self._connection.fetch(SQL["budgets_measure"], term, soon_s)
         if changed := {(row["scope"], row["name"]) for row in rows if row["level"] != row["old"]}:
             await self._announce(changed)
+
         self._notifier.notify_budget_alerts([alert for row in rows for alert in row["alerts"]])
         return self._unreadable.each("budget", rows, _reached, key="name")
 
     async def sessions(self, kind: str, name: str) -> list[SessionId]:
         """Those that run, or wait, of a project, a user or a key. Replicas are left out: the
         replica controller stops them."""
-        return [SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)]
+        return [
+            SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)
+        ]
 
     async def prices(self) -> Page[views.PriceView]:
         rows = await self._db.fetch(SQL["price_list"])
@@ -146,14 +166,21 @@ class BudgetStore:
         hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
         since = spec.since or hour
         if since != since.replace(minute=0, second=0, microsecond=0):
-            raise InvalidInput(f"since = {since.isoformat()} is no full hour", next_step="give a full hour")
+            raise InvalidInput(
+                f"since = {since.isoformat()} is no full hour", next_step="give a full hour"
+            )
+
         args = spec.unit, spec.device, spec.resource_group, since, spec.price, scope.actor
         rows = await self._connection.fetch(SQL["price_put"], *args)
         if not rows:
             raise InvalidInput(
-                f"since = {since.isoformat()} is in the past: prices of hours that have passed stay",
-                next_step=f"give {hour.isoformat()} or later; correct what was charged by a correction",
+                f"since = {since.isoformat()} is in the past: prices of hours that have passed "
+                "stay",
+                next_step=(
+                    f"give {hour.isoformat()} or later; correct what was charged by a correction"
+                ),
             )
+
         return _price(rows[0])
 
     async def correct(self, scope: Scope, spec: views.CorrectionSpec) -> views.CorrectionView:
@@ -161,8 +188,12 @@ class BudgetStore:
         scope.require_all("corrections")
         if spec.amount == 0:
             raise InvalidInput("amount = 0 corrects nothing", next_step="give another amount")
+
         if spec.at > self._clock.now():
-            raise InvalidInput(f"at = {spec.at.isoformat()} is in the future", next_step="give a past time")
+            raise InvalidInput(
+                f"at = {spec.at.isoformat()} is in the future", next_step="give a past time"
+            )
+
         rows = await self._connection.fetch(
             SQL["ledger_correct"],
             spec.unit,
@@ -202,4 +233,6 @@ def _reached(row: Row) -> Reached:
 def _payers(scope: Scope) -> list[tuple[str, str]]:
     """Whose budgets count for a caller. The key of a console session has none."""
     payers = [("project", scope.owner.project), ("user", scope.owner.user)]
-    return payers + ([("key", scope.key.name)] if scope.key is not None and scope.key.console is None else [])
+    return payers + (
+        [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []
+    )

@@ -25,15 +25,16 @@ _SCHEMA = re.compile(r"[0-9]{4}|[0-9]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """Both are schemas: a manager of a release whose newest one is older does not start, or does not begin
-    to lead."""
+    """Both are schemas: a manager of a release whose newest one is older does not start, or does
+    not begin to lead."""
 
     compatible_since: str
     leads_since: str
 
 
 def may_start(found: str, newest: str, compatibility: Compatibility | None) -> bool:
-    """Whether a manager whose newest schema is ``newest`` works on ``found``, which it does not know."""
+    """Whether a manager whose newest schema is ``newest`` works on ``found``, which it does not
+    know."""
     return (
         compatibility is not None
         and found.isdigit()
@@ -75,11 +76,16 @@ def let_lead(connection: Connection, since: str | None) -> Compatibility:
             "the schema of this database does not record which managers may lead",
             next_step="run `moorage db upgrade` first",
         )
+
     wanted = found.compatible_since if since is None else since
     if not (_SCHEMA.fullmatch(wanted) and wanted <= current):
         raise InvalidInput(
             f"--since is {wanted!r}; allowed: a schema up to {current}",
-            next_step="leave it out, or take one from `moorage upgrade plan` of the release that is to lead",
+            next_step=(
+                "leave it out, or take one from `moorage upgrade plan` of the release that "
+                "is to lead"
+            ),
         )
+
     connection.exec_driver_sql(SQL["leads_since_put"], (wanted,))
     return Compatibility(found.compatible_since, wanted)

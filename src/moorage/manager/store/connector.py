@@ -26,8 +26,8 @@ def each_host(dsn: str) -> list[str]:
 
 
 class Connector:
-    """``guard`` checks every new connection; None: no checks. ``synchronous_commit``: what commits that must
-    last wait for; ``server``: as the server is set."""
+    """``guard`` checks every new connection; None: no checks. ``synchronous_commit``: what commits
+    that must last wait for; ``server``: as the server is set."""
 
     def __init__(
         self,
@@ -37,7 +37,9 @@ class Connector:
         synchronous_commit: SynchronousCommit = "server",
         target_session_attrs: Literal["read-write", "primary"] = "read-write",
     ) -> None:
-        self.dsn, self.guard, self._surveyed = dsn, guard, False
+        self.dsn = dsn
+        self.guard = guard
+        self._surveyed = False
         self._options: dict[str, Any] = {
             "target_session_attrs": target_session_attrs,
             "connection_class": TypeCachingConnection,
@@ -47,10 +49,11 @@ class Connector:
             self._settings["synchronous_commit"] = synchronous_commit
 
     async def connect(self, settings: Mapping[str, str], **options: Any) -> asyncpg.Connection:
-        """A connection with these settings. Raises ``FormerPrimary`` if only such servers accept writes, and
-        what asyncpg does."""
+        """A connection with these settings. Raises ``FormerPrimary`` if only such servers accept
+        writes, and what asyncpg does."""
         if self.guard is not None and not self._surveyed:
             await self._survey(self.guard, options)
+
         try:
             return await self._connect(self.dsn, settings, options)
         except FormerPrimary:
@@ -58,14 +61,18 @@ class Connector:
             hosts = each_host(self.dsn)
             for dsn in hosts if len(hosts) > 1 else ():
                 with suppress(
-                    OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched, FormerPrimary
+                    OSError,
+                    asyncpg.PostgresError,
+                    asyncpg.TargetServerAttributeNotMatched,
+                    FormerPrimary,
                 ):
                     return await self._connect(dsn, settings, options)
+
             raise
 
     async def _survey(self, guard: LineageGuard, options: Mapping[str, Any]) -> None:
-        """Before the first connection of this process: a failover that it missed shows in the timelines of
-        the hosts."""
+        """Before the first connection of this process: a failover that it missed shows in the
+        timelines of the hosts."""
         hosts = each_host(self.dsn)
         for dsn in hosts if len(hosts) > 1 else ():
             with suppress(OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched):
@@ -74,6 +81,7 @@ class Connector:
                     await guard.compare(connection)
                 finally:
                     connection.terminate()
+
         self._surveyed = True
 
     async def _connect(
@@ -87,4 +95,5 @@ class Connector:
         except BaseException:
             connection.terminate()
             raise
+
         return connection

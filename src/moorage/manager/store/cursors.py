@@ -1,8 +1,8 @@
 """Keyset pagination: the pages of every listing, and the opaque cursors between them.
 
-A cursor holds the order of its listing and the sort values of the last item of a page. The next page begins
-after these values, so inserts and deletes between two pages neither repeat nor skip an item that was there
-all the time.
+A cursor holds the order of its listing and the sort values of the last item of a page. The next
+page begins after these values, so inserts and deletes between two pages neither repeat nor skip an
+item that was there all the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, bindparam, literal, select, text, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    bindparam,
+    literal,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import TIMESTAMP, UUID
 from sqlalchemy.types import NullType, TypeEngine
 
@@ -32,9 +42,9 @@ _PARAMETER = re.compile(r"\$(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Orders of one listing. ``fields``: what it may be sorted by; no field is nullable; each has an index
-    or belongs to a table that stays small. ``key``: unique; it breaks ties. ``default``: as
-    ``Paging.sort``."""
+    """Orders of one listing. ``fields``: what it may be sorted by; no field is nullable; each has
+    an index or belongs to a table that stays small. ``key``: unique; it breaks ties. ``default``:
+    as ``Paging.sort``."""
 
     fields: Mapping[str, ColumnElement[Any]]
     key: Sequence[ColumnElement[Any]]
@@ -49,15 +59,17 @@ class Order:
 async def fetch_page(
     db: Database, statement: Select[Any], order: Order, paging: Paging
 ) -> tuple[list[Row], str | None]:
-    """One page of what ``statement`` selects, and the cursor of the next one. ``statement`` has the columns
-    of the order under their names. Raises ``InvalidInput`` for a cursor that is not the ``next`` of a page in
-    the same order, and for an order that the listing does not have."""
+    """One page of what ``statement`` selects, and the cursor of the next one. ``statement`` has the
+    columns of the order under their names. Raises ``InvalidInput`` for a cursor that is not the
+    ``next`` of a page in the same order, and for an order that the listing does not have."""
     sort = paging.sort or order.default
     if sort not in order.sorts:
         allowed = ", ".join(sorted(order.fields))
         raise InvalidInput(
-            f"sort {sort[:40]!r} is not possible here", next_step=f"sort by {allowed}, with - for descending"
+            f"sort {sort[:40]!r} is not possible here",
+            next_step=f"sort by {allowed}, with - for descending",
         )
+
     first = order.fields[sort.removeprefix("-")]
     columns = [first, *(column for column in order.key if column is not first)]
     descending = sort.startswith("-")
@@ -66,18 +78,23 @@ async def fetch_page(
         bound = tuple_(*(literal(value, c.type) for value, c in zip(values, columns, strict=True)))
         position = tuple_(*columns)
         statement = statement.where(position < bound if descending else position > bound)
+
     ordered = [column.desc() if descending else column.asc() for column in columns]
     rows = await db.select(statement.order_by(*ordered).limit(paging.limit + 1))
     shown = rows[: paging.limit]
     if len(rows) <= paging.limit:
         return shown, None
-    return shown, _make(sort, [shown[-1][column.key] for column in columns if column.key is not None])
+
+    return shown, _make(
+        sort, [shown[-1][column.key] for column in columns if column.key is not None]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A statement of ``sql/`` that selects all items, as a listing. ``columns``: those that it is sorted and
-    filtered by; ``sorts``: the fields among them; ``key``: unique; ``default``: as ``Paging.sort``."""
+    """A statement of ``sql/`` that selects all items, as a listing. ``columns``: those that it is
+    sorted and filtered by; ``sorts``: the fields among them; ``key``: unique; ``default``: as
+    ``Paging.sort``."""
 
     sql: str
     columns: Mapping[str, Any]
@@ -93,8 +110,8 @@ class Listing:
         only: Mapping[str, Any] = MappingProxyType({}),
         without: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> tuple[list[Row], str | None]:
-        """One page, as ``fetch_page``. ``args``: of the statement. ``only``: values by column, a collection
-        for several, None for all; ``without``: values that are left out."""
+        """One page, as ``fetch_page``. ``args``: of the statement. ``only``: values by column, a
+        collection for several, None for all; ``without``: values that are left out."""
         # Without a type: Postgres infers those of a statement that was written by hand.
         bound = [bindparam(f"p{number}", value, NullType()) for number, value in enumerate(args, 1)]
         parsed = text(_PARAMETER.sub(r":p\1 ", self.sql)).bindparams(*bound)
@@ -107,9 +124,14 @@ class Listing:
             for name, value in only.items()
             if value is not None
         ]
-        conditions += [found[name].not_in(sorted(values)) for name, values in without.items() if values]
-        order = Order({name: found[name] for name in self.sorts}, [found[n] for n in self.key], self.default)
+        conditions += [
+            found[name].not_in(sorted(values)) for name, values in without.items() if values
+        ]
+        order = Order(
+            {name: found[name] for name in self.sorts}, [found[n] for n in self.key], self.default
+        )
         statement = select(text("listed.*")).select_from(table).where(*conditions)
+
         return await fetch_page(db, statement, order, paging)
 
 
@@ -123,16 +145,20 @@ def _read(cursor: str, sort: str, types: Sequence[TypeEngine[Any]]) -> list[Any]
     try:
         if len(cursor) > CURSOR_LENGTH:
             raise ValueError
+
         found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if not isinstance(found, list) or not found or not isinstance(found[0], str):
             raise ValueError
+
         if found[0] != sort:
             raise InvalidInput(
                 f"the cursor belongs to a listing with sort={found[0][:40]!r}, not {sort!r}",
                 next_step="keep `sort` and the filters from page to page",
             )
+
         if len(found) != len(types) + 1:
             raise ValueError
+
         return [_value(value, kind) for value, kind in zip(found[1:], types, strict=True)]
     except (ValueError, binascii.Error, RecursionError) as error:
         raise invalid_cursor(cursor) from error
@@ -144,14 +170,18 @@ def _value(value: Any, kind: TypeEngine[Any]) -> Any:
         if type(value) is int and abs(value) < 2**31 * (1 if type(kind) is Integer else 2**31):
             return value
         raise ValueError
+
     if not isinstance(value, str) or "\0" in value:
         raise ValueError
+
     if isinstance(kind, TIMESTAMP):
         if (at := datetime.fromisoformat(value)).tzinfo is None:
             raise ValueError
         return at
+
     if isinstance(kind, UUID) and as_uuid(value) is None:
         raise ValueError
+
     return value
 
 

@@ -31,11 +31,18 @@ async def database_state(dsn: str) -> DatabaseState:
     """Raises ``StoreUnavailable`` without a connection."""
     try:
         connection = await asyncpg.connect(dsn, timeout=10)
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (
+        OSError,
+        TimeoutError,
+        ValueError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+    ) as error:
         raise StoreUnavailable(
             f"cannot connect to Postgres: {error}",
             next_step="check manager.dsn (host, port, user, password, database), or leave it out",
         ) from error
+
     try:
         return DatabaseState(
             int(await connection.fetchval("SHOW server_version_num")) // 10_000,

@@ -1,4 +1,5 @@
-"""Deadlines in Postgres: the clock that they are measured by, and their correction when that clock jumps."""
+"""Deadlines in Postgres: the clock that they are measured by, and their correction when that clock
+jumps."""
 
 from __future__ import annotations
 
@@ -18,6 +19,6 @@ class DeadlineStore:
         return row["now"], row["clock_jumps"]
 
     async def move(self, seconds: float, *, term: int, clock_jumps: int) -> bool:
-        """Move all deadlines by ``seconds``. False, and nothing changed, if ``term`` is no longer the
-        leader's, or the jump that follows ``clock_jumps`` earlier ones has been corrected."""
+        """Move all deadlines by ``seconds``. False, and nothing changed, if ``term`` is no longer
+        the leader's, or the jump that follows ``clock_jumps`` earlier ones has been corrected."""
         return bool(await self._connection.fetch(SQL["deadlines_move"], seconds, term, clock_jumps))

@@ -1,5 +1,5 @@
-"""Decision log in Postgres: segments, which ``manager.decision_log`` encodes and decodes, and placed
-kernels."""
+"""Decision log in Postgres: segments, which ``manager.decision_log`` encodes and decodes, and
+placed kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 
 # Rows deleted per statement, and statements per call: each lock is held only briefly.
-DELETE_BATCH, DELETE_BATCHES = 500, 20
+DELETE_BATCH = 500
+DELETE_BATCHES = 20
 # A page is returned as one response.
 PAGE_BYTES = 4_000_000
 
@@ -29,7 +30,9 @@ class DecisionStore:
         self._db = db
         self._connection = db.dedicated_connection()
 
-    async def append(self, group: str, segment: Segment, *, term: int, run: str, number: int) -> None:
+    async def append(
+        self, group: str, segment: Segment, *, term: int, run: str, number: int
+    ) -> None:
         """Idempotent: a segment is stored once per ``run`` (of a manager) and ``number``."""
         await self._connection.fetch(
             SQL["decisions_append"],
@@ -47,13 +50,24 @@ class DecisionStore:
         )
 
     async def page(
-        self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+        self,
+        scope: Scope,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        cursor: str | None,
+        limit: int,
     ) -> DecisionPage:
-        """Segments that are needed to decode the interval. The first page begins with a full segment."""
+        """Segments that are needed to decode the interval. The first page begins with a full
+        segment."""
         scope.require_all("decisions")
         after = 0 if cursor is None else read_number_cursor(cursor)
-        found = await self._db.fetch(SQL["decisions_list"], group, since, until, after, limit, PAGE_BYTES)
+        found = await self._db.fetch(
+            SQL["decisions_list"], group, since, until, after, limit, PAGE_BYTES
+        )
         kept = await self._db.fetchrow(SQL["decisions_interval"], group)
+
         return DecisionPage(
             items=[_segment(row) for row in found],
             # A page may be short because of PAGE_BYTES, so only an empty page is the last one.
@@ -63,7 +77,14 @@ class DecisionStore:
         )
 
     async def runs(
-        self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+        self,
+        scope: Scope,
+        group: str,
+        since: datetime,
+        until: datetime,
+        *,
+        cursor: str | None,
+        limit: int,
     ) -> Page[RunView]:
         """Kernels that held allocations in the interval, ordered by id, which is by age."""
         scope.require_all("decisions")
@@ -85,16 +106,19 @@ class DecisionStore:
                 preemptible=row["preemptible"],
                 takes=[
                     TakeView(slot=slot, device_id=device, amount=amount)
-                    for slot, device, amount in zip(row["slots"], row["devices"], row["amounts"], strict=True)
+                    for slot, device, amount in zip(
+                        row["slots"], row["devices"], row["amounts"], strict=True
+                    )
                 ],
             )
             for row in rows
         ]
+
         return Page[RunView](items=items, next=items[-1].kernel_id if len(items) == limit else None)
 
     async def trim(self, kept_s: float, max_bytes: int) -> int:
-        """Delete segments older than ``kept_s`` seconds, then the oldest beyond ``max_bytes``; a bounded
-        number per call. Returns how many were deleted."""
+        """Delete segments older than ``kept_s`` seconds, then the oldest beyond ``max_bytes``; a
+        bounded number per call. Returns how many were deleted."""
         expired = await self._delete(SQL["decisions_delete_old"], kept_s)
         return expired + await self._delete(SQL["decisions_delete_excess"], max_bytes)
 

@@ -41,10 +41,11 @@ _SERVING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EndpointRecord:
-    """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with every change
-    by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose failure, for
-    ``rollout_reason``, has returned it to its target; None: a user has chosen that. ``needs_newer``: what
-    this release does not know of it or of its replicas, and leaves out; "": nothing."""
+    """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with
+    every change by a user. ``newest``: its newest revision. ``rolled_back``: the revision whose
+    failure, for ``rollout_reason``, has returned it to its target; None: a user has chosen that.
+    ``needs_newer``: what this release does not know of it or of its replicas, and leaves out; "":
+    nothing."""
 
     snapshot: EndpointSnapshot
     version: int
@@ -61,8 +62,8 @@ class EndpointRecord:
 
 
 def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``spec`` and ``serving`` of a row. As in ``new_sessions.stored_json``, a manager of the previous
-    release can read what uses nothing new."""
+    """``spec`` and ``serving`` of a row. As in ``new_sessions.stored_json``, a manager of the
+    previous release can read what uses nothing new."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
         del serving["routing"]  # as most have it: the routes are read without it
@@ -70,6 +71,7 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
         del serving["resource_groups"]
     if not spec.adapters:
         del serving["adapters"]
+
     without = _SERVING if spec.secret_env else _SERVING | {"secret_env"}  # as in ``template``
     return spec.model_dump(mode="json", exclude=set(without), exclude_none=True), serving
 
@@ -85,15 +87,18 @@ async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecor
     return [_record(row, replicas[row["id"]], starts[row["id"]]) for row in found]
 
 
-def to_reconcile(records: Sequence[EndpointRecord], unreadable: UnreadableRows) -> list[EndpointSnapshot]:
-    """Without those that need a newer manager: replicas are started and stopped by the whole of what an
-    endpoint says, unless it is deleted."""
+def to_reconcile(
+    records: Sequence[EndpointRecord], unreadable: UnreadableRows
+) -> list[EndpointSnapshot]:
+    """Without those that need a newer manager: replicas are started and stopped by the whole of
+    what an endpoint says, unless it is deleted."""
     found = []
     for record in records:
         if record.needs_newer and not record.snapshot.deleted:
             unreadable.met("endpoint", record.snapshot.endpoint_id, record.needs_newer)
         else:
             found.append(record.snapshot)
+
     return found
 
 
@@ -112,10 +117,13 @@ async def _start_histories(
         for row in await db.fetch(SQL["start_history"], *zip(*sorted(pairs), strict=True), STARTS):
             history = StartHistory(**{name: row[name] for name in StartHistory.__slots__})
             found[row["endpoint_id"]][row["resource_group"]] = history
+
     return found
 
 
-def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory]) -> EndpointRecord:
+def _record(
+    row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory]
+) -> EndpointRecord:
     spec, needs_newer = _spec(row["name"], _fields(row["spec"]) | _fields(row["serving"]))
     stable, stable_needs = _stable(row)
     shown: list[tuple[Row, ReplicaSnapshot]] = []
@@ -124,6 +132,7 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
             shown.append((one, _replica(one)))
         except UNREADABLE as error:
             needs_newer = needs_newer or f"replica {one['name']} {why_unreadable(error)}"
+
     reason, reason_needs = _rollout_reason(row)
     labels, labels_need = _user_labels(row)
     return EndpointRecord(
@@ -160,7 +169,9 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
 
 def _spec(name: str, stored: Mapping[str, Any]) -> tuple[EndpointSpec, str]:
     """What is known of it, and what is not."""
-    return known_part(EndpointSpec, stored, {"name": name, "engine": "llamacpp", "model": "unknown"})
+    return known_part(
+        EndpointSpec, stored, {"name": name, "engine": "llamacpp", "model": "unknown"}
+    )
 
 
 def _fields(stored: Any) -> dict[str, Any]:
@@ -185,7 +196,9 @@ def _user_labels(row: Row) -> tuple[dict[str, str], str]:
 def _stopped_by(row: Row) -> BudgetStop | None:
     if row["stop_until"] is None:
         return None
-    budget = f"{row['stop_scope']} {row['stop_name']} in {row['stop_unit']} by the {row['stop_period']}"
+    budget = (
+        f"{row['stop_scope']} {row['stop_name']} in {row['stop_unit']} by the {row['stop_period']}"
+    )
     return BudgetStop(budget, row["stop_until"])
 
 
@@ -216,7 +229,9 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         failing_since=row["failing_since"],
         in_flight=row["in_flight"],
         is_confirmed=bool(row["confirmed"]),
-        load=None if row["running"] is None else EngineLoad(row["running"], row["waiting"], kv_cache),
+        load=None
+        if row["running"] is None
+        else EngineLoad(row["running"], row["waiting"], kv_cache),
         ends_at=row["ends_at"],
         group=row["resource_group"],
         walltime_s=row["walltime_s"],
@@ -241,6 +256,7 @@ def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
         agent_id=row["agent_id"],
         status_since=row["status_since"],
         log_tail=row["log_tail"] or "",
-        unhealthy=row["unhealthy_detail"] or (FAILS_EVERYBODY if snapshot.failing_since is not None else ""),
+        unhealthy=row["unhealthy_detail"]
+        or (FAILS_EVERYBODY if snapshot.failing_since is not None else ""),
         address=f"{row['host']}:{row['port']}" if row["port"] else "",
     )

@@ -40,8 +40,13 @@ _REVISIONS = Listing(
 
 
 class EndpointStore:
-    def __init__(self, db: Database, notifier: Notifier, sessions: SessionStore, clock: Clock) -> None:
-        self._db, self._notifier, self._sessions, self._clock = db, notifier, sessions, clock
+    def __init__(
+        self, db: Database, notifier: Notifier, sessions: SessionStore, clock: Clock
+    ) -> None:
+        self._db = db
+        self._notifier = notifier
+        self._sessions = sessions
+        self._clock = clock
         self._connection = db.dedicated_connection()
 
     async def create(
@@ -53,8 +58,8 @@ class EndpointStore:
         user_labels: Mapping[str, str] = MappingProxyType({}),
         idempotency_key: IdempotencyKey | None = None,
     ) -> EndpointRecord:
-        """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it; "*": all.
-        Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
+        """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it;
+        "*": all. Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
         return (await self.create_once(scope, spec, shared_with, user_labels, idempotency_key))[0]
 
     async def create_once(
@@ -65,8 +70,8 @@ class EndpointStore:
         user_labels: Mapping[str, str],
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool]:
-        """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one, and True.
-        Raises ``Conflict`` also for a key that was used with another request."""
+        """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one,
+        and True. Raises ``Conflict`` also for a key that was used with another request."""
         stored, serving = spec_columns(spec)
         digest = _digest("create", spec.name, spec, shared_with, user_labels)
         row = (
@@ -92,18 +97,22 @@ class EndpointStore:
             return await self._repeated(scope, spec.name, row, digest, idempotency_key), True
         if not row["group_known"]:
             raise _unknown_group(spec)
+
         if not row["created"] and idempotency_key is not None:
             # A concurrent request may have used the same key.
             columns = _key_columns(idempotency_key)
             if (used := await self._db.fetchrow(SQL["endpoint_key_find"], *columns)) is not None:
                 return await self._repeated(scope, spec.name, used, digest, idempotency_key), True
+
         if not row["created"] and row["reserved"]:
             raise _reserved(spec.name)
+
         if not row["created"]:
             raise Conflict(
                 f"an endpoint is already called {spec.name!r}",
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
+
         self._announce(row["id"])
         return await self.get(scope, spec.name), False
 
@@ -117,14 +126,17 @@ class EndpointStore:
         request: str,
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool] | None:
-        """Replace the spec of the endpoint that was read as ``before``; None if it has changed meanwhile.
-        ``request``: what identifies the request under its key. Returns as ``create_once`` does.
-        Raises ``NotFound`` for an unknown group, and ``Conflict`` if this release does not know all that it
-        would replace."""
+        """Replace the spec of the endpoint that was read as ``before``; None if it has changed
+        meanwhile. ``request``: what identifies the request under its key. Returns as
+        ``create_once`` does. Raises ``NotFound`` for an unknown group, and ``Conflict`` if this
+        release does not know all that it would replace."""
         if before.needs_newer:
             raise needs_newer("endpoint", before.snapshot.name, before.needs_newer)
-        snapshot, (stored, serving) = before.snapshot, spec_columns(spec)
-        template, digest = spec.template(), hashlib.sha256(request.encode()).hexdigest()
+
+        (stored, serving) = spec_columns(spec)
+        snapshot = before.snapshot
+        template = spec.template()
+        digest = hashlib.sha256(request.encode()).hexdigest()
         row = (
             await self._connection.fetch(
                 SQL["endpoint_update"],
@@ -153,6 +165,7 @@ class EndpointStore:
             raise _reserved(row["reserved"])
         if not row["changed"]:
             return None
+
         self._announce(snapshot.endpoint_id)
         return await self.get(scope, spec.name), False
 
@@ -164,14 +177,24 @@ class EndpointStore:
             raise session_errors.key_reused(key.key if key else "")
         return record
 
-    async def undo(self, scope: Scope, record: EndpointRecord, revision: int) -> EndpointRecord | None:
-        """Make ``revision`` the target again. None: the endpoint has changed since ``record`` was read."""
+    async def undo(
+        self, scope: Scope, record: EndpointRecord, revision: int
+    ) -> EndpointRecord | None:
+        """Make ``revision`` the target again. None: the endpoint has changed since ``record`` was
+        read."""
         snapshot = record.snapshot
         rows = await self._connection.fetch(
-            SQL["endpoint_retarget"], snapshot.endpoint_id, snapshot.revision, revision, None, "", ""
+            SQL["endpoint_retarget"],
+            snapshot.endpoint_id,
+            snapshot.revision,
+            revision,
+            None,
+            "",
+            "",
         )
         if not rows:
             return None
+
         self._announce(snapshot.endpoint_id)
         return await self.get(scope, snapshot.name)
 
@@ -184,7 +207,9 @@ class EndpointStore:
         self._announce(snapshot.endpoint_id)
         return await self.get(scope, snapshot.name)
 
-    async def revisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[RevisionView]:
+    async def revisions(
+        self, scope: Scope, name: str, paging: Paging = FIRST
+    ) -> Page[RevisionView]:
         """Newest first by default. Raises ``NotFound``."""
         snapshot = (await self.get(scope, name)).snapshot
         rows, following = await _REVISIONS.page(self._db, paging, snapshot.endpoint_id)
@@ -207,9 +232,11 @@ class EndpointStore:
         found = await self._db.select(select(tables.endpoints).where(*conditions))
         if not found:
             raise _not_found(name)
+
         records = await self._records(scope, found)
         if not records:
             raise _not_found(name)
+
         return records[0]
 
     async def page(
@@ -223,27 +250,35 @@ class EndpointStore:
     ) -> tuple[list[EndpointRecord], str | None]:
         """Ordered by name by default, with the cursor of the next page."""
         conditions: list[Any] = [_E.deleted_at.is_(None), *_visible(scope)]
-        conditions += [c == v for c, v in ((_E.owner, user), (_E.project, project)) if v is not None]
+        conditions += [
+            c == v for c, v in ((_E.owner, user), (_E.project, project)) if v is not None
+        ]
         conditions += selectors.conditions(_E.user_labels, selector)
         statement = select(tables.endpoints).where(*conditions)
         found, following = await fetch_page(self._db, statement, _ORDER, paging)
+
         return await self._records(scope, found), following
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
         """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
-        rows = await self._connection.fetch(SQL["endpoint_scale"], name, replicas, scope.projects, scope.user)
+        rows = await self._connection.fetch(
+            SQL["endpoint_scale"], name, replicas, scope.projects, scope.user
+        )
         if not rows:
             raise _not_found(name)
         self._announce(rows[0]["id"])
         return await self.get(scope, name)
 
     async def delete(self, scope: Scope, name: str) -> EndpointRecord:
-        """Mark it deleted and return it as it was. The name is free at once; the replica controller stops the
-        replicas. Raises ``NotFound``."""
+        """Mark it deleted and return it as it was. The name is free at once; the replica controller
+        stops the replicas. Raises ``NotFound``."""
         record = await self.get(scope, name)
-        rows = await self._connection.fetch(SQL["endpoint_delete"], name, scope.projects, scope.user)
+        rows = await self._connection.fetch(
+            SQL["endpoint_delete"], name, scope.projects, scope.user
+        )
         if not rows:
             raise _not_found(name)
+
         self._announce(rows[0]["id"])
         return record
 
@@ -254,10 +289,15 @@ class EndpointStore:
     async def _records(self, scope: Scope, found: Sequence[Row]) -> list[EndpointRecord]:
         """In the order of ``found``, with names in place of the ids of sessions in messages."""
         records = await read_endpoints(self._db, [row["id"] for row in found])
-        texts = [text for one in records for text in (one.rollout_detail, *(r.detail for r in one.replicas))]
+        texts = [
+            text
+            for one in records
+            for text in (one.rollout_detail, *(r.detail for r in one.replicas))
+        ]
         if mentioned(texts):
             named = await self._sessions.naming(scope, texts)
             records = [_named(one, named) for one in records]
+
         by_id = {record.snapshot.endpoint_id: record for record in records}
         return [by_id[EndpointId(row["id"])] for row in found if row["id"] in by_id]
 
@@ -281,7 +321,8 @@ def _not_found(name: str) -> NotFound:
 
 def _reserved(name: str) -> Conflict:
     return Conflict(
-        f"the name {name!r}, or that of one of its adapters, belongs to another project, and for 30 days "
+        f"the name {name!r}, or that of one of its adapters, belongs to another project, and for "
+        "30 days "
         "after its last use",
         next_step="choose another name",
     )
@@ -299,7 +340,11 @@ def _key_columns(key: IdempotencyKey | None) -> tuple[str | None, str | None]:
 
 
 def _digest(
-    kind: str, name: str, spec: EndpointSpec, shared_with: Sequence[str], user_labels: Mapping[str, str]
+    kind: str,
+    name: str,
+    spec: EndpointSpec,
+    shared_with: Sequence[str],
+    user_labels: Mapping[str, str],
 ) -> str:
     """SHA-256 of a request, to detect another one under the same idempotency key."""
     request = [kind, name, spec.model_dump(mode="json", exclude_defaults=True), sorted(shared_with)]

@@ -18,8 +18,8 @@ from moorage.manager.store.queries import SQL
 KEPT_PER_ATTEMPT = 100
 # Answers from which the calibration of a resource group and kind is computed: the latest ones.
 CALIBRATED = 1_000
-# Kinds that rest on known ends, which mostly come before their limits. They are corrected by what was
-# measured, from this many answers on.
+# Kinds that rest on known ends, which mostly come before their limits. They are corrected by what
+# was measured, from this many answers on.
 CORRECTED: tuple[StartKind, ...] = ("reserved", "earliest", "dependency")
 MIN_CORRECTED = 10
 # Rows looked at or deleted per statement.
@@ -35,11 +35,15 @@ class ExpectedStart:
 
 
 class ExpectedStartStore:
-    """Answers that are told at the same time are written by one statement, on a connection of their own."""
+    """Answers that are told at the same time are written by one statement, on a connection of their
+    own."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._db, self._connection = db, db.shared_connection(Purpose.UPKEEP)
-        self._writer: BatchWriter[ExpectedStart, None] = BatchWriter("expected-starts", self._write, clock)
+        self._db = db
+        self._connection = db.shared_connection(Purpose.UPKEEP)
+        self._writer: BatchWriter[ExpectedStart, None] = BatchWriter(
+            "expected-starts", self._write, clock
+        )
 
     async def record(self, told: ExpectedStart) -> None:
         """Keep an answer about a pending session."""
@@ -56,15 +60,17 @@ class ExpectedStartStore:
         return [None] * len(told)
 
     async def resolve(self, after: SessionId | None = None) -> tuple[int, SessionId | None]:
-        """Look at ``BATCH`` answers about sessions after ``after`` (None: at the first ones), and write down
-        what came of those about sessions that are not pending any more. Returns how many these were, and
-        ``after`` for the next call; None: there are no more."""
-        row = (await self._connection.fetch(SQL["expected_starts_resolve"], after or _FIRST, BATCH))[0]
+        """Look at ``BATCH`` answers about sessions after ``after`` (None: at the first ones), and
+        write down what came of those about sessions that are not pending any more. Returns how many
+        these were, and ``after`` for the next call; None: there are no more."""
+        row = (
+            await self._connection.fetch(SQL["expected_starts_resolve"], after or _FIRST, BATCH)
+        )[0]
         return row["resolved"], None if row["last"] is None else SessionId(row["last"])
 
     async def delete_old(self, kept_s: float) -> int:
-        """Delete some of the answers that are older than ``kept_s`` seconds. Returns how many; ``BATCH``
-        means that there may be more."""
+        """Delete some of the answers that are older than ``kept_s`` seconds. Returns how many;
+        ``BATCH`` means that there may be more."""
         return len(await self._connection.fetch(SQL["expected_starts_delete_old"], kept_s, BATCH))
 
     async def calibration(

@@ -22,7 +22,8 @@ CACHED_S = 5.0
 BATCH = 1000
 # How often a rename is tried that waits too long for a lock of something else.
 ATTEMPTS = 3
-# What depends on the name of a session's or an agent's group. Readers of keys see other groups in them.
+# What depends on the name of a session's or an agent's group. Readers of keys see other groups in
+# them.
 _DEPENDENT = (
     Topic.PENDING,
     Topic.CAPACITY,
@@ -37,7 +38,10 @@ _LOCKED = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 class GroupAliases:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, groups: GroupStore) -> None:
-        self._db, self._notifier, self._clock, self._groups = db, notifier, clock, groups
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._groups = groups
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
         self._names: Mapping[str, str] = {}
         self._until = 0.0
@@ -51,14 +55,17 @@ class GroupAliases:
         if self._clock.monotonic() >= self._until:
             until = self._clock.monotonic() + CACHED_S
             rows = await self._db.fetch(SQL["group_aliases"])
-            self._names, self._until = {row["name"]: row["renamed_to"] for row in rows}, until
+            self._names = {row["name"]: row["renamed_to"] for row in rows}
+            self._until = until
         return self._names
 
     async def current(self, name: str) -> str:
         """The name of the group that ``name`` stands for."""
         return (await self.names()).get(name, name)
 
-    async def rename(self, name: str, to: str, *, actor: str, if_match: Versions = None) -> GroupView:
+    async def rename(
+        self, name: str, to: str, *, actor: str, if_match: Versions = None
+    ) -> GroupView:
         """Rename a group; its former name stays as an alias. Sessions, agents and endpoints go on.
         ``if_match``: the versions that it may have now.
 
@@ -67,33 +74,47 @@ class GroupAliases:
         """
         before = await self._groups.get(name)
         check_version(f"resource group {before.name!r}", before.version, if_match)
+
         if before.name != name:
             raise Conflict(
-                f"resource group {name!r} is now {before.name!r}", next_step=f"rename {before.name!r}"
+                f"resource group {name!r} is now {before.name!r}",
+                next_step=f"rename {before.name!r}",
             )
+
         if to == name:
-            raise Conflict(f"the resource group is named {to!r} already", next_step="choose another name")
+            raise Conflict(
+                f"the resource group is named {to!r} already", next_step="choose another name"
+            )
+
         outcome = await self._try_rename(name, to, if_match, actor)
         if outcome == "taken":
             raise await self._taken(to)
+
         if outcome == "changed":
             now = await self._groups.get(name)
             check_version(f"resource group {now.name!r}", now.version, if_match)
-            raise Conflict(f"resource group {name!r} is now {now.name!r}", next_step=f"rename {now.name!r}")
+            raise Conflict(
+                f"resource group {name!r} is now {now.name!r}", next_step=f"rename {now.name!r}"
+            )
+
         self._notify(name, to)
         return await self._groups.get(to)
 
     async def _try_rename(self, name: str, to: str, if_match: Versions, actor: str) -> str:
         for attempt in range(ATTEMPTS):
             try:
-                [row] = await self._connection.fetch(SQL["group_rename"], name, to, sent(if_match), actor)
+                [row] = await self._connection.fetch(
+                    SQL["group_rename"], name, to, sent(if_match), actor
+                )
                 return str(row["outcome"])
             except _LOCKED as error:
                 if attempt == ATTEMPTS - 1:
                     raise StoreUnavailable(
-                        f"resource group {name!r} was not renamed: something else keeps its rows locked",
+                        f"resource group {name!r} was not renamed: something else keeps its rows "
+                        "locked",
                         next_step="try again in a moment; pg_stat_activity shows what holds locks",
                     ) from error
+
         raise AssertionError
 
     async def _taken(self, name: str) -> Conflict:
@@ -111,33 +132,42 @@ class GroupAliases:
         self._notifier.notify(_DEPENDENT)
 
     async def settle(self) -> int:
-        """Give history, and late sessions and agents, that still have an alias the current name: a bounded
-        number of rows. Returns how many; 0: nothing is left."""
+        """Give history, and late sessions and agents, that still have an alias the current name: a
+        bounded number of rows. Returns how many; 0: nothing is left."""
         try:
             [row] = await self._connection.fetch(SQL["group_settle"], BATCH)
         except _LOCKED:
             return 0  # in the next iteration
+
         if row["live"]:
             self._notifier.notify_pending([SessionId(one) for one in row["live"]])
             self._notifier.notify_quotas([SessionId(one) for one in row["live"]])
+
         self._notifier.notify_capacity([AgentId(one) for one in row["agents"]])
         return int(row["moved"])
 
     async def release(self, alias: str) -> GroupView:
-        """Free a former name of a group. Returns the group. Raises ``NotFound``, and ``Conflict`` while
-        something still says that name."""
+        """Free a former name of a group. Returns the group. Raises ``NotFound``, and ``Conflict``
+        while something still says that name."""
         view = await self._groups.get(alias)
         if view.name == alias:
             raise NotFound(
                 f"{alias!r} is no former name of a resource group",
                 next_step="`moorage groups describe NAME` lists the aliases of a group",
             )
+
         [row] = await self._connection.fetch(SQL["group_alias_release"], alias)
         if not row["released"]:
-            users = [f"{row[kind]} {kind}" for kind in ("agents", "templates", "sessions") if row[kind]]
+            users = [
+                f"{row[kind]} {kind}" for kind in ("agents", "templates", "sessions") if row[kind]
+            ]
             raise Conflict(
-                f"the alias {alias!r} of resource group {view.name!r} is in use by {', '.join(users)}",
-                next_step=f"configure {view.name!r} there (agents: agent.resource_group), then try again",
+                f"the alias {alias!r} of resource group {view.name!r} is in use by "
+                f"{', '.join(users)}",
+                next_step=(
+                    f"configure {view.name!r} there (agents: agent.resource_group), then try again"
+                ),
             )
+
         self._notify(alias, view.name)
         return await self._groups.get(view.name)

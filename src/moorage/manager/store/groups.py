@@ -50,8 +50,13 @@ _LISTING = Listing(
 class GroupStore:
     """``has_quotas``: whether any quota existed at the last call of ``with_pending``."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
-        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
+    ) -> None:
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._unreadable = unreadable
         self._write_connection = db.shared_connection(Purpose.ADMINISTRATION)
         self._pass_connection = db.dedicated_connection()
         self.has_quotas = True
@@ -67,16 +72,17 @@ class GroupStore:
         self._sites_until = 0.0
 
     async def site(self, name: str) -> HpcOptions | None:
-        """The site of a resource group of kind hpc; None for a group of another kind, or an unknown one.
-        Cached: every create of a session asks. Raises ``Conflict`` for a site that this release does not
-        know: it cannot tell what runs there."""
+        """The site of a resource group of kind hpc; None for a group of another kind, or an unknown
+        one. Cached: every create of a session asks. Raises ``Conflict`` for a site that this
+        release does not know: it cannot tell what runs there."""
         await self._refresh()
         if name in self._with_site and name not in self._sites:
             raise needs_newer("resource group", name, f"{NEEDS} to say what its site is")
         return self._sites.get(name)
 
     async def reuse(self, name: str, project: str) -> ReusePolicy:
-        """Of batch sessions that do not say: what their project says, else their resource group. Cached."""
+        """Of batch sessions that do not say: what their project says, else their resource group.
+        Cached."""
         await self._refresh()
         return self._project_reuse.get(project) or self._reuse.get(name, "never")
 
@@ -90,7 +96,9 @@ class GroupStore:
         await self._refresh()
         every = [PriorityCeilings(), *self._ceilings.values()]
         fields = PriorityCeilings.model_fields
-        return PriorityCeilings(**{field: max(getattr(one, field) for one in every) for field in fields})
+        return PriorityCeilings(
+            **{field: max(getattr(one, field) for one in every) for field in fields}
+        )
 
     async def _refresh(self) -> None:
         if self._clock.monotonic() >= self._sites_until:
@@ -100,7 +108,9 @@ class GroupStore:
             self._sites = dict(self._unreadable.each("resource group", sites, _site, key="name"))
             self._with_site = {row["name"] for row in sites}
             limited = [row for row in rows if row["max_priority"]]
-            self._ceilings = dict(self._unreadable.each("resource group", limited, _ceilings, key="name"))
+            self._ceilings = dict(
+                self._unreadable.each("resource group", limited, _ceilings, key="name")
+            )
             rows = [row for row in rows if row["reuse"] in get_args(ReusePolicy)]
             self._project_reuse = {row["name"]: row["reuse"] for row in rows if row["project"]}
             self._reuse = {row["name"]: row["reuse"] for row in rows if not row["project"]}
@@ -118,9 +128,12 @@ class GroupStore:
         closed: Collection[str] = (),
         retired: bool | None = None,
     ) -> resources.Page[resources.GroupView]:
-        """Those of ``names`` (None: any) but the ``closed`` ones. ``retired``: only those, or only others."""
+        """Those of ``names`` (None: any) but the ``closed`` ones. ``retired``: only those, or only
+        others."""
         only = {"name": names, "is_retired": retired}
-        rows, following = await _LISTING.page(self._db, paging, None, only=only, without={"name": closed})
+        rows, following = await _LISTING.page(
+            self._db, paging, None, only=only, without={"name": closed}
+        )
         return read_page(resources.GroupView, "resource group", rows, _view, following)
 
     async def get(self, name: str) -> resources.GroupView:
@@ -135,7 +148,9 @@ class GroupStore:
         rows = await self._db.fetch(SQL["start_history"], [None], [name], STARTS)
         if not rows:
             return None
-        return StartHistory(**{field: rows[0][field] for field in StartHistory.__slots__}).view(name)
+        return StartHistory(**{field: rows[0][field] for field in StartHistory.__slots__}).view(
+            name
+        )
 
     async def site_nodes(self, name: str) -> list[resources.SiteNodesView]:
         """Nodes of its sites; empty: none, or unknown."""
@@ -151,27 +166,35 @@ class GroupStore:
         if_match: Versions = None,
         create: bool = False,
     ) -> resources.GroupView:
-        """Replace the options of a group, or create it. ``create``: only that, or bring a retired one back.
-        ``if_match``: the versions that it may have now. Takes effect with the next scheduling pass.
+        """Replace the options of a group, or create it. ``create``: only that, or bring a retired
+        one back. ``if_match``: the versions that it may have now. Takes effect with the next
+        scheduling pass.
 
-        Raises ``PreconditionFailed`` for another version, and ``Conflict`` for a retired group, or with
-        ``create`` for one that exists, or for another kind of a group that is in use.
+        Raises ``PreconditionFailed`` for another version, and ``Conflict`` for a retired group, or
+        with ``create`` for one that exists, or for another kind of a group that is in use.
         """
         await self._check_kind(name, options)
-        # A manager of the release before skips a group whose options have a field that it does not know.
-        new: dict[str, Any] = {f: True for f in _NEW_OPTIONS if getattr(options, f) in (None, "", "never")}
+
+        # A manager of the release before skips a group whose options have a field that it does not
+        # know.
+        new: dict[str, Any] = {
+            f: True for f in _NEW_OPTIONS if getattr(options, f) in (None, "", "never")
+        }
         if options.hpc is not None and options.hpc.queue_timeout_s is None:
             # There it is a number, with a default of its own.
             new["hpc"] = {"queue_timeout_s"}
+
         if (preemption := options.preemption) is not None:
             defaults = PreemptionOptions()
             later = ("among", "max_grace_s")
             new["preemption"] = {f for f in later if getattr(preemption, f) == getattr(defaults, f)}
+
         stored = options.model_dump(mode="json", exclude=new)
         if not await self._write_connection.fetch(
             SQL["group_put"], name, stored, sent(if_match), actor, create
         ):
             raise await self._refused(name, if_match, create)
+
         self._notifier.notify_group(name)
         return await self.get(name)
 
@@ -180,28 +203,36 @@ class GroupStore:
         before = None if row is None else read_one("resource group", name, row, _view)
         if before is None or (before.options.hpc is None) is (options.hpc is None):
             return
+
         if before.agents or before.pending or before.running:
             raise Conflict(
-                f"resource group {name!r} has agents or sessions, so it cannot become one of another kind",
+                f"resource group {name!r} has agents or sessions, so it cannot become one of "
+                "another kind",
                 next_step="create another group, or stop its sessions and its agents first",
             )
 
     async def retire(
         self, name: str, *, actor: str, if_match: Versions = None, drain: bool = False
     ) -> resources.GroupView:
-        """Let nothing new be created in a group. ``drain``: also while it has sessions, endpoints or agents,
-        which stay. Raises ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""
+        """Let nothing new be created in a group. ``drain``: also while it has sessions, endpoints
+        or agents, which stay. Raises ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""
         await self.get(name)
-        [row] = await self._write_connection.fetch(SQL["group_retire"], name, sent(if_match), actor, drain)
+        [row] = await self._write_connection.fetch(
+            SQL["group_retire"], name, sent(if_match), actor, drain
+        )
         if not row["retired"]:
-            live = [f"{row[kind]} {kind}" for kind in ("sessions", "endpoints", "agents") if row[kind]]
+            live = [
+                f"{row[kind]} {kind}" for kind in ("sessions", "endpoints", "agents") if row[kind]
+            ]
             error = await self._refused(name, if_match, False)
             if live and isinstance(error, Conflict) and (await self.get(name)).retired_at is None:
                 raise Conflict(
                     f"resource group {name!r} has {', '.join(live)}",
                     next_step="drain it: `moorage groups delete NAME --drain`, or ?drain=true",
                 )
+
             raise error
+
         self._notifier.notify_group(name)
         return await self.get(name)
 
@@ -209,15 +240,20 @@ class GroupStore:
         """Why a write changed nothing. Raises ``PreconditionFailed`` if that is it."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         check_version(f"resource group {name!r}", None if row is None else row["version"], if_match)
+
         if create:
             if (owner := (await self.get(name)).name) != name:
                 return Conflict(
                     f"{name!r} is an alias of resource group {owner!r}",
-                    next_step=f"choose another name, or free this one: `moorage groups forget {name}`",
+                    next_step=(
+                        f"choose another name, or free this one: `moorage groups forget {name}`"
+                    ),
                 )
+
             return Conflict(
                 f"there is a resource group {name!r}", next_step="choose another name, or edit it"
             )
+
         return Conflict(
             f"resource group {name!r} is retired",
             next_step=f"bring it back: `moorage groups create {name}`",
@@ -246,8 +282,10 @@ def _restricted(types: Collection[SessionType] | None) -> frozenset[str] | None:
 
 
 def policy_of(options: GroupOptions) -> Policy:
-    """The planner's policy for these options. Raises ``InvalidInput`` for values that it does not allow."""
-    age, preemption = options.max_skip_age_s, options.preemption
+    """The planner's policy for these options. Raises ``InvalidInput`` for values that it does not
+    allow."""
+    age = options.max_skip_age_s
+    preemption = options.preemption
     return Policy(
         hol=options.hol,
         num_retries_to_skip=options.num_retries_to_skip,
@@ -275,7 +313,8 @@ def policy_of(options: GroupOptions) -> Policy:
 
 def options_of(policy: Policy) -> GroupOptions:
     """The inverse of ``policy_of``."""
-    age, preemption = policy.max_skip_age, policy.preemption
+    age = policy.max_skip_age
+    preemption = policy.preemption
     return GroupOptions.model_validate(
         {
             "hol": policy.hol,
@@ -317,4 +356,6 @@ def _ceilings(row: Row) -> tuple[str, PriorityCeilings]:
 
 
 def _view(row: Any) -> resources.GroupView:
-    return resources.GroupView.model_validate({**row, "runtimes": offered_runtimes(row["runtimes"])})
+    return resources.GroupView.model_validate(
+        {**row, "runtimes": offered_runtimes(row["runtimes"])}
+    )

@@ -1,11 +1,11 @@
-"""Held slots: what sessions count against quotas and fair shares, summed up and kept between passes.
+"""Held slots: what sessions count against quotas and fair shares, summed up and kept between
+passes.
 
-Without it, a pass with quotas or ``drf`` would sum up all running sessions. Sums are not too low: during a
-term of the leader only this process places sessions, it adds what it places, and a new term sums up anew, as
-does the loss of the connection.
-Sessions that hold nothing any more are announced by ``Notifier.notify_quotas``, and only those are read
-again. Since a notification may be lost, all sessions are also summed up anew, a chunk a second; these sums
-then replace the old ones.
+Without it, a pass with quotas or ``drf`` would sum up all running sessions. Sums are not too low:
+during a term of the leader only this process places sessions, it adds what it places, and a new
+term sums up anew, as does the loss of the connection. Sessions that hold nothing any more are
+announced by ``Notifier.notify_quotas``, and only those are read again. Since a notification may be
+lost, all sessions are also summed up anew, a chunk a second; these sums then replace the old ones.
 """
 
 from __future__ import annotations
@@ -27,24 +27,28 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 
-# The sweep reads so many live sessions each second; in a new term, and where notifications may be missing,
-# all of them at once.
-SWEEP_S, SWEPT = 1.0, 500
+# The sweep reads so many live sessions each second; in a new term, and where notifications may be
+# missing, all of them at once.
+SWEEP_S = 1.0
+SWEPT = 500
 # A placement whose outcome is unknown may still be committed for so long.
 UNKNOWN_S = 60.0
-# Where another manager leads, ids pile up here unread. Beyond this many, the sums are discarded instead.
+# Where another manager leads, ids pile up here unread. Beyond this many, the sums are discarded
+# instead.
 MAX_STALE = 20_000
 SESSIONS = ""  # the slot that counts sessions
 
 
 class HeldSums:
-    """Slots that sessions hold, by user, project and group (the scopes of quotas): in all groups, and in
-    each."""
+    """Slots that sessions hold, by user, project and group (the scopes of quotas): in all groups,
+    and in each."""
 
     def __init__(self) -> None:
         self._sums: dict[str | None, dict[tuple[str, str], dict[str, int]]] = {}
 
-    def add(self, group: str, owner: str, project: str, slots: Mapping[str, int], times: int = 1) -> None:
+    def add(
+        self, group: str, owner: str, project: str, slots: Mapping[str, int], times: int = 1
+    ) -> None:
         for within in (None, group):
             scopes = self._sums.setdefault(within, {})
             for scope in (("user", owner), ("project", project), ("group", group)):
@@ -53,6 +57,7 @@ class HeldSums:
                     held[slot] = held.get(slot, 0) + times * amount
                     if not held[slot]:
                         del held[slot]
+
                 if not held:
                     del scopes[scope]
 
@@ -106,10 +111,15 @@ class _Held:
             if holder is not None:
                 self.holders[session_id] = self.interned.setdefault(holder, holder)
                 changes[holder] += 1
+
         for holder, times in changes.items():
             if times:
                 self.sums.add(
-                    holder.group, holder.owner, holder.project, _counted(holder.slots, holder.system), times
+                    holder.group,
+                    holder.owner,
+                    holder.project,
+                    _counted(holder.slots, holder.system),
+                    times,
                 )
 
 
@@ -117,13 +127,18 @@ class HeldSlots:
     """``sums`` is for the leader's scheduler alone: its calls and placements follow each other."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._connection, self._clock = db.dedicated_connection(), clock
-        # The leader's term in which counting began, and the losses of the connection then; None: it did not.
+        self._connection = db.dedicated_connection()
+        self._clock = clock
+
+        # The leader's term in which counting began, and the losses of the connection then; None: it
+        # did not.
         self._counted_in: tuple[int, int] | None = None
         # What is held, and what replaces it once the sweep has read all sessions.
-        self._held, self._next = _Held(), _Held()
+        self._held = _Held()
+        self._next = _Held()
         self._sweep: Sweep[SweepCursor] = Sweep()
         self._swept_at = 0.0
+
         # Sessions to read again: once, or until a time (monotonic seconds).
         self._stale: dict[SessionId, float] = {}
         notifier.on_quotas(self._invalidate)
@@ -140,7 +155,9 @@ class HeldSlots:
 
     def _discard(self) -> None:
         now = self._clock.monotonic()
-        self._counted_in, self._held, self._next = None, _Held(), _Held()
+        self._held = _Held()
+        self._next = _Held()
+        self._counted_in = None
         self._stale = {one: until for one, until in self._stale.items() if until > now}
         self._sweep.restart()
 
@@ -159,17 +176,21 @@ class HeldSlots:
         """What is held now. Raises ``StoreUnavailable``."""
         now = self._clock.monotonic()
         await self._read_stale(now)
+
         if self._sweep.urgent or now - self._swept_at >= SWEEP_S:
             self._swept_at = now
             await self._read_chunk()
             while self._sweep.urgent:
                 await self._read_chunk()
+
         if self._counted_in is None or self._counted_in[1] != self._connection.losses:
             return await self.sums()  # another server may answer now, without the latest commits
+
         return self._held.sums
 
     async def _read_stale(self, now: float) -> None:
-        stale, self._stale = self._stale, {}
+        stale = self._stale
+        self._stale = {}
         remaining = list(stale)
         try:
             await self._read(remaining[:SWEPT])  # in any case, for the term
@@ -194,6 +215,7 @@ class HeldSlots:
         cursor = self._sweep.begin()
         if cursor is None:
             self._next = _Held()
+
         rows = await self._connection.fetch(SQL["sessions_held_sweep"], *(cursor or NEWEST), SWEPT)
         self._next.put(_holders(rows))
         last = (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == SWEPT else None

@@ -1,4 +1,5 @@
-"""Hold writer: records why each pending session was not placed, and writes only what is new to a reader."""
+"""Hold writer: records why each pending session was not placed, and writes only what is new to a
+reader."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from moorage.manager.store.pending_cache import PendingCache
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.sessions import SessionStore
 
-# A hold that differs from the recorded one only in its counts is written again after this time, in seconds.
+# A hold that differs from the recorded one only in its counts is written again after this time, in
+# seconds.
 REWRITE_S = 2.0
-# Holds written per pass; the others are written with the next pass. With a hundred thousand pending sessions,
-# writing holds takes longer than planning.
+# Holds written per pass; the others are written with the next pass. With a hundred thousand pending
+# sessions, writing holds takes longer than planning.
 MAX_HOLDS_PER_PASS = 4_000
 # Of these, so many per statement: encoding all of them would block the event loop for 50 ms.
 _TOGETHER = 500
@@ -41,15 +43,18 @@ class _Recorded:
 
     def covers(self, new: _Recorded, max_retries: int) -> bool:
         """Whether writing ``new`` would tell a reader nothing."""
-        old_hold, hold = self.hold, new.hold
+        old_hold = self.hold
+        hold = new.hold
         if (self.revision, old_hold.reason, old_hold.attempted) != (
             new.revision,
             hold.reason,
             hold.attempted,
         ):
             return False
+
         if hold.capacity and new.retries < max_retries:
             return False
+
         is_same = (old_hold.refusals, old_hold.blocked_by, old_hold.unmet) == (
             hold.refusals,
             hold.blocked_by,
@@ -60,8 +65,8 @@ class _Recorded:
 
 @dataclass(slots=True)
 class _Group:
-    """The pending sessions of a group at its last pass (``number``: of their changes), the holds that were
-    recorded of them, and which of these are for capacity."""
+    """The pending sessions of a group at its last pass (``number``: of their changes), the holds
+    that were recorded of them, and which of these are for capacity."""
 
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     recorded: dict[SessionId, _Recorded] = field(default_factory=dict)
@@ -69,7 +74,8 @@ class _Group:
     number: int | None = None
 
     def update(self, snapshot: Snapshot) -> None:
-        changes, number = snapshot.changes, self.number
+        changes = snapshot.changes
+        number = self.number
         self.number = None if changes is None else changes.number
         if changes is not None and changes.number - 1 == number:
             self.pending.update({item.session_id: item for item in changes.changed})
@@ -77,6 +83,7 @@ class _Group:
         else:
             self.pending = {item.session_id: item for item in snapshot.pending}
             gone = self.recorded.keys() - self.pending.keys()
+
         for session_id in gone:
             self.pending.pop(session_id, None)
             self.recorded.pop(session_id, None)
@@ -90,10 +97,16 @@ class _Group:
 
 class HoldWriter:
     def __init__(
-        self, connection: DedicatedConnection, clock: Clock, sessions: SessionStore, pending: PendingCache
+        self,
+        connection: DedicatedConnection,
+        clock: Clock,
+        sessions: SessionStore,
+        pending: PendingCache,
     ) -> None:
-        self._connection, self._clock = connection, clock
-        self._sessions, self._pending = sessions, pending
+        self._connection = connection
+        self._clock = clock
+        self._sessions = sessions
+        self._pending = pending
         self._groups: defaultdict[str, _Group] = defaultdict(_Group)
         self._deferred: dict[str, list[Hold]] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
 
@@ -115,13 +128,16 @@ class HoldWriter:
     ) -> None:
         """Record ``holds``; pending sessions without one keep the hold that was recorded last.
 
-        ``max_retries``: retries are counted up to this number. ``bypasses``: the new count of each session
-        that was bypassed in this pass. ``term``: of the leader; a former leader's holds are not recorded.
+        ``max_retries``: retries are counted up to this number. ``bypasses``: the new count of each
+        session that was bypassed in this pass. ``term``: of the leader; a former leader's holds are
+        not recorded.
         """
         bypasses = bypasses or {}
         state = self._groups[snapshot.group]
         state.update(snapshot)
-        pending, known, now = state.pending, state.recorded, self._clock.monotonic()
+        pending = state.pending
+        known = state.recorded
+        now = self._clock.monotonic()
         recorded: dict[SessionId, _Recorded] = {}
         to_write: list[Hold] = []
         deferred: list[Hold] = []
@@ -129,21 +145,33 @@ class HoldWriter:
             if len(to_write) >= MAX_HOLDS_PER_PASS and hold.session_id not in bypasses:
                 deferred.append(hold)
                 continue
+
             item = pending[hold.session_id]
-            new, old = _Recorded(item.revision, hold, item.retries, now), known.get(hold.session_id)
+            new = _Recorded(item.revision, hold, item.retries, now)
+            old = known.get(hold.session_id)
             if old is not None and hold.session_id not in bypasses and old.covers(new, max_retries):
                 continue
+
             recorded[hold.session_id] = new
             to_write.append(hold)
+
         if deferred:
             self._deferred[snapshot.group] = deferred
+
         if to_write:
             for start in range(0, len(to_write), _TOGETHER):
                 await self._write(pending, to_write[start : start + _TOGETHER], bypasses, term)
-            # The same statements counted retries and bypasses, which the cached sessions do not show yet.
+
+            # The same statements counted retries and bypasses, which the cached sessions do not
+            # show yet.
             self._pending.invalidate(
-                {hold.session_id for hold in to_write if hold.capacity or hold.session_id in bypasses}
+                {
+                    hold.session_id
+                    for hold in to_write
+                    if hold.capacity or hold.session_id in bypasses
+                }
             )
+
         state.put(recorded)
 
     def _with_deferred(
@@ -162,7 +190,8 @@ class HoldWriter:
         bypasses: Mapping[SessionId, int],
         term: int | None,
     ) -> None:
-        now, names = self._clock.now(), await self._names(holds)
+        now = self._clock.now()
+        names = await self._names(holds)
         views = [
             resources.Hold(
                 reason=hold.reason,

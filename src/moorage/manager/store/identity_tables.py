@@ -44,7 +44,13 @@ projects = table(
 memberships = table(
     "memberships",
     ("project", "user_name"),
-    {"project": Text(), "user_name": Text(), "role": Text(), "changed_at": TIME, "changed_by": Text()},
+    {
+        "project": Text(),
+        "user_name": Text(),
+        "role": Text(),
+        "changed_at": TIME,
+        "changed_by": Text(),
+    },
 )
 
 # ``role`` is what the release before reads; ``granted_role`` is what the key was made with.

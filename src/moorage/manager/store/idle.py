@@ -24,8 +24,9 @@ from moorage.manager.workloads.idle import (
 
 @dataclass(frozen=True, slots=True)
 class IdleSession:
-    """A session to which ``policy``, of its group, or its own ``choice`` applies. ``sightings`` counts its
-    traffic. ``reached``: all its agents report. ``told``: its detail warns of its end."""
+    """A session to which ``policy``, of its group, or its own ``choice`` applies. ``sightings``
+    counts its traffic. ``reached``: all its agents report. ``told``: its detail warns of its
+    end."""
 
     session_id: SessionId
     project: str
@@ -51,7 +52,9 @@ class MeanUse:
 
 class IdleStore:
     def __init__(self, db: Database, unreadable: UnreadableRows) -> None:
-        self._db, self._connection, self._unreadable = db, db.shared_connection(Purpose.UPKEEP), unreadable
+        self._db = db
+        self._connection = db.shared_connection(Purpose.UPKEEP)
+        self._unreadable = unreadable
         self._traffic_connection = db.shared_connection(Purpose.UPKEEP, durable=False)
 
     async def saw_traffic(self, sessions: Collection[str]) -> None:
@@ -69,13 +72,19 @@ class IdleStore:
         """Over so many seconds, of which so many minutes must be known; the others are left out."""
         if not windows:
             return {}
-        columns = [seconds for seconds, _ in windows.values()], [least for _, least in windows.values()]
+
+        columns = (
+            [seconds for seconds, _ in windows.values()],
+            [least for _, least in windows.values()],
+        )
         rows = await self._connection.fetch(SQL["idle_usage"], list(windows), *columns)
-        return {SessionId(row["id"]): MeanUse(row["cpu"], row["memory"], row["gpu"]) for row in rows}
+        return {
+            SessionId(row["id"]): MeanUse(row["cpu"], row["memory"], row["gpu"]) for row in rows
+        }
 
     async def put(self, seen: Sequence[tuple[IdleSession, Judgment]], term: int) -> set[SessionId]:
-        """Store judgments under the leader's term. Returns the sessions for which they hold: that still run
-        and were not extended meanwhile."""
+        """Store judgments under the leader's term. Returns the sessions for which they hold: that
+        still run and were not extended meanwhile."""
         states = [made.state for _, made in seen]
         rows = await self._connection.fetch(
             SQL["idle_put"],
@@ -97,7 +106,9 @@ class IdleStore:
         row = await self._db.fetchrow(SQL["idle_find"], session_id, scope.projects)
         if row is None:
             return None
-        return StoredIdle(_state(row, row["sightings"]), row["remaining"], row["criterion"], row["ends_in_s"])
+        return StoredIdle(
+            _state(row, row["sightings"]), row["remaining"], row["criterion"], row["ends_in_s"]
+        )
 
     async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool:
         """Keep it for so long, unless it was extended so often already, or is not observed yet."""
@@ -107,7 +118,12 @@ class IdleStore:
 
 def _state(row: Row, sightings: int) -> IdleState:
     return IdleState(
-        row["observed_s"], row["traffic_s"], sightings, row["warned_s"], row["extended_s"], row["extensions"]
+        row["observed_s"],
+        row["traffic_s"],
+        sightings,
+        row["warned_s"],
+        row["extended_s"],
+        row["extensions"],
     )
 
 

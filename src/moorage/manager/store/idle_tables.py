@@ -1,4 +1,5 @@
-"""Tables of idle criteria: traffic of sessions, and what was observed of them. A part of ``tables``."""
+"""Tables of idle criteria: traffic of sessions, and what was observed of them. A part of
+``tables``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Integrity checks of the database, and repair of derived state.
 
-The simulation tests, the fault tests, garbage collection and ``moorage db check`` run the same checks. A
-check is one statement that returns the rows that violate it. Only state that follows from other rows is
-repaired: usage counters, and allocations of kernels that have ended. All other violations are reported for a
-person to resolve.
+The simulation tests, the fault tests, garbage collection and ``moorage db check`` run the same
+checks. A check is one statement that returns the rows that violate it. Only state that follows from
+other rows is repaired: usage counters, and allocations of kernels that have ended. All other
+violations are reported for a person to resolve.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by ``sql/repair_<name>.sql``.
-    ``of``: what it can be restricted to, by one more argument; None: it checks everything, ended sessions
-    too."""
+    """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by
+    ``sql/repair_<name>.sql``. ``of``: what it can be restricted to, by one more argument; None: it
+    checks everything, ended sessions too."""
 
     name: str
     means: str
@@ -52,8 +52,8 @@ class Drift:
 
 _ENDED = (Status.TERMINATED, Status.ERROR)
 _ACTIVE = (*(s for s in Status if s in STARTING), Status.RUNNING)
-# Kernel statuses that are consistent with each session status. A kernel may be ahead of its session, which
-# the session controller moves later, but never behind it.
+# Kernel statuses that are consistent with each session status. A kernel may be ahead of its
+# session, which the session controller moves later, but never behind it.
 KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {
     Status.PENDING: (Status.PENDING,),
     **{status: (*_ACTIVE, *_ENDED) for status in STARTING},
@@ -77,17 +77,26 @@ CHECKS = (
     Check(
         "history",
         "a history has no gaps, only transitions of the table, and ends in its session's status",
-        lambda _: ([old for old, _, _ in _STEPS], [e for _, e, _ in _STEPS], [new for _, _, new in _STEPS]),
+        lambda _: (
+            [old for old, _, _ in _STEPS],
+            [e for _, e, _ in _STEPS],
+            [new for _, _, new in _STEPS],
+        ),
     ),
     Check("stuck", "a live session has a deadline or a live kernel", lambda s: (s,), of="sessions"),
     Check("orphans", "an ended session has no live kernel"),
     Check("unknown", "an agent runs no kernels that the database does not know", of="agents"),
     Check(
-        "leaks", "a kernel that has ended has no allocations", lambda s: (s,), repairable=True, of="agents"
+        "leaks",
+        "a kernel that has ended has no allocations",
+        lambda s: (s,),
+        repairable=True,
+        of="agents",
     ),
     Check(
         "kernels",
-        "a kernel's status is consistent with its session's, and only the newest attempt has live kernels",
+        "a kernel's status is consistent with its session's, and only the newest attempt has live "
+        "kernels",
         lambda _: ([session for session, _ in _PAIRS], [kernel for _, kernel in _PAIRS]),
     ),
 )
@@ -97,7 +106,8 @@ assert all(KERNEL_STATUSES[status] for status in TERMINAL)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Live rows that are checked together, and the ``cursor`` of the next part; None: it is the last one."""
+    """Live rows that are checked together, and the ``cursor`` of the next part; None: it is the
+    last one."""
 
     of: Literal["agents", "sessions"]
     ids: list[str]
@@ -106,11 +116,14 @@ class Part:
 
 class IntegrityStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+        self._db = db
+        self._notifier = notifier
 
     async def agents(self, after: Any | None, count: int) -> Part:
         """``count`` agents after those of the part with this cursor; None: the first ones."""
-        ids = [row["id"] for row in await self._db.fetch(SQL["integrity_agents"], after or "", count)]
+        ids = [
+            row["id"] for row in await self._db.fetch(SQL["integrity_agents"], after or "", count)
+        ]
         return Part("agents", ids, ids[-1] if len(ids) == count else None)
 
     async def sessions(self, after: Any | None, count: int) -> Part:
@@ -120,8 +133,8 @@ class IntegrityStore:
         return Part("sessions", [row["id"] for row in rows], cursor)
 
     async def check(self, part: Part | None = None, *, grace_s: float = GRACE_S) -> list[Drift]:
-        """All violations, or those in ``part``. Each check returns at most 1,000 rows. ``grace_s``: how long
-        state may lag behind before it counts as a violation."""
+        """All violations, or those in ``part``. Each check returns at most 1,000 rows. ``grace_s``:
+        how long state may lag behind before it counts as a violation."""
         found = []
         for check in _checks(part):
             args = check.all_args(grace_s, part.ids if part is not None else None)
@@ -133,15 +146,18 @@ class IntegrityStore:
         """As ``check``; also repairs what is repairable and marks it."""
         found = await self.check(part, grace_s=grace_s)
         repaired: set[tuple[str, str]] = set()
-        # Counters first: freeing an allocation decrements them, and a counter that is too low would prevent
-        # that.
+
+        # Counters first: freeing an allocation decrements them, and a counter that is too low would
+        # prevent that.
         for check in _checks(part):
             if check.repairable and any(drift.check == check.name for drift in found):
                 args = check.all_args(grace_s, part.ids if part is not None else None)
                 rows = await self._db.fetch(SQL[f"repair_{check.name}"], *args)
                 repaired |= {(check.name, row["subject"]) for row in rows}
+
         if repaired:
             self._notifier.notify([Topic.SCHEDULE])
+
         return [
             Drift(d.check, d.means, d.subject, d.detail, repaired=(d.check, d.subject) in repaired)
             for d in found

@@ -1,4 +1,5 @@
-"""Kernels on silent agents that end by themselves: by their lease, or by the walltime of their job."""
+"""Kernels on silent agents that end by themselves: by their lease, or by the walltime of their
+job."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from moorage.manager.store.unreadable import UnreadableRows
 
 class KernelLeaseStore:
     def __init__(self, db: Database, notifier: Notifier, unreadable: UnreadableRows) -> None:
-        self._connection, self._notifier = db.dedicated_connection(), notifier
+        self._connection = db.dedicated_connection()
+        self._notifier = notifier
         self._unreadable = unreadable
 
     async def on_silent_agents(self) -> list[LeasedKernel]:
-        """Live kernels with a lease on agents that are SUSPECT or LOST, as far as it is known when they end
-        by it."""
+        """Live kernels with a lease on agents that are SUSPECT or LOST, as far as it is known when
+        they end by it."""
         rows = await self._connection.fetch(SQL["kernel_leases"])
         return self._unreadable.each("kernel", rows, _leased)
 
@@ -30,7 +32,11 @@ class KernelLeaseStore:
         """Live kernels on agents that are SUSPECT or LOST, whose jobs end with a walltime."""
         return [
             WalltimeKernel(
-                KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], row["ends_at"], row["now"]
+                KernelId(row["id"]),
+                AgentId(row["agent_id"]),
+                row["last_seen"],
+                row["ends_at"],
+                row["now"],
             )
             for row in await self._connection.fetch(SQL["kernel_walltimes"])
         ]
@@ -42,8 +48,8 @@ class KernelLeaseStore:
         reason: Reason = Reason.LEASE_EXPIRED,
         detail: str = "",
     ) -> int:
-        """Record that these kernels have ended, unless their agent has reported since. Under the leader's
-        term. Returns how many ended."""
+        """Record that these kernels have ended, unless their agent has reported since. Under the
+        leader's term. Returns how many ended."""
         rows = await self._connection.fetch(
             SQL["kernel_leases_expire"],
             [k.kernel_id for k in kernels],
@@ -57,11 +63,13 @@ class KernelLeaseStore:
         self._notifier.notify_kernels(sessions)
         self._notifier.notify_routes(sessions)
         self._notifier.notify_pending(sessions)  # a new attempt may have waited for this
+
         return len(rows)
 
 
 def _leased(row: Row) -> LeasedKernel:
-    lease_s, stop_grace_s = float(row["lease_s"]), float(row["stop_s"])
+    lease_s = float(row["lease_s"])
+    stop_grace_s = float(row["stop_s"])
     return LeasedKernel(
         KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], lease_s, stop_grace_s
     )

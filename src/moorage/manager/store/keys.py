@@ -48,15 +48,22 @@ _LISTING = Listing(
 
 
 class KeyStore:
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
-        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
+    ) -> None:
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._unreadable = unreadable
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def create_first(self, given: str | None = None) -> str | None:
-        """Create the first admin key and return its secret; None if there is any key. ``given``: the secret,
-        in place of a new one."""
+        """Create the first admin key and return its secret; None if there is any key. ``given``:
+        the secret, in place of a new one."""
         secret, digest = (given, digest_of(given)) if given else self._new_secret()
-        rows = await self._db.fetch(SQL["key_create_first"], self._clock.new_id(), secret[:8], digest)
+        rows = await self._db.fetch(
+            SQL["key_create_first"], self._clock.new_id(), secret[:8], digest
+        )
         return secret if rows else None
 
     def _new_secret(self) -> tuple[str, str]:
@@ -65,14 +72,15 @@ class KeyStore:
         return secret, digest_of(secret)
 
     async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView:
-        """Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an expiry in the past, and the
-        errors of ``decide_key``."""
+        """Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an expiry in the past,
+        and the errors of ``decide_key``."""
         self._check_expiry(spec.expires_at)
         owner = owner_of_new_key(scope, spec)
         facts = UserFacts(**await self._db.fetchrow(SQL["key_facts"], owner.user, owner.project))
         decided = decide_key(scope, spec, facts)
         if isinstance(decided, MoorageError):
             raise decided
+
         secret, digest = self._new_secret()
         rows = await self._connection.fetch(
             SQL["key_create"],
@@ -93,6 +101,7 @@ class KeyStore:
                 f"there is a key named {spec.name!r}",
                 next_step="choose another name, or revoke that one: `moorage keys list` shows it",
             )
+
         self._notify()
         return NewKeyView.model_validate({**_key_fields(rows[0]), "secret": secret})
 
@@ -106,31 +115,36 @@ class KeyStore:
         role: Role | None = None,
     ) -> Page[KeyView]:
         only = {"user": user, "project": project, "role": role}
-        rows, following = await _LISTING.page(self._db, paging, None, scope.projects, scope.user, only=only)
+        rows, following = await _LISTING.page(
+            self._db, paging, None, scope.projects, scope.user, only=only
+        )
         return read_page(KeyView, "key", rows, _view, following)
 
     async def get(self, scope: Scope, name: str) -> KeyView:
         """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         row = await self._db.fetchrow(SQL["key_list"], name, scope.projects, scope.user)
         if row is None:
-            raise NotFound(f"there is no key named {name!r}", next_step="`moorage keys list` lists them")
+            raise NotFound(
+                f"there is no key named {name!r}", next_step="`moorage keys list` lists them"
+            )
         return read_one("key", name, row, _view)
 
     async def update(
         self, scope: Scope, name: str, limits: KeyLimits, *, if_match: Versions = None
     ) -> KeyView:
-        """Replace all restrictions and the expiry. ``if_match``: the versions that it may have now. Raises
-        ``NotFound``, ``PreconditionFailed`` for another version, ``InvalidInput`` for an expiry in the past,
-        and ``Conflict`` for one of the last administrator's key."""
+        """Replace all restrictions and the expiry. ``if_match``: the versions that it may have now.
+        Raises ``NotFound``, ``PreconditionFailed`` for another version, ``InvalidInput`` for an
+        expiry in the past, and ``Conflict`` for one of the last administrator's key."""
         self._check_expiry(limits.expires_at)
         restrictions = (getattr(limits, field) for field in _RESTRICTIONS)
         args = name, scope.projects, scope.user, *restrictions, limits.expires_at, sent(if_match)
         rows = await self._connection.fetch(SQL["key_update"], *args)
+
         return await self._changed(scope, name, rows, "was changed", if_match)
 
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
-        """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``, and
-        ``Conflict`` for a key that needs a newer manager: nobody would learn its new secret."""
+        """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``,
+        and ``Conflict`` for a key that needs a newer manager: nobody would learn its new secret."""
         await self.get(scope, name)
         secret, digest = self._new_secret()
         rows = await self._connection.fetch(
@@ -140,9 +154,11 @@ class KeyStore:
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
     async def revoke(self, scope: Scope, name: str) -> KeyView:
-        """Returns the key as it was. Raises ``NotFound``, and ``Conflict`` for the last administrator's key
-        that does not expire."""
-        rows = await self._connection.fetch(SQL["key_revoke"], name, scope.actor, scope.projects, scope.user)
+        """Returns the key as it was. Raises ``NotFound``, and ``Conflict`` for the last
+        administrator's key that does not expire."""
+        rows = await self._connection.fetch(
+            SQL["key_revoke"], name, scope.actor, scope.projects, scope.user
+        )
         return await self._changed(scope, name, rows, "was revoked")
 
     async def _changed(
@@ -154,22 +170,28 @@ class KeyStore:
                 f"{name!r} is the last administrator's key that does not expire",
                 next_step="make another one first: `moorage keys create NAME --role admin`",
             )
+
         self._notify()
         return read_one("key", name, rows[0], _view, done=done)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` when keys, users or projects changed. Returns a function that unsubscribes."""
+        """Call ``callback`` when keys, users or projects changed. Returns a function that
+        unsubscribes."""
         return self._notifier.on(Topic.KEYS, callback)
 
     async def find(self, sha256: str) -> ApiKey | None:
-        """None for a key that is unknown, expired or revoked, or whose user has lost every role. Notes when
-        the key was last used. Raises ``Conflict`` for one that needs a newer manager."""
+        """None for a key that is unknown, expired or revoked, or whose user has lost every role.
+        Notes when the key was last used. Raises ``Conflict`` for one that needs a newer manager."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
         if row is None:
             return None
-        found = read_one("key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"])))
+
+        found = read_one(
+            "key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"]))
+        )
         if found is not None and row["use_unrecorded"]:
             await self._connection.fetch(SQL["key_record_use"], row["id"])
+
         return found
 
     async def grants(self) -> tuple[KeyGrant, ...]:
@@ -186,7 +208,8 @@ class KeyStore:
     def _check_expiry(self, expires_at: datetime | None) -> None:
         if expires_at is not None and expires_at <= (now := self._clock.now()):
             raise InvalidInput(
-                f"expires_at = {expires_at.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
+                f"expires_at = {expires_at.isoformat()} is in the past (it is "
+                f"{now:%Y-%m-%dT%H:%M:%SZ})",
                 next_step="give a later time, or leave it out",
             )
 
@@ -194,11 +217,14 @@ class KeyStore:
         self._notifier.notify([Topic.KEYS])
 
 
-def key_of_row(row: Any, name: str, granted: Role, console: ConsoleSession | None = None) -> ApiKey | None:
+def key_of_row(
+    row: Any, name: str, granted: Role, console: ConsoleSession | None = None
+) -> ApiKey | None:
     """None if its user has lost every role."""
     role = effective_role(granted, row["member_role"], row["platform_role"])
     if role is None:
         return None
+
     allowed = row["resource_groups"], row["project_groups"]
     groups = [set(names) for names in allowed if names is not None]
     priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
@@ -218,7 +244,8 @@ def key_of_row(row: Any, name: str, granted: Role, console: ConsoleSession | Non
 
 
 def key_of_user(row: Any, name: str, console: ConsoleSession | None = None) -> ApiKey | None:
-    """What a user may do who has proved to be it, with a key if ``role`` is there: that of the key."""
+    """What a user may do who has proved to be it, with a key if ``role`` is there: that of the
+    key."""
     own = role_of_user(row["member_role"], row["platform_role"])
     granted = Role(row["role"]) if row["role"] is not None else own
     return None if granted is None else key_of_row(row, name, granted, console)
@@ -232,10 +259,12 @@ def _grant(row: Any) -> KeyGrant | None:
     """None: its user has lost every role."""
     if (role := _role(row)) is None:
         return None
+
     expires_at = int(row["expires_at"].timestamp()) if row["expires_at"] else 0
     uses_apps = refused_at_once(role, row["scopes"], Action.PORTS) is None
     models = model_access(role, row["scopes"], row["models"])
     priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
+
     return KeyGrant(
         row["sha256"],
         expires_at,

@@ -9,7 +9,8 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.migrate import newest_revision
 from moorage.manager.store.queries import SQL
 
-# Managers that know this schema leave out a row that they cannot read; others read no row beside it.
+# Managers that know this schema leave out a row that they cannot read; others read no row beside
+# it.
 ROWS_APART_SINCE = "202611271030"
 
 
@@ -34,8 +35,8 @@ class LeaseStore:
     def __init__(self, db: Database, schema: str | None = None) -> None:
         self._schema = schema or newest_revision()
         self._connection = db.dedicated_connection()
-        # A renewal that a crash of Postgres loses only ends the lease earlier. The beginning of a term must
-        # not be lost: the same term would begin twice.
+        # A renewal that a crash of Postgres loses only ends the lease earlier. The beginning of a
+        # term must not be lost: the same term would begin twice.
         self._renewals = db.dedicated_connection(durable=False)
 
     async def find(self) -> Lease | None:
@@ -43,11 +44,16 @@ class LeaseStore:
         rows = await self._renewals.fetch(SQL["lease_find"])
         return Lease(**rows[0]) if rows else None
 
-    async def acquire(self, holder: str, ttl_s: float, unrenewed: datetime | None = None) -> int | None:
-        """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another manager
-        holds the lease, or if the database has a newer schema, on which this one must not begin a term.
-        ``unrenewed``: ``expires_at`` of a lease that counts as expired in any case."""
-        rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema)
+    async def acquire(
+        self, holder: str, ttl_s: float, unrenewed: datetime | None = None
+    ) -> int | None:
+        """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another
+        manager holds the lease, or if the database has a newer schema, on which this one must not
+        begin a term. ``unrenewed``: ``expires_at`` of a lease that counts as expired in any
+        case."""
+        rows = await self._connection.fetch(
+            SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema
+        )
         return int(rows[0]["term"]) if rows else None
 
     async def older_leads(self) -> bool:
@@ -56,7 +62,8 @@ class LeaseStore:
         return bool(rows[0]["leads"])
 
     async def renew(self, holder: str, term: int, ttl_s: float) -> datetime | None:
-        """Extend the lease. Returns the database's time; None if another manager has begun a term."""
+        """Extend the lease. Returns the database's time; None if another manager has begun a
+        term."""
         rows = await self._renewals.fetch(SQL["lease_renew"], holder, term, ttl_s)
         return rows[0]["now"] if rows else None
 

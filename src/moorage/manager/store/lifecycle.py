@@ -1,7 +1,8 @@
-"""Session lifecycle in Postgres: snapshots of sessions for decisions, and the transitions that were decided.
+"""Session lifecycle in Postgres: snapshots of sessions for decisions, and the transitions that were
+decided.
 
-A transition is a compare-and-swap on the session's status and revision. A stale one changes nothing; that is
-a normal result.
+A transition is a compare-and-swap on the session's status and revision. A stale one changes
+nothing; that is a normal result.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from moorage.manager.store.unreadable import UnreadableRows, read_one
 
 # The creation time and id of a session: a sweep goes from the newest to the oldest.
 SweepCursor = tuple[datetime, SessionId]
-NEWEST: SweepCursor = datetime.max.replace(tzinfo=UTC), SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
+NEWEST: SweepCursor = (
+    datetime.max.replace(tzinfo=UTC),
+    SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff"),
+)
 _EVER_S = 1e9
 _STARTS = (Status.PREPARING, Status.CREATING)  # they make no difference to an endpoint
 
@@ -46,34 +50,43 @@ class _Submission:
 class LifecycleStore:
     """Transitions that are submitted at the same time share one statement."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows) -> None:
-        self._db, self._notifier, self._clock, self._unreadable = db, notifier, clock, unreadable
-        self._write_connection, self._read_connection = db.dedicated_connection(), db.dedicated_connection()
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, unreadable: UnreadableRows
+    ) -> None:
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._unreadable = unreadable
+        self._write_connection = db.dedicated_connection()
+        self._read_connection = db.dedicated_connection()
+
         # Called with the transitions that were written; set where starts are traced.
         self.on_applied: Callable[[Sequence[Transition]], None] | None = None
-        self._transitions: BatchWriter[_Submission, bool] = BatchWriter("transition", self._write, clock)
+        self._transitions: BatchWriter[_Submission, bool] = BatchWriter(
+            "transition", self._write, clock
+        )
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
-        """To stop it: of a spec that this release cannot read, with the part that it knows. None for a
-        session that has ended or does not exist. Raises ``Conflict`` for one that needs a newer manager for
-        that, too."""
+        """To stop it: of a spec that this release cannot read, with the part that it knows. None
+        for a session that has ended or does not exist. Raises ``Conflict`` for one that needs a
+        newer manager for that, too."""
         rows = await self._db.fetch(SQL["session_snapshots"], [session_id])
         if not rows:
             return None
         return read_one("session", session_id, rows, lambda found: _snapshot(found, _known(found)))
 
     async def snapshots(self, among: Collection[SessionId]) -> list[SessionSnapshot]:
-        """Those that are live, to stop them, each as ``snapshot`` reads it. One that needs a newer manager
-        for that, too, is left out."""
+        """Those that are live, to stop them, each as ``snapshot`` reads it. One that needs a newer
+        manager for that, too, is left out."""
         rows = await self._db.fetch(SQL["session_snapshots"], list(among))
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
         stored = [{"id": found[0]["id"], "rows": found} for found in sessions]
         return self._unreadable.each("session", stored, _to_stop)
 
     async def to_reconcile(self, *, changed_s: float | None = None) -> set[SessionId]:
-        """Sessions that need to be reconciled: those past their deadline. With ``changed_s`` also those for
-        which ``Notifier.notify_kernels`` is the faster signal, if what concerns them changed in the last so
-        many seconds."""
+        """Sessions that need to be reconciled: those past their deadline. With ``changed_s`` also
+        those for which ``Notifier.notify_kernels`` is the faster signal, if what concerns them
+        changed in the last so many seconds."""
         rows = await self._read_connection.fetch(
             SQL["sessions_to_reconcile"], changed_s is not None, changed_s or 0.0
         )
@@ -82,20 +95,27 @@ class LifecycleStore:
     async def sweep(
         self, after: SweepCursor | None, limit: int
     ) -> tuple[list[SessionId], SweepCursor | None]:
-        """Look at ``limit`` live sessions after ``after`` (None: at the first ones). Returns those that need
-        to be reconciled, and the cursor for the next call; None: there are no more."""
-        row = (await self._read_connection.fetch(SQL["sessions_sweep"], *(after or NEWEST), limit))[0]
+        """Look at ``limit`` live sessions after ``after`` (None: at the first ones). Returns those
+        that need to be reconciled, and the cursor for the next call; None: there are no more."""
+        row = (await self._read_connection.fetch(SQL["sessions_sweep"], *(after or NEWEST), limit))[
+            0
+        ]
         following = None if row["at"] is None else (row["at"], SessionId(row["id"]))
         return [SessionId(session_id) for session_id in row["sessions"]], following
 
     async def unsettled(
         self, among: Collection[SessionId] | None = None
     ) -> tuple[list[SessionSnapshot], datetime]:
-        """Live sessions with their kernels, and the current time of the database, which also sets their
-        deadlines. ``among``: these; None: all that need to be reconciled."""
+        """Live sessions with their kernels, and the current time of the database, which also sets
+        their deadlines. ``among``: these; None: all that need to be reconciled."""
         if among is None:
             among = await self.to_reconcile(changed_s=_EVER_S)
-        rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
+
+        rows = (
+            await self._read_connection.fetch(SQL["session_snapshots"], list(among))
+            if among
+            else []
+        )
         sessions = [list(group) for _, group in groupby(rows, key=lambda r: r["id"])]
         return self._readable(sessions), rows[0]["now"] if rows else self._clock.now()
 
@@ -111,8 +131,8 @@ class LifecycleStore:
         return [one for one in found if one is not None]
 
     async def succeed(self, sessions: Collection[SessionId]) -> None:
-        """Of the pending sessions that share the run of each of these, the oldest takes its place. Nothing
-        happens for one that has a result, or has not ended."""
+        """Of the pending sessions that share the run of each of these, the oldest takes its place.
+        Nothing happens for one that has a result, or has not ended."""
         try:
             rows = await self._db.fetch(SQL["reuse_succeed"], sorted(sessions))
         except asyncpg.UniqueViolationError:  # an equal request came first: the next call finds it
@@ -122,28 +142,32 @@ class LifecycleStore:
         self._notifier.notify_pending(changed)
 
     async def apply(self, transition: Transition, *, term: int | None = None) -> bool:
-        """Write one transition; False if it was stale. ``term``: of the leader that has decided it, in which
-        case a former leader's is stale."""
+        """Write one transition; False if it was stale. ``term``: of the leader that has decided it,
+        in which case a former leader's is stale."""
         return await self._transitions.submit(_Submission(transition, term))
 
     async def apply_all(self, transitions: Sequence[Transition], *, term: int | None = None) -> int:
-        """Write several transitions independently of each other, as ``apply`` does. Returns how many were
-        applied; raises the error of the first one that was rejected."""
-        results = await self._transitions.submit_all([_Submission(one, term) for one in transitions])
+        """Write several transitions independently of each other, as ``apply`` does. Returns how
+        many were applied; raises the error of the first one that was rejected."""
+        results = await self._transitions.submit_all(
+            [_Submission(one, term) for one in transitions]
+        )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return sum(result is True for result in results)
 
     async def _write(self, submissions: Sequence[_Submission]) -> Sequence[bool]:
-        # One move per session and statement: of two, Postgres would apply either and not say which. The move
-        # with the newest revision is tried; the others were decided from an outdated snapshot.
+        # One move per session and statement: of two, Postgres would apply either and not say which.
+        # The move with the newest revision is tried; the others were decided from an outdated
+        # snapshot.
         newest: dict[SessionId, _Submission] = {}
         for submission in submissions:
             session_id = submission.transition.session_id
             rival = newest.setdefault(session_id, submission)
             if submission.transition.revision > rival.transition.revision:
                 newest[session_id] = submission
+
         items = [submission.transition for submission in newest.values()]
         starts_attempt = [i.event in NEW_ATTEMPT for i in items]
         subs = [(i.session_id, n) for i in items for n in range(1, i.sub_kernels + 1)]
@@ -171,20 +195,26 @@ class LifecycleStore:
         )
         applied = {row["id"] for row in rows}
         self._notify({item.session_id: item for item in items}, rows)
+
         return [
             (session_id := one.transition.session_id) in applied and newest[session_id] is one
             for one in submissions
         ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
-        """Freed capacity is not announced here: the report that shows the kernel ended does that."""
-        self._notifier.notify_orders((row["agent_id"], row["kernel_id"]) for row in rows if row["agent_id"])
+        """Freed capacity is not announced here: the report that shows the kernel ended does
+        that."""
+        self._notifier.notify_orders(
+            (row["agent_id"], row["kernel_id"]) for row in rows if row["agent_id"]
+        )
         dependents = {SessionId(other) for row in rows for other in row["dependents"] or ()}
         if dependents:  # they may be eligible now, or never
             self._notifier.notify_kernels(dependents)
+
         applied = [transitions[SessionId(row["id"])] for row in rows]
         if self.on_applied is not None:
             self.on_applied(applied)
+
         self._notifier.notify_sessions({t.session_id for t in applied})
         queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}
         self._notifier.notify_pending(dependents | queued)
@@ -192,7 +222,9 @@ class LifecycleStore:
             {t.session_id for t in applied if t.old in PLACED and t.new not in PLACED}
         )
         moves = [(transitions[SessionId(row["id"])], row) for row in rows]
-        self._notifier.notify_routes({move.session_id for move, row in moves if _changes_routes(move, row)})
+        self._notifier.notify_routes(
+            {move.session_id for move, row in moves if _changes_routes(move, row)}
+        )
         self._notifier.notify_endpoints(
             {
                 EndpointId(row["endpoint_id"])
@@ -279,6 +311,7 @@ def _traced(row: Row) -> TracedSession | None:
     stored = parse_traceparent(row["traceparent"])
     if stored is None or not stored.is_sampled:
         return None
+
     return TracedSession(
         SessionId(row["id"]),
         row["name"],
@@ -287,7 +320,15 @@ def _traced(row: Row) -> TracedSession | None:
         row["project"],
         stored,
         tuple(
-            Entry(revision, float(at), event, Status(old) if old else None, Status(new), reason, detail)
+            Entry(
+                revision,
+                float(at),
+                event,
+                Status(old) if old else None,
+                Status(new),
+                reason,
+                detail,
+            )
             for revision, at, event, old, new, reason, detail in row["history"]
         ),
     )

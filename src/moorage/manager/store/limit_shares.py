@@ -1,5 +1,5 @@
-"""Shares of limits in Postgres: how the proxies divide the limits of keys, projects and models, and what they
-have used of them."""
+"""Shares of limits in Postgres: how the proxies divide the limits of keys, projects and models, and
+what they have used of them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ _USES = {
 
 class LimitShareStore:
     def __init__(self, db: Database) -> None:
-        self._db, self._connection = db, db.dedicated_connection(durable=False)
+        self._db = db
+        self._connection = db.dedicated_connection(durable=False)
 
     async def _read(self, subjects: Sequence[str]) -> list[StoredShares]:
         rows = await self._connection.fetch(SQL["limit_shares_read"], list(subjects))
         return [StoredShares(**row) for row in rows]
 
     async def _put(self, replaced: Sequence[StoredShares]) -> set[str]:
-        """Replace shares that have not changed since they were read. Returns the subjects of those."""
+        """Replace shares that have not changed since they were read. Returns the subjects of
+        those."""
         rows = await self._connection.fetch(
             SQL["limit_shares_put"],
             [shares.subject for shares in replaced],
@@ -51,7 +53,9 @@ class LimitShareStore:
             LimitView.model_validate(
                 {name: row[name] for name in ("scope", "name", "project")}
                 | {
-                    limit: None if row[limit] is None else LimitUse(limit=row[limit], used=row[used])
+                    limit: None
+                    if row[limit] is None
+                    else LimitUse(limit=row[limit], used=row[used])
                     for limit, used in _USES.items()
                 }
             )
@@ -61,15 +65,18 @@ class LimitShareStore:
     async def change(
         self, subjects: Sequence[str], decide: Callable[[StoredShares], StoredShares]
     ) -> dict[str, StoredShares]:
-        """Replace the shares of subjects by those that ``decide`` returns. Subjects that others changed at
-        the same time, again and again, are missing in the answer."""
+        """Replace the shares of subjects by those that ``decide`` returns. Subjects that others
+        changed at the same time, again and again, are missing in the answer."""
         done: dict[str, StoredShares] = {}
         left = sorted(set(subjects))
         for _ in range(_TRIES):
             if not left:
                 break
+
             decided = {shares.subject: decide(shares) for shares in await self._read(left)}
             for subject in await self._put(list(decided.values())):
                 done[subject] = decided[subject]
+
             left = [subject for subject in left if subject not in done]
+
         return done

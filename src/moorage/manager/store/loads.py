@@ -1,4 +1,5 @@
-"""Load of models and replicas in Postgres: what proxies and engines report, and the scaling that follows."""
+"""Load of models and replicas in Postgres: what proxies and engines report, and the scaling that
+follows."""
 
 from __future__ import annotations
 
@@ -33,13 +34,15 @@ from moorage.manager.store.unreadable import UnreadableRows, read_page
 _LARGEST = 1_000_000_000
 # A process that has said nothing for so long no longer has its name. It says something every 5 s.
 CLAIM_S = 15.0
-_DECISIONS = Listing(SQL["scaling_decisions"], {"number": Integer(), "at": TIME}, ("at",), ("number",), "-at")
+_DECISIONS = Listing(
+    SQL["scaling_decisions"], {"number": Integer(), "at": TIME}, ("at",), ("number",), "-at"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledEndpoint:
-    """An autoscaled endpoint with its load now. ``requests``: the counters of the proxies, by proxy and
-    incarnation. ``version``: of the endpoint; a decision about another one is void."""
+    """An autoscaled endpoint with its load now. ``requests``: the counters of the proxies, by proxy
+    and incarnation. ``version``: of the endpoint; a decision about another one is void."""
 
     endpoint_id: EndpointId
     name: str
@@ -60,8 +63,12 @@ class LoadStore:
         manager: str,
         unreadable: UnreadableRows,
     ) -> None:
-        self._db, self._notifier, self._endpoints, self._manager = db, notifier, endpoints, manager
+        self._db = db
+        self._notifier = notifier
+        self._endpoints = endpoints
+        self._manager = manager
         self._unreadable = unreadable
+
         # Proxies and engines report again what a crash loses.
         self._connection = db.dedicated_connection(durable=False)
         self._scaling_connection = db.dedicated_connection()
@@ -71,9 +78,9 @@ class LoadStore:
     ) -> dict[str, str]:
         """At most one report per proxy. Wakes those who wait for a request, or for the end of one.
 
-        ``addresses``: where reports come from, by proxy; without: from where they came before. Returns the
-        proxies of whose reports nothing was written, because another process has their name, each with the
-        address of that process."""
+        ``addresses``: where reports come from, by proxy; without: from where they came before.
+        Returns the proxies of whose reports nothing was written, because another process has their
+        name, each with the address of that process."""
         addresses = addresses or {}
         loads = [(r.proxy_id, m) for r in reports for m in r.models]
         rows = await self._connection.fetch(
@@ -88,7 +95,10 @@ class LoadStore:
             [min(m.waiting, _LARGEST) for _, m in loads],
             [min(m.requests, 1 << 60) for _, m in loads],
             [min(max(m.idle_s, 0.0), 1e9) for _, m in loads],
-            [None if m.first_token_ms is None else min(m.first_token_ms, _LARGEST) for _, m in loads],
+            [
+                None if m.first_token_ms is None else min(m.first_token_ms, _LARGEST)
+                for _, m in loads
+            ],
             [
                 json.dumps({one.session_id: one.in_flight for one in m.replicas if one.in_flight})
                 for _, m in loads
@@ -103,17 +113,24 @@ class LoadStore:
             ],
             [json.dumps([one.session_id for one in m.replicas if one.answers]) for _, m in loads],
         )
-        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows if row["id"] is not None})
+        self._notifier.notify_endpoints(
+            {EndpointId(row["id"]) for row in rows if row["id"] is not None}
+        )
+
         return {row["proxy_id"]: row["address"] for row in rows if row["proxy_id"] is not None}
 
     async def release(self, ended: Mapping[str, str]) -> None:
         """The links of these proxies to this manager have ended; each with its incarnation."""
-        await self._connection.fetch(SQL["loads_release"], list(ended), list(ended.values()), self._manager)
+        await self._connection.fetch(
+            SQL["loads_release"], list(ended), list(ended.values()), self._manager
+        )
 
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
-        """Each with the agent that reports it; at most one per kernel. Impossible ones are left out: they
-        would fail those of other agents."""
-        loads = [(agent, one) for agent, one in loads if "\0" not in agent and as_uuid(one.kernel_id)]
+        """Each with the agent that reports it; at most one per kernel. Impossible ones are left
+        out: they would fail those of other agents."""
+        loads = [
+            (agent, one) for agent, one in loads if "\0" not in agent and as_uuid(one.kernel_id)
+        ]
         rows = await self._connection.fetch(
             SQL["engine_loads_put"],
             [agent_id for agent_id, _ in loads],
@@ -146,9 +163,15 @@ class LoadStore:
         return self._unreadable.each("endpoint", rows, _scaled)
 
     async def scale(
-        self, _: Scope, endpoint: ScaledEndpoint, decision: Decision, inputs: Mapping[str, Any], term: int
+        self,
+        _: Scope,
+        endpoint: ScaledEndpoint,
+        decision: Decision,
+        inputs: Mapping[str, Any],
+        term: int,
     ) -> bool:
-        """Carry out a decision, and record it with its ``inputs``. False: the endpoint has changed."""
+        """Carry out a decision, and record it with its ``inputs``. False: the endpoint has
+        changed."""
         change = endpoint.endpoint_id, endpoint.scaling.wanted, decision.replicas
         return await self._scale(
             *change, term, decision.rule, decision.detail, dict(inputs), endpoint.version
@@ -170,7 +193,9 @@ class LoadStore:
         self._notifier.notify_routes(changed)
         return bool(changed)
 
-    async def decisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[ScalingDecision]:
+    async def decisions(
+        self, scope: Scope, name: str, paging: Paging = FIRST
+    ) -> Page[ScalingDecision]:
         """Those of an endpoint, newest first. Raises ``NotFound``."""
         record = await self._endpoints.get(scope, name)
         rows, following = await _DECISIONS.page(self._db, paging, record.snapshot.endpoint_id)
@@ -188,7 +213,9 @@ def _scaled(row: Row) -> ScaledEndpoint:
     spec = EndpointSpec.model_validate(row["spec"] | row["serving"])
     assert spec.autoscale is not None
     waiting = row["waiting"] or 0
-    running = max(row["running"] or 0, row["in_flight"] - waiting)  # a proxy does not know which of them wait
+
+    # a proxy does not know which of them wait
+    running = max(row["running"] or 0, row["in_flight"] - waiting)
     load = LoadSample(
         row["at"],
         ready=row["ready"],
@@ -199,7 +226,9 @@ def _scaled(row: Row) -> ScaledEndpoint:
         first_token_s=None if row["first_token_ms"] is None else row["first_token_ms"] / 1000,
         idle_s=None if row["idle_s"] is None else float(row["idle_s"]),
     )
-    scaling = Scaling(spec.autoscale, row["wanted"], row["scaled_at"], row["active_since"], row["full_at"])
+    scaling = Scaling(
+        spec.autoscale, row["wanted"], row["scaled_at"], row["active_since"], row["full_at"]
+    )
     return ScaledEndpoint(
         EndpointId(row["id"]), spec.name, row["version"], scaling, load, row["requests"] or {}
     )

@@ -1,7 +1,8 @@
-"""Ends of kernels whose placement the database has lost, as by a failover to a standby that lacked it.
+"""Ends of kernels whose placement the database has lost, as by a failover to a standby that lacked
+it.
 
-The session is PENDING again, and its agent has run it, or still does. Its program must not run a second time
-without anybody noticing: the end that the agent knows becomes the session's.
+The session is PENDING again, and its agent has run it, or still does. Its program must not run a
+second time without anybody noticing: the end that the agent knows becomes the session's.
 """
 
 from __future__ import annotations
@@ -22,18 +23,28 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class LostPlacements:
-    """``keep_unknown``: kernels that the database does not know run to their end. What they end with is a
-    result then."""
+    """``keep_unknown``: kernels that the database does not know run to their end. What they end
+    with is a result then."""
 
-    def __init__(self, connection: DedicatedConnection, notifier: Notifier, *, keep_unknown: bool) -> None:
-        self._connection, self._notifier, self._keep_unknown = connection, notifier, keep_unknown
+    def __init__(
+        self, connection: DedicatedConnection, notifier: Notifier, *, keep_unknown: bool
+    ) -> None:
+        self._connection = connection
+        self._notifier = notifier
+        self._keep_unknown = keep_unknown
 
     async def settle(self, updates: Sequence[AgentUpdate]) -> None:
-        """Give sessions the ends that these agents know. Must come before the agents are registered as ready:
-        until then the sessions are not placed. Repeating it changes nothing."""
-        ends = [(u.agent_id, seen) for u in updates for seen in u.observed.values() if seen.state in _ENDED]
+        """Give sessions the ends that these agents know. Must come before the agents are registered
+        as ready: until then the sessions are not placed. Repeating it changes nothing."""
+        ends = [
+            (u.agent_id, seen)
+            for u in updates
+            for seen in u.observed.values()
+            if seen.state in _ENDED
+        ]
         if not ends:
             return
+
         rows = await self._connection.fetch(
             SQL["lost_placements_settle"],
             [seen.kernel_id for _, seen in ends],

@@ -25,10 +25,10 @@ class ManagerRow:
 
 @dataclass(frozen=True, slots=True)
 class ManagerBeat:
-    """A manager as its last beat shows it. The counts of links are its own; None: of the release before.
-    ``dialout``: where its proxies take connections of agents that only dial out. ``other_way``: hosts that
-    they would reach the other way, once for each proxy. ``asks``: the same by the name of the proxy, with an
-    empty list of one that reaches all as they are."""
+    """A manager as its last beat shows it. The counts of links are its own; None: of the release
+    before. ``dialout``: where its proxies take connections of agents that only dial out.
+    ``other_way``: hosts that they would reach the other way, once for each proxy. ``asks``: the
+    same by the name of the proxy, with an empty list of one that reaches all as they are."""
 
     id: str
     link: str
@@ -42,8 +42,8 @@ class ManagerBeat:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseIdentity:
-    """``installation``: kept by backups and standbys. ``copy``: new after each restore. ``system`` and
-    ``timeline``: as in ``lineage``."""
+    """``installation``: kept by backups and standbys. ``copy``: new after each restore. ``system``
+    and ``timeline``: as in ``lineage``."""
 
     installation: str
     copy: str
@@ -55,7 +55,9 @@ class ManagerStore:
     """``own_id``: the id of this manager process."""
 
     def __init__(self, db: Database, notifier: Notifier, own_id: str) -> None:
-        self._db, self._notifier, self.own_id = db, notifier, own_id
+        self._db = db
+        self._notifier = notifier
+        self.own_id = own_id
         self._connection = db.dedicated_connection(durable=False)
 
     async def beat(
@@ -69,21 +71,34 @@ class ManagerStore:
         other_way: Sequence[str] = (),
         asks: Mapping[str, Sequence[str]] | None = None,
     ) -> list[ManagerBeat]:
-        """A sign of life of this manager, by its clock ``now``. Returns all managers with their previous
-        beats."""
-        own = self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links, now.timestamp()
-        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout, other_way, asks or {})
+        """A sign of life of this manager, by its clock ``now``. Returns all managers with their
+        previous beats."""
+        own = (
+            self.own_id,
+            link,
+            __version__,
+            sorted(proxies),
+            agent_links,
+            proxy_links,
+            now.timestamp(),
+        )
+        rows = await self._connection.fetch(
+            SQL["manager_beat"], *own, dialout, other_way, asks or {}
+        )
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
         """Remove managers that have stopped. Returns the agents that were connected to them."""
         rows = await self._connection.fetch(SQL["managers_remove"], list(ids))
         # What they wrote last may not have been announced.
-        self._notifier.notify([Topic.KERNELS, Topic.PENDING, Topic.QUOTAS, Topic.ENDPOINTS, Topic.ROUTES])
+        self._notifier.notify(
+            [Topic.KERNELS, Topic.PENDING, Topic.QUOTAS, Topic.ENDPOINTS, Topic.ROUTES]
+        )
         return self._detached(rows)
 
     async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:
-        """These streams of agents to this manager have ended. Returns the agents without a connection."""
+        """These streams of agents to this manager have ended. Returns the agents without a
+        connection."""
         rows = await self._connection.fetch(
             SQL["agents_detach"], list(streams), list(streams.values()), self.own_id
         )

@@ -18,7 +18,13 @@ _AMOUNTS = ("requests", "tokens_in", "tokens_out", "tokens_cached")
 usage_records = table(
     "usage_records",
     ("source", "epoch", "sequence"),
-    {"source": Text(), "epoch": Text(), "sequence": BigInteger(), "began_at": TIME, "ended_at": TIME}
+    {
+        "source": Text(),
+        "epoch": Text(),
+        "sequence": BigInteger(),
+        "began_at": TIME,
+        "ended_at": TIME,
+    }
     | {name: Text() for name in _PAYER}
     | {name: BigInteger() for name in _AMOUNTS}
     | {"stored_at": TIME}
@@ -69,7 +75,13 @@ budget_alerts = table(
     "budget_alerts",
     ("id",),
     {"id": BigInteger(), **{name: Text() for name in ("scope", "name", "unit", "period")}}
-    | {"resets_at": TIME, "level": Text(), "threshold": BigInteger(), "used": BigInteger(), "at": TIME},
+    | {
+        "resets_at": TIME,
+        "level": Text(),
+        "threshold": BigInteger(),
+        "used": BigInteger(),
+        "at": TIME,
+    },
 )
 
 budgets = table(

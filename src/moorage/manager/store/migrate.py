@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.store.migrate")
 T = TypeVar("T")
 
-# Key of the advisory lock, any constant of ours. Held for the length of the migration's transaction.
+# Key of the advisory lock, any constant of ours. Held for the length of the migration's
+# transaction.
 _LOCK = 0x6661_6972
 # Suffix of the revision of a restored database until it is prepared (``restored.py``).
 UNPREPARED = ":unprepared"
 # Longest wait for another process that migrates, and longest single step of a migration.
-_OTHER_PROCESS_S, _STEP_S = 600, 3600
-# A migration takes exclusive locks. While it waits for one, every later statement on that table waits behind
-# it, in other managers too. So it gives up soon, rolls back, and tries again.
-LOCK_TIMEOUT_S, LOCK_ATTEMPTS, _LOCK_PAUSE_S = 3, 20, 2.0
+_OTHER_PROCESS_S = 600
+_STEP_S = 3600
+# A migration takes exclusive locks. While it waits for one, every later statement on that table
+# waits behind it, in other managers too. So it gives up soon, rolls back, and tries again.
+LOCK_TIMEOUT_S = 3
+LOCK_ATTEMPTS = 20
+_LOCK_PAUSE_S = 2.0
 _LOCKED = (asyncpg.LockNotAvailableError.sqlstate, asyncpg.DeadlockDetectedError.sqlstate)
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _CONNECT_ARGS: dict[str, Any] = {
@@ -43,7 +47,8 @@ _SETTINGS = {"statement_timeout": f"{_STEP_S}s", "idle_in_transaction_session_ti
 
 
 def engine_url(dsn: str) -> str:
-    """A Postgres DSN as SQLAlchemy wants it. Raises ``ConfigError`` for anything but a postgresql:// URL."""
+    """A Postgres DSN as SQLAlchemy wants it. Raises ``ConfigError`` for anything but a
+    postgresql:// URL."""
     scheme, sep, rest = dsn.partition("://")
     if not sep or scheme not in ("postgresql", "postgres"):
         raise ConfigError(
@@ -76,7 +81,10 @@ def check_revision(found: str) -> None:
             "the restore of this database was not finished",
             next_step="run `moorage db restore FILE --overwrite` again, or `moorage db recover`",
         )
-    if found not in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
+
+    if found not in {
+        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
+    }:
         raise StartupError(
             f"the schema {found} is newer than this version knows, which is {newest_revision()}",
             next_step="run the newer Moorage, or restore a backup",
@@ -97,6 +105,7 @@ def upgrade(connection: Connection, revision: str) -> None:
 
         check_revision(found)
         lock_tables(connection, [m for m in pending_migrations(found) if m.revision <= revision])
+
     command.upgrade(config, revision)
     if (current := _revision(connection)) and current != found:
         _record_compatibility(connection, config, current)
@@ -126,9 +135,9 @@ def _record_compatibility(connection: Connection, config: Config, current: str) 
 
 
 async def migrate(dsn: str, revision: str = "head") -> str | None:
-    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do. Returns the
-    schema if it is newer than ours and works with this release; nothing is done then. Raises as
-    ``in_transaction``, and ``StartupError`` for one that does not work with it."""
+    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do.
+    Returns the schema if it is newer than ours and works with this release; nothing is done then.
+    Raises as ``in_transaction``, and ``StartupError`` for one that does not work with it."""
     if revision == "head" and await _is_current(dsn):
         return None
     return await in_transaction(dsn, lambda connection: _upgrade_unless_newer(connection, revision))
@@ -136,18 +145,23 @@ async def migrate(dsn: str, revision: str = "head") -> str | None:
 
 def _upgrade_unless_newer(connection: Connection, revision: str) -> str | None:
     _wait_for_others(connection)
-    found, newest = _revision(connection), newest_revision()
+    found = _revision(connection)
+    newest = newest_revision()
     if found is not None and compatibility.may_start(found, newest, compatibility.read(connection)):
         log.warning(
-            "the schema is newer than this release: this manager does not lead", schema=found, known=newest
+            "the schema is newer than this release: this manager does not lead",
+            schema=found,
+            known=newest,
         )
         return found
+
     upgrade(connection, revision)
     return None
 
 
 async def _is_current(dsn: str) -> bool:
-    """Whether the schema is the newest. False also without an answer: ``in_transaction`` says why."""
+    """Whether the schema is the newest. False also without an answer: ``in_transaction`` says
+    why."""
     try:
         connection = await connect(dsn, _SETTINGS, **_CONNECT_ARGS)
         try:
@@ -162,14 +176,15 @@ async def _is_current(dsn: str) -> bool:
         asyncpg.TargetServerAttributeNotMatched,
     ):
         return False
+
     return bool(found == newest_revision())
 
 
 async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
     """Run ``work`` in one transaction, again if it does not get its locks soon.
 
-    Raises ``StartupError`` for a lock that another session keeps, ``StoreUnavailable`` when Postgres cannot
-    be reached, ``ConfigError`` for a wrong DSN.
+    Raises ``StartupError`` for a lock that another session keeps, ``StoreUnavailable`` when
+    Postgres cannot be reached, ``ConfigError`` for a wrong DSN.
     """
     from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -187,6 +202,7 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
                 if getattr(error.orig, "sqlstate", "") not in _LOCKED:
                     raise
                 log.warning("a migration waits for a lock", attempt=attempt, error=str(error.orig))
+
             await asyncio.sleep(_LOCK_PAUSE_S)
     except (OSError, DBAPIError, asyncpg.TargetServerAttributeNotMatched) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
@@ -196,7 +212,9 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
         ) from error
     finally:
         await engine.dispose()
+
     raise StartupError(
-        f"the schema cannot be migrated: another session has held a lock for {LOCK_ATTEMPTS} attempts",
+        f"the schema cannot be migrated: another session has held a lock for {LOCK_ATTEMPTS} "
+        "attempts",
         next_step="end that session (pg_stat_activity, pg_locks), and start again",
     )

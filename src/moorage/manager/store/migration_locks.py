@@ -1,4 +1,5 @@
-"""Effects of a migration on a running cluster: whether it only adds, and which locks it takes. Pure.
+"""Effects of a migration on a running cluster: whether it only adds, and which locks it takes.
+Pure.
 
 Derived from its statements, not declared: a test compares the locks with those that Postgres shows.
 """
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["expand", "contract"]
-# What else waits while the lock is held, from least to most. Statements that write rows lock those only.
+# What else waits while the lock is held, from least to most. Statements that write rows lock those
+# only.
 Blocks = Literal["rows", "writes", "reads and writes"]
 _ORDER: tuple[Blocks, ...] = ("rows", "writes", "reads and writes")
 
@@ -33,7 +35,8 @@ _ALTERED: dict[str, Blocks] = {
 }
 _LOCKS = [(re.compile(pattern, re.IGNORECASE), blocks) for pattern, blocks in _ALTERED.items()]
 _INDEX = re.compile(
-    rf"^CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(?!ON )(\w+) ON (?:ONLY )?{_NAME}", re.IGNORECASE
+    rf"^CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(?!ON )(\w+) ON (?:ONLY )?{_NAME}",
+    re.IGNORECASE,
 )
 _INDEX_DROPPED = re.compile(r"^DROP INDEX (?:IF EXISTS )?(\w+)", re.IGNORECASE)
 _REFERENCES = re.compile(rf"\bREFERENCES {_NAME}", re.IGNORECASE)
@@ -41,7 +44,8 @@ _CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{_NAME}"
 _RENAMED = re.compile(rf"^ALTER TABLE {_NAME} RENAME TO {_NAME}", re.IGNORECASE)
 # What the release before may still use, or would now have to fill in.
 _CONTRACTS = re.compile(
-    r"\bDROP (?:COLUMN|TABLE|FUNCTION|VIEW|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bTYPE \w|\bDROP DEFAULT\b",
+    r"\bDROP (?:COLUMN|TABLE|FUNCTION|VIEW|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bTYPE \w|\bDROP "
+    r"DEFAULT\b",
     re.IGNORECASE,
 )
 _FUNCTION_DROPPED = re.compile(rf"^DROP FUNCTION (?:IF EXISTS )?{_NAME}", re.IGNORECASE)
@@ -58,8 +62,9 @@ class TableLock:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """``expand``: managers of the release before go on beside it. ``contract``: it takes something away that
-    a release before the last may still use. ``locks``: by table, the strongest of each."""
+    """``expand``: managers of the release before go on beside it. ``contract``: it takes something
+    away that a release before the last may still use. ``locks``: by table, the strongest of
+    each."""
 
     revision: str
     title: str
@@ -87,6 +92,7 @@ def describe(
         for table, blocks in _locks(one, indexes or {}):
             if table not in created:
                 strongest[table] = max(strongest.get(table, "rows"), blocks, key=_ORDER.index)
+
     contracts = any(_is_contract(one, made, created) for one in plain)
     return Migration(
         revision,
@@ -117,10 +123,14 @@ def _locks(statement: str, indexes: Mapping[str, str]) -> Iterator[tuple[str, Bl
 
 
 def _is_contract(statement: str, made: set[str], created: set[str]) -> bool:
-    """A function that is made again is only changed, and a table of this migration is nobody else's."""
+    """A function that is made again is only changed, and a table of this migration is nobody
+    else's."""
     if match := _FUNCTION_DROPPED.match(statement):
         return match[1].lower() not in made
     if statement[:4].upper() not in ("ALTE", "DROP"):
         return False
-    table = next((match[1].lower() for pattern, _ in _LOCKS if (match := pattern.match(statement))), "")
+
+    table = next(
+        (match[1].lower() for pattern, _ in _LOCKS if (match := pattern.match(statement))), ""
+    )
     return table not in created and bool(_CONTRACTS.search(statement))

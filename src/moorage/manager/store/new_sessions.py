@@ -18,16 +18,17 @@ from moorage.manager.pki.ssh_keys import SshKeyPair
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.rows import as_uuid
 
-# Fields whose default is not null, and which the previous release does not know: it refuses a spec with them.
+# Fields whose default is not null, and which the previous release does not know: it refuses a spec
+# with them.
 _NEW = ("secret_env", "user_labels")
 
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """``request_digest``: of the request under the idempotency key, to detect another request under it.
-    ``template``: NAME@VERSION of the template that it was made from. ``request_hash``: set if equal sessions
-    are reused. ``adopted_from``: the session whose run it shares. ``forced``: it asks for none.
-    ``traceparent``: below which its start is traced; None: it is not."""
+    """``request_digest``: of the request under the idempotency key, to detect another request under
+    it. ``template``: NAME@VERSION of the template that it was made from. ``request_hash``: set if
+    equal sessions are reused. ``adopted_from``: the session whose run it shares. ``forced``: it
+    asks for none. ``traceparent``: below which its start is traced; None: it is not."""
 
     id: str
     name: str
@@ -66,7 +67,10 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
         [json.dumps(i.slots) for i in items],
         [i.endpoint_id for i in items],
         [i.actor for i in items],
-        [None if i.adopted_from else deadline_s(Status.PENDING, i.spec, lost_grace_s) for i in items],
+        [
+            None if i.adopted_from else deadline_s(Status.PENDING, i.spec, lost_grace_s)
+            for i in items
+        ],
         [i.kernel_id for i in items],
         [i.secret for i in items],
         [i.idempotency_key.scope if i.idempotency_key else None for i in items],
@@ -79,18 +83,28 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
 
 
 def dependency_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
-    """Dependencies as columns, each with the number of its session among ``items``. The session whose run
-    another one shares is one of them."""
+    """Dependencies as columns, each with the number of its session among ``items``. The session
+    whose run another one shares is one of them."""
     found: list[tuple[int, int, str, str]] = [
-        (n, at, d.session, d.on) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)
+        (n, at, d.session, d.on)
+        for n, i in enumerate(items, 1)
+        for at, d in enumerate(i.spec.depends_on)
     ]
     found += [(n, -1, i.adopted_from, "adopted") for n, i in enumerate(items, 1) if i.adopted_from]
     numbers, positions, refs, conditions = zip(*found, strict=True) if found else ((), (), (), ())
-    return list(numbers), list(positions), list(refs), [as_uuid(ref) for ref in refs], list(conditions)
+
+    return (
+        list(numbers),
+        list(positions),
+        list(refs),
+        [as_uuid(ref) for ref in refs],
+        list(conditions),
+    )
 
 
 def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
-    """Sub kernels and SSH key pairs as columns, each with the number of its session among ``items``."""
+    """Sub kernels and SSH key pairs as columns, each with the number of its session among
+    ``items``."""
     subs = [(n, sub) for n, i in enumerate(items, 1) for sub in i.subs]
     keys = [(n, i.keys) for n, i in enumerate(items, 1) if i.keys is not None]
     return (
@@ -105,20 +119,23 @@ def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
 
 
 def stored_json(spec: SessionSpec) -> str:
-    """As the database has it. One that uses nothing new is readable to a manager of the previous release,
-    which may have its agent during an upgrade."""
-    return spec.model_dump_json(exclude_none=True, exclude={name for name in _NEW if not getattr(spec, name)})
+    """As the database has it. One that uses nothing new is readable to a manager of the previous
+    release, which may have its agent during an upgrade."""
+    return spec.model_dump_json(
+        exclude_none=True, exclude={name for name in _NEW if not getattr(spec, name)}
+    )
 
 
 def traceparent(sink: TraceSink | None, request: SpanContext | None, session_id: str) -> str | None:
-    """What is stored of a new session's trace. ``request``: the span of the request that creates it, if
-    any."""
+    """What is stored of a new session's trace. ``request``: the span of the request that creates
+    it, if any."""
     if request is None and sink is not None:
         request = own_trace(SessionId(session_id), sink)
     return None if request is None else request.traceparent
 
 
 def digest(spec: SessionSpec) -> str:
-    """SHA-256 of the request. The order of fields, and defaults that are spelled out, make no difference."""
+    """SHA-256 of the request. The order of fields, and defaults that are spelled out, make no
+    difference."""
     request = spec.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

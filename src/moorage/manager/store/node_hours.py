@@ -16,7 +16,8 @@ from moorage.manager.store.queries import SQL
 
 # Columns of sessions by scope of quotas.
 COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
-# A job whose end was written so long ago is settled: no transaction takes longer, and its use is final.
+# A job whose end was written so long ago is settled: no transaction takes longer, and its use is
+# final.
 _MARGIN_S = 60.0
 _REFRESH_S = 120.0
 
@@ -35,7 +36,8 @@ class MonthSums:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Use of the jobs of a month that ended before ``before``. ``aliases``: of resource groups, then."""
+    """Use of the jobs of a month that ended before ``before``. ``aliases``: of resource groups,
+    then."""
 
     month_ends: datetime
     aliases: str | None
@@ -44,8 +46,8 @@ class _Settled:
 
 
 class JobSums:
-    """Sums of the month. Most jobs of a month have ended: their sum is kept, and taken anew every two
-    minutes, so that a scheduling pass sums up the others only."""
+    """Sums of the month. Most jobs of a month have ended: their sum is kept, and taken anew every
+    two minutes, so that a scheduling pass sums up the others only."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -65,15 +67,18 @@ class JobSums:
     async def _settle(self, now: datetime | None) -> _Settled:
         rows = await self._db.fetch(SQL["node_hours_settled"], now, _MARGIN_S)
         used = _exact(rows, "used")
-        self._settled = settled = _Settled(
-            rows[0]["month_ends"], rows[0]["aliases"], rows[0]["settled"], used
-        )
+        settled = _Settled(rows[0]["month_ends"], rows[0]["aliases"], rows[0]["settled"], used)
+        self._settled = settled
         return settled
 
 
-def _by_name(rows: Iterable[Any], amount: str, settled: Mapping[Name, Decimal] = _NONE) -> Counter[Name]:
+def _by_name(
+    rows: Iterable[Any], amount: str, settled: Mapping[Name, Decimal] = _NONE
+) -> Counter[Name]:
     sums = _exact(rows, amount)
-    return Counter({name: math.ceil(sums.get(name, 0) + settled.get(name, 0)) for name in {*sums, *settled}})
+    return Counter(
+        {name: math.ceil(sums.get(name, 0) + settled.get(name, 0)) for name in {*sums, *settled}}
+    )
 
 
 def _exact(rows: Iterable[Any], amount: str) -> dict[Name, Decimal]:

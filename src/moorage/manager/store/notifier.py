@@ -1,9 +1,10 @@
-"""Notifier: wakes loops and caches after a commit. A notification only schedules work earlier; some topics
-name the agents or sessions that changed.
+"""Notifier: wakes loops and caches after a commit. A notification only schedules work earlier; some
+topics name the agents or sessions that changed.
 
-Subscribers in this process are called at once. Other managers receive one coalesced NOTIFY on a connection of
-its own, never inside a write transaction: a commit that carries a notification holds a cluster-wide lock
-until it is flushed. Polling is the safety net, so a lost notification costs one interval.
+Subscribers in this process are called at once. Other managers receive one coalesced NOTIFY on a
+connection of its own, never inside a write transaction: a commit that carries a notification holds
+a cluster-wide lock until it is flushed. Polling is the safety net, so a lost notification costs one
+interval.
 """
 
 from __future__ import annotations
@@ -27,16 +28,22 @@ from moorage.manager.store.database import fetch_writable, open_connection, tran
 
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
-# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of so many bytes, or
-# not at all if there are more parts. A payload has at most so many parts, of several topics.
-_IDS_BYTES, _PARTS, _PARTS_OF_PAYLOAD = 3_000, 20, 2
+# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of so many
+# bytes, or not at all if there are more parts. A payload has at most so many parts, of several
+# topics.
+_IDS_BYTES = 3_000
+_PARTS = 20
+_PARTS_OF_PAYLOAD = 2
 _NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
-# Between two NOTIFYs, however many commits: each one wakes every manager, and its connection to Postgres.
+# Between two NOTIFYs, however many commits: each one wakes every manager, and its connection to
+# Postgres.
 _PAUSE_S = 0.02
-# How long a notification may wait for others that share its NOTIFY. What makes no loop of another manager act
-# waits for longer.
-_AT_ONCE, _SOON_S, _UNHURRIED_S = 0.0, 0.02, 0.1
+# How long a notification may wait for others that share its NOTIFY. What makes no loop of another
+# manager act waits for longer.
+_AT_ONCE = 0.0
+_SOON_S = 0.02
+_UNHURRIED_S = 0.1
 
 # Called with the ids that changed; None means that any may have changed.
 AgentsCallback = Callable[[Collection[AgentId] | None], None]
@@ -49,24 +56,30 @@ GroupsCallback = Callable[[Collection[str] | None], None]
 
 class Topic(StrEnum):
     SCHEDULE = "schedule"  # a session became pending, or capacity was freed: wakes the scheduler
-    PENDING = "pending"  # these sessions became pending, or changed while pending, or left the queue
+    # these sessions became pending, or changed while pending, or left the queue
+    PENDING = "pending"
     CAPACITY = "capacity"  # free capacity or availability of these agents changed
     SESSIONS = "sessions"  # the status of these sessions changed: wakes the event feed
     GROUPS = "groups"  # the options of these resource groups changed: wakes the event feed
     KERNELS = "kernels"  # kernels of these sessions changed: wakes the session controller
-    ORDERS = "orders"  # orders for these kernels (agent/kernel) may have changed: wakes the agent links
-    ROUTES = "routes"  # routes of these sessions and endpoints may have changed: wakes the route feed
-    KEYS = "keys"  # keys, projects or access tokens changed: caches of keys are cleared, proxies are told
+    # orders for these kernels (agent/kernel) may have changed: wakes the agent links
+    ORDERS = "orders"
+    # routes of these sessions and endpoints may have changed: wakes the route feed
+    ROUTES = "routes"
+    # keys, projects or access tokens changed: caches of keys are cleared, proxies are told
+    KEYS = "keys"
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers
     QUOTAS = "quotas"  # these sessions do not count against quotas any more
     BUDGETS = "budgets"  # budgets were set or deleted: wakes the budget controller
     BUDGET_ALERTS = "budget-alerts"  # these limits of budgets were reached: wakes the event feed
-    ENDPOINTS = "endpoints"  # these endpoints or their replicas changed: wakes the replica controller
+    # these endpoints or their replicas changed: wakes the replica controller
+    ENDPOINTS = "endpoints"
 
 
 class Notifier:
-    """``on*`` methods subscribe and return a function that unsubscribes; ``notify*`` methods publish."""
+    """``on*`` methods subscribe and return a function that unsubscribes; ``notify*`` methods
+    publish."""
 
     def __init__(self, connector: Connector, clock: Clock) -> None:
         self._connector = connector
@@ -99,7 +112,9 @@ class Notifier:
         """Resource groups that were created, edited or retired."""
         return self._on_ids(Topic.GROUPS, callback)
 
-    def on_budget_alerts(self, callback: Callable[[Collection[str] | None], None]) -> Callable[[], None]:
+    def on_budget_alerts(
+        self, callback: Callable[[Collection[str] | None], None]
+    ) -> Callable[[], None]:
         """Limits of budgets that were reached, by the ids of their alerts."""
         return self._on_ids(Topic.BUDGET_ALERTS, callback)
 
@@ -123,7 +138,9 @@ class Notifier:
         """Sessions whose kernels changed."""
         return self._on_ids(Topic.KERNELS, callback)
 
-    def _on_ids(self, topic: Topic, callback: Callable[[Collection[Any] | None], None]) -> Callable[[], None]:
+    def _on_ids(
+        self, topic: Topic, callback: Callable[[Collection[Any] | None], None]
+    ) -> Callable[[], None]:
         self._id_callbacks[topic].append(callback)
         return lambda: self._id_callbacks[topic].remove(callback)
 
@@ -157,7 +174,8 @@ class Notifier:
             self._publish({Topic.BUDGET_ALERTS: alerts})
 
     def notify_pending(self, sessions: Collection[SessionId]) -> None:
-        """These sessions became pending, changed while pending, or left the queue: the scheduler runs."""
+        """These sessions became pending, changed while pending, or left the queue: the scheduler
+        runs."""
         if sessions:
             self._publish({Topic.PENDING: sessions, Topic.SCHEDULE: None})
 
@@ -177,8 +195,8 @@ class Notifier:
             self._publish({Topic.ROUTES: changed})
 
     def notify_kernels(self, sessions: Collection[SessionId]) -> None:
-        """The kernels of these sessions changed. The manager that wrote the change reconciles them, so other
-        managers are not notified."""
+        """The kernels of these sessions changed. The manager that wrote the change reconciles them,
+        so other managers are not notified."""
         if sessions:
             self._wake({Topic.KERNELS: sessions})
 
@@ -186,7 +204,9 @@ class Notifier:
         """Anything may have changed, for this process."""
         self._wake(dict.fromkeys(Topic))
 
-    def _publish(self, changes: Mapping[Topic, Collection[str] | None], within_s: float = _AT_ONCE) -> None:
+    def _publish(
+        self, changes: Mapping[Topic, Collection[str] | None], within_s: float = _AT_ONCE
+    ) -> None:
         self._wake(changes)
         self._send(changes, within_s)
 
@@ -197,11 +217,13 @@ class Notifier:
                 self._outbox[topic] = None
             else:
                 queued.update(ids)
+
         if not changes:
             return
         if within_s <= 0:
             self._loop.nudge()
             return
+
         loop = asyncio.get_running_loop()
         due = loop.time() + within_s
         if self._timer is None or due < self._timer.when():
@@ -223,18 +245,25 @@ class Notifier:
     def _on_notify(
         self, own_pid: int, connection: asyncpg.Connection, pid: int, channel: str, payload: str
     ) -> None:
-        # The connection may be closed by now (asyncpg calls this later), so it is not asked for its pid.
+        # The connection may be closed by now (asyncpg calls this later), so it is not asked for its
+        # pid.
         if pid == own_pid:
             return  # subscribers in this process were called at once
+
         try:
-            changes = {Topic(key): ids for key, ids in json.loads(payload).items() if key in set(Topic)}
+            changes = {
+                Topic(key): ids for key, ids in json.loads(payload).items() if key in set(Topic)
+            }
         except (ValueError, AttributeError):
-            changes = dict.fromkeys(Topic)  # from a manager of another version: anything may have changed
+            # from a manager of another version: anything may have changed
+            changes = dict.fromkeys(Topic)
+
         self._wake(changes)
 
     def _messages(self) -> list[str]:
         """The payloads for other managers: all notifications since the last time."""
-        queued, self._outbox = self._outbox, {}
+        queued = self._outbox
+        self._outbox = {}
         whole: dict[Topic, list[str] | None] = {}
         payloads = [whole]
         for topic, ids in queued.items():
@@ -242,27 +271,39 @@ class Notifier:
             if not 0 < len(parts) <= _PARTS:
                 whole[topic] = None
                 continue
+
             for part in parts:
                 last = payloads[-1]
-                if topic in last or sum(one is not None for one in last.values()) == _PARTS_OF_PAYLOAD:
+                if (
+                    topic in last
+                    or sum(one is not None for one in last.values()) == _PARTS_OF_PAYLOAD
+                ):
                     payloads.append(last := {})
+
                 last[topic] = part
+
         return [json.dumps(changes) for changes in payloads if changes]
 
     async def _tick(self) -> None:
         """Raises ``StoreUnavailable`` while Postgres is away."""
         self._cancel_timer()
-        async with translate_errors(lambda: self._listener is None or bool(self._listener.is_closed())):
+        async with translate_errors(
+            lambda: self._listener is None or bool(self._listener.is_closed())
+        ):
             if self._listener is None or self._listener.is_closed():
-                listener = await open_connection(self._connector, command_timeout=_COMMAND_TIMEOUT_S)
+                listener = await open_connection(
+                    self._connector, command_timeout=_COMMAND_TIMEOUT_S
+                )
                 try:
                     on_notify = partial(self._on_notify, listener.get_server_pid())
                     await listener.add_listener(_CHANNEL, on_notify)
                 except BaseException:
                     listener.terminate()
                     raise
+
                 self._listener = listener
                 self.wake_all()  # notifications may have been missed
+
             if self._outbox:
                 await fetch_writable(self._listener, _NOTIFY, _CHANNEL, self._messages())
                 await asyncio.sleep(_PAUSE_S)
@@ -290,5 +331,7 @@ def _in_parts(ids: Sequence[str]) -> list[list[str]]:
         if size > _IDS_BYTES and parts[-1]:
             parts.append([])
             size = len(one.encode()) + 4
+
         parts[-1].append(one)
+
     return parts

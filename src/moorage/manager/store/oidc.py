@@ -1,4 +1,5 @@
-"""People of the OpenID provider in Postgres: which user somebody is, and what the rules have given."""
+"""People of the OpenID provider in Postgres: which user somebody is, and what the rules have
+given."""
 
 from __future__ import annotations
 
@@ -21,37 +22,52 @@ _NAMES = 50
 
 class OidcStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+        self._db = db
+        self._notifier = notifier
 
     async def identify(self, person: Person) -> str:
-        """The user that ``person`` is, with the roles that the rules give now; a new one if a rule matches.
-        Raises ``SignInRefused``."""
+        """The user that ``person`` is, with the roles that the rules give now; a new one if a rule
+        matches. Raises ``SignInRefused``."""
         who = person.issuer, person.subject
         row = await self._db.fetchrow(SQL["oidc_find"], *who)
         if row is None and person.grants:
             await self._db.fetch(SQL["oidc_create_user"], *who, person.email, _candidates(person))
             row = await self._db.fetchrow(SQL["oidc_find"], *who)
+
         if row is None:
             raise SignInRefused(
-                f"{person.issuer} knows you as {person.subject!r}; no user is linked with that, and no rule "
+                f"{person.issuer} knows you as {person.subject!r}; no user is linked with that, "
+                "and no rule "
                 "makes you one",
-                next_step=f"ask an administrator: `moorage users set NAME --subject {person.subject}`, or "
+                next_step="ask an administrator: `moorage users set NAME --subject "
+                f"{person.subject}`, or "
                 "a rule in manager.oidc_rules",
             )
-        user, granted = str(row["user_name"]), row["granted_role"]
+
+        user = str(row["user_name"])
+        granted = row["granted_role"]
         wanted = person.grants.platform_role
-        if row["platform_role"] == granted and granted != wanted:  # else somebody has changed it by hand
+
+        # else somebody has changed it by hand
+        if row["platform_role"] == granted and granted != wanted:
             args = user, row["email"], row["status"], wanted, None
             if await self._db.fetch(SQL["user_update"], *args):
                 granted = wanted
             else:
-                log.warning("the last administrator keeps the role that no rule gives any more", user=user)
+                log.warning(
+                    "the last administrator keeps the role that no rule gives any more", user=user
+                )
         elif wanted is None:
             granted = None
+
         projects = dict(person.grants.projects)
         await self._db.fetch(SQL["oidc_grant"], *who, granted, projects)
         if missing := await self._db.fetch(SQL["oidc_missing_projects"], sorted(projects)):
-            log.warning("manager.oidc_rules name unknown projects", projects=[row["name"] for row in missing])
+            log.warning(
+                "manager.oidc_rules name unknown projects",
+                projects=[row["name"] for row in missing],
+            )
+
         self._notifier.notify([Topic.KEYS])
         return user
 
@@ -61,16 +77,18 @@ class OidcStore:
         rows = await self._db.fetch(SQL["oidc_link"], user, issuer, subject)
         if not rows:
             raise NotFound(f"there is no user {user!r}", next_step="`moorage users` lists them")
+
         if rows[0]["taken_by"] is not None:
             raise Conflict(
                 f"{subject!r} is user {rows[0]['taken_by']!r} already",
                 next_step=f"`moorage users set {rows[0]['taken_by']} --subject none` undoes that",
             )
+
         self._notifier.notify([Topic.KEYS])
 
     async def unlink(self, scope: Scope, user: str) -> None:
-        """Ends the console sessions that the user opened through the provider; what rules gave is withdrawn.
-        Raises ``NotFound`` for a user that is not linked."""
+        """Ends the console sessions that the user opened through the provider; what rules gave is
+        withdrawn. Raises ``NotFound`` for a user that is not linked."""
         scope.require_all("users")
         removed = await self._db.fetch(SQL["oidc_unlink"], user)
         if not removed:
@@ -78,6 +96,7 @@ class OidcStore:
         if removed[0]["granted_role"] is not None:
             args = user, removed[0]["email"], removed[0]["status"], None, None
             await self._db.fetch(SQL["user_update"], *args)
+
         self._notifier.notify([Topic.KEYS])
 
 

@@ -32,9 +32,9 @@ _SPECS_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class AgentOrders:
-    """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known to have
-    ended there and must not run. ``withdrawn``: None, or the orders are only of some kernels, and these of
-    them should not run."""
+    """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known
+    to have ended there and must not run. ``withdrawn``: None, or the orders are only of some
+    kernels, and these of them should not run."""
 
     kernels: tuple[KernelSpec, ...]
     unwanted: tuple[KernelId, ...]
@@ -42,16 +42,25 @@ class AgentOrders:
 
 
 class OrderStore:
-    """``keep_unknown``: order also the kernels that agents run and the database does not know. ``keyring``
-    decrypts the secrets of ``secret_env``."""
+    """``keep_unknown``: order also the kernels that agents run and the database does not know.
+    ``keyring`` decrypts the secrets of ``secret_env``."""
 
     def __init__(
-        self, db: Database, keyring: Keyring, unreadable: UnreadableRows, *, keep_unknown: bool = True
+        self,
+        db: Database,
+        keyring: Keyring,
+        unreadable: UnreadableRows,
+        *,
+        keep_unknown: bool = True,
     ) -> None:
-        self._keyring, self._unreadable = keyring, unreadable
-        self._connection, self._keep_unknown = db.dedicated_connection(), keep_unknown
+        self._keyring = keyring
+        self._unreadable = unreadable
+        self._connection = db.dedicated_connection()
+        self._keep_unknown = keep_unknown
         self._newest_generation = 0  # that a peer knows, or that was drawn here
-        self._implausible_generation = 1 << 63  # the lowest that a peer claimed and Postgres refused
+
+        # the lowest that a peer claimed and Postgres refused
+        self._implausible_generation = 1 << 63
         # Kernel specs by the agent that should run them. After the placement of a kernel, only the
         # generation of its reload changes, which is read each time.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
@@ -63,11 +72,11 @@ class OrderStore:
     async def of_many(
         self, agent_ids: Collection[AgentId], with_given_up: Collection[AgentId] = ()
     ) -> dict[AgentId, AgentOrders]:
-        """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include those that
-        were given up, and whose devices are still fenced.
+        """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include
+        those that were given up, and whose devices are still fenced.
 
-        Costs one query, and one more if a kernel is new: specs are kept for as long as the agent should run
-        the kernel.
+        Costs one query, and one more if a kernel is new: specs are kept for as long as the agent
+        should run the kernel.
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
@@ -75,32 +84,44 @@ class OrderStore:
         reloads: dict[KernelId, int] = {}
         args = list(wanted), list(with_given_up), self._keep_unknown
         for row in await self._connection.fetch(SQL["agent_kernels"], *args):
-            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(
+                KernelId(row["id"])
+            )
             if row["session_id"] is not None:
                 fresh[KernelId(row["id"])] = _unknown_spec(row)
             if row["reload_generation"] is not None:
                 reloads[KernelId(row["id"])] = row["reload_generation"]
+
         specs = await self._specs(wanted, fresh, reloads)
         for agent_id, found in specs.items():
             if known := {k: spec for k, spec in found.items() if not _is_kept(spec)}:
                 self._known[agent_id] = known
             else:
                 self._known.pop(agent_id, None)
-        return {a: AgentOrders(tuple(found.values()), tuple(unwanted[a])) for a, found in specs.items()}
 
-    async def of_kernels(self, kernels: Mapping[AgentId, Collection[KernelId]]) -> dict[AgentId, AgentOrders]:
+        return {
+            a: AgentOrders(tuple(found.values()), tuple(unwanted[a])) for a, found in specs.items()
+        }
+
+    async def of_kernels(
+        self, kernels: Mapping[AgentId, Collection[KernelId]]
+    ) -> dict[AgentId, AgentOrders]:
         """The orders of each agent for these of its kernels."""
         asked = [(kernel_id, agent_id) for agent_id, ids in kernels.items() for kernel_id in ids]
         if not asked:
             return {}
+
         rows = await self._connection.fetch(SQL["kernels_ordered"], *zip(*asked, strict=True))
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
         reloads: dict[KernelId, int] = {}
         for row in rows:
-            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(
+                KernelId(row["id"])
+            )
             if row["reload_generation"] is not None:
                 reloads[KernelId(row["id"])] = row["reload_generation"]
+
         orders = {}
         for agent_id, found in (await self._specs(wanted, {}, reloads)).items():
             withdrawn = tuple(k for k in kernels[agent_id] if k not in found)
@@ -108,7 +129,11 @@ class OrderStore:
             known |= {k: spec for k, spec in found.items() if not _is_kept(spec)}
             for kernel_id in withdrawn:
                 known.pop(kernel_id, None)
-            orders[agent_id] = AgentOrders(tuple(found.values()), tuple(unwanted[agent_id]), withdrawn)
+
+            orders[agent_id] = AgentOrders(
+                tuple(found.values()), tuple(unwanted[agent_id]), withdrawn
+            )
+
         return orders
 
     async def _specs(
@@ -117,15 +142,20 @@ class OrderStore:
         fresh: dict[KernelId, KernelSpec],
         reloads: Mapping[KernelId, int],
     ) -> dict[AgentId, dict[KernelId, KernelSpec]]:
-        """The specs of these kernels: those in ``fresh``, those known, and the others from the database.
-        ``reloads``: the generations of the reloads that were asked."""
+        """The specs of these kernels: those in ``fresh``, those known, and the others from the
+        database. ``reloads``: the generations of the reloads that were asked."""
         known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
-        new = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
+        new = [
+            k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]
+        ]
         new = [k for k in new if k not in fresh]
         for start in range(0, len(new), _SPECS_AT_ONCE):
             part = new[start : start + _SPECS_AT_ONCE]
             rows = await self._connection.fetch(SQL["agent_orders"], part)
-            fresh |= {KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))}
+            fresh |= {
+                KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))
+            }
+
         return {
             agent_id: {
                 k: spec if _is_kept(spec) else _to_reload(spec, reloads.get(k, 0))
@@ -136,8 +166,8 @@ class OrderStore:
         }
 
     def _readable_spec(self, row: Row) -> KernelSpec | None:
-        """None: the kernel cannot be started from here, as long as a secret cannot be decrypted, or because
-        its spec needs a newer manager. If it has been started, its agent keeps it."""
+        """None: the kernel cannot be started from here, as long as a secret cannot be decrypted, or
+        because its spec needs a newer manager. If it has been started, its agent keeps it."""
         try:
             env = decrypt_env(self._keyring, row["project"], row["secrets"])
         except ConfigError as error:
@@ -146,17 +176,19 @@ class OrderStore:
             read = partial(_kernel_spec, secret_env=env)
             if found := self._unreadable.each("session", [row], read, key="session_id"):
                 return found[0]
+
         return _unknown_spec(row) if row["begun"] else None
 
     def note_generation(self, seen: int) -> None:
-        """A peer knows this generation, so every later one is greater. The database is behind it after the
-        restore of a backup, or after a failover to a standby that had not received every commit."""
+        """A peer knows this generation, so every later one is greater. The database is behind it
+        after the restore of a backup, or after a failover to a standby that had not received every
+        commit."""
         if seen < self._implausible_generation:
             self._newest_generation = max(self._newest_generation, seen)
 
     async def next_generation(self) -> int:
-        """A number greater than every one issued before, by any manager, and than those noted, unless it
-        would be one that no manager can have issued yet."""
+        """A number greater than every one issued before, by any manager, and than those noted,
+        unless it would be one that no manager can have issued yet."""
         [row] = await self._connection.fetch(SQL["generation_next"])
         if row["generation"] <= (seen := self._newest_generation):
             log.warning(
@@ -166,9 +198,12 @@ class OrderStore:
             )
             [row] = await self._connection.fetch(SQL["generation_raise"], seen)
             if row["generation"] <= seen:
-                log.error("a peer claims a generation that no manager has issued: ignored", claimed=seen)
+                log.error(
+                    "a peer claims a generation that no manager has issued: ignored", claimed=seen
+                )
                 self._implausible_generation = seen
                 self._newest_generation = row["generation"]
+
         self.note_generation(row["generation"])
         return int(row["generation"])
 
@@ -179,7 +214,11 @@ def _is_kept(spec: KernelSpec) -> bool:
 
 
 def _to_reload(spec: KernelSpec, generation: int) -> KernelSpec:
-    return spec if spec.reload_generation == generation else replace(spec, reload_generation=generation)
+    return (
+        spec
+        if spec.reload_generation == generation
+        else replace(spec, reload_generation=generation)
+    )
 
 
 def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
@@ -187,8 +226,13 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
     session_spec = parse_spec(row["spec"])
     is_main = row["cluster_role"] == "main"
     spec = session_spec if is_main else spec_kernels.sub_kernel_spec(session_spec)
-    slots = spec_kernels.requested_slots(session_spec) if is_main else spec_kernels.sub_slots(session_spec)
+    slots = (
+        spec_kernels.requested_slots(session_spec)
+        if is_main
+        else spec_kernels.sub_slots(session_spec)
+    )
     probe = spec.probe
+
     return KernelSpec(
         kernel_id=KernelId(row["id"]),
         session_id=SessionId(row["session_id"]),
@@ -201,7 +245,9 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         container_user=row["container_user"] or "",
         workspace=spec.workspace or ("" if row["outputs"] is None else "drop"),
         outputs=tuple(row["outputs"] or ()),
-        inputs=tuple(KernelInput(SessionId(s), output, path) for s, output, path in row["inputs"] or ()),
+        inputs=tuple(
+            KernelInput(SessionId(s), output, path) for s, output, path in row["inputs"] or ()
+        ),
         ports=tuple(port.declared() for port in spec.ports) if is_main else (),
         model=spec.model or "",
         args=tuple(spec.args),
@@ -210,7 +256,9 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         probe_path=probe.path if probe else "",
         probe_period_s=probe.period_s if probe else 0.5,
         slots=slots,
-        devices=tuple(DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]),
+        devices=tuple(
+            DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]
+        ),
         secret=row["secret"],
         start_timeout_s=spec.start_timeout_s,
         stop_grace_s=spec.stop_grace_s,
@@ -238,16 +286,25 @@ def _checkpoint(row: Row, spec: SessionSpec) -> dict[str, Any]:
 def _traceparent(row: Row) -> str:
     """Of the span of the session's start; "" if it is not traced."""
     stored = parse_traceparent(row["traceparent"])
-    return "" if stored is None else session_context(SessionId(row["session_id"]), stored)[0].traceparent
+    return (
+        ""
+        if stored is None
+        else session_context(SessionId(row["session_id"]), stored)[0].traceparent
+    )
 
 
 def _type_at_agents(kind: str) -> SessionType:
-    """Agents run a system session as an interactive one; those of the release before know no other way."""
+    """Agents run a system session as an interactive one; those of the release before know no other
+    way."""
     return SessionType.INTERACTIVE if kind == SessionType.SYSTEM else SessionType(kind)
 
 
 def _hpc_job(spec: SessionSpec) -> HpcJob | None:
-    return None if spec.job is None else HpcJob(**spec.job.model_dump(), walltime_s=spec.walltime_s or 0.0)
+    return (
+        None
+        if spec.job is None
+        else HpcJob(**spec.job.model_dump(), walltime_s=spec.walltime_s or 0.0)
+    )
 
 
 def _unknown_spec(row: Row) -> KernelSpec:
@@ -267,6 +324,7 @@ def _membership(row: Mapping[str, Any], spec: SessionSpec) -> ClusterMembership 
     """The kernel's place in its cluster; None for a session of one kernel."""
     if spec.cluster is None:
         return None
+
     private_key, public_key = row["keys"] or ("", "")
     return ClusterMembership(
         hostname=row["hostname"],

@@ -19,13 +19,14 @@ class OutputStore:
     ) -> AgentId | None:
         """The agent on which this session ran, if this output of it is an input of a live kernel of
         ``agent_id``; else None."""
-        kernel, session = rows.as_uuid(kernel_id), rows.as_uuid(session_id)
+        kernel = rows.as_uuid(kernel_id)
+        session = rows.as_uuid(session_id)
         row = await self._db.fetchrow(SQL["output_source"], agent_id, kernel, session, output)
         return None if row is None else AgentId(row["agent_id"])
 
     async def needed(self, sessions: Collection[SessionId], kept_s: float) -> list[SessionId]:
-        """Those of ``sessions`` whose outputs a step may still take. ``kept_s``: for how long after a step
-        that took them has failed or was stopped."""
+        """Those of ``sessions`` whose outputs a step may still take. ``kept_s``: for how long after
+        a step that took them has failed or was stopped."""
         known = [one for session in sessions if (one := rows.as_uuid(session)) is not None]
         found = await self._db.fetch(SQL["outputs_needed"], known, kept_s)
         return [SessionId(str(row["id"])) for row in found]

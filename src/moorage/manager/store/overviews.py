@@ -1,4 +1,5 @@
-"""Changes, counts and occupancy for watchers: rows for events, counts by group, holders of devices."""
+"""Changes, counts and occupancy for watchers: rows for events, counts by group, holders of
+devices."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from moorage.manager.store.unreadable import UnreadableRows, read_page
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``projects``: who may see it by project; None: everyone. ``group``: the resource group that a caller
-    must be allowed to name; empty: any. ``user``: sees it, too."""
+    """``projects``: who may see it by project; None: everyone. ``group``: the resource group that a
+    caller must be allowed to name; empty: any. ``user``: sees it, too."""
 
     view: events.SessionChange | events.AgentChange | events.EndpointChange | events.BudgetAlert
     projects: frozenset[str] | None = None
@@ -31,7 +32,9 @@ class Change:
 
 class OverviewStore:
     def __init__(self, db: Database, clock: Clock, unreadable: UnreadableRows) -> None:
-        self._db, self._clock, self._unreadable = db, clock, unreadable
+        self._db = db
+        self._clock = clock
+        self._unreadable = unreadable
 
     async def changed(
         self,
@@ -41,15 +44,22 @@ class OverviewStore:
         endpoints: Collection[EndpointId],
         alerts: Collection[str] = (),
     ) -> list[Change]:
-        """These sessions, agents and endpoints as they are now, and these alerts of budgets, with who may see
-        them."""
+        """These sessions, agents and endpoints as they are now, and these alerts of budgets, with
+        who may see them."""
         scope.require_all("changes")
         found: list[Change] = []
         each = self._unreadable.each
-        found += each("session", await self._rows(SQL["changed_sessions"], sessions), _session_change)
+        found += each(
+            "session", await self._rows(SQL["changed_sessions"], sessions), _session_change
+        )
         found += each("agent", await self._rows(SQL["changed_agents"], agents), _agent_change)
-        found += each("endpoint", await self._rows(SQL["changed_endpoints"], endpoints), _endpoint_change)
-        found += each("budget", await self._rows(SQL["changed_budgets"], alerts), _budget_alert, key="name")
+        found += each(
+            "endpoint", await self._rows(SQL["changed_endpoints"], endpoints), _endpoint_change
+        )
+        found += each(
+            "budget", await self._rows(SQL["changed_budgets"], alerts), _budget_alert, key="name"
+        )
+
         return found
 
     async def _rows(self, statement: str, ids: Collection[str]) -> list[dict[str, Any]]:
@@ -59,36 +69,54 @@ class OverviewStore:
     async def overview(
         self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str] = frozenset()
     ) -> events.Overview:
-        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None: all but
-        ``closed``."""
+        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None:
+        all but ``closed``."""
         agents: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for row in await self._db.fetch(SQL["overview_groups"]):
             by_status = agents[row["name"]]
             if row["status"] is not None:
                 by_status[row["status"]] = row["n"]
+
         slots: defaultdict[str, dict[str, events.Capacity]] = defaultdict(dict)
         for row in await self._db.fetch(SQL["overview_slots"]):
             slots[row["resource_group"]][row["slot"]] = events.Capacity(**dict(row))
+
         sessions: defaultdict[str, list[Row]] = defaultdict(list)
         for row in await self._db.fetch(SQL["overview_sessions"], scope.projects):
             sessions[row["resource_group"]].append(row)
+
         shown = sorted((agents.keys() if groups is None else groups & agents.keys()) - closed)
         views = [_group(name, agents[name], slots[name], sessions[name]) for name in shown]
         total: defaultdict[str, int] = defaultdict(int)
         for view in views:
             for status, n in view.sessions.items():
                 total[status] += n
+
         return events.Overview(now=self._clock.now(), sessions=dict(total), groups=views)
 
     async def occupancy(
-        self, scope: Scope, *, resource_group: str | None, agent: str | None, cursor: str | None, limit: int
+        self,
+        scope: Scope,
+        *,
+        resource_group: str | None,
+        agent: str | None,
+        cursor: str | None,
+        limit: int,
     ) -> Page[events.AgentOccupancy]:
         """By agent. Kernels of projects that ``scope`` does not read have no names."""
-        rows = await self._db.fetch(SQL["occupancy"], resource_group, agent, cursor or "", limit + 1)
+        rows = await self._db.fetch(
+            SQL["occupancy"], resource_group, agent, cursor or "", limit + 1
+        )
         shown = rows[:limit]
         following = shown[-1]["id"] if len(rows) > limit else None
+
         return read_page(
-            events.AgentOccupancy, "agent", shown, lambda row: _occupancy(scope, row), following, name="id"
+            events.AgentOccupancy,
+            "agent",
+            shown,
+            lambda row: _occupancy(scope, row),
+            following,
+            name="id",
         )
 
 
@@ -124,6 +152,7 @@ def _group(
         if row["status"] == "PENDING":
             waiting[row["reason"]] = row["n"]
             oldest = row["oldest"] if oldest is None else min(oldest, row["oldest"])
+
     return events.GroupOverview(
         name=name,
         sessions=dict(by_status),
@@ -141,7 +170,9 @@ def _occupancy(scope: Scope, row: Row) -> events.AgentOccupancy:
         holder = events.Holder(**one)
         if not scope.reads(holder.project):
             holder = events.Holder(amount=holder.amount, hidden=True)
+
         holders[where].append(holder)
+
     return events.AgentOccupancy(
         agent_id=row["id"],
         resource_group=row["resource_group"],

@@ -52,9 +52,9 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still use the one
-    before; see ``retire``. ``retired_keys``: those that it may not use. ``trusts`` and ``issuer``: see
-    ``confirm``. ``group_aliases``: former names of its resource group."""
+    """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still
+    use the one before; see ``retire``. ``retired_keys``: those that it may not use. ``trusts`` and
+    ``issuer``: see ``confirm``. ``group_aliases``: former names of its resource group."""
 
     kind: PeerKind
     name: str
@@ -69,7 +69,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PeerKeys:
-    """``replaced``: the key before the newest one, if it may still be used; ``renewed_at``: since when."""
+    """``replaced``: the key before the newest one, if it may still be used; ``renewed_at``: since
+    when."""
 
     retired: frozenset[str]
     replaced: str | None
@@ -78,12 +79,16 @@ class PeerKeys:
 
 class PeerStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
-    async def create_join_token(self, spec: JoinTokenSpec, verifier: str, *, actor: str) -> JoinTokenView:
-        """``verifier``: the token's public key in hex. Raises ``InvalidInput`` for an expiry in the past,
-        ``NotFound`` for a resource group that does not exist."""
+    async def create_join_token(
+        self, spec: JoinTokenSpec, verifier: str, *, actor: str
+    ) -> JoinTokenView:
+        """``verifier``: the token's public key in hex. Raises ``InvalidInput`` for an expiry in the
+        past, ``NotFound`` for a resource group that does not exist."""
         now = self._clock.now()
         until = spec.expires_at or now + _TOKEN_LIFETIME
         if until <= now:
@@ -91,16 +96,28 @@ class PeerStore:
                 f"expires_at = {until.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
                 next_step="give a later time, or leave it out for one hour",
             )
-        args = (self._clock.new_id(), verifier, spec.kind, spec.resource_group, spec.uses, until, actor)
+
+        args = (
+            self._clock.new_id(),
+            verifier,
+            spec.kind,
+            spec.resource_group,
+            spec.uses,
+            until,
+            actor,
+        )
         rows = await self._connection.fetch(SQL["join_token_create"], *args)
         if not rows:
             raise NotFound(
                 f"resource_group {spec.resource_group!r} does not exist",
                 next_step="`moorage groups` lists them; `moorage groups set NAME` makes one",
             )
+
         return JoinTokenView.model_validate(dict(rows[0]))
 
-    async def join_tokens(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[JoinTokenView]:
+    async def join_tokens(
+        self, paging: Paging = FIRST, *, kind: str | None = None
+    ) -> Page[JoinTokenView]:
         """Tokens that can still be used."""
         rows, following = await _JOIN_TOKENS.page(self._db, paging, only={"kind": kind})
         return read_page(JoinTokenView, "join token", rows, _token, following, name="id")
@@ -111,21 +128,25 @@ class PeerStore:
         rows = known and await self._connection.fetch(SQL["join_token_delete"], token_id, actor)
         if not rows:
             raise NotFound(
-                f"there is no join token {token_id!r}", next_step="`moorage join-tokens list` lists them"
+                f"there is no join token {token_id!r}",
+                next_step="`moorage join-tokens list` lists them",
             )
         return read_one("join token", token_id, rows[0], _token, done="was removed")
 
     async def join(self, request: JoinRequest, key: str, until: datetime) -> Registration:
-        """Register a peer with the public key of digest ``key``, until ``until``. Raises ``Forbidden`` for an
-        invalid token, ``Conflict`` for a name that is taken."""
+        """Register a peer with the public key of digest ``key``, until ``until``. Raises
+        ``Forbidden`` for an invalid token, ``Conflict`` for a name that is taken."""
         new_id = self._clock.new_id()
         args = (request.verifier, request.kind, request.name, key, new_id, until)
         try:
             rows = await self._connection.fetch(SQL["peer_join"], *args)
         except asyncpg.UniqueViolationError:
-            rows = []  # another peer joined under that name at the same moment; the token was not used
+            # another peer joined under that name at the same moment; the token was not used
+            rows = []
+
         if rows:
             return Registration(rows[0]["id"], rows[0]["resource_group"])
+
         token = await self._db.fetchrow(
             SQL["join_token_rejection"], request.verifier, request.kind, request.name
         )
@@ -136,10 +157,13 @@ class PeerStore:
         row = await self._db.fetchrow(SQL["peer_find"], peer_id)
         if row is None:
             return None
+
         retired = frozenset(row["retired_keys"])
         was_renewed = row["renewed_from"] is not None
-        group, key = row["resource_group"], row["public_key"]
+        group = row["resource_group"]
+        key = row["public_key"]
         trusts = frozenset(row["trusted_authorities"])
+
         return Peer(
             row["kind"],
             row["name"],
@@ -160,9 +184,12 @@ class PeerStore:
         """The ids of revoked peers whose certificates are valid, or were of late."""
         return tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], kind))
 
-    async def renew(self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime) -> bool:
-        """Record a certificate for the public key of digest ``key``, valid until ``until``, in place of that
-        for ``replaced``. False for a peer that is revoked, or a key that is retired."""
+    async def renew(
+        self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime
+    ) -> bool:
+        """Record a certificate for the public key of digest ``key``, valid until ``until``, in
+        place of that for ``replaced``. False for a peer that is revoked, or a key that is
+        retired."""
         args = (peer_id, key, until, replaced, now)
         return bool(await self._connection.fetch(SQL["peer_renew"], *args))
 
@@ -172,14 +199,16 @@ class PeerStore:
             self._notifier.notify([Topic.PEERS])
 
     async def confirm(self, peer_id: str, key: str, trusts: Collection[str], issuer: str) -> None:
-        """Record the fingerprints of the CAs that the peer with this newest ``key`` trusts, and of the one
-        that issued the certificate that it uses."""
+        """Record the fingerprints of the CAs that the peer with this newest ``key`` trusts, and of
+        the one that issued the certificate that it uses."""
         await self._connection.fetch(SQL["peer_confirm"], peer_id, key, sorted(trusts), issuer)
 
     async def valid(self, peer_ids: Collection[str]) -> dict[str, PeerKeys]:
         """The peers among these that are not revoked."""
         return {
-            row["id"]: PeerKeys(frozenset(row["retired_keys"]), row["renewed_from"], row["renewed_at"])
+            row["id"]: PeerKeys(
+                frozenset(row["retired_keys"]), row["renewed_from"], row["renewed_at"]
+            )
             for row in await self._db.fetch(SQL["peers_valid"], list(peer_ids))
         }
 
@@ -191,7 +220,9 @@ class PeerStore:
         """Reject its certificates from now on. Raises ``NotFound``."""
         rows = await self._connection.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
-            raise NotFound(f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has")
+            raise NotFound(
+                f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has"
+            )
         self._notifier.notify([Topic.PEERS])
         self._notifier.notify_routes([SessionId(str(session)) for session in rows[0]["sessions"]])
         return read_one(kind, name, rows[0], _peer, done="was revoked")
@@ -216,24 +247,31 @@ def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden |
             "this manager knows no such join token",
             next_step=f"it may belong to another installation, or have expired long ago; {again}",
         )
+
     if row["kind"] != request.kind:
         return Forbidden(
-            f"this join token is for {_WITH_ARTICLE[row['kind']]}, not for {_WITH_ARTICLE[request.kind]}",
+            f"this join token is for {_WITH_ARTICLE[row['kind']]}, not for "
+            f"{_WITH_ARTICLE[request.kind]}",
             next_step=again,
         )
+
     if row["removed"]:
         return Forbidden(
-            "this join token was removed, by itself or with a peer that joined by it", next_step=again
+            "this join token was removed, by itself or with a peer that joined by it",
+            next_step=again,
         )
+
     if row["expired"]:
         return Forbidden(
             f"this join token expired at {row['expires_at']:%Y-%m-%dT%H:%M:%SZ}", next_step=again
         )
+
     if row["name_taken"]:
         return Conflict(
             f"another {request.kind} named {request.name!r} has joined",
             next_step=f"choose another name, or, if that one is gone for good: "
             f"`moorage peers revoke {request.kind} {request.name}`",
         )
+
     times = f"{row['uses']} times" if row["uses"] > 1 else "once"
     return Forbidden(f"this join token could be used {times} and is used up", next_step=again)

@@ -1,7 +1,8 @@
-"""Pending blocks: the pending sessions of a resource group, in a form of which each pass gets a snapshot.
+"""Pending blocks: the pending sessions of a resource group, in a form of which each pass gets a
+snapshot.
 
-A snapshot never changes and is as cheap as what has changed since the one before: sessions are in blocks of
-limited size, and only blocks with a change are copied.
+A snapshot never changes and is as cheap as what has changed since the one before: sessions are in
+blocks of limited size, and only blocks with a change are copied.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ BLOCK = 512
 
 
 class PendingSnapshot(Sequence[Pending]):
-    """Sessions in no particular order. Equal to any sequence of the same sessions in the same order."""
+    """Sessions in no particular order. Equal to any sequence of the same sessions in the same
+    order."""
 
     __slots__ = ("_size", "blocks")
     __hash__ = None  # type: ignore[assignment]
@@ -40,7 +42,9 @@ class PendingSnapshot(Sequence[Pending]):
         return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(other) == self._size and tuple(self) == tuple(other)
+        return (
+            isinstance(other, Sequence) and len(other) == self._size and tuple(self) == tuple(other)
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{tuple(self)!r}"
@@ -56,7 +60,8 @@ class PendingBlocks:
         self._blocks: list[dict[SessionId, Pending]] = []
         self._block_of: dict[SessionId, int] = {}
         self._with_room: dict[int, None] = {}
-        self._copies: list[tuple[Pending, ...]] = []  # of the blocks, except for those that have changed
+        # of the blocks, except for those that have changed
+        self._copies: list[tuple[Pending, ...]] = []
         self._changed: set[int] = set()
         self._snapshot = EMPTY
 

@@ -1,10 +1,10 @@
 """Pending cache: the pending sessions of each resource group, kept between passes.
 
-Without it, a pass would read all pending sessions to place one. Sessions that enter the queue, leave it or
-change are announced by ``Notifier.notify_pending``, and only those are read again. Every ``REREAD_S`` brief
-queries find sessions whose backoff or begin time has passed and, because notifications may be lost, compare
-a chunk of the queue. Where many may have been lost, all of it is compared at once. The cache may be out of
-date: committing a placement checks again.
+Without it, a pass would read all pending sessions to place one. Sessions that enter the queue,
+leave it or change are announced by ``Notifier.notify_pending``, and only those are read again.
+Every ``REREAD_S`` brief queries find sessions whose backoff or begin time has passed and, because
+notifications may be lost, compare a chunk of the queue. Where many may have been lost, all of it is
+compared at once. The cache may be out of date: committing a placement checks again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from moorage.manager.store.unreadable import UnreadableRows
 REREAD_S = 1.0
 # Sessions that are compared by one query.
 COMPARED = 500
-# Where another manager leads, stale ids pile up here unread. Beyond this many, all sessions are compared
-# instead.
+# Where another manager leads, stale ids pile up here unread. Beyond this many, all sessions are
+# compared instead.
 MAX_STALE = 20_000
 _OLDEST = datetime.min.replace(tzinfo=UTC), SessionId("00000000-0000-0000-0000-000000000000")
 
 
 @dataclass(slots=True)
 class _Queue:
-    """``compared_at``: when a chunk was compared last (monotonic seconds). ``unseen``: the sessions that this
-    round of comparisons has not met yet. ``begun_until``: sessions whose begin time had passed by then, by
-    the database's clock, are known. ``held_back``: sessions that wait for an earlier attempt, which may end
-    without a change of the session. ``blocks``: the sessions again, for snapshots. ``touched``: those that
-    changed here since the last use, and ``number`` that of the last use.
+    """``compared_at``: when a chunk was compared last (monotonic seconds). ``unseen``: the sessions
+    that this round of comparisons has not met yet. ``begun_until``: sessions whose begin time had
+    passed by then, by the database's clock, are known. ``held_back``: sessions that wait for an
+    earlier attempt, which may end without a change of the session. ``blocks``: the sessions again,
+    for snapshots. ``touched``: those that changed here since the last use, and ``number`` that of
+    the last use.
     """
 
     sessions: dict[SessionId, Pending] = field(default_factory=dict)
@@ -74,7 +75,9 @@ class _Queue:
             self.replicas.discard(session_id)
 
     def take_changes(self) -> PendingChanges:
-        touched, self.touched, self.number = self.touched, set(), self.number + 1
+        touched = self.touched
+        self.touched = set()
+        self.number = self.number + 1
         changed = tuple(self.sessions[one] for one in touched if one in self.sessions)
         gone = tuple(one for one in touched if one not in self.sessions)
         return PendingChanges(self.number, changed, gone)
@@ -84,9 +87,15 @@ class PendingCache:
     """Without a ``notifier``, all sessions are compared at each use."""
 
     def __init__(
-        self, db: Database, clock: Clock, unreadable: UnreadableRows, notifier: Notifier | None = None
+        self,
+        db: Database,
+        clock: Clock,
+        unreadable: UnreadableRows,
+        notifier: Notifier | None = None,
     ) -> None:
-        self._connection, self._clock, self._unreadable = db.dedicated_connection(), clock, unreadable
+        self._connection = db.dedicated_connection()
+        self._clock = clock
+        self._unreadable = unreadable
         self._has_notifier = notifier is not None
         self._queues: dict[str, _Queue] = {}
         self._stale: set[SessionId] = set()
@@ -118,31 +127,36 @@ class PendingCache:
                 queue.remove(session_id)
 
     def put_back(self, sessions: Collection[SessionId]) -> None:
-        """These sessions were not placed. They count as changed at the next use, even if they are as before:
-        who has seen the plan takes them for placed."""
+        """These sessions were not placed. They count as changed at the next use, even if they are
+        as before: who has seen the plan takes them for placed."""
         for queue in self._queues.values():
             queue.touched.update(queue.sessions.keys() & sessions)
         self.invalidate(sessions)
 
     async def of(self, group: str) -> tuple[PendingSnapshot, PendingChanges]:
-        """The group's pending sessions, in no particular order, and how they differ from those of the last
-        use. Raises ``StoreUnavailable``, after which sessions that could not be read stay stale."""
+        """The group's pending sessions, in no particular order, and how they differ from those of
+        the last use. Raises ``StoreUnavailable``, after which sessions that could not be read stay
+        stale."""
         now = self._clock.monotonic()
         queue = self._queues.setdefault(group, _Queue())
         if not self._has_notifier:
             queue.sweep.restart()
+
         if queue.sweep.urgent or now - queue.compared_at >= REREAD_S:
             queue.compared_at = now
             await self._find_begun(group, queue)
             await self._compare(group, queue)
             while queue.sweep.urgent:
                 await self._compare(group, queue)
+
             again = list(islice(queue.held_back, COMPARED))
             self._stale.update(again)
             for session_id in again:  # those beyond this number come first the next time
                 del queue.held_back[session_id]
+
         if self._stale:
             await self._read()
+
         changes = queue.take_changes()
         return queue.blocks.snapshot(), changes
 
@@ -156,6 +170,7 @@ class PendingCache:
         cursor = queue.sweep.begin()
         if cursor is None:
             queue.unseen = set(queue.sessions)
+
         after = cursor or _OLDEST
         rows = await self._connection.fetch(SQL["pending_versions"], group, *after, COMPARED)
         for row in rows:
@@ -164,13 +179,18 @@ class PendingCache:
             is_stale = row["begun"] if cached is None else not row["begun"] or _differs(cached, row)
             if is_stale:
                 self._stale.add(SessionId(row["id"]))
-        last = (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == COMPARED else None
+
+        last = (
+            (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == COMPARED else None
+        )
         if last is None:
             self._stale |= queue.unseen & queue.sessions.keys()
+
         queue.sweep.advance(last)
 
     async def _read(self) -> None:
-        stale, self._stale = self._stale, set()
+        stale = self._stale
+        self._stale = set()
         ids = list(stale)
         try:
             while ids:
@@ -188,6 +208,7 @@ class PendingCache:
             for session_id in asked:
                 if groups.get(session_id) != name:
                     queue.remove(session_id)
+
         for one in found:
             if (group := self._queues.get(groups[one.session_id])) is not None:
                 group.put(one)

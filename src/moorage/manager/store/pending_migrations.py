@@ -39,10 +39,13 @@ def pending_migrations(revision: str | None) -> list[Migration]:
         )
         with Operations.context(context):
             script.module.upgrade()
+
         if revision is None or script.revision > revision:
             title = _title(script.module.__doc__ or "")
             found.append(describe(script.revision, title, written.statements, indexes))
+
         indexes |= indexes_of(written.statements)
+
     return found
 
 

@@ -1,4 +1,5 @@
-"""Pipelines in Postgres: created with all their sessions or not at all, read with the status of each step."""
+"""Pipelines in Postgres: created with all their sessions or not at all, read with the status of
+each step."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ from moorage.manager.workloads.pipeline_steps import (
 _COLUMNS = {"id": ID, "name": Text(), "project": Text(), "owner": Text(), "created_at": TIME}
 _LISTING = Listing(SQL["pipeline_list"], _COLUMNS, ("name", "created_at"), ("id",), "-created_at")
 _RACES = 2
-# A result with outputs counts for as long as nodes keep them, less the time to say that steps need them.
+# A result with outputs counts for as long as nodes keep them, less the time to say that steps need
+# them.
 _MARGIN_S = 60.0
 
 
@@ -64,9 +66,13 @@ class PipelineStore:
         outputs_kept_s: float,
         unreadable: UnreadableRows,
     ) -> None:
-        self._outputs_kept_s, self._unreadable = outputs_kept_s, unreadable
-        self._db, self._notifier, self._sessions = db, notifier, sessions
-        self._clock, self._lost_grace_s = clock, lost_grace_s
+        self._outputs_kept_s = outputs_kept_s
+        self._unreadable = unreadable
+        self._db = db
+        self._notifier = notifier
+        self._sessions = sessions
+        self._clock = clock
+        self._lost_grace_s = lost_grace_s
 
     async def create(
         self,
@@ -77,17 +83,21 @@ class PipelineStore:
         once: OnceOnly | None = None,
         forced: bool = False,
     ) -> PipelineState:
-        """What was created. ``forced``: no step takes a result of before. ``once``: if an earlier request has
-        used its key, what that one created.
+        """What was created. ``forced``: no step takes a result of before. ``once``: if an earlier
+        request has used its key, what that one created.
 
         Raises as ``add_runs``, and ``Conflict`` for a key that was used with another request."""
-        pipeline_id, text = self._clock.new_id(), pipeline.model_dump_json(exclude_unset=True)
+        pipeline_id = self._clock.new_id()
+        text = pipeline.model_dump_json(exclude_unset=True)
         try:
-            made = await self._write_first(scope, pipeline_id, pipeline.name, text, steps, once, forced)
+            made = await self._write_first(
+                scope, pipeline_id, pipeline.name, text, steps, once, forced
+            )
         except Conflict:  # perhaps a request at the same moment used the key
             if once is None or (before := await self.created_under(once)) is None:
                 raise
             return PipelineState(await self.get(scope, before), await self.steps(before))
+
         assert made is not None  # nothing is kept that could be stale
         owner = scope.owner
         return PipelineState(
@@ -102,7 +112,9 @@ class PipelineStore:
             ),
             await self.steps(pipeline_id)
             if any(session.adopted_from for session in made.sessions)
-            else [_first_run(one, session) for one, session in zip(steps, made.sessions, strict=True)],
+            else [
+                _first_run(one, session) for one, session in zip(steps, made.sessions, strict=True)
+            ],
         )
 
     async def _write_first(
@@ -118,12 +130,15 @@ class PipelineStore:
         """Once more if an equal session came first: a step shares its run then."""
         for _ in range(_RACES if any(one.meaning for one in steps) else 0):
             with suppress(Conflict):
-                return await self._write(scope, pipeline_id, name, text, steps, {}, once, forced=forced)
+                return await self._write(
+                    scope, pipeline_id, name, text, steps, {}, once, forced=forced
+                )
+
         return await self._write(scope, pipeline_id, name, text, steps, {}, once, forced=forced)
 
     async def created_under(self, once: OnceOnly) -> str | None:
-        """Id of the pipeline that an earlier request under this key has created. Raises ``Conflict`` if the
-        key was used with another request."""
+        """Id of the pipeline that an earlier request under this key has created. Raises
+        ``Conflict`` if the key was used with another request."""
         before = await self._db.fetchrow(SQL["pipeline_repeated"], once.key.scope, once.key.key)
         if before is None:
             return None
@@ -139,12 +154,12 @@ class PipelineStore:
         known: Mapping[int, str],
         pending: Collection[str],
     ) -> bool:
-        """Run steps again. ``known``: the sessions by position that there are; what is pending and depends on
-        one that runs again, depends on its new run. False, with nothing created, if one of the sessions
-        ``pending`` is not so any more: what to run again was decided from that.
+        """Run steps again. ``known``: the sessions by position that there are; what is pending and
+        depends on one that runs again, depends on its new run. False, with nothing created, if one
+        of the sessions ``pending`` is not so any more: what to run again was decided from that.
 
-        Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not allow or
-        another retry at this moment, and ``QuotaExceeded``."""
+        Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not
+        allow or another retry at this moment, and ``QuotaExceeded``."""
         made = await self._write(
             scope, before.id, before.name, before.text, steps, known, pending=pending, forced=True
         )
@@ -168,6 +183,7 @@ class PipelineStore:
             steps, new = await self._with_results(scope, steps, new)
         if once is not None:
             new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
+
         ids = {**known, **{one.position: made.id for one, made in zip(steps, new, strict=True)}}
         edges = [
             (made.id, ids[at], condition)
@@ -175,7 +191,9 @@ class PipelineStore:
             for at, condition in one.waits
         ]
         edges += [(made.id, made.adopted_from, "adopted") for made in new if made.adopted_from]
-        replaced = [(known[one.position], ids[one.position]) for one in steps if one.position in known]
+        replaced = [
+            (known[one.position], ids[one.position]) for one in steps if one.position in known
+        ]
         try:
             (row,) = await self._db.fetch(
                 SQL["pipeline_create"],
@@ -200,15 +218,18 @@ class PipelineStore:
                 f"pipeline {name!r} was retried by somebody else at the same moment",
                 next_step=f"`moorage pipelines describe {name}` shows what runs",
             ) from None
+
         if row["problem"] == "stale":
             return None
         if row["problem"] is not None:
             raise _refused(steps, row)
+
         changed = [SessionId(one) for one in row["changed"]]
         self._notifier.notify_sessions(changed)
         self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
         if sharing := [SessionId(made.id) for made in new if made.adopted_from]:
             self._notifier.notify_kernels(sharing)
+
         return _Written(new, row["created_at"])
 
     async def _with_results(
@@ -227,6 +248,7 @@ class PipelineStore:
         ids = {one.position: made.id for one, made in zip(steps, new, strict=True)}
         shared = step_reuse.with_results(steps, results, ids)
         pairs = zip(new, shared, strict=True)
+
         return shared, [replace(made, adopted_from=one.adopted_from) for made, one in pairs]
 
     def _new(self, scope: Scope, one: NewStep) -> NewSession:
@@ -251,12 +273,14 @@ class PipelineStore:
     ) -> tuple[list[StoredPipeline], str | None]:
         """Newest first by default, and the cursor of the next page."""
         projects = None if scope.projects is None else list(scope.projects)
-        found, following = await _LISTING.page(self._db, paging, projects, only={"project": project})
+        found, following = await _LISTING.page(
+            self._db, paging, projects, only={"project": project}
+        )
         return [_stored(row) for row in found], following
 
     async def steps(self, pipeline_id: str) -> list[StepRow]:
-        """Each in its latest run, in the order of their positions. Raises ``Conflict`` if one needs a newer
-        manager to be shown."""
+        """Each in its latest run, in the order of their positions. Raises ``Conflict`` if one needs
+        a newer manager to be shown."""
         found = await self._db.fetch(SQL["pipeline_steps"], pipeline_id)
         return [read_one("step", row["step"], row, _step) for row in found]
 
@@ -264,7 +288,9 @@ class PipelineStore:
         """How many steps have a session in each status, by pipeline."""
         found: dict[str, list[Count]] = {one: [] for one in ids}
         rows = await self._db.fetch(SQL["pipeline_counts"], list(ids))
-        for pipeline_id, count in self._unreadable.each("pipeline", rows, _count, key="pipeline_id"):
+        for pipeline_id, count in self._unreadable.each(
+            "pipeline", rows, _count, key="pipeline_id"
+        ):
             found[pipeline_id].append(count)
         return found
 
@@ -305,12 +331,23 @@ def _cluster_columns(new: Sequence[NewSession]) -> tuple[list[Any], ...]:
 def _stored(row: Any) -> StoredPipeline:
     text = json.dumps(row["spec"]) if isinstance(row["spec"], dict) else row["spec"]
     return StoredPipeline(
-        row["id"], row["name"], row["project"], row["owner"], row["created_at"], row["created_by"], text
+        row["id"],
+        row["name"],
+        row["project"],
+        row["owner"],
+        row["created_at"],
+        row["created_by"],
+        text,
     )
 
 
 def _count(row: Any) -> tuple[str, Count]:
-    return row["pipeline_id"], (Status(row["status"]), Result(row["result"]), row["reason"], row["n"])
+    return row["pipeline_id"], (
+        Status(row["status"]),
+        Result(row["result"]),
+        row["reason"],
+        row["n"],
+    )
 
 
 def _step(row: Any) -> StepRow:
@@ -354,11 +391,14 @@ def _refused(steps: Sequence[NewStep], row: Any) -> MoorageError:
             f"{row['there']}; the pipeline has {len(steps)} more",
             next_step="wait until some have started, or ask an administrator for a larger quota",
         )
+
     if row["problem"] == "group":
         return NotFound(
-            f"step {step.step!r}: resource_group {group!r} does not exist, is retired, or is not for you",
+            f"step {step.step!r}: resource_group {group!r} does not exist, is retired, or is not "
+            "for you",
             next_step="`moorage groups` lists them",
         )
+
     return Conflict(
         f"step {step.step!r}: type {step.spec.type!s} is not allowed in resource_group {group!r}",
         next_step="use another resource group; `moorage groups describe` shows what each allows",

@@ -1,4 +1,5 @@
-"""Maps rows to the planner's values: pending sessions, agents with their devices, and running kernels."""
+"""Maps rows to the planner's values: pending sessions, agents with their devices, and running
+kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from moorage.common.model.checkpointing import granted_grace_s
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.slots import WHOLE_DEVICE
-from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceState, Pending, Running
+from moorage.manager.scheduling.core.model import (
+    AgentState,
+    Allocation,
+    DeviceState,
+    Pending,
+    Running,
+)
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.rows import Row, parse_spec
 from moorage.manager.store.unreadable import UnreadableRows
@@ -25,10 +32,12 @@ def _micros(at: datetime) -> int:
 
 
 def pending(row: Row) -> Pending:
-    """From a row of ``pending_sessions.sql``, which returns only sessions whose backoff and begin time have
-    passed."""
+    """From a row of ``pending_sessions.sql``, which returns only sessions whose backoff and begin
+    time have passed."""
     dependencies, waits_on = unmet(row)
-    # The whole of it, also where a column says enough: what this release does not know, it must not place.
+
+    # The whole of it, also where a column says enough: what this release does not know, it must not
+    # place.
     spec = parse_spec(row["spec"])
     cluster = spec if spec.cluster is not None else None
     return Pending(
@@ -50,8 +59,11 @@ def pending(row: Row) -> Pending:
         arch=row["arch"] or "",
         labels=row["labels"] or {},
         designated=frozenset(AgentId(a) for a in row["agents"] or ()),
-        # The time that the start takes is unknown, and short compared to the run, so it is left out.
-        time_limit=None if row["runs_s"] is None else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
+        # The time that the start takes is unknown, and short compared to the run, so it is left
+        # out.
+        time_limit=None
+        if row["runs_s"] is None
+        else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
         dependencies=dependencies,
         waits_on=waits_on,
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
@@ -83,11 +95,11 @@ def _device(
     peers: frozenset[DeviceId],
     parts: tuple[int, int],
 ) -> DeviceState:
-    """Cached, because most devices of a thousand agents are in the same few states: all free, or all
-    allocated.
+    """Cached, because most devices of a thousand agents are in the same few states: all free, or
+    all allocated.
 
-    ``topology``: ``numa|nvlink_domain|parent``; "" if the agent does not report topology. ``parts``: share
-    quantum and minimum of the agent.
+    ``topology``: ``numa|nvlink_domain|parent``; "" if the agent does not report topology.
+    ``parts``: share quantum and minimum of the agent.
     """
     numa, _, parent = topology.split("|") if topology else ("", "", "")
     quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is allocated whole
@@ -109,7 +121,8 @@ def _device(
 def _nvlink_domains(
     devices: tuple[str, ...], topologies: tuple[str, ...]
 ) -> Mapping[str, frozenset[DeviceId]]:
-    """Devices of one agent in the same NVLink domain, by topology. Cached: topology rarely changes."""
+    """Devices of one agent in the same NVLink domain, by topology. Cached: topology rarely
+    changes."""
     found: dict[str, set[DeviceId]] = {}
     for device, topology in zip(devices, topologies, strict=True):
         if nvlink_domain := topology.split("|")[1]:
@@ -120,7 +133,9 @@ def _nvlink_domains(
 _NO_PEERS: frozenset[DeviceId] = frozenset()
 
 
-def running_kernels(rows: Iterable[Row], unreadable: UnreadableRows) -> dict[AgentId, tuple[Running, ...]]:
+def running_kernels(
+    rows: Iterable[Row], unreadable: UnreadableRows
+) -> dict[AgentId, tuple[Running, ...]]:
     """Running kernels by agent, from rows of ``agent_running_kernels.sql``."""
     found: dict[AgentId, list[Running]] = {}
     for agent_id, kernel in unreadable.each("kernel", rows, _running):
@@ -149,14 +164,19 @@ def _running(row: Row) -> tuple[AgentId, Running]:
 
 
 def _ends(row: Row, allocated: datetime, stop: timedelta) -> int | None:
-    """The latest time at which the kernel has ended, grace period included; None if it has no limit. For a
-    kernel that is starting it is counted from its placement, so it moves later by the time that the start
-    takes."""
+    """The latest time at which the kernel has ended, grace period included; None if it has no
+    limit. For a kernel that is starting it is counted from its placement, so it moves later by the
+    time that the start takes."""
     if row["ending"]:
         return _micros(row["status_since"] + stop)
     if row["deadline_at"] is not None:
         return _micros(row["deadline_at"] + stop)
-    return None if row["runs_s"] is None else _micros(allocated + timedelta(seconds=row["runs_s"]) + stop)
+
+    return (
+        None
+        if row["runs_s"] is None
+        else _micros(allocated + timedelta(seconds=row["runs_s"]) + stop)
+    )
 
 
 def agent_states(
@@ -167,12 +187,16 @@ def agent_states(
     """From rows of ``agent_states.sql``. ``kernels``: the running kernels, where they were read."""
     running = kernels or {}
     return tuple(
-        unreadable.each("agent", rows, lambda row: _agent_state(row, running.get(AgentId(row["id"]), ())))
+        unreadable.each(
+            "agent", rows, lambda row: _agent_state(row, running.get(AgentId(row["id"]), ()))
+        )
     )
 
 
 def _agent_state(row: Row, running: tuple[Running, ...]) -> AgentState:
-    free, capacity, devices = {}, {}, []
+    free = {}
+    capacity = {}
+    devices = []
     parts = row["share_quantum"], row["share_minimum"]
     if row["slots"] is not None:
         reported = row["topology"]
@@ -192,9 +216,13 @@ def _agent_state(row: Row, running: tuple[Running, ...]) -> AgentState:
             available = max(0, offered - used)
             if device:
                 peers = domains.get(topology, _NO_PEERS)
-                devices.append(_device(device, slot, available, offered, healthy, topology, peers, parts))
+                devices.append(
+                    _device(device, slot, available, offered, healthy, topology, peers, parts)
+                )
             else:
-                free[slot], capacity[slot] = available, offered
+                free[slot] = available
+                capacity[slot] = offered
+
     return AgentState(
         agent_id=AgentId(row["id"]),
         runtimes=frozenset(row["runtimes"]),

@@ -13,20 +13,27 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_LARGEST, _TEXT = (1 << 53) - 1, 500
+_LARGEST = (1 << 53) - 1
+_TEXT = 500
 
 
 class ProgressStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._notifier = notifier
-        self._connection = db.dedicated_connection(durable=False)  # agents report again what a crash loses
+        # agents report again what a crash loses
+        self._connection = db.dedicated_connection(durable=False)
 
     async def put(self, progress: Sequence[tuple[AgentId, KernelProgress]]) -> None:
-        """Each with the agent that reports it; at most one per kernel. Impossible ones are left out: they
-        would fail those of other agents."""
-        usable = [(agent_id, one) for agent_id, one in progress if "\0" not in agent_id and _is_storable(one)]
+        """Each with the agent that reports it; at most one per kernel. Impossible ones are left
+        out: they would fail those of other agents."""
+        usable = [
+            (agent_id, one)
+            for agent_id, one in progress
+            if "\0" not in agent_id and _is_storable(one)
+        ]
         if not usable:
             return
+
         rows = await self._connection.fetch(
             SQL["progress_put"],
             [agent_id for agent_id, _ in usable],
@@ -41,7 +48,8 @@ class ProgressStore:
 
 
 def _is_storable(one: KernelProgress) -> bool:
-    fraction, counts = one.fraction, (one.step, one.of)
+    fraction = one.fraction
+    counts = (one.step, one.of)
     return (
         _ID.fullmatch(one.kernel_id) is not None
         and (fraction is None or (math.isfinite(fraction) and 0 <= fraction <= 1))

@@ -1,6 +1,7 @@
 """The statements in ``sql/*.sql``, one per file, loaded once and called by the file's name.
 
-A line ``-- include: NAME`` stands for the text of ``sql/fragments/NAME.sql``, which several statements share.
+A line ``-- include: NAME`` stands for the text of ``sql/fragments/NAME.sql``, which several
+statements share.
 """
 
 from __future__ import annotations

@@ -16,16 +16,20 @@ _DETAIL = 500
 
 class ReloadStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+        self._db = db
+        self._notifier = notifier
 
     async def request(self, scope: Scope, session_id: str, *, main_only: bool) -> int:
-        """Ask the running kernels of a session to reload, or its main kernel. Returns how many were asked: 0
-        if the session is not running."""
+        """Ask the running kernels of a session to reload, or its main kernel. Returns how many were
+        asked: 0 if the session is not running."""
         arguments = session_id, scope.actor, main_only, scope.projects
         rows = await self._db.fetch(SQL["reload_request"], *arguments)
-        self._notifier.notify_orders((AgentId(row["agent_id"]), KernelId(row["id"])) for row in rows)
+        self._notifier.notify_orders(
+            (AgentId(row["agent_id"]), KernelId(row["id"])) for row in rows
+        )
         if rows:
             self._notifier.notify_sessions({SessionId(session_id)})
+
         return len(rows)
 
     async def observe(self, seen: Iterable[tuple[AgentId, Observation]]) -> None:
@@ -33,6 +37,7 @@ class ReloadStore:
         ended = [(a, one.kernel_id, one.reload) for a, one in seen if one.reload is not None]
         if not ended:
             return
+
         rows = await self._db.fetch(
             SQL["reload_observe"],
             [agent_id for agent_id, _, _ in ended],

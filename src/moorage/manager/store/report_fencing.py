@@ -1,4 +1,5 @@
-"""Refusals of reports from streams that do not represent their agent. ``agent_upsert.sql`` decides which."""
+"""Refusals of reports from streams that do not represent their agent. ``agent_upsert.sql`` decides
+which."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from moorage.manager.lifecycle.kernels import AgentUpdate
 class ReportRefused(Conflict):
     """A newer stream represents this agent.
 
-    ``passing``: the same process has reconnected, so there is nothing to report. Otherwise another process
-    represents the agent, or another agent uses the same id, and reconnecting would not help.
+    ``passing``: the same process has reconnected, so there is nothing to report. Otherwise another
+    process represents the agent, or another agent uses the same id, and reconnecting would not
+    help.
     """
 
     def __init__(self, message: str, *, next_step: str = "", passing: bool = False) -> None:
@@ -34,17 +36,20 @@ class ReportRefused(Conflict):
 
 
 def refusal_of(update: AgentUpdate, known: Mapping[str, Any]) -> ReportRefused:
-    """``known``: the agent's identity, incarnation and address as stored when its report was refused; each
-    None if the agent was first stored at that moment."""
+    """``known``: the agent's identity, incarnation and address as stored when its report was
+    refused; each None if the agent was first stored at that moment."""
     info = update.info
     if info.identity and known["old_identity"] not in (None, "", info.identity):
         return ReportRefused(
             f"agent {info.agent_id!r} reported recently from {known['old_address']}; this one, at "
             f"{info.address}, has another state directory, so it is another agent",
             next_step="if both are meant to run, give this one another agent.id; if the node was "
-            f"reinstalled, wait until the known agent is LOST and its kernels have ended, or run `moorage "
+            "reinstalled, wait until the known agent is LOST and its kernels have ended, or run "
+            "`moorage "
             f"agents forget {info.agent_id} --destroyed`",
         )
+
     if known["old_incarnation"] in (None, update.incarnation):
         return ReportRefused.by_its_newer_stream(info.agent_id)
+
     return ReportRefused.by_another_process(info.agent_id)

@@ -1,11 +1,11 @@
-"""Agent reports in Postgres: concurrent reports share statements, which cost what has changed, and an
-unchanged report costs a heartbeat.
+"""Agent reports in Postgres: concurrent reports share statements, which cost what has changed, and
+an unchanged report costs a heartbeat.
 
-Heartbeats are kept in memory and written together twice a second. An update of some kernels is not applied
-again, so the agent is asked for a full report (``needs_full_report``) when its effect may be missing: a
-kernel was moved by somebody else at the same moment, the agent was silent, or commits may have been lost
-with the connection. As a safety net, that is also so every ``FULL_EVERY_S``, or every ``FULL_EVERY`` of its
-report intervals.
+Heartbeats are kept in memory and written together twice a second. An update of some kernels is not
+applied again, so the agent is asked for a full report (``needs_full_report``) when its effect may
+be missing: a kernel was moved by somebody else at the same moment, the agent was silent, or commits
+may have been lost with the connection. As a safety net, that is also so every ``FULL_EVERY_S``, or
+every ``FULL_EVERY`` of its report intervals.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ from moorage.manager.store.unknown_kernels import UnknownKernels
 from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.store.reports")
-FULL_EVERY_S, FULL_EVERY = 300.0, 60
+FULL_EVERY_S = 300.0
+FULL_EVERY = 60
 _LONGEST_WHY = 1000  # characters of what an agent says
 HEARTBEATS_EVERY_S = 0.5
 
 
 class ReportStore:
-    """``connection`` is shared with other writes to the rows of agents and their kernels. ``manager_id``:
-    this manager, which the agents are connected to. ``keep_unknown``: see ``OrderStore``."""
+    """``connection`` is shared with other writes to the rows of agents and their kernels.
+    ``manager_id``: this manager, which the agents are connected to. ``keep_unknown``: see
+    ``OrderStore``."""
 
     def __init__(
         self,
@@ -58,33 +60,42 @@ class ReportStore:
         *,
         keep_unknown: bool = True,
     ) -> None:
-        self._db, self._notifier, self._clock, self._manager_id = db, notifier, clock, manager_id
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._manager_id = manager_id
         self._unreadable = unreadable
         self.connection = db.dedicated_connection()
-        # For heartbeats and for kernel changes that are not final: agents repeat them if a crash loses them.
+
+        # For heartbeats and for kernel changes that are not final: agents repeat them if a crash
+        # loses them.
         self._kernel_connection = db.dedicated_connection(durable=False)
         self._heartbeat_connection = db.dedicated_connection(durable=False)
         self._reports: BatchWriter[AgentUpdate, int | ReportRefused]
         self._reports = BatchWriter("report", self._write_reports, clock)
-        self._unknown, self._reloads = UnknownKernels(self.connection), ReloadStore(db, notifier)
+        self._unknown = UnknownKernels(self.connection)
+        self._reloads = ReloadStore(db, notifier)
         self._lost = LostPlacements(self.connection, notifier, keep_unknown=keep_unknown)
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
-        # Until when an agent's full report is valid (monotonic seconds), and the losses of the connection
-        # when it was applied.
+
+        # Until when an agent's full report is valid (monotonic seconds), and the losses of the
+        # connection when it was applied.
         self._complete: dict[AgentId, tuple[float, int]] = {}
 
     async def apply(self, update: AgentUpdate) -> int:
         """Returns how many kernels changed. Repeating an update changes nothing.
 
-        An update that is a ``contact`` is stored when this returns. Raises ``ReportRefused``, and changes
-        nothing, for a stream that does not represent its agent.
+        An update that is a ``contact`` is stored when this returns. Raises ``ReportRefused``, and
+        changes nothing, for a stream that does not represent its agent.
         """
         if update.is_heartbeat:
             self._heartbeats[update.agent_id] = (update.incarnation, update.stream)
             return 0
+
         result = await self._reports.submit(update)
         if isinstance(result, ReportRefused):
             raise result
+
         return result
 
     def needs_full_report(self, agent_id: AgentId) -> bool:
@@ -95,12 +106,14 @@ class ReportStore:
     async def write_heartbeats(self) -> None:
         """Write the heartbeats of agents whose reports have not changed.
 
-        An agent that was silent, or has a newer stream by now, must report in full. Its last report is not
-        applied again, as it may be older than what another manager received.
+        An agent that was silent, or has a newer stream by now, must report in full. Its last report
+        is not applied again, as it may be older than what another manager received.
         """
-        heartbeats, self._heartbeats = self._heartbeats, {}
+        heartbeats = self._heartbeats
+        self._heartbeats = {}
         if not heartbeats:
             return
+
         try:
             rows = await self._heartbeat_connection.fetch(
                 SQL["agent_heartbeat"],
@@ -111,6 +124,7 @@ class ReportStore:
         except StoreUnavailable:
             self._heartbeats = heartbeats | self._heartbeats
             return
+
         returned = [AgentId(row["id"]) for row in rows if row["was_away"]]
         self.invalidate([*returned, *(heartbeats.keys() - {row["id"] for row in rows})])
         self._notifier.notify_capacity(returned)
@@ -133,31 +147,41 @@ class ReportStore:
         self._heartbeats.clear()
 
     async def _write_reports(self, items: Sequence[AgentUpdate]) -> Sequence[int | ReportRefused]:
-        """Apply the batch in rounds, so that two reports of one agent are applied one after the other."""
+        """Apply the batch in rounds, so that two reports of one agent are applied one after the
+        other."""
         results: dict[int, int | ReportRefused] = {}
         remaining = list(enumerate(items))
         while remaining:
             this_round: dict[AgentId, int] = {}
             for index, item in remaining:
                 this_round.setdefault(item.agent_id, index)
+
             applied = await self._apply([items[index] for index in this_round.values()])
             results |= {index: applied.get(agent_id, 0) for agent_id, index in this_round.items()}
             remaining = [one for one in remaining if one[0] not in results]
+
         return [results[index] for index in range(len(items))]
 
     async def _apply(self, items: Sequence[AgentUpdate]) -> dict[AgentId, int | ReportRefused]:
-        """Apply one update per agent; returns for each how many kernels changed, or why it was refused."""
-        now, losses = self._clock.monotonic(), self._kernel_connection.losses
+        """Apply one update per agent; returns for each how many kernels changed, or why it was
+        refused."""
+        now = self._clock.monotonic()
+        losses = self._kernel_connection.losses
         for item in items:
             if item.whole:
                 every_s = max(FULL_EVERY_S, FULL_EVERY * item.info.report_interval_s)
                 self._complete[item.agent_id] = now + every_s * self._clock.jitter(0.3), losses
+
         freed, refused, stored = await self._receive(items)
         self.invalidate(refused)
-        items = await self._know_absence([item for item in items if item.agent_id in stored], stored)
+        items = await self._know_absence(
+            [item for item in items if item.agent_id in stored], stored
+        )
         changes = {item.agent_id: kernel_changes(stored[item.agent_id], item) for item in items}
         written = await self._write_changes(items, changes)
-        await self._reloads.observe((i.agent_id, seen) for i in items for seen in i.observed.values())
+        await self._reloads.observe(
+            (i.agent_id, seen) for i in items for seen in i.observed.values()
+        )
         freed |= await self._release(
             [
                 (kernel_id, item.agent_id, item.stream)
@@ -166,65 +190,88 @@ class ReportStore:
             ]
         )
         ids = {row["id"] for row in written}
-        self.invalidate([a for a, found in changes.items() if any(c.kernel_id not in ids for c in found)])
+        self.invalidate(
+            [a for a, found in changes.items() if any(c.kernel_id not in ids for c in found)]
+        )
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in written})
         self._notifier.notify_pending(
             {SessionId(row["session_id"]) for row in written if row["was_stopping"]}
         )
         self._notifier.notify_capacity(freed)
-        self._notifier.notify_routes({SessionId(row["session_id"]) for row in written if row["in_routes"]})
+        self._notifier.notify_routes(
+            {SessionId(row["session_id"]) for row in written if row["in_routes"]}
+        )
         self._notifier.notify_endpoints(
             {EndpointId(row["endpoint_id"]) for row in written if row["endpoint_id"] is not None}
         )
+
         return refused | {agent_id: len(found) for agent_id, found in changes.items()}
 
     async def _receive(
         self, items: Sequence[AgentUpdate]
     ) -> tuple[set[AgentId], dict[AgentId, ReportRefused], dict[AgentId, list[StoredKernel]]]:
-        """Register the agents whose info may not be current, and read the kernels that may have to change.
+        """Register the agents whose info may not be current, and read the kernels that may have to
+        change.
 
-        Returns the agents that are new, have returned or offer other slots; the refusals; and the stored
-        kernels of the other agents.
+        Returns the agents that are new, have returned or offer other slots; the refusals; and the
+        stored kernels of the other agents.
         """
         changed, refused = await self._register(
             [i for i in items if i.whole or i.info_changed or self._unknown.have_ended(i)]
         )
         stored = await self._touch([item for item in items if item.agent_id not in refused])
         if missing := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
-            # They were silent or forgotten, so more may have happened to them than this update says.
+            # They were silent or forgotten, so more may have happened to them than this update
+            # says.
             self.invalidate([item.agent_id for item in missing if not item.whole])
             more_changed, more_refused = await self._register(missing)
-            stored |= await self._touch([item for item in missing if item.agent_id not in more_refused])
-            changed, refused = changed | more_changed, refused | more_refused
+            stored |= await self._touch(
+                [item for item in missing if item.agent_id not in more_refused]
+            )
+            changed = changed | more_changed
+            refused = refused | more_refused
+
         # Between the two statements, a newer stream may have registered.
-        outdated = [i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused]
-        return changed, refused | {a: ReportRefused.by_its_newer_stream(a) for a in outdated}, stored
+        outdated = [
+            i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused
+        ]
+        return (
+            changed,
+            refused | {a: ReportRefused.by_its_newer_stream(a) for a in outdated},
+            stored,
+        )
 
     async def _know_absence(
         self, items: Sequence[AgentUpdate], stored: Mapping[AgentId, list[StoredKernel]]
     ) -> list[AgentUpdate]:
-        """A stored kernel that an update lacks counts as absent only if the agent has listed all kernels of
-        its runtime; otherwise it is UNKNOWN."""
+        """A stored kernel that an update lacks counts as absent only if the agent has listed all
+        kernels of its runtime; otherwise it is UNKNOWN."""
         missing = {
-            item.agent_id: [k.kernel_id for k in stored[item.agent_id] if k.kernel_id not in item.observed]
+            item.agent_id: [
+                k.kernel_id for k in stored[item.agent_id] if k.kernel_id not in item.observed
+            ]
             for item in items
             if item.info.runtime_states
         }
         ids = [kernel_id for found in missing.values() for kernel_id in found]
         rows = await self._kernel_connection.fetch(SQL["kernel_runtimes"], ids) if ids else []
         runtimes = {row["id"]: row["runtime"] for row in rows}
+
         return [
-            item.with_unknown(k for k in missing.get(item.agent_id, ()) if not item.info.lists(runtimes[k]))
+            item.with_unknown(
+                k for k in missing.get(item.agent_id, ()) if not item.info.lists(runtimes[k])
+            )
             for item in items
         ]
 
     async def _register(
         self, items: Sequence[AgentUpdate]
     ) -> tuple[set[AgentId], dict[AgentId, ReportRefused]]:
-        """Write the agents' info and slots. Returns the agents that are new, have returned, offer other slots
-        or have become ready, and the refusals."""
+        """Write the agents' info and slots. Returns the agents that are new, have returned, offer
+        other slots or have become ready, and the refusals."""
         if not items:
             return set(), {}
+
         await self._lost.settle(items)
         unknown = await self._unknown.of(items)
         columns = [_columns(item) | {"unknown_kernels": unknown[item.agent_id]} for item in items]
@@ -261,11 +308,12 @@ class ReportStore:
             [o.parent for _, o in offers],
             [o.unhealthy_reason.replace("\0", "") for _, o in offers],
         )
+
         return changed | {AgentId(row["agent_id"]) for row in changed_slots}, refused
 
     async def _touch(self, items: Sequence[AgentUpdate]) -> dict[AgentId, list[StoredKernel]]:
-        """Update when the agents were last seen. Returns the kernels that may have to change, by agent;
-        agents whose stream is not registered have no entry."""
+        """Update when the agents were last seen. Returns the kernels that may have to change, by
+        agent; agents whose stream is not registered have no entry."""
         found: dict[AgentId, list[StoredKernel]] = {}
         partial = [item for item in items if not item.whole]
         named = [(k, item.agent_id) for item in partial for k in {*item.observed, *item.absent}]
@@ -281,24 +329,30 @@ class ReportStore:
         )
         for row in rows:
             found.setdefault(AgentId(row["agent_id"]), [])
-        # A kernel that cannot be read stays as it is stored: nothing that its agent says of it counts here.
+
+        # A kernel that cannot be read stays as it is stored: nothing that its agent says of it
+        # counts here.
         known = [row for row in rows if row["id"] is not None]
         for agent_id, kernel in self._unreadable.each("kernel", known, _stored_kernel):
             found[agent_id].append(kernel)
+
         return found
 
     async def _write_changes(
         self, items: Sequence[AgentUpdate], changes: dict[AgentId, list[KernelChange]]
     ) -> list[Any]:
-        """Returns rows with the session of each kernel that changed, and whether routes may be affected."""
+        """Returns rows with the session of each kernel that changed, and whether routes may be
+        affected."""
         streams = {item.agent_id: item.stream for item in items}
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
             return []
+
         seen = [change.observation for _, change in every]
-        # Once the end of a kernel is written, its agent may forget it, so that write must be durable. All
-        # other changes are reported again. What the session controller derives from them is written durably
-        # and later, and a crash of Postgres never loses an earlier commit and keeps a later one.
+        # Once the end of a kernel is written, its agent may forget it, so that write must be
+        # durable. All other changes are reported again. What the session controller derives from
+        # them is written durably and later, and a crash of Postgres never loses an earlier commit
+        # and keeps a later one.
         ends = any(change.new in TERMINAL for _, change in every)
         written = await (self.connection if ends else self._kernel_connection).fetch(
             SQL["kernel_observe"],
@@ -325,13 +379,16 @@ class ReportStore:
             self._notifier.notify_routes(
                 {SessionId(row["session_id"]) for row in written if row["id"] in offered}
             )
+
         return written
 
     async def _put_service_ports(
         self, offering: Sequence[tuple[AgentId, KernelChange]], streams: Mapping[AgentId, int]
     ) -> int:
         """Write the service ports of kernels. Returns how many ports belong to them."""
-        every = [(agent_id, c.observation, app) for agent_id, c in offering for app in c.observation.apps]
+        every = [
+            (agent_id, c.observation, app) for agent_id, c in offering for app in c.observation.apps
+        ]
         kept = await self.connection.fetch(
             SQL["service_ports_put"],
             [agent_id for agent_id, _, _ in every],
@@ -346,16 +403,22 @@ class ReportStore:
         )
         owned = {(row["agent_id"], row["port"]) for row in kept}
         for agent_id, change in offering:
-            conflicting = [a.port for a in change.observation.apps if (agent_id, a.port) not in owned]
+            conflicting = [
+                a.port for a in change.observation.apps if (agent_id, a.port) not in owned
+            ]
             if conflicting and change.new not in TERMINAL:
                 log.error(
                     "service ports of a kernel belong to another live kernel and are not routed",
-                    agent=agent_id, kernel=change.kernel_id, ports=conflicting,
-                )  # fmt: skip
+                    agent=agent_id,
+                    kernel=change.kernel_id,
+                    ports=conflicting,
+                )
+
         return len(kept)
 
     async def _release(self, released: Sequence[tuple[KernelId, AgentId, int]]) -> set[AgentId]:
-        """Free the allocations of ended kernels. Returns the agents that have free capacity again."""
+        """Free the allocations of ended kernels. Returns the agents that have free capacity
+        again."""
         if not released:
             return set()
         rows = await self.connection.fetch(SQL["allocation_release"], *zip(*released, strict=True))
@@ -363,10 +426,12 @@ class ReportStore:
 
 
 def _stored_kernel(row: Row) -> tuple[AgentId, StoredKernel]:
-    status, detail = Status(row["status"]), row["start_detail"]
+    status = Status(row["status"])
+    detail = row["start_detail"]
     ids = KernelId(row["id"]), SessionId(row["session_id"])
     times = row["expected_start"] or 0.0, row["ends_at"] or 0.0
     seen = StoredKernel(*ids, status, detail, row["unhealthy"], *times)
+
     return AgentId(row["agent_id"]), seen._replace(
         address=(row["host"], row["port"]),
         is_silent=row["is_silent"],
@@ -392,7 +457,9 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "share_quantum": info.share_quantum,
         "share_minimum": info.share_minimum,
         "report_interval_s": info.report_interval_s,
-        "silence_grace_s": {r.name: r.silence_grace_s for r in info.runtime_states if r.silence_grace_s},
+        "silence_grace_s": {
+            r.name: r.silence_grace_s for r in info.runtime_states if r.silence_grace_s
+        },
         "draining": update.draining,
         "refuses_orders": update.refuses_orders,
         "whole": update.whole,

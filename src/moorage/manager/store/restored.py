@@ -1,7 +1,8 @@
-"""Preparation of a database that was restored to an older state. ``sql/restored.sql`` says what it does.
+"""Preparation of a database that was restored to an older state. ``sql/restored.sql`` says what it
+does.
 
-A restored schema is marked until it is prepared: its revision has a suffix that no release knows, so no
-manager starts on it.
+A restored schema is marked until it is prepared: its revision has a suffix that no release knows,
+so no manager starts on it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from moorage.manager.store.queries import SQL
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """``agents``: those that must report before they get new work. ``sessions``: those that have not
-    ended."""
+    """``agents``: those that must report before they get new work. ``sessions``: those that have
+    not ended."""
 
     agents: int
     sessions: int
 
 
 async def prepare_restored(dsn: str) -> Restored:
-    """Upgrade the schema and prepare the state, in one transaction. Raises ``StartupError`` for a database
-    without a schema of ours or with a newer one, and as ``migrate``."""
+    """Upgrade the schema and prepare the state, in one transaction. Raises ``StartupError`` for a
+    database without a schema of ours or with a newer one, and as ``migrate``."""
     return await in_transaction(dsn, _prepare)
 
 
@@ -36,10 +37,12 @@ def _prepare(connection: Connection) -> Restored:
             "the database has no Moorage schema, so there is nothing to prepare",
             next_step="check manager.dsn, or restore a backup with `moorage db restore FILE`",
         )
+
     connection.exec_driver_sql(
         f"UPDATE alembic_version SET version_num = replace(version_num, '{UNPREPARED}', '')"
     )
     upgrade(connection, "head")
     row = connection.exec_driver_sql(SQL["restored"]).one()
     connection.exec_driver_sql(SQL["lineage_copy"])
+
     return Restored(row.agents, row.sessions)

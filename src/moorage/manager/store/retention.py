@@ -1,7 +1,7 @@
 """Deletion of expired rows, in batches: each locks few rows, and only for a moment.
 
-Every method deletes at most ``BATCH`` rows and returns how many; 0: nothing is left to delete now. All share
-a connection that no request waits for.
+Every method deletes at most ``BATCH`` rows and returns how many; 0: nothing is left to delete now.
+All share a connection that no request waits for.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class RetentionStore:
         self._connection = db.shared_connection(Purpose.UPKEEP)
 
     async def delete_sessions(self, kept_s: float) -> int:
-        """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which another
-        depends is deleted after that one, one that holds allocations when they have been released, and a step
-        with its pipeline."""
+        """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which
+        another depends is deleted after that one, one that holds allocations when they have been
+        released, and a step with its pipeline."""
         await self._connection.fetch(SQL["pipelines_delete_ended"], kept_s, BATCH)
         return len(await self._connection.fetch(SQL["sessions_delete_ended"], kept_s, BATCH))
 
@@ -29,14 +29,17 @@ class RetentionStore:
         """Keys older than ``IDEMPOTENCY_KEYS_KEPT_S``."""
         limits = IDEMPOTENCY_KEYS_KEPT_S, BATCH
         found = await self._connection.fetch(SQL["idempotency_delete_old"], *limits)
-        return len(found) + len(await self._connection.fetch(SQL["endpoint_keys_delete_old"], *limits))
+        return len(found) + len(
+            await self._connection.fetch(SQL["endpoint_keys_delete_old"], *limits)
+        )
 
     async def delete_audit(self, kept_s: float) -> int:
         """Entries of the audit log that are older than ``kept_s`` seconds."""
         return len(await self._connection.fetch(SQL["audit_delete_old"], kept_s, BATCH))
 
     async def delete_model_names(self) -> int:
-        """Names of models that nobody has used for so long that they belong to no project any more."""
+        """Names of models that nobody has used for so long that they belong to no project any
+        more."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
 
     async def delete_agents(self) -> int:

@@ -1,9 +1,9 @@
-"""Route table in Postgres: models and service ports that are reachable now, and the credentials that open
-them.
+"""Route table in Postgres: models and service ports that are reachable now, and the credentials
+that open them.
 
-The routes are kept between reads. Sessions and endpoints whose routes may have changed are announced by
-``Notifier.notify_routes``, and only those are read again. Since a notification may be lost, all routes are
-also reread in chunks; at once where any may have changed.
+The routes are kept between reads. Sessions and endpoints whose routes may have changed are
+announced by ``Notifier.notify_routes``, and only those are read again. Since a notification may be
+lost, all routes are also reread in chunks; at once where any may have changed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from moorage.manager.store.rows import Row
 from moorage.manager.store.unreadable import UnreadableRows
 
 log = structlog.get_logger("moorage.routes")
-# Models, and service ports, that are reread with each table, and announced ones that are read together.
-SWEPT, BATCH = 20, 500
+# Models, and service ports, that are reread with each table, and announced ones that are read
+# together.
+SWEPT = 20
+BATCH = 500
 _FIRST = "00000000-0000-0000-0000-000000000000"
 _Key = TypeVar("_Key")
 
@@ -46,17 +48,22 @@ class RouteStore:
         notifier: Notifier,
         unreadable: UnreadableRows,
     ) -> None:
-        self._db, self._keys, self._keyring, self._unreadable = db, keys, keyring, unreadable
+        self._db = db
+        self._keys = keys
+        self._keyring = keyring
+        self._unreadable = unreadable
         self._access_tokens = access_tokens
         self._connection = db.dedicated_connection()
         self._models: dict[str, ModelRoute] = {}
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
         self._changed: set[SessionId | EndpointId] = set()
+
         # What ``changes`` has not told yet: models and service ports; None: it is gone.
         self._untold_models: dict[str, ModelRoute | None] = {}
         self._untold_apps: dict[str, AppRoute | None] = {}
         self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
         self._app_sweep: Sweep[tuple[str, int]] = Sweep()
+
         # Those with routes that this round has not reread yet: some of them may be gone.
         self._known_models: list[str] = []
         self._known_apps: list[SessionId] = []
@@ -70,11 +77,14 @@ class RouteStore:
             self._changed.update(changed)
 
     async def changes(self) -> RouteTable:
-        """The models and service ports that were added, changed or removed since the last call. For one
-        caller: the route feed numbers them."""
+        """The models and service ports that were added, changed or removed since the last call. For
+        one caller: the route feed numbers them."""
         await self._read()
-        models, self._untold_models = self._untold_models, {}
-        apps, self._untold_apps = self._untold_apps, {}
+        models = self._untold_models
+        self._untold_models = {}
+        apps = self._untold_apps
+        self._untold_apps = {}
+
         return RouteTable(
             0,
             tuple(route for route in models.values() if route is not None),
@@ -86,7 +96,8 @@ class RouteStore:
 
     async def credentials(self) -> RouteTable:
         """Keys, access tokens, the limits of projects and revoked agents, all of them."""
-        keys, projects = await self._keys.grants(), await self._keys.project_grants()
+        keys = await self._keys.grants()
+        projects = await self._keys.project_grants()
         revoked = tuple(row["id"] for row in await self._db.fetch(SQL["revoked_peers"], "agent"))
         tokens = await self._access_tokens.grants()
         return RouteTable(0, (), keys, (), tokens, projects=projects, revoked_agents=revoked)
@@ -95,11 +106,14 @@ class RouteStore:
         """The whole table with generation 0."""
         await self._read()
         models = tuple(self._models[name] for name in sorted(self._models))
-        apps = tuple(chain.from_iterable(self._apps[session_id] for session_id in sorted(self._apps)))
+        apps = tuple(
+            chain.from_iterable(self._apps[session_id] for session_id in sorted(self._apps))
+        )
         return replace(await self.credentials(), models=models, apps=apps)
 
     async def _read(self) -> None:
-        changed, self._changed = list(self._changed), set()
+        changed = list(self._changed)
+        self._changed = set()
         try:
             while changed:
                 await self._read_models(changed[:BATCH], ())
@@ -108,9 +122,11 @@ class RouteStore:
         except StoreUnavailable:
             self._changed.update(changed)
             raise
+
         await self._sweep_models()
         while self._model_sweep.urgent:
             await self._sweep_models()
+
         await self._sweep_apps()
         while self._app_sweep.urgent:
             await self._sweep_apps()
@@ -120,8 +136,12 @@ class RouteStore:
         by_name: dict[str, list[Row]] = {}
         for row in rows:
             by_name.setdefault(row["model"], []).append(row)
-        read = self._unreadable.each("model", ({"id": n, "rows": r} for n, r in by_name.items()), self._route)
+
+        read = self._unreadable.each(
+            "model", ({"id": n, "rows": r} for n, r in by_name.items()), self._route
+        )
         found = {name: route for name, route in read if route is not None}
+
         # What cannot be read stays as it was: its replicas serve, whatever else is said of it.
         for name, _ in read:
             if name not in found:
@@ -131,7 +151,8 @@ class RouteStore:
                 self._models[name] = self._untold_models[name] = found[name]
 
     def _route(self, model: Mapping[str, Any]) -> tuple[str, ModelRoute | None]:
-        """The name of a model, and its route from all ``rows`` of that name; None: there is none."""
+        """The name of a model, and its route from all ``rows`` of that name; None: there is
+        none."""
         routed = [row for row in model["rows"] if row["rank"] is not None]
         keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
         return model["id"], next(iter(model_routes(routed, keys)), None)
@@ -144,19 +165,26 @@ class RouteStore:
                 sealed = SealedSecret(key_id, bytes.fromhex(data))
                 values[name] = self._keyring.open(sealed, row["project"], name)
             except ConfigError as error:
-                log.error("a fallback is left out", endpoint=row["model"], secret=name, error=str(error))
+                log.error(
+                    "a fallback is left out", endpoint=row["model"], secret=name, error=str(error)
+                )
+
         return values
 
     async def _read_apps(self, ids: Collection[str]) -> None:
         rows: dict[str, list[Row]] = {}
         for row in await self._connection.fetch(SQL["app_routes"], list(ids)):
             rows.setdefault(row["session_id"], []).append(row)
+
         stored = ({"id": one, "rows": rows.get(one, [])} for one in ids)
-        found = self._unreadable.each("session", stored, lambda one: (one["id"], app_routes(one["rows"])))
+        found = self._unreadable.each(
+            "session", stored, lambda one: (one["id"], app_routes(one["rows"]))
+        )
         for session_id, routes in ((SessionId(one), routes) for one, routes in found):
             before = self._apps.get(session_id, ())
             if before == routes:
                 continue
+
             self._untold_apps |= {f"{session_id}/{route.app}": None for route in before}
             self._untold_apps |= {f"{session_id}/{route.app}": route for route in routes}
             if routes:
@@ -168,7 +196,9 @@ class RouteStore:
         after = self._model_sweep.begin() or _FIRST
         ids = [row["id"] for row in await self._connection.fetch(SQL["model_ids"], after, SWEPT)]
         following = ids[-1] if len(ids) == SWEPT else None
-        known, self._known_models = _split(self._known_models, self._models, whole=following is None)
+        known, self._known_models = _split(
+            self._known_models, self._models, whole=following is None
+        )
         await self._read_models(ids, known)
         self._model_sweep.advance(following)
 
@@ -181,7 +211,9 @@ class RouteStore:
         self._app_sweep.advance(following)
 
 
-def _split(known: list[_Key], routes: Mapping[_Key, object], *, whole: bool) -> tuple[list[_Key], list[_Key]]:
-    """Which known routes to reread with this chunk, and which later. ``whole``: it is the last chunk of its
-    round, so all that are left; the next round has those of ``routes``."""
+def _split(
+    known: list[_Key], routes: Mapping[_Key, object], *, whole: bool
+) -> tuple[list[_Key], list[_Key]]:
+    """Which known routes to reread with this chunk, and which later. ``whole``: it is the last
+    chunk of its round, so all that are left; the next round has those of ``routes``."""
     return (known, list(routes)) if whole else (known[:SWEPT], known[SWEPT:])

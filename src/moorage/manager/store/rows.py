@@ -28,8 +28,8 @@ MIRRORED = ("status", "result", "reason", "detail", "status_since")
 
 
 def mirrored(row: Row) -> dict[str, Any]:
-    """What a session that shares the run of another shows of that one; empty if that one ended without a
-    result: another session takes its place."""
+    """What a session that shares the run of another shows of that one; empty if that one ended
+    without a result: another session takes its place."""
     if row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS:
         return {name: row[f"shared_{name}"] for name in MIRRORED}
     return {}
@@ -79,20 +79,28 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
 def step_ref(row: Row) -> StepRef | None:
     if row["pipeline_id"] is None:
         return None
+
     index = None if row["step_index"] == -1 else row["step_index"]
     return StepRef(
-        id=row["pipeline_id"], name=row["pipeline_name"], step=row["step"], index=index, run=row["step_run"]
+        id=row["pipeline_id"],
+        name=row["pipeline_name"],
+        step=row["step"],
+        index=index,
+        run=row["step_run"],
     )
 
 
 # Bounds of the memory of specs: an entry of the greatest size takes some 15 KB.
-_KEPT_SPECS, _KEPT_SPEC_CHARS = 2048, 4096
+_KEPT_SPECS = 2048
+_KEPT_SPEC_CHARS = 4096
 
 
 def stored_spec(text: str) -> SessionSpec:
-    """The spec of a session as stored. To validate one takes as long as all else about a row of a listing,
-    and the pages that people look at show the same sessions again and again."""
-    return _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
+    """The spec of a session as stored. To validate one takes as long as all else about a row of a
+    listing, and the pages that people look at show the same sessions again and again."""
+    return (
+        _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
+    )
 
 
 @lru_cache(maxsize=_KEPT_SPECS)
@@ -114,8 +122,8 @@ _UNKNOWN_SPEC = {"command": ["unknown"]}
 
 
 def _hold(row: Row) -> resources.Hold | None:
-    """Of a pending session: the hold that the scheduler recorded last; before its first pass, the begin time
-    or backoff, if any."""
+    """Of a pending session: the hold that the scheduler recorded last; before its first pass, the
+    begin time or backoff, if any."""
     if row["status"] != Status.PENDING or row["adopted_from"] is not None:
         return None
     if row["hold"] is not None:
@@ -127,7 +135,8 @@ def begin_time_hold(
     not_before: datetime | None, starts_at: datetime | None, since: datetime
 ) -> resources.Hold | None:
     """The hold of a session that is not yet eligible for scheduling; None if it is."""
-    reason, until = Reason.BACKOFF if not_before else Reason.BEGIN_TIME, not_before or starts_at
+    reason = Reason.BACKOFF if not_before else Reason.BEGIN_TIME
+    until = not_before or starts_at
     if until is None:
         return None
     text = f"{REASONS[reason].text}: not before {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,4 +1,5 @@
-"""Scheduling in Postgres: the snapshots that the planner reads, and the placements and holds of its plans."""
+"""Scheduling in Postgres: the snapshots that the planner reads, and the placements and holds of its
+plans."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ class _Placement:
 
 
 class SchedulingStore:
-    """Caches agents, pending sessions and what the others hold between passes, since a pass usually places
-    few of many."""
+    """Caches agents, pending sessions and what the others hold between passes, since a pass usually
+    places few of many."""
 
     def __init__(
         self,
@@ -54,7 +55,10 @@ class SchedulingStore:
         quotas: QuotaStore,
         unreadable: UnreadableRows,
     ) -> None:
-        self._db, self._notifier, self._groups, self._quotas = db, notifier, groups, quotas
+        self._db = db
+        self._notifier = notifier
+        self._groups = groups
+        self._quotas = quotas
         self._unreadable = unreadable
         self._connection = db.dedicated_connection()
         self._agents = AgentCache(db, notifier, clock, unreadable)
@@ -62,7 +66,9 @@ class SchedulingStore:
         self._uncached_pending = PendingCache(db, clock, unreadable)
         self._held = HeldSlots(db, notifier, clock)
         self._holds = HoldWriter(self._connection, clock, sessions, self._pending)
-        self._placements: BatchWriter[_Placement, bool] = BatchWriter("place", self._write_places, clock)
+        self._placements: BatchWriter[_Placement, bool] = BatchWriter(
+            "place", self._write_places, clock
+        )
 
     async def snapshot(
         self,
@@ -74,28 +80,37 @@ class SchedulingStore:
     ) -> Snapshot:
         """The current state of a resource group, for a scheduling pass.
 
-        Sessions, agents and quotas are read one after the other, so they may be inconsistent: committing a
-        placement checks again. What ``policy`` does not use is not read. ``with_running``: include running
-        kernels and when they end; None: only if a session waited for capacity at the last pass, or the policy
-        spreads or packs replicas. ``now``: decides on the month of node-hours; None: the database's time.
+        Sessions, agents and quotas are read one after the other, so they may be inconsistent:
+        committing a placement checks again. What ``policy`` does not use is not read.
+        ``with_running``: include running kernels and when they end; None: only if a session waited
+        for capacity at the last pass, or the policy spreads or packs replicas. ``now``: decides on
+        the month of node-hours; None: the database's time.
         """
         pending, changes = await self._pending.of(group)
         if with_running is None:
             has_replicas = policy.replicas != "none" and self._pending.has_replicas(group)
             with_running = has_replicas or self._holds.any_waits_for_capacity(group)
+
         agents, agent_changes = await self._agents.of(group, with_running=with_running)
-        cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
+        cursors = (
+            await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
+        )
         quotas: tuple[Quota, ...] = ()
         usage: Mapping[str, Mapping[str, int]] | None = None
         if self._groups.has_quotas or policy.strategy == "drf":
             quotas, usage = await self._quotas.shares(
-                group, policy, self._held.sums, of_site=await self._groups.site(group) is not None, now=now
+                group,
+                policy,
+                self._held.sums,
+                of_site=await self._groups.site(group) is not None,
+                now=now,
             )
+
         return Snapshot(group, agents, pending, quotas, cursors, usage, changes, agent_changes)
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
-        """A snapshot with running kernels for a question, with ``candidates`` as if they were pending. The
-        caches of the scheduling passes stay as they are."""
+        """A snapshot with running kernels for a question, with ``candidates`` as if they were
+        pending. The caches of the scheduling passes stay as they are."""
         pending, _ = await self._uncached_pending.of(group)
         agents = await self._agents.peek(group)
         if agents is None:
@@ -105,7 +120,10 @@ class SchedulingStore:
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
             running = planner_rows.running_kernels(kernel_rows, self._unreadable)
             agents = planner_rows.agent_states(agent_rows, self._unreadable, running)
-        cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
+
+        cursors = (
+            await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
+        )
         of_site = await self._groups.site(group) is not None
         quotas, usage = await self._quotas.shares(group, policy, of_site=of_site)
         return Snapshot(group, agents, (*pending, *candidates), quotas, cursors, usage)
@@ -117,16 +135,18 @@ class SchedulingStore:
 
     async def agent_states(self, group: str) -> tuple[AgentState, ...]:
         """The group's agents now, without running kernels."""
-        return planner_rows.agent_states(await self._db.fetch(SQL["agent_states"], group), self._unreadable)
+        return planner_rows.agent_states(
+            await self._db.fetch(SQL["agent_states"], group), self._unreadable
+        )
 
     def includes_running(self, group: str) -> bool:
-        """Whether snapshots of the group include running kernels. Reservations need them, so a plan in which
-        a session waits for capacity must be made with them."""
+        """Whether snapshots of the group include running kernels. Reservations need them, so a plan
+        in which a session waits for capacity must be made with them."""
         return self._agents.includes_running(group)
 
     async def place(self, places: Sequence[Place], term: int) -> int:
-        """Commit placements under the leader's term. A stale one changes nothing. Returns how many were
-        applied."""
+        """Commit placements under the leader's term. A stale one changes nothing. Returns how many
+        were applied."""
         self._held.note_placements([place.session_id for place in places], finished=False)
         results = await self._placements.submit_all([_Placement(place, term) for place in places])
         finished = [
@@ -135,20 +155,30 @@ class SchedulingStore:
             if not isinstance(result, StoreUnavailable)
         ]
         self._held.note_placements(finished, finished=True)
+
         for place, result in zip(places, results, strict=True):
-            if isinstance(result, BaseException):  # a constraint was violated: the next pass tries again
+            # a constraint was violated: the next pass tries again
+            if isinstance(result, BaseException):
                 log.warning(
-                    "placement rejected", session_id=place.session_id, agent=place.agent_id, error=str(result)
+                    "placement rejected",
+                    session_id=place.session_id,
+                    agent=place.agent_id,
+                    error=str(result),
                 )
+
         placed = {p.session_id for p, result in zip(places, results, strict=True) if result is True}
         self._pending.remove(placed)
         self._pending.put_back({place.session_id for place in places} - placed)
+
         # Including agents of rejected placements: the cached state of those was out of date.
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
         self._notifier.notify_capacity(agents, freed=False)
         if placed:
             self._notifier.notify_sessions(placed)
-            self._notifier.notify_orders((k.agent_id, k.kernel_id) for p in places for k in p.kernels)
+            self._notifier.notify_orders(
+                (k.agent_id, k.kernel_id) for p in places for k in p.kernels
+            )
+
         return len(placed)
 
     async def _write_places(self, items: Sequence[_Placement]) -> Sequence[bool]:
@@ -173,6 +203,7 @@ class SchedulingStore:
             [", ".join(dict.fromkeys(k.agent_id for k in p.kernels)) for p in places],
         )
         applied = {row["id"] for row in rows}
+
         return [p.session_id in applied for p in places]
 
     async def record_holds(

@@ -18,6 +18,9 @@ def table(name: str, key: tuple[str, ...], columns: dict[str, Any]) -> Table:
     for column, kind in columns.items():
         nullable = isinstance(kind, list)
         made.append(
-            Column(column, kind[0] if nullable else kind, primary_key=column in key, nullable=nullable)
+            Column(
+                column, kind[0] if nullable else kind, primary_key=column in key, nullable=nullable
+            )
         )
+
     return Table(name, metadata, *made)

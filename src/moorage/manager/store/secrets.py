@@ -35,15 +35,17 @@ _LISTING = Listing(
 
 class SecretStore:
     def __init__(self, db: Database, keyring: Keyring, notifier: Notifier) -> None:
-        self._db, self._keyring, self._notifier = db, keyring, notifier
+        self._db = db
+        self._keyring = keyring
+        self._notifier = notifier
         self._connection = db.shared_connection(Purpose.ADMINISTRATION)
 
     async def put(self, scope: Scope, name: str, value: str) -> SecretView:
-        """Set a secret of the owner's project. Sessions that start later receive the new value, and the
-        proxies at once, where it is the key of a provider.
+        """Set a secret of the owner's project. Sessions that start later receive the new value, and
+        the proxies at once, where it is the key of a provider.
 
-        Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted: other managers
-        could not read what this one encrypts.
+        Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted:
+        other managers could not read what this one encrypts.
         """
         project = scope.owner.project
         sealed = self._keyring.seal(value, project, name)
@@ -52,8 +54,11 @@ class SecretStore:
         if not rows:
             raise Conflict(
                 "this manager does not have the key with which the stored secrets are encrypted",
-                next_step=f"copy the file secrets-keys of the other managers to {self._keyring.path}",
+                next_step=(
+                    f"copy the file secrets-keys of the other managers to {self._keyring.path}"
+                ),
             )
+
         using = await self._connection.fetch(SQL["secret_endpoints"], project, name)
         self._notifier.notify_routes([EndpointId(row["id"]) for row in using])
         return SecretView.model_validate(dict(rows[0]))
@@ -76,7 +81,8 @@ class SecretStore:
         rows = await self._connection.fetch(SQL["secret_delete"], project, name)
         if not rows:
             raise NotFound(
-                f"project {project!r} has no secret {name!r}", next_step="`moorage secrets` lists them"
+                f"project {project!r} has no secret {name!r}",
+                next_step="`moorage secrets` lists them",
             )
         return SecretView.model_validate(dict(rows[0]))
 
@@ -92,7 +98,8 @@ class SecretStore:
             )
 
     async def check_keys(self) -> None:
-        """Raises ``ConfigError`` if the keyring lacks a key with which a stored secret is encrypted."""
+        """Raises ``ConfigError`` if the keyring lacks a key with which a stored secret is
+        encrypted."""
         if missing := [key for key in await self._key_ids() if key not in self._keyring.ids()]:
             raise missing_keys(self._keyring.path, missing)
 
@@ -100,28 +107,34 @@ class SecretStore:
         return [row["key_id"] for row in await self._db.fetch(SQL["secret_key_ids"])]
 
     async def use_newest_key(self) -> bool:
-        """Whether every secret is encrypted with the newest key of the keyring, so that only a new key would
-        change anything."""
+        """Whether every secret is encrypted with the newest key of the keyring, so that only a new
+        key would change anything."""
         return set(await self._key_ids()) <= set(self._keyring.ids()[:1])
 
     async def reseal(self, *, discard_unreadable: bool) -> tuple[int, list[str]]:
-        """Encrypt every secret with the newest key. Returns how many were, and the secrets that were deleted
-        because no key decrypts them. Without ``discard_unreadable``, raises ``ConfigError`` for such a
-        secret."""
+        """Encrypt every secret with the newest key. Returns how many were, and the secrets that
+        were deleted because no key decrypts them. Without ``discard_unreadable``, raises
+        ``ConfigError`` for such a secret."""
         known = self._keyring.ids()
         missing = [key for key in await self._key_ids() if key not in known]
         if missing and not discard_unreadable:
             raise missing_keys(self._keyring.path, missing)
+
         lost = [
             f"{row['project']}/{row['name']}"
             for row in await self._connection.fetch(SQL["secrets_discard"], known)
         ]
         resealed = 0
-        for row in await self._connection.fetch(SQL["secrets_sealed_before"], known[0] if known else ""):
-            project, name, old = row["project"], row["name"], SealedSecret(row["key_id"], row["sealed"])
+        for row in await self._connection.fetch(
+            SQL["secrets_sealed_before"], known[0] if known else ""
+        ):
+            project = row["project"]
+            name = row["name"]
+            old = SealedSecret(row["key_id"], row["sealed"])
             new = self._keyring.seal(self._keyring.open(old, project, name), project, name)
             args = project, name, row["version"], old.key_id, new.key_id, new.data
             resealed += len(await self._connection.fetch(SQL["secret_reseal"], *args))
+
         return resealed, lost
 
     async def delete_unused(self) -> int:
@@ -130,8 +143,8 @@ class SecretStore:
 
 
 def decrypt_env(keyring: Keyring, project: str, sealed: Any) -> dict[str, str]:
-    """Environment variables from ``[variable, secret, key id, hex data]`` items of ``agent_orders.sql``.
-    Raises ``ConfigError`` for one that cannot be decrypted."""
+    """Environment variables from ``[variable, secret, key id, hex data]`` items of
+    ``agent_orders.sql``. Raises ``ConfigError`` for one that cannot be decrypted."""
     return {
         variable: keyring.open(SealedSecret(key_id, bytes.fromhex(data)), project, name)
         for variable, name, key_id, data in sealed or ()

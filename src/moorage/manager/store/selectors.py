@@ -1,4 +1,5 @@
-"""Selectors over user labels as conditions of SQL. The indexes of the labels serve the positive ones."""
+"""Selectors over user labels as conditions of SQL. The indexes of the labels serve the positive
+ones."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def conditions(column: Column[Any], selector: Selector) -> list[ColumnElement[An
 
 
 def _condition(column: Column[Any], requirement: Requirement) -> ColumnElement[Any]:
-    key, negated = requirement.key, requirement.operator in ("notin", "absent")
+    key = requirement.key
+    negated = requirement.operator in ("notin", "absent")
     if requirement.operator in ("exists", "absent"):
         condition = column.has_key(key)
     else:

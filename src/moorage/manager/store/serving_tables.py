@@ -28,7 +28,13 @@ endpoint_revisions = table(
 endpoint_idempotency_keys = table(
     "endpoint_idempotency_keys",
     ("scope", "key"),
-    {"scope": Text(), "key": Text(), "request_digest": Text(), "endpoint_id": ID, "created_at": TIME},
+    {
+        "scope": Text(),
+        "key": Text(),
+        "request_digest": Text(),
+        "endpoint_id": ID,
+        "created_at": TIME,
+    },
 )
 
 proxy_reports = table(

@@ -25,11 +25,15 @@ def session_not_found(ref: str) -> NotFound:
 def name_taken(spec: SessionSpec, name: str) -> Conflict:
     if spec.type is SessionType.INFERENCE:
         return Conflict(
-            f"a live session is already called {name!r}, or a model of another project was so in the last 30 "
+            f"a live session is already called {name!r}, or a model of another project was so in "
+            "the last 30 "
             "days",
             next_step="stop it, or choose another name",
         )
-    return Conflict(f"a live session is already called {name!r}", next_step="stop it, or choose another name")
+
+    return Conflict(
+        f"a live session is already called {name!r}", next_step="stop it, or choose another name"
+    )
 
 
 def key_reused(key: str) -> Conflict:
@@ -40,43 +44,54 @@ def key_reused(key: str) -> Conflict:
 
 
 def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> MoorageError | None:
-    """The error for a row of ``session_create*.sql`` that says why nothing was created; None if it gives no
-    reason."""
+    """The error for a row of ``session_create*.sql`` that says why nothing was created; None if it
+    gives no reason."""
     if not row["group_known"]:
         return NotFound(
             f"resource_group {spec.resource_group!r} does not exist, is retired, or is not for you",
             next_step="`moorage groups` lists them",
         )
+
     if row["types_allowed"] is not None:
         step = "use another resource group; `moorage groups describe` shows what each allows"
         if spec.type is SessionType.SYSTEM:
             types = ",".join((*row["types_allowed"], spec.type))
             allow = f"moorage groups set {spec.resource_group} session_types={types}"
             step = f"an administrator may allow it: `{allow}`"
+
         return Conflict(
-            f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: allowed is "
+            f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: "
+            "allowed is "
             f"{', '.join(row['types_allowed'])}",
             next_step=step,
         )
+
     if row["led_by_other"]:
         return Conflict("another manager leads now", next_step="leave it to that manager")
+
     if row["invalid_why"] is not None:
-        why, project = row["invalid_why"], row["invalid_project"]
+        why = row["invalid_why"]
+        project = row["invalid_project"]
         return invalid_dependency(scope, spec, owner, row["invalid_at"], why, project)
+
     if row["quota_scope"] is not None:
         return QuotaExceeded(
             f"{row['quota_scope']} {row['quota_name']!r} may have {row['quota_limit']} pending "
             "sessions, and has as many",
-            next_step="wait until some have started, stop some, or ask an administrator for a larger quota",
+            next_step=(
+                "wait until some have started, stop some, or ask an administrator for a "
+                "larger quota"
+            ),
         )
+
     return None
 
 
 def invalid_dependency(
     scope: Scope, spec: SessionSpec, owner: Owner, position: int, why: str, project: str | None
 ) -> MoorageError:
-    """``position``: index into ``depends_on``; ``project``: the project of the session that is named
-    there."""
+    """``position``: index into ``depends_on``; ``project``: the project of the session that is
+    named there."""
     ref = spec.depends_on[position].session
     field = f"depends_on[{position}].session = {ref!r}"
     if why == "unknown" or (why == "foreign" and not scope.reads(project or "")):
@@ -84,11 +99,13 @@ def invalid_dependency(
             f"{field} does not exist",
             next_step="create it first; `moorage ps --all` lists sessions",
         )
+
     if why == "foreign":
         return Forbidden(
             f"{field} belongs to project {project!r}, this session to {owner.project!r}",
             next_step="depend on sessions of the same project",
         )
+
     return InvalidInput(
         f"{field} is not a batch session, so it has no success: allowed is on = any, failure",
         next_step="say how it must end, like {'session': ..., 'on': 'any'}",

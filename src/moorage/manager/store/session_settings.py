@@ -1,7 +1,8 @@
 """Settings of a connection, made after it is open.
 
-Postgres takes settings with the start of a connection, too, but PgBouncer refuses all that it does not know
-("unsupported startup parameter"), and one that is told to ignore them drops the time limits silently.
+Postgres takes settings with the start of a connection, too, but PgBouncer refuses all that it does
+not know ("unsupported startup parameter"), and one that is told to ignore them drops the time
+limits silently.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ async def connect(dsn: str, settings: Mapping[str, str], **options: Any) -> asyn
 
 
 async def apply_settings(connection: asyncpg.Connection, settings: Mapping[str, str]) -> None:
-    """For as long as the connection lives, in one round trip. Names and values are constants of ours."""
+    """For as long as the connection lives, in one round trip. Names and values are constants of
+    ours."""
     if settings:
-        await connection.execute("; ".join(f"SET {name} TO '{value}'" for name, value in settings.items()))
+        await connection.execute(
+            "; ".join(f"SET {name} TO '{value}'" for name, value in settings.items())
+        )

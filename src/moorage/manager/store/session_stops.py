@@ -1,4 +1,5 @@
-"""Stops of many sessions in Postgres: asked for in one statement, and kept until they are carried out."""
+"""Stops of many sessions in Postgres: asked for in one statement, and kept until they are carried
+out."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class SessionStop:
 
 class SessionStopStore:
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._db, self._clock = db, clock
+        self._db = db
+        self._clock = clock
 
     async def ask_for_pipeline(self, scope: Scope, pipeline_id: str) -> SessionStop:
         return await self._ask(scope, pipeline_id, None)

@@ -44,23 +44,33 @@ from moorage.manager.store.unreadable import needs_newer, read_page
 
 V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 
-# The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
-# parameters.
+# The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list
+# of parameters.
 _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
 _S = tables.sessions.c
 _ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
-_HISTORY = Listing(SQL["history_list"], {"revision": Integer()}, ("revision",), ("revision",), "revision")
+_HISTORY = Listing(
+    SQL["history_list"], {"revision": Integer()}, ("revision",), ("revision",), "revision"
+)
 
 
 class SessionStore:
-    """A create is durable when the call returns; creates that arrive at the same time share one statement."""
+    """A create is durable when the call returns; creates that arrive at the same time share one
+    statement."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
-        self._db, self._notifier, self._clock, self._lost_grace_s = db, notifier, clock, lost_grace_s
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
+        self._lost_grace_s = lost_grace_s
         self._create_connection = db.dedicated_connection()
-        # Whether the last create found a quota of pending sessions, which only the longer statement checks.
+
+        # Whether the last create found a quota of pending sessions, which only the longer statement
+        # checks.
         self._has_pending_quotas = False
-        self._creates: BatchWriter[NewSession, Any] = BatchWriter("create", self._write_creates, clock)
+        self._creates: BatchWriter[NewSession, Any] = BatchWriter(
+            "create", self._write_creates, clock
+        )
         self.tracer: TraceSink | None = None  # set before the first create, if starts are traced
 
     # -- create --
@@ -76,15 +86,19 @@ class SessionStore:
         template: str | None = None,
         forced: bool = False,
     ) -> resources.SessionView:
-        """It belongs to the owner of ``scope``. ``term``: of the leader that creates it, a replica of this
-        revision of an endpoint. ``template``: from which it was made. ``forced``: it takes no other's place.
+        """It belongs to the owner of ``scope``. ``term``: of the leader that creates it, a replica
+        of this revision of an endpoint. ``template``: from which it was made. ``forced``: it takes
+        no other's place.
 
-        Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
-        leader, ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an
-        invalid dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
+        Raises ``Conflict`` for the name of a live session, a type that the group does not allow or
+        a former leader, ``NotFound`` for an unknown group or dependency, ``Forbidden`` or
+        ``InvalidInput`` for an invalid dependency, and ``QuotaExceeded`` when a quota of pending
+        sessions is used up.
         """
         new = self.new(scope, spec, endpoint_id, None)
-        new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template, forced=forced)
+        new = replace(
+            new, term=term, endpoint_revision=endpoint_revision, template=template, forced=forced
+        )
         return self._created(scope, new, await self._submit(new))
 
     async def create_once(
@@ -96,24 +110,32 @@ class SessionStore:
         template: str | None = None,
         forced: bool = False,
     ) -> tuple[resources.SessionView, bool]:
-        """As ``create``, and safe to repeat: a repeated call returns the session of the first one, and True.
+        """As ``create``, and safe to repeat: a repeated call returns the session of the first one,
+        and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        new = replace(self.new(scope, spec, None, idempotency_key), template=template, forced=forced)
+        new = replace(
+            self.new(scope, spec, None, idempotency_key), template=template, forced=forced
+        )
         try:
             row = await self._submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
             row = None
+
         if row is not None and not row["repeated"]:
             rejected = session_errors.create_rejected(scope, spec, new.owner, row)
             if row["created_at"] is not None or rejected is not None:
                 return self._created(scope, new, row), False
-        before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
+
+        before = await self._db.fetchrow(
+            SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key
+        )
         if before is None:
             raise session_errors.name_taken(new.spec, new.name)
         if before["request_digest"] != new.request_digest:
             raise session_errors.key_reused(idempotency_key.key)
+
         return await self.get(scope, before["session_id"]), True
 
     def new(
@@ -126,11 +148,13 @@ class SessionStore:
         """A session to be created, with its ids."""
         session_id = self._clock.new_id()
         name = spec.name or f"{spec.type}-{session_id[-8:]}"
-        kernel, secret = self._clock.new_id(), self._clock.secret()
+        kernel = self._clock.new_id()
+        secret = self._clock.secret()
         digest = new_sessions.digest(spec) if idempotency_key else None
         user_labels = spec.user_labels
         if user_labels:  # they are a column, and no part of what runs
             spec = spec.model_copy(update={"user_labels": {}})
+
         slots = spec_kernels.total_slots(spec)
         reused = spec.reuse not in (None, "never")
         new = NewSession(
@@ -146,11 +170,14 @@ class SessionStore:
             idempotency_key,
             digest,
             user_labels=user_labels,
-            request_hash=request_hash(spec.model_dump(mode="json"), scope.owner.project) if reused else None,
+            request_hash=request_hash(spec.model_dump(mode="json"), scope.owner.project)
+            if reused
+            else None,
             traceparent=new_sessions.traceparent(self.tracer, scope.trace, session_id),
         )
         if spec.cluster is None:
             return new
+
         keys = derive_key_pair(self._clock.secret(32), f"moorage-{session_id}")
         return replace(new, subs=spec_kernels.new_sub_kernels(spec, self._clock), keys=keys)
 
@@ -162,11 +189,13 @@ class SessionStore:
         return row
 
     def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
-        """The view of what was written, without reading it back. Raises the error if nothing was."""
+        """The view of what was written, without reading it back. Raises the error if nothing
+        was."""
         created = row["created_at"]
         if created is None:
             rejected = session_errors.create_rejected(scope, new.spec, new.owner, row)
             raise rejected or session_errors.name_taken(new.spec, new.name)
+
         self._notifier.notify_pending([SessionId(new.id)])
         first = resources.KernelView(
             id=new.kernel_id,
@@ -214,6 +243,7 @@ class SessionStore:
         )
         if row["adopted_from"] is None:
             return view
+
         self._notifier.notify_kernels([SessionId(new.id)])
         shown = rows.mirrored(row) | {"adopted_from": row["adopted_from"], "hold": None}
         return resources.SessionView.model_validate(
@@ -224,7 +254,8 @@ class SessionStore:
         items = await self._with_shared_runs(items)
         dependencies = new_sessions.dependency_columns(items)
         columns = new_sessions.columns(items, self._lost_grace_s)
-        isolated, templates = [i.owner.isolated for i in items], [i.template for i in items]
+        isolated = [i.owner.isolated for i in items]
+        templates = [i.template for i in items]
         labels = [json.dumps(i.user_labels) if i.user_labels else "{}" for i in items]
         traceparents = [i.traceparent for i in items]
         created: list[Any] = []
@@ -232,11 +263,13 @@ class SessionStore:
             i.subs or i.request_hash or i.term is not None for i in items
         )
         if not needs_checks and not self._has_pending_quotas:
-            # The short statement creates nothing when it finds that there are quotas of pending sessions.
+            # The short statement creates nothing when it finds that there are quotas of pending
+            # sessions.
             created = await self._create_connection.fetch(
                 SQL["session_create"], *columns, isolated, templates, labels, traceparents
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
+
         if needs_checks or self._has_pending_quotas:
             created = await self._create_connection.fetch(
                 SQL["session_create_checked"],
@@ -253,13 +286,17 @@ class SessionStore:
                 traceparents,
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
+
         return created
 
     async def _with_shared_runs(self, items: Sequence[NewSession]) -> Sequence[NewSession]:
         """With the equal sessions that take the place of new ones."""
-        asking = [(n, i) for n, i in enumerate(items) if i.request_hash is not None and not i.forced]
+        asking = [
+            (n, i) for n, i in enumerate(items) if i.request_hash is not None and not i.forced
+        ]
         if not asking:
             return items
+
         found = await self._create_connection.fetch(
             SQL["reuse_find"],
             [item.owner.project for _, item in asking],
@@ -282,8 +319,8 @@ class SessionStore:
         return SessionId(row["id"])
 
     async def get(self, scope: Scope, ref: str) -> resources.SessionView:
-        """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``, and
-        ``Conflict`` for one that needs a newer manager to be shown."""
+        """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``,
+        and ``Conflict`` for one that needs a newer manager to be shown."""
         found = await self.find(scope, ref)
         page = await self._select(scope, FIRST, tables.sessions.c.id == found)
         for row in page.unreadable:
@@ -304,8 +341,8 @@ class SessionStore:
         pipeline: str | None = None,
         **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
-        """Newest first by default, with one of ``statuses``, or ended with one of ``results``; without both
-        all. ``pipeline``: its id.
+        """Newest first by default, with one of ``statuses``, or ended with one of ``results``;
+        without both all. ``pipeline``: its id.
 
         Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
         s = tables.sessions.c
@@ -315,6 +352,7 @@ class SessionStore:
             conditions.append(or_(s.status.in_(sorted(statuses)), *([ended_so] if results else [])))
         if statuses and not results and statuses <= LIVE:
             conditions.append(_LIVE)
+
         conditions += [
             s["owner" if name == "user" else name] == str(value)
             for name, value in equal.items()
@@ -327,22 +365,28 @@ class SessionStore:
         if pipeline is not None:
             t = pipeline_tables.pipeline_steps.c
             conditions.append(s.id.in_(select(t.session_id).where(t.pipeline_id == pipeline)))
+
         return await self._select(scope, paging, *conditions)
 
     async def _select(
         self, scope: Scope, paging: Paging, *conditions: Any
     ) -> resources.Page[resources.SessionView]:
-        s, e = tables.sessions, tables.endpoints
-        t, p = pipeline_tables.pipeline_steps, pipeline_tables.pipelines
+        s = tables.sessions
+        e = tables.endpoints
+        t = pipeline_tables.pipeline_steps
+        p = pipeline_tables.pipelines
         conditions = (*conditions, s.c.removed_at.is_(None))
         if scope.projects is not None:
             conditions = (*conditions, s.c.project.in_(scope.projects))
+
         o = s.alias("shared")
         of_shared = [o.c[name].label(f"shared_{name}") for name in rows.MIRRORED]
         columns = [column for column in s.c if column is not s.c.spec]
         spec = cast(s.c.spec, Text).label("spec_text")
         statement = (
-            select(*columns, spec, e.c.name.label("endpoint_name"), *of_shared, *pipeline_tables.STEP)
+            select(
+                *columns, spec, e.c.name.label("endpoint_name"), *of_shared, *pipeline_tables.STEP
+            )
             .select_from(
                 s.outerjoin(e, s.c.endpoint_id == e.c.id)
                 .outerjoin(o, s.c.adopted_from == o.c.id)
@@ -356,6 +400,7 @@ class SessionStore:
         of_session = defaultdict[str, list[Any]](list)
         for kernel in kernels:
             of_session[kernel["session_id"]].append(kernel)
+
         page = read_page(
             resources.SessionView,
             "session",
@@ -381,7 +426,8 @@ class SessionStore:
         return page.model_copy(update={"items": await self._as_seen(scope, page.items)})
 
     async def _as_seen(self, scope: Scope, views: list[V]) -> list[V]:
-        """With names in place of ids in messages, and without output that the caller may not see."""
+        """With names in place of ids in messages, and without output that the caller may not
+        see."""
         texts = [text for view in views for text in visibility.messages(view)]
         return visibility.as_seen(scope, views, await self.naming(scope, texts))
 
@@ -399,19 +445,27 @@ class SessionStore:
         found = await self._db.fetch(SQL["session_names"], ids, scope.projects) if ids else []
         return {SessionId(row["id"]): (row["name"], row["status"]) for row in found}
 
-    async def dependency_states(self, scope: Scope, spec: SessionSpec) -> dict[str, list[SessionId]]:
-        """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises as ``create`` does for
-        an invalid dependency."""
+    async def dependency_states(
+        self, scope: Scope, spec: SessionSpec
+    ) -> dict[str, list[SessionId]]:
+        """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises as ``create``
+        does for an invalid dependency."""
         states: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
         if not spec.depends_on:
             return states
+
         refs = [one.session for one in spec.depends_on]
-        ids, conditions = [rows.as_uuid(ref) for ref in refs], [one.on for one in spec.depends_on]
-        found = await self._db.fetch(SQL["dependency_states"], refs, ids, conditions, scope.owner.project)
+        ids = [rows.as_uuid(ref) for ref in refs]
+        conditions = [one.on for one in spec.depends_on]
+        found = await self._db.fetch(
+            SQL["dependency_states"], refs, ids, conditions, scope.owner.project
+        )
         for position, row in enumerate(found):
             if row["why"] is not None:
                 raise session_errors.invalid_dependency(
                     scope, spec, scope.owner, position, row["why"], row["project"]
                 )
+
             states[row["state"]].append(SessionId(row["id"]))
+
         return states

@@ -1,4 +1,5 @@
-"""Kernels of a session as its spec describes them: the slots of each, and the sub kernels of a cluster."""
+"""Kernels of a session as its spec describes them: the slots of each, and the sub kernels of a
+cluster."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def new_sub_kernels(spec: SessionSpec, clock: Clock) -> tuple[NewSubKernel, ...]
 
 
 def main_slots(spec: SessionSpec) -> dict[str, int]:
-    """Slots of the main kernel, in base units: those that it holds on its agent. A job holds one of its
-    site's."""
+    """Slots of the main kernel, in base units: those that it holds on its agent. A job holds one of
+    its site's."""
     return {JOBS: 1} if spec.job is not None else requested_slots(spec)
 
 
@@ -73,8 +74,11 @@ def sub_kernel_spec(spec: SessionSpec) -> SessionSpec:
     return spec.model_copy(update=changes)
 
 
-def sub_requests(spec: SessionSpec, kernel_ids: list[str] | None = None) -> tuple[KernelRequest, ...]:
-    """Sub kernels as the planner sees them. Without ``kernel_ids``: of a session that does not exist yet."""
+def sub_requests(
+    spec: SessionSpec, kernel_ids: list[str] | None = None
+) -> tuple[KernelRequest, ...]:
+    """Sub kernels as the planner sees them. Without ``kernel_ids``: of a session that does not
+    exist yet."""
     if kernel_ids is None:
         kernel_ids = [f"sub{n}" for n in range(1, spec.size)]
     slots = sub_slots(spec)

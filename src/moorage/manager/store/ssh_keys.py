@@ -45,12 +45,14 @@ class SshUser(NamedTuple):
 
 class SshKeyStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+        self._db = db
+        self._notifier = notifier
+        self._clock = clock
 
     async def create(self, scope: Scope, key: PublicKey, name: str | None = None) -> SshKeyView:
-        """A key whose private half the caller has proved to hold. Made with an API key, it acts as that one
-        and ends with it. It replaces one that somebody has registered without a proof. Raises ``Conflict``
-        for one that is registered."""
+        """A key whose private half the caller has proved to hold. Made with an API key, it acts as
+        that one and ends with it. It replaces one that somebody has registered without a proof.
+        Raises ``Conflict`` for one that is registered."""
         name = name or _default_name(key)
         by = scope.key.id if scope.key is not None and scope.key.console is None else None
         user = scope.owner.user
@@ -59,18 +61,25 @@ class SshKeyStore:
             is_made = bool(await self._db.fetch(SQL["ssh_key_create"], *args))
         except asyncpg.UniqueViolationError:  # of the name
             is_made = False
+
         if not is_made:
             raise Conflict(
-                f"the key {key.fingerprint} is registered already, or {user!r} has another SSH key {name!r}",
-                next_step="`moorage keys list-ssh` lists yours; give another name, or make a new key",
+                f"the key {key.fingerprint} is registered already, or {user!r} has another SSH "
+                f"key {name!r}",
+                next_step=(
+                    "`moorage keys list-ssh` lists yours; give another name, or make a new key"
+                ),
             )
+
         self._notifier.notify([Topic.KEYS])  # whoever had registered it without a proof
         return await self.get(scope, key.fingerprint)
 
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, user: str | None = None
     ) -> Page[SshKeyView]:
-        rows, following = await _LISTING.page(self._db, paging, None, *_sight(scope), only={"user": user})
+        rows, following = await _LISTING.page(
+            self._db, paging, None, *_sight(scope), only={"user": user}
+        )
         return read_page(SshKeyView, "SSH key", rows, _view, following)
 
     async def get(self, scope: Scope, ref: str) -> SshKeyView:
@@ -87,7 +96,9 @@ class SshKeyStore:
     async def _row(self, scope: Scope, ref: str) -> Any:
         row = await self._db.fetchrow(SQL["ssh_key_list"], ref, *_sight(scope))
         if row is None:
-            raise NotFound(f"there is no SSH key {ref!r}", next_step="`moorage keys list-ssh` lists yours")
+            raise NotFound(
+                f"there is no SSH key {ref!r}", next_step="`moorage keys list-ssh` lists yours"
+            )
         return row
 
     async def who(self, fingerprint: str) -> SshUser | None:
@@ -96,19 +107,23 @@ class SshKeyStore:
         return None if row is None else SshUser(row["owner"], row["name"], list(row["projects"]))
 
     async def find(self, fingerprint: str, project: str) -> ApiKey | None:
-        """What the key may do now in ``project``: as the API key with which it was registered, whose project
-        it may be alone, or as its user. None: nothing. Notes when it was last used."""
+        """What the key may do now in ``project``: as the API key with which it was registered,
+        whose project it may be alone, or as its user. None: nothing. Notes when it was last
+        used."""
         row = await self._db.fetchrow(SQL["ssh_key_find"], fingerprint, project)
         if row is None:
             return None
+
         name = f"ssh/{row['owner']}/{row['name']}"
         found = read_one("SSH key", name, row, lambda one: key_of_user(one, name))
         if found is not None and row["use_unrecorded"]:
             await self._db.fetch(SQL["ssh_key_touch"], row["id"])
+
         return found
 
     def on_change(self, callback: Any) -> Any:
-        """Call ``callback`` when keys, users or projects changed. Returns a function that unsubscribes."""
+        """Call ``callback`` when keys, users or projects changed. Returns a function that
+        unsubscribes."""
         return self._notifier.on(Topic.KEYS, callback)
 
 

@@ -61,13 +61,12 @@ from moorage.manager.store.users import ProjectStore, UserStore
 
 
 class Store:
-    """Reads and writes rows and decides nothing. All methods raise ``StoreUnavailable`` while Postgres is
-    down.
+    """Reads and writes rows and decides nothing. All methods raise ``StoreUnavailable`` while
+    Postgres is down.
 
-    ``keyring``: the keys of stored secrets; None: no keys.
-    ``outputs_kept_s``: how long nodes keep outputs of steps. ``database``: connections other than those to
-    ``dsn``, for simulations with scripted faults. ``connector`` opens the connections; None: without a check
-    of their lineage.
+    ``keyring``: the keys of stored secrets; None: no keys. ``outputs_kept_s``: how long nodes keep
+    outputs of steps. ``database``: connections other than those to ``dsn``, for simulations with
+    scripted faults. ``connector`` opens the connections; None: without a check of their lineage.
     """
 
     def __init__(
@@ -82,19 +81,25 @@ class Store:
         connector: Connector | None = None,
         outputs_kept_s: float = 86_400.0,
     ) -> None:
-        self.database = db = database or Database(dsn, connector)
-        self.notifier = notifier = Notifier(db.connector, clock)
-        self.unreadable = newer = UnreadableRows(clock)
+        db = database or Database(dsn, connector)
+        self.database = db
+        notifier = Notifier(db.connector, clock)
+        self.notifier = notifier
+        newer = UnreadableRows(clock)
+        self.unreadable = newer
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
         self.lifecycle = LifecycleStore(db, notifier, clock, newer)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
-        self.oidc, self.audit = OidcStore(db, notifier), AuditStore(db)
+        self.oidc = OidcStore(db, notifier)
+        self.audit = AuditStore(db)
         self.groups = GroupStore(db, notifier, clock, newer)
         self.group_aliases = GroupAliases(db, notifier, clock, self.groups)
         self.overviews = OverviewStore(db, clock, newer)
         self.occupancy_history = OccupancyHistoryStore(db)
         self.quotas = QuotaStore(db, notifier, newer)
-        self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas, newer)
+        self.scheduling = SchedulingStore(
+            db, notifier, clock, self.sessions, self.groups, self.quotas, newer
+        )
         self.managers = ManagerStore(db, notifier, clock.new_id())
         self.reports = ReportStore(
             db, notifier, clock, self.managers.own_id, newer, keep_unknown=keep_unknown_kernels
@@ -107,24 +112,35 @@ class Store:
         self.endpoints = EndpointStore(db, notifier, self.sessions, clock)
         self.replicas = ReplicaStore(db, notifier, self.orders, newer)
         self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id, newer)
-        self.keys, self.ssh_keys = KeyStore(db, notifier, clock, newer), SshKeyStore(db, notifier, clock)
-        self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
+        self.keys = KeyStore(db, notifier, clock, newer)
+        self.ssh_keys = SshKeyStore(db, notifier, clock)
+        self.users = UserStore(db, notifier)
+        self.projects = ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.integrity = IntegrityStore(db, notifier)
         self.routes = RouteStore(db, self.keys, self.access_tokens, keyring, notifier, newer)
-        self.peers, self.authorities = PeerStore(db, notifier, clock), AuthorityStore(db, notifier)
-        self.leases, self.kernel_leases = LeaseStore(db), KernelLeaseStore(db, notifier, newer)
-        self.deadlines, self.session_records = DeadlineStore(db), SessionRecordStore(db, notifier)
-        self.idle, self.reloads = IdleStore(db, newer), ReloadStore(db, notifier)
-        self.templates, self.outputs = TemplateStore(db), OutputStore(db)
+        self.peers = PeerStore(db, notifier, clock)
+        self.authorities = AuthorityStore(db, notifier)
+        self.leases = LeaseStore(db)
+        self.kernel_leases = KernelLeaseStore(db, notifier, newer)
+        self.deadlines = DeadlineStore(db)
+        self.session_records = SessionRecordStore(db, notifier)
+        self.idle = IdleStore(db, newer)
+        self.reloads = ReloadStore(db, notifier)
+        self.templates = TemplateStore(db)
+        self.outputs = OutputStore(db)
         self.pipelines = PipelineStore(
             db, notifier, self.sessions, clock, lost_grace_s, outputs_kept_s, newer
         )
-        self.usage, self.progress = UsageStore(db, self.sessions), ProgressStore(db, notifier)
-        self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
+        self.usage = UsageStore(db, self.sessions)
+        self.progress = ProgressStore(db, notifier)
+        self.usage_records = UsageRecordStore(db)
+        self.limit_shares = LimitShareStore(db)
         self.budgets = BudgetStore(db, notifier, clock, newer)
-        self.decisions, self.retention = DecisionStore(db), RetentionStore(db)
-        self.expected_starts, self.session_stops = ExpectedStartStore(db, clock), SessionStopStore(db, clock)
+        self.decisions = DecisionStore(db)
+        self.retention = RetentionStore(db)
+        self.expected_starts = ExpectedStartStore(db, clock)
+        self.session_stops = SessionStopStore(db, clock)
         self._heartbeats = self._heartbeat_loop(clock)
         self._reread_after_failovers()
         self._stack = AsyncExitStack()
@@ -157,13 +173,18 @@ class Store:
             (
                 row["resource_group"],
                 row["slot"],
-                {"offered": row["capacity"], "unhealthy": row["unhealthy"], "allocated": row["used"]},
+                {
+                    "offered": row["capacity"],
+                    "unhealthy": row["unhealthy"],
+                    "allocated": row["used"],
+                },
             )
             for row in await self.database.fetch(SQL["slot_counts"])
         ]
 
     async def oldest_pending(self) -> dict[str, float]:
-        """For metrics: how long the oldest pending session of each resource group waits, in seconds."""
+        """For metrics: how long the oldest pending session of each resource group waits, in
+        seconds."""
         rows = await self.database.fetch(SQL["oldest_pending"])
         return {row["resource_group"]: row["seconds"] for row in rows}
 

@@ -1,6 +1,7 @@
 """The schema as SQLAlchemy Core metadata: what listings are composed from. The migrations make it.
 
-A test holds this and the migrated schema equal. Constraints and partial indexes live in the migrations.
+A test holds this and the migrated schema equal. Constraints and partial indexes live in the
+migrations.
 """
 
 from __future__ import annotations
@@ -329,7 +330,13 @@ quotas = table(
 idempotency_keys = table(
     "idempotency_keys",
     ("scope", "key"),
-    {"scope": Text(), "key": Text(), "request_digest": Text(), "session_id": ID, "created_at": TIME},
+    {
+        "scope": Text(),
+        "key": Text(),
+        "request_digest": Text(),
+        "session_id": ID,
+        "created_at": TIME,
+    },
 )
 
 decisions = table(
@@ -382,6 +389,12 @@ kernel_usage_spans = table(
 agent_usage = table(
     "agent_usage",
     ("agent_id",),
-    {"agent_id": Text(), "at": TIME, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()}
+    {
+        "agent_id": Text(),
+        "at": TIME,
+        "cpu": BigInteger(),
+        "memory": BigInteger(),
+        "devices": JSONB(),
+    }
     | {f"kernels_{name}": BigInteger() for name in ("cpu", "memory", "gpu", "gpu_memory")},
 )

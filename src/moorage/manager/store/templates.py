@@ -41,14 +41,15 @@ class TemplateStore:
         isolated: bool = False,
         if_match: Versions = None,
     ) -> TemplateView:
-        """Add a version, of the owner's project or for all. The same template again adds none. ``isolated``:
-        what it is based on was written by somebody who is no administrator. ``if_match``: what the latest
-        version may be.
+        """Add a version, of the owner's project or for all. The same template again adds none.
+        ``isolated``: what it is based on was written by somebody who is no administrator.
+        ``if_match``: what the latest version may be.
 
-        Raises ``PreconditionFailed`` for another version, and ``Conflict`` when somebody else added one at
-        the same moment.
+        Raises ``PreconditionFailed`` for another version, and ``Conflict`` when somebody else added
+        one at the same moment.
         """
-        project, body = _project(scope, for_all), template.model_dump_json(exclude_unset=True)
+        project = _project(scope, for_all)
+        body = template.model_dump_json(exclude_unset=True)
         try:
             rows = await self._db.fetch(
                 SQL["template_put"],
@@ -63,11 +64,14 @@ class TemplateStore:
         except asyncpg.UniqueViolationError:
             await self._check_latest(project, name, if_match)
             raise Conflict(
-                f"another version of template {name!r} was added at the same moment", next_step="try again"
+                f"another version of template {name!r} was added at the same moment",
+                next_step="try again",
             ) from None
+
         if not rows:
             await self._check_latest(project, name, if_match)
             raise Conflict(f"template {name!r} has changed meanwhile", next_step="read it again")
+
         return _view(rows[0])
 
     async def _check_latest(self, project: str, name: str, if_match: Versions) -> None:
@@ -76,12 +80,14 @@ class TemplateStore:
         check_version(f"template {name!r}", row["version"] if is_own else None, if_match)
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
-        """A version, the latest by default: of the owner's project, else for all. Raises ``NotFound``, and
-        ``Conflict`` for one that needs a newer manager."""
+        """A version, the latest by default: of the owner's project, else for all. Raises
+        ``NotFound``, and ``Conflict`` for one that needs a newer manager."""
         return read_one("template", name, await self._find(scope, name, version), _view)
 
     async def _find(self, scope: Scope, name: str, version: int | None) -> Row:
-        row: Row | None = await self._db.fetchrow(SQL["template_find"], scope.owner.project, name, version)
+        row: Row | None = await self._db.fetchrow(
+            SQL["template_find"], scope.owner.project, name, version
+        )
         if row is None:
             raise _not_found(scope.owner.project, name, version)
         return row

@@ -1,8 +1,8 @@
 """Connections that share what asyncpg asks Postgres about built-in types.
 
-asyncpg has codecs for built-in types but not for arrays of them: each connection asks the catalog for every
-combination of array types that it meets in a statement. The question takes Postgres 3 to 5 ms, more than most
-statements of the store, and its answer is always the same.
+asyncpg has codecs for built-in types but not for arrays of them: each connection asks the catalog
+for every combination of array types that it meets in a statement. The question takes Postgres 3 to
+5 ms, more than most statements of the store, and its answer is always the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 import asyncpg
 
-# Object identifiers below this one are assigned by hand in the source of Postgres, and never change:
+# Object identifiers below this one are assigned by hand in the source of Postgres, and never
+# change:
 # https://www.postgresql.org/docs/current/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT
 _FIRST_CHANGING_OID = 10_000
 # Of each set of types, the rows that describe them and the types of their elements.
@@ -23,8 +24,9 @@ _NO_STATEMENT = SimpleNamespace(name="from the cache")
 
 
 class TypeCachingConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """``asyncpg.connect`` takes it as ``connection_class``. It overrides a method that is not public: should
-    a release of asyncpg rename it, connections ask again, and a test of the store fails."""
+    """``asyncpg.connect`` takes it as ``connection_class``. It overrides a method that is not
+    public: should a release of asyncpg rename it, connections ask again, and a test of the store
+    fails."""
 
     __slots__ = ()
 

@@ -1,6 +1,7 @@
 """Kernels that agents run and the database does not know, as after the restore of a backup.
 
-An agent that runs such kernels is not ready: it gets no new ones, because they may use any of its devices.
+An agent that runs such kernels is not ready: it gets no new ones, because they may use any of its
+devices.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _Rows = tuple[dict[str, str], ...]  # kernel_id and session_id of each
 
 
 class UnknownKernels:
-    """Looks up the kernels of full reports. Later reports can only end some: an agent starts none by
-    itself."""
+    """Looks up the kernels of full reports. Later reports can only end some: an agent starts none
+    by itself."""
 
     def __init__(self, connection: DedicatedConnection) -> None:
         self._connection = connection
@@ -33,7 +34,9 @@ class UnknownKernels:
 
     def have_ended(self, update: AgentUpdate) -> bool:
         """Whether a report of changes ends unknown kernels of the agent."""
-        return not update.whole and len(self._left(update)) < len(self._known.get(update.agent_id, ()))
+        return not update.whole and len(self._left(update)) < len(
+            self._known.get(update.agent_id, ())
+        )
 
     async def of(self, updates: Sequence[AgentUpdate]) -> dict[AgentId, _Rows]:
         """The unknown kernels of each agent."""
@@ -48,18 +51,23 @@ class UnknownKernels:
                 left = tuple({"kernel_id": k.kernel_id, "session_id": k.session_id} for k in listed)
             else:
                 left = self._left(update)
+
             found[update.agent_id] = left
             self._remember(update.agent_id, left)
+
         return found
 
     def _left(self, update: AgentUpdate) -> _Rows:
         ended = {k for k, seen in update.observed.items() if seen.state in _ENDED} | update.absent
-        return tuple(row for row in self._known.get(update.agent_id, ()) if row["kernel_id"] not in ended)
+        return tuple(
+            row for row in self._known.get(update.agent_id, ()) if row["kernel_id"] not in ended
+        )
 
     def _remember(self, agent_id: AgentId, left: _Rows) -> None:
         before = self._known.pop(agent_id, ())
         if not left:
             return
+
         self._known[agent_id] = left
         if left != before:
             log.warning(
@@ -72,5 +80,8 @@ class UnknownKernels:
 
 
 def _live(kernels: Iterable[Observation]) -> dict[KernelId, Observation]:
-    """The kernels that may run. One outside its agent's checkpoint has no session: the agent ends it."""
-    return {k.kernel_id: k for k in kernels if k.state not in _ENDED and _UUID.fullmatch(k.session_id)}
+    """The kernels that may run. One outside its agent's checkpoint has no session: the agent ends
+    it."""
+    return {
+        k.kernel_id: k for k in kernels if k.state not in _ENDED and _UUID.fullmatch(k.session_id)
+    }

@@ -1,8 +1,8 @@
-"""Rows that this release cannot read: a manager of a newer one has stored them, as in the middle of an
-upgrade or before a downgrade, or somebody has changed them by hand.
+"""Rows that this release cannot read: a manager of a newer one has stored them, as in the middle of
+an upgrade or before a downgrade, or somebody has changed them by hand.
 
-Such a row is one row. Whoever reads several leaves it out, and says so; what only shows it, shows the part
-that it knows.
+Such a row is one row. Whoever reads several leaves it out, and says so; what only shows it, shows
+the part that it knows.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ def read_page(
     *,
     name: str = "name",
 ) -> Page[T]:
-    """A page of a listing, with the rows that cannot be read beside the others. ``name``: the column that
-    people know a row by."""
-    shown, unreadable = [], []
+    """A page of a listing, with the rows that cannot be read beside the others. ``name``: the
+    column that people know a row by."""
+    shown = []
+    unreadable = []
     for row in rows:
         try:
             shown.append(read(row))
         except UNREADABLE as error:
             found = UnreadableRow(kind=kind, name=str(row[name]), detail=why_unreadable(error))
             unreadable.append(found)
+
     return Page[view](items=shown, next=following, unreadable=unreadable)  # type: ignore[valid-type]
 
 
 def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: str = "") -> T:
-    """Raises ``NeedsNewerManager`` for a row, or rows, that cannot be read. ``done``: what has happened to it
-    all the same, such as "was revoked"."""
+    """Raises ``NeedsNewerManager`` for a row, or rows, that cannot be read. ``done``: what has
+    happened to it all the same, such as "was revoked"."""
     try:
         return read(stored)
     except UNREADABLE as error:
@@ -66,7 +68,8 @@ def read_one(kind: str, name: str, stored: S, read: Callable[[S], T], *, done: s
 def needs_newer(kind: str, name: str, why: str) -> NeedsNewerManager:
     return NeedsNewerManager(
         f"{kind} {name!r} {why}",
-        next_step="ask a manager of the release that has stored it: `moorage managers` shows their versions; "
+        next_step="ask a manager of the release that has stored it: `moorage managers` shows "
+        "their versions; "
         "after an upgrade, restart those of the release before",
     )
 
@@ -78,9 +81,11 @@ class UnreadableRows:
         self._clock = clock
         self._met: dict[tuple[str, str], tuple[str, float]] = {}  # why, and when last
 
-    def each(self, kind: str, rows: Iterable[Row], read: Callable[[Row], T], *, key: str = "id") -> list[T]:
-        """What ``read`` makes of each row; those that it cannot read are left out. ``key``: the column that
-        identifies a row."""
+    def each(
+        self, kind: str, rows: Iterable[Row], read: Callable[[Row], T], *, key: str = "id"
+    ) -> list[T]:
+        """What ``read`` makes of each row; those that it cannot read are left out. ``key``: the
+        column that identifies a row."""
         found = []
         for row in rows:
             try:
@@ -90,6 +95,7 @@ class UnreadableRows:
             else:
                 if self._met:
                     self._met.pop((kind, str(row[key])), None)
+
         return found
 
     def met(self, kind: str, key: str, why: str) -> None:
@@ -98,7 +104,9 @@ class UnreadableRows:
         if before is None and len(self._met) >= MOST:
             return
         if before is None or before[0] != why:
-            log.error("leaving out a row that this release does not know", kind=kind, row=key, why=why)
+            log.error(
+                "leaving out a row that this release does not know", kind=kind, row=key, why=why
+            )
         self._met[kind, key] = why, self._clock.monotonic()
 
     def counts(self) -> dict[str, int]:
@@ -107,8 +115,10 @@ class UnreadableRows:
         return dict(Counter(kind for kind, _ in self._met))
 
     def problems(self) -> dict[str, str]:
-        """For the health of the manager: by kind, how many there are, and one of them with the reason."""
-        counts, found = self.counts(), {}
+        """For the health of the manager: by kind, how many there are, and one of them with the
+        reason."""
+        counts = self.counts()
+        found = {}
         for (kind, key), (why, _) in self._met.items():
             found[f"rows of {kind}"] = f"{counts[kind]} left out, such as {key}: {why}"
         return found

@@ -1,4 +1,5 @@
-"""Resource usage of kernels and agents in Postgres. It is shown to people; no decision depends on it."""
+"""Resource usage of kernels and agents in Postgres. It is shown to people; no decision depends on
+it."""
 
 from __future__ import annotations
 
@@ -32,17 +33,19 @@ _COLUMNS = tuple(Use.__dataclass_fields__)
 _LARGEST = (1 << 53) - 1
 _DEVICES = 1024  # of one agent
 # Minutes are kept for so long, then rolled up into hours, so many rows per call.
-MINUTES_KEPT_S, ROLL_UP_BATCH = 2 * HOUR_S, 20_000
+MINUTES_KEPT_S = 2 * HOUR_S
+ROLL_UP_BATCH = 20_000
 
 
 class UsageStore:
     def __init__(self, db: Database, sessions: SessionStore) -> None:
-        self._db, self._sessions = db, sessions
+        self._db = db
+        self._sessions = sessions
         self._connection = db.shared_connection(Purpose.UPKEEP)
 
     async def put(self, reports: Sequence[UsageReport]) -> None:
-        """Write at most one report per agent. Implausible values are left out, and reports that would fail
-        the statement, and with it those of other agents."""
+        """Write at most one report per agent. Implausible values are left out, and reports that
+        would fail the statement, and with it those of other agents."""
         reports = [r for r in reports if _is_storable(r)]
         kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
         await self._connection.fetch(
@@ -62,7 +65,10 @@ class UsageStore:
         usable = [(r, m) for r, m in minutes if _is_storable(r) and _is_usable(m)]
         if not usable:
             return
-        means, peaks = (_transposed([getattr(m, which) for _, m in usable]) for which in ("mean", "peak"))
+
+        means, peaks = (
+            _transposed([getattr(m, which) for _, m in usable]) for which in ("mean", "peak")
+        )
         await self._connection.fetch(
             SQL["usage_minutes_put"],
             [r.agent_id for r, _ in usable],
@@ -74,21 +80,30 @@ class UsageStore:
         )
 
     async def compact(self, keep_s: float) -> bool:
-        """Roll old minutes up into hours, and delete hours older than ``keep_s`` seconds; a bounded number of
-        rows per call. Returns whether there may be more."""
-        rolled = await self._connection.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH)
-        deleted = await self._connection.fetch(SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH)
+        """Roll old minutes up into hours, and delete hours older than ``keep_s`` seconds; a bounded
+        number of rows per call. Returns whether there may be more."""
+        rolled = await self._connection.fetch(
+            SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH
+        )
+        deleted = await self._connection.fetch(
+            SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH
+        )
         return int(rolled[0]["rolled"]) >= ROLL_UP_BATCH or len(deleted) >= ROLL_UP_BATCH
 
-    async def of_session(self, scope: Scope, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
+    async def of_session(
+        self, scope: Scope, ref: str, *, seconds: int = 0, limit: int = 60
+    ) -> SessionStats:
         """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises
         ``NotFound``."""
         session = await self._sessions.get(scope, ref)
         rows = await self._db.fetch(SQL["usage_of_session"], session.id)
         spans: dict[str, list[UsageSpan]] = {}
         if seconds:
-            for row in await self._db.fetch(SQL["usage_spans"], [r["id"] for r in rows], seconds, limit):
+            for row in await self._db.fetch(
+                SQL["usage_spans"], [r["id"] for r in rows], seconds, limit
+            ):
                 spans.setdefault(row["kernel_id"], []).append(_span(row))
+
         return SessionStats(
             id=session.id,
             name=session.name,
@@ -119,7 +134,8 @@ class UsageStore:
         return [_agent(row) for row in await self._db.fetch(SQL["usage_of_agents"], None)]
 
     async def top_sessions(self, scope: Scope, *, sort: str, limit: int) -> list[SessionUsage]:
-        """The ``limit`` sessions with the highest ``sort`` (a field of ``UsageView``, or "created_at")."""
+        """The ``limit`` sessions with the highest ``sort`` (a field of ``UsageView``, or
+        "created_at")."""
         return [
             SessionUsage(
                 id=row["id"],
@@ -149,7 +165,9 @@ def _is_storable(report: UsageReport) -> bool:
 
 def _newest(report: UsageReport) -> Collection[Any]:
     """The last entry of each kernel, without values that do not fit their columns."""
-    return {k.kernel_id: k for k in report.kernels if _ID.fullmatch(k.kernel_id) and _is_use(k.use)}.values()
+    return {
+        k.kernel_id: k for k in report.kernels if _ID.fullmatch(k.kernel_id) and _is_use(k.use)
+    }.values()
 
 
 def _is_use(use: Use) -> bool:
@@ -175,7 +193,13 @@ def _transposed(uses: Sequence[Use]) -> list[list[int | None]]:
 
 def _devices(report: UsageReport) -> list[dict[str, object]]:
     return [
-        {"id": d.device_id, "memory": d.memory, "gpu": d.gpu, "temperature": d.temperature, "power": d.power}
+        {
+            "id": d.device_id,
+            "memory": d.memory,
+            "gpu": d.gpu,
+            "temperature": d.temperature,
+            "power": d.power,
+        }
         for d in report.devices
         if "\0" not in d.device_id
     ]
@@ -201,7 +225,9 @@ def _span(row: Row) -> UsageSpan:
 
 def _agent(row: Row) -> AgentStats:
     used = {device["id"]: device for device in row["devices"]}
-    offered = {offer["slot"]: offer["capacity"] for offer in row["offers"] if not offer["device_id"]}
+    offered = {
+        offer["slot"]: offer["capacity"] for offer in row["offers"] if not offer["device_id"]
+    }
     devices = [
         DeviceStats(
             device_id=offer["device_id"],

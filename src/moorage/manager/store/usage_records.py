@@ -1,7 +1,9 @@
-"""Usage in Postgres: requests and tokens of models, as the proxies counted them, and what kernels used.
+"""Usage in Postgres: requests and tokens of models, as the proxies counted them, and what kernels
+used.
 
-Records of the last day are kept as they came, older ones as what each hour, and at last each month, adds up
-to. What kernels used is written by triggers of the tables ``kernels`` and ``sessions`` when they end.
+Records of the last day are kept as they came, older ones as what each hour, and at last each month,
+adds up to. What kernels used is written by triggers of the tables ``kernels`` and ``sessions`` when
+they end.
 """
 
 from __future__ import annotations
@@ -30,15 +32,31 @@ _LAST_SEQUENCE = (1 << 53) - 1
 _LARGEST = 1 << 40
 _LATEST_MS = 1 << 43  # in the year 2248
 # Records are rolled up when they are so old, so many at a time.
-RECORDS_KEPT_S, BATCH = 86_400.0, 2000
+RECORDS_KEPT_S = 86_400.0
+BATCH = 2000
 _POSITION = (
-    "at", "project", "username", "key_id", "model", "endpoint", "session_id", "resource_group", "device",
-)  # fmt: skip
+    "at",
+    "project",
+    "username",
+    "key_id",
+    "model",
+    "endpoint",
+    "session_id",
+    "resource_group",
+    "device",
+)
 _FIRST = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), *("" for _ in _POSITION[1:]))
 _AMOUNTS = (
-    "requests", "tokens_in", "tokens_out", "tokens_cached", "gpu_ms", "cpu_ms", "memory_mib_s", "node_ms",
+    "requests",
+    "tokens_in",
+    "tokens_out",
+    "tokens_cached",
+    "gpu_ms",
+    "cpu_ms",
+    "memory_mib_s",
+    "node_ms",
     "cost",
-)  # fmt: skip
+)
 _FIELDS = {
     "project": {"project": "project"},
     "user": {"username": "user"},
@@ -53,19 +71,29 @@ _FIELDS = {
 
 class UsageRecordStore:
     def __init__(self, db: Database) -> None:
-        self._db, self._connection = db, db.dedicated_connection()
+        self._db = db
+        self._connection = db.dedicated_connection()
 
     async def put(self, proxy: str, batches: Sequence[UsageBatch]) -> tuple[RecordsAck, ...]:
-        """Store the records of a proxy and return what to acknowledge. A record that comes again counts once.
-        One that cannot be stored is left out, since it would come again for ever."""
+        """Store the records of a proxy and return what to acknowledge. A record that comes again
+        counts once. One that cannot be stored is left out, since it would come again for ever."""
         records = [(batch.epoch, record) for batch in batches for record in batch.records]
         usable = [(epoch, record) for epoch, record in records if _is_usable(proxy, epoch, record)]
         if len(usable) < len(records):
-            log.error("unusable usage records were left out", proxy=proxy, count=len(records) - len(usable))
+            log.error(
+                "unusable usage records were left out",
+                proxy=proxy,
+                count=len(records) - len(usable),
+            )
+
         if usable:
-            rows = ((epoch, *astuple(record)[:-1], as_uuid(record.session_id)) for epoch, record in usable)
+            rows = (
+                (epoch, *astuple(record)[:-1], as_uuid(record.session_id))
+                for epoch, record in usable
+            )
             columns = zip(*rows, strict=True)
             await self._connection.fetch(SQL["usage_records_put"], proxy, *map(list, columns))
+
         return tuple(RecordsAck(b.epoch, b.records[-1].sequence) for b in batches if b.records)
 
     async def page(
@@ -78,8 +106,8 @@ class UsageRecordStore:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """From ``since`` until before ``until``, which are full hours, in the order of time and names. Raises
-        ``InvalidInput`` for a cursor that is none."""
+        """From ``since`` until before ``until``, which are full hours, in the order of time and
+        names. Raises ``InvalidInput`` for a cursor that is none."""
         rows = await self._db.fetch(
             SQL["usage_records_page"],
             scope.projects,
@@ -99,8 +127,8 @@ class UsageRecordStore:
         return Page[ModelUsage](items=[_view(row, split) for row in rows[:limit]], next=following)
 
     async def compact(self, kept_s: float) -> bool:
-        """Roll old records up into hours, and what is older than ``kept_s`` seconds into months, which stay,
-        and delete alerts of budgets that are older; a bounded number of rows per call.
+        """Roll old records up into hours, and what is older than ``kept_s`` seconds into months,
+        which stay, and delete alerts of budgets that are older; a bounded number of rows per call.
         Returns whether there may be more."""
         more = False
         for statement, age_s in (
@@ -111,11 +139,14 @@ class UsageRecordStore:
         ):
             rolled = await self._connection.fetch(statement, age_s, BATCH)
             more |= int(rolled[0]["rolled"]) >= BATCH
+
         return more
 
 
 def _view(row: Row, split: UsageSplit) -> ModelUsage:
-    shown: dict[str, Any] = {name: row[column] for one in split.by for column, name in _FIELDS[one].items()}
+    shown: dict[str, Any] = {
+        name: row[column] for one in split.by for column, name in _FIELDS[one].items()
+    }
     if split.bucket != "none":
         shown["at"] = row["at"]
     return ModelUsage.model_validate(shown | {name: row[name] for name in _AMOUNTS})
@@ -132,12 +163,15 @@ def _read_cursor(cursor: str) -> tuple[Any, ...]:
         at, *names = parsed
         position = datetime.fromisoformat(at).astimezone(UTC), *names
         texts = all(
-            isinstance(name, str) and "\0" not in name and name.encode() is not None for name in names
+            isinstance(name, str) and "\0" not in name and name.encode() is not None
+            for name in names
         )
     except (ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise invalid_cursor(cursor) from error
+
     if len(position) != len(_POSITION) or not texts:
         raise invalid_cursor(cursor)
+
     return position
 
 

@@ -1,5 +1,5 @@
-"""Users and projects in Postgres, with the members of projects. Neither is deleted or renamed: histories and
-usage name them."""
+"""Users and projects in Postgres, with the members of projects. Neither is deleted or renamed:
+histories and usage name them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class UserStore:
     """Users belong to no project, so only a scope of all projects sees them."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+        self._db = db
+        self._notifier = notifier
 
     async def create(self, scope: Scope, spec: UserSpec) -> UserView:
         """Raises ``Conflict`` for a name that is taken."""
@@ -83,20 +84,30 @@ class UserStore:
                 f"{name!r} is the last administrator with a key that does not expire",
                 next_step="make another one first: `moorage keys create NAME --role admin`",
             )
+
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 
 
 class ProjectStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+        self._db = db
+        self._notifier = notifier
 
     async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView:
         """Raises ``Conflict`` for a name that is taken."""
-        args = spec.name, spec.status, spec.max_priority, spec.resource_groups, scope.actor, *_rates(spec)
+        args = (
+            spec.name,
+            spec.status,
+            spec.max_priority,
+            spec.resource_groups,
+            scope.actor,
+            *_rates(spec),
+        )
         args = (*args, spec.reuse)
         if not await self._db.fetch(SQL["project_create"], *args):
             raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
+
         return await self.get(scope, spec.name)
 
     async def page(
@@ -110,19 +121,29 @@ class ProjectStore:
         """Raises ``NotFound``, and ``Conflict`` for one that needs a newer manager to be shown."""
         row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
         if row is None:
-            raise NotFound(f"there is no project {name!r}", next_step="`moorage projects` lists them")
+            raise NotFound(
+                f"there is no project {name!r}", next_step="`moorage projects` lists them"
+            )
         return read_one("project", name, row, _project)
 
     async def update(
         self, scope: Scope, name: str, patch: ProjectPatch, *, if_match: Versions = None
     ) -> ProjectView:
-        """Replace all fields. ``if_match``: the versions that it may have now. Raises ``NotFound``, and
-        ``PreconditionFailed`` for another version."""
+        """Replace all fields. ``if_match``: the versions that it may have now. Raises ``NotFound``,
+        and ``PreconditionFailed`` for another version."""
         await self.get(scope, name)
-        args = name, patch.status, patch.max_priority, patch.resource_groups, *_rates(patch), sent(if_match)
+        args = (
+            name,
+            patch.status,
+            patch.max_priority,
+            patch.resource_groups,
+            *_rates(patch),
+            sent(if_match),
+        )
         args = (*args, patch.reuse)
         if not await self._db.fetch(SQL["project_update"], *args):
             check_version(f"project {name!r}", (await self.get(scope, name)).version, if_match)
+
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 
@@ -131,18 +152,25 @@ class ProjectStore:
     ) -> Page[MemberView]:
         """Raises ``NotFound`` for an unknown project."""
         await self.get(scope, project)
-        args, only = (scope.projects, project, None), {"role": role}
+        args = (scope.projects, project, None)
+        only = {"role": role}
         rows, following = await _MEMBERS.page(self._db, paging, *args, only=only)
         return read_page(MemberView, "member", rows, _member, following, name="user")
 
-    async def set_member(self, scope: Scope, project: str, user: str, role: MemberRole) -> MemberView:
+    async def set_member(
+        self, scope: Scope, project: str, user: str, role: MemberRole
+    ) -> MemberView:
         """Raises ``NotFound`` for an unknown project or user."""
         await self.get(scope, project)
-        rows = await self._db.fetch(SQL["member_put"], scope.projects, project, user, role, scope.actor)
+        rows = await self._db.fetch(
+            SQL["member_put"], scope.projects, project, user, role, scope.actor
+        )
         if not rows:
             raise NotFound(
-                f"there is no user {user!r}", next_step="an administrator makes one: `moorage users create`"
+                f"there is no user {user!r}",
+                next_step="an administrator makes one: `moorage users create`",
             )
+
         return self._changed(user, rows)
 
     async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView:

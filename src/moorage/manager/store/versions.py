@@ -20,6 +20,7 @@ def check_version(what: str, found: int | None, allowed: Collection[int] | None)
     Raises ``PreconditionFailed`` if it is not an allowed one."""
     if allowed is None or found in allowed:
         return
+
     now = "does not exist" if found is None else f"has version {found}"
     raise PreconditionFailed(
         f"{what} {now}: somebody else has changed it",

@@ -1,5 +1,5 @@
-"""Visibility of parts of sessions: names in place of ids in messages, and what views leave out for callers
-who may not see it. Pure."""
+"""Visibility of parts of sessions: names in place of ids in messages, and what views leave out for
+callers who may not see it. Pure."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _sees_all(scope: Scope) -> bool:
 
 
 def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
-    """Puts names in place of ids in a message. ``names``: of the sessions that the caller may see. Other ids
-    stay if it sees all: they are not of sessions, or of removed ones."""
+    """Puts names in place of ids in a message. ``names``: of the sessions that the caller may see.
+    Other ids stay if it sees all: they are not of sessions, or of removed ones."""
     other = None if _sees_all(scope) else _OTHER
 
     def named(text: str) -> str:
@@ -50,8 +50,8 @@ def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
 
 
 def as_seen(scope: Scope, views: list[V], clean: Naming) -> list[V]:
-    """With names in place of ids in their messages, and without the output of sessions that the caller does
-    not control."""
+    """With names in place of ids in their messages, and without the output of sessions that the
+    caller does not control."""
     if _sees_all(scope) and not any(mentioned(messages(view)) for view in views):
         return views  # long lists of administrators: nothing to copy
     return [_as_seen(scope, view, clean) for view in views]
@@ -72,4 +72,5 @@ def _as_seen(scope: Scope, view: V, clean: Naming) -> V:
             changes["hold"] = view.hold.model_copy(
                 update={"text": clean(view.hold.text), "refusals": refusals}
             )
+
     return view.model_copy(update=changes)

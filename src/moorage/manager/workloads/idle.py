@@ -1,7 +1,8 @@
 """Idle criteria: when an interactive session counts as unused. Pure.
 
-Times are seconds on the session's own axis: how long it was observed to run. What nobody observed, because a
-manager, an agent or a proxy was away, is not on this axis, and no clock of the day is involved.
+Times are seconds on the session's own axis: how long it was observed to run. What nobody observed,
+because a manager, an agent or a proxy was away, is not on this axis, and no clock of the day is
+involved.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from moorage.common.model.idle import METRICS, NEVER, Bounds, IdleChoice, IdlePolicy, IdleRules, Utilization
+from moorage.common.model.idle import (
+    METRICS,
+    NEVER,
+    Bounds,
+    IdleChoice,
+    IdlePolicy,
+    IdleRules,
+    Utilization,
+)
 from moorage.common.model.slots import WHOLE_DEVICE
 
 # A mean counts only if so much of its window was measured.
@@ -38,8 +47,8 @@ class IdleSettings:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """``traffic_at``: of the last traffic; 0: none since the start. ``used``: mean use over the window in
-    percent of what was allocated; what was not measured is left out."""
+    """``traffic_at``: of the last traffic; 0: none since the start. ``used``: mean use over the
+    window in percent of what was allocated; what was not measured is left out."""
 
     traffic_at: float = 0.0
     used: Mapping[str, float] = field(default_factory=dict)
@@ -49,18 +58,27 @@ def find_problem(policy: IdlePolicy | None, project: str, choice: IdleChoice | N
     """Why a session of ``project`` may not choose this, as a sentence; None: it may."""
     if policy is None or choice is None:
         return None
+
     rules = policy.rules(project)
     for name, bounds, chosen in _chosen(rules, choice):
         if bounds is None or chosen is None:
             continue
+
         if chosen == NEVER or isinstance(chosen, str):
             if bounds.max_s is not None:
-                return f"idle.{name}_s = never, but the resource group allows at most {bounds.max_s:g}"
+                return (
+                    f"idle.{name}_s = never, but the resource group allows at most {bounds.max_s:g}"
+                )
         elif chosen < bounds.min_s or (bounds.max_s is not None and chosen > bounds.max_s):
             most = "any number" if bounds.max_s is None else f"{bounds.max_s:g}"
-            return f"idle.{name}_s = {chosen:g}, but the resource group allows {bounds.min_s:g} to {most}"
+            return (
+                f"idle.{name}_s = {chosen:g}, but the resource group allows {bounds.min_s:g} "
+                f"to {most}"
+            )
+
     if choice.utilization is not None and rules.utilization is not None:
         return "idle.utilization is set, but the resource group has thresholds of its own"
+
     return None
 
 
@@ -68,7 +86,10 @@ def settings_of(policy: IdlePolicy | None, project: str, choice: IdleChoice | No
     """A choice outside of bounds that were set later counts as the nearest within them."""
     rules = policy.rules(project) if policy is not None else IdleRules()
     choice = choice or IdleChoice()
-    durations = {f"{name}_s": _clamped(bounds, chosen) for name, bounds, chosen in _chosen(rules, choice)}
+    durations = {
+        f"{name}_s": _clamped(bounds, chosen) for name, bounds, chosen in _chosen(rules, choice)
+    }
+
     return IdleSettings(
         **durations,
         utilization=rules.utilization or choice.utilization,
@@ -83,7 +104,11 @@ def settings_of(policy: IdlePolicy | None, project: str, choice: IdleChoice | No
 def _chosen(
     rules: IdleRules, choice: IdleChoice
 ) -> tuple[tuple[str, Bounds | None, float | str | None], ...]:
-    return ("traffic", rules.traffic, choice.traffic_s), ("lifetime", rules.lifetime, choice.lifetime_s)
+    return ("traffic", rules.traffic, choice.traffic_s), (
+        "lifetime",
+        rules.lifetime,
+        choice.lifetime_s,
+    )
 
 
 def _clamped(bounds: Bounds | None, chosen: float | str | None) -> float | None:
@@ -108,13 +133,14 @@ def remaining_lifetime(_: Observations, settings: IdleSettings, now: float) -> f
 
 
 def remaining_utilization(seen: Observations, settings: IdleSettings, now: float) -> float | None:
-    """Seconds until the means fall below their thresholds if the session stops working now; 0: they are.
-    None: nothing is measured. No decision before a full window after the grace period."""
+    """Seconds until the means fall below their thresholds if the session stops working now; 0: they
+    are. None: nothing is measured. No decision before a full window after the grace period."""
     rule = settings.utilization
     assert rule is not None
     thresholds = {name: limit for name in METRICS if (limit := getattr(rule, name)) is not None}
     if (first := settings.grace_s + rule.window_s - now) > 0:
         return first
+
     left = [
         0.0 if used < limit else max(1.0, rule.window_s * (1 - limit / used))
         for name, limit in thresholds.items()
@@ -122,6 +148,7 @@ def remaining_utilization(seen: Observations, settings: IdleSettings, now: float
     ]
     if not left:
         return None
+
     return max(left) if rule.busy_if == "any" else min(left)
 
 
@@ -150,9 +177,9 @@ def ends_in(left: Mapping[str, float | None], settings: IdleSettings) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """What is kept of a session from look to look. ``observed_s``: the present on its axis. ``sightings``:
-    the number of the last traffic that was taken in. ``warned_s``: when it was warned; None: it is not.
-    ``extended_s``: it does not end before."""
+    """What is kept of a session from look to look. ``observed_s``: the present on its axis.
+    ``sightings``: the number of the last traffic that was taken in. ``warned_s``: when it was
+    warned; None: it is not. ``extended_s``: it does not end before."""
 
     observed_s: float = 0.0
     traffic_s: float = 0.0
@@ -174,9 +201,10 @@ class StoredIdle:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a session. ``elapsed_s``: since the last one, as far as it was observed. ``sightings``:
-    counts traffic. ``traffic_known``: every proxy has told of its traffic. ``told``: whether the session
-    tells of a warning; None: as its state says. They differ where a leader was killed in between."""
+    """One look at a session. ``elapsed_s``: since the last one, as far as it was observed.
+    ``sightings``: counts traffic. ``traffic_known``: every proxy has told of its traffic. ``told``:
+    whether the session tells of a warning; None: as its state says. They differ where a leader was
+    killed in between."""
 
     elapsed_s: float
     sightings: int = 0
@@ -194,7 +222,8 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """``criterion`` decides, in ``ends_in_s`` seconds; None: nothing is about to end the session."""
+    """``criterion`` decides, in ``ends_in_s`` seconds; None: nothing is about to end the
+    session."""
 
     state: IdleState
     step: Step
@@ -204,20 +233,24 @@ class Judgment:
 
 
 def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
-    """The next state, and what to do. Ends only a session that was warned for ``warning_s`` without pause."""
+    """The next state, and what to do. Ends only a session that was warned for ``warning_s`` without
+    pause."""
     elapsed = max(0.0, look.elapsed_s)
     now = state.observed_s + elapsed
     traffic_s = state.traffic_s + (0.0 if look.traffic_known else elapsed)
     if look.sightings != state.sightings:
         traffic_s = now
+
     told = state.warned_s is not None if look.told is None else look.told
     state = replace(state, observed_s=now, traffic_s=traffic_s, sightings=look.sightings)
     left = remaining(Observations(traffic_s, look.used), settings, now)
     if not look.traffic_known and "traffic" in left:
         left["traffic"] = None
+
     deciding = ends_in(left, settings)
     if deciding is None:
         return _calm(state, left, told=told)
+
     criterion, in_s = deciding
     warned_s = now if state.warned_s is None else state.warned_s
     in_s = max(in_s, warned_s + settings.warning_s - now, state.extended_s - now, 0.0)
@@ -226,6 +259,7 @@ def judge(state: IdleState, look: Look, settings: IdleSettings) -> Judgment:
     if state.warned_s is None or (in_s > 0 and not told):
         warned = replace(state, warned_s=warned_s)
         return Judgment(warned, Step.WARN, left, criterion, in_s)
+
     # A look that observed nothing decides nothing.
     ends = in_s <= 0 and elapsed > 0
     return Judgment(state, Step.END if ends else Step.NONE, left, criterion, in_s)
@@ -246,8 +280,9 @@ def _calm(
 def percent_used(
     slots: Mapping[str, int], cpu: float | None, memory: float | None, gpu: float | None
 ) -> dict[str, float]:
-    """Mean use in percent of the allocated ``slots``; without what is not measured or not allocated.
-    ``cpu`` in 1/1000 of a processor, ``memory`` in bytes, ``gpu`` in 1/1000 of a device."""
+    """Mean use in percent of the allocated ``slots``; without what is not measured or not
+    allocated. ``cpu`` in 1/1000 of a processor, ``memory`` in bytes, ``gpu`` in 1/1000 of a
+    device."""
     devices = sum(
         amount * (WHOLE_DEVICE if slot.endswith(".device") else 1)
         for slot, amount in slots.items()
@@ -258,7 +293,9 @@ def percent_used(
         "memory": (memory, slots.get("mem", 0)),
         "gpu": (gpu, devices),
     }
-    return {name: 100 * used / most for name, (used, most) in pairs.items() if used is not None and most}
+    return {
+        name: 100 * used / most for name, (used, most) in pairs.items() if used is not None and most
+    }
 
 
 def needed_minutes(window_s: float) -> int:

@@ -1,7 +1,7 @@
 """Fields of specs that managers of the release before do not know. Pure.
 
-They read no session beside one with such a field. The list begins anew with each release; of those that know
-the schema ``leases.ROWS_APART_SINCE`` it need not say anything.
+They read no session beside one with such a field. The list begins anew with each release; of those
+that know the schema ``leases.ROWS_APART_SINCE`` it need not say anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Picture of a pipeline as SVG: a box for each step, from left to right by the longest way to it. Pure.
+"""Picture of a pipeline as SVG: a box for each step, from left to right by the longest way to it.
+Pure.
 
-Elements of an array share one box. All text is escaped by the XML library, and the picture has neither
-scripts, styles nor links.
+Elements of an array share one box. All text is escaped by the XML library, and the picture has
+neither scripts, styles nor links.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from xml.etree import ElementTree
 from moorage.common.model.pipelines import After, StepState
 from moorage.common.views.pipelines import PipelineView, StepView
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 180, 44, 70, 18, 16
+_WIDTH = 180
+_HEIGHT = 44
+_GAP_X = 70
+_GAP_Y = 18
+_MARGIN = 16
 _LETTERS = 24  # that fit into a box
 _FILLS: Mapping[StepState, str] = {
     StepState.PENDING: "#e5e7eb",
@@ -51,6 +56,7 @@ def svg(view: PipelineView) -> str:
             _edge(root, one, places[one.step], places[name])
     for name, elements in groups.items():
         _box(root, name, elements, places[name])
+
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -66,16 +72,24 @@ def _places(after: Mapping[str, Sequence[After]]) -> dict[str, tuple[int, int]]:
     return places
 
 
-def _edge(root: ElementTree.Element, after: After, start: tuple[int, int], end: tuple[int, int]) -> None:
-    (x1, y1), (x2, y2) = (start[0] + _WIDTH, start[1] + _HEIGHT // 2), (end[0], end[1] + _HEIGHT // 2)
+def _edge(
+    root: ElementTree.Element, after: After, start: tuple[int, int], end: tuple[int, int]
+) -> None:
+    (x1, y1), (x2, y2) = (
+        (start[0] + _WIDTH, start[1] + _HEIGHT // 2),
+        (end[0], end[1] + _HEIGHT // 2),
+    )
     bend = f"M{x1} {y1}C{x1 + _GAP_X // 2} {y1} {x2 - _GAP_X // 2} {y2} {x2} {y2}"
     line = {"d": bend, "fill": "none", "stroke": "#6b7280"}
     if after.on in _DASHES:
         line["stroke-dasharray"] = _DASHES[after.on]
+
     _child(_child(root, "path", "", line), "title", f"{after.step}: {after.on}")
 
 
-def _box(root: ElementTree.Element, name: str, elements: Sequence[StepView], place: tuple[int, int]) -> None:
+def _box(
+    root: ElementTree.Element, name: str, elements: Sequence[StepView], place: tuple[int, int]
+) -> None:
     x, y = place
     states = [one.state for one in elements]
     box = _child(root, "g", "")
@@ -85,10 +99,15 @@ def _box(root: ElementTree.Element, name: str, elements: Sequence[StepView], pla
         "rect",
         "",
         {
-            "x": str(x), "y": str(y), "width": str(_WIDTH), "height": str(_HEIGHT), "rx": "6",
-            "fill": _FILLS[_worst(states)], "stroke": "#374151",
+            "x": str(x),
+            "y": str(y),
+            "width": str(_WIDTH),
+            "height": str(_HEIGHT),
+            "rx": "6",
+            "fill": _FILLS[_worst(states)],
+            "stroke": "#374151",
         },
-    )  # fmt: skip
+    )
     shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
     _child(box, "text", shown, {"x": str(x + 8), "y": str(y + 18), "fill": "#111827"})
     _child(
@@ -102,9 +121,13 @@ def _box(root: ElementTree.Element, name: str, elements: Sequence[StepView], pla
 def _worst(states: Sequence[StepState]) -> StepState:
     """What an array is shown as: a failure before work before success."""
     order = (
-        StepState.FAILED, StepState.STOPPED, StepState.RUNNING, StepState.PENDING, StepState.SKIPPED,
+        StepState.FAILED,
+        StepState.STOPPED,
+        StepState.RUNNING,
+        StepState.PENDING,
+        StepState.SKIPPED,
         StepState.SUCCEEDED,
-    )  # fmt: skip
+    )
     return next(state for state in order if state in states)
 
 
@@ -114,8 +137,11 @@ def _progress(elements: Sequence[StepView], states: Sequence[StepState]) -> str:
         return f"{len(states)}: " + ", ".join(
             f"{states.count(one)} {one}" for one in StepState if one in states
         )
+
     why = (
-        f" ({first.reason})" if first.state in (StepState.FAILED, StepState.SKIPPED) and first.reason else ""
+        f" ({first.reason})"
+        if first.state in (StepState.FAILED, StepState.SKIPPED) and first.reason
+        else ""
     )
     return f"{first.state}{why}"
 

@@ -20,10 +20,10 @@ from moorage.manager.workloads.step_outputs import StepFiles
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
-    """A session of a pipeline to be created. ``waits``: positions of those on which it depends, each with the
-    condition. ``spec``: without dependencies. ``isolated``: its template is, so it runs isolated, whoever
-    submits it. ``index``: of an element of an array. ``files``: None if it has
-    neither outputs nor inputs. ``meaning`` and ``adopted_from``: see ``step_reuse``."""
+    """A session of a pipeline to be created. ``waits``: positions of those on which it depends,
+    each with the condition. ``spec``: without dependencies. ``isolated``: its template is, so it
+    runs isolated, whoever submits it. ``index``: of an element of an array. ``files``: None if it
+    has neither outputs nor inputs. ``meaning`` and ``adopted_from``: see ``step_reuse``."""
 
     step: str
     index: int | None

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.pipelines import MAX_EDGES, MAX_STEPS, Array, PipelineSpec, Step, StepState
+from moorage.common.model.pipelines import (
+    MAX_EDGES,
+    MAX_STEPS,
+    Array,
+    PipelineSpec,
+    Step,
+    StepState,
+)
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, Result, SessionType, Status
@@ -33,7 +40,10 @@ def check(pipeline: PipelineSpec) -> list[Step]:
     if len(steps) < len(pipeline.steps):
         counted = Counter(step.name for step in pipeline.steps)
         twice = next(name for name, count in counted.items() if count > 1)
-        raise InvalidInput(f"step {twice!r} is there twice", next_step="give each step a name of its own")
+        raise InvalidInput(
+            f"step {twice!r} is there twice", next_step="give each step a name of its own"
+        )
+
     for step in pipeline.steps:
         for after in step.conditions:
             if after.step not in steps:
@@ -41,13 +51,19 @@ def check(pipeline: PipelineSpec) -> list[Step]:
                     f"step {step.name!r} is after {after.step!r}, which is no step of the pipeline",
                     next_step="name one of its steps",
                 )
+
     try:
         order = list(
-            TopologicalSorter({n: [a.step for a in s.conditions] for n, s in steps.items()}).static_order()
+            TopologicalSorter(
+                {n: [a.step for a in s.conditions] for n, s in steps.items()}
+            ).static_order()
         )
     except CycleError as error:
         cycle = " after ".join(reversed(error.args[1]))
-        raise InvalidInput(f"steps wait for each other: {cycle}", next_step="leave out one `after`") from None
+        raise InvalidInput(
+            f"steps wait for each other: {cycle}", next_step="leave out one `after`"
+        ) from None
+
     check_inputs(pipeline.steps)
     sizes = {step.name: _size(step) for step in pipeline.steps}
     if (total := sum(sizes.values())) > MAX_STEPS:
@@ -55,12 +71,14 @@ def check(pipeline: PipelineSpec) -> list[Step]:
             f"the pipeline has {total} steps, with the elements of arrays; allowed are {MAX_STEPS}",
             next_step="split it, or let one session do the work of several",
         )
+
     edges = sum(sizes[s.name] * sizes[a.step] for s in pipeline.steps for a in s.conditions)
     if edges > MAX_EDGES:
         raise InvalidInput(
             f"the steps wait for {edges} others in sum; allowed are {MAX_EDGES}",
             next_step="put one small step between two large arrays",
         )
+
     return [steps[name] for name in order]
 
 
@@ -74,10 +92,12 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
                     f"step {step.name!r}: `spec.{field}` is not for steps",
                     next_step="use the step's `name` and `after`",
                 )
+
         for after in step.conditions:
             if after.on == "success" and specs[after.step].type is not SessionType.BATCH:
                 raise InvalidInput(
-                    f"step {step.name!r} is after the success of {after.step!r}, which is no batch session",
+                    f"step {step.name!r} is after the success of {after.step!r}, which is no "
+                    "batch session",
                     next_step="use `on: any`",
                 )
 
@@ -95,8 +115,9 @@ def items(step: Step) -> list[Item]:
 
 
 def graph(steps: Sequence[Step], only: Collection[Item] | None = None) -> list[Node]:
-    """One node for each session. ``steps``: as ``check`` returns them. ``only``: those of a retry that run
-    again, among which an array counts how many run at once. Positions are among all nodes."""
+    """One node for each session. ``steps``: as ``check`` returns them. ``only``: those of a retry
+    that run again, among which an array counts how many run at once. Positions are among all
+    nodes."""
     of_step: dict[str, list[int]] = {}
     nodes: list[Node] = []
     for step in steps:
@@ -110,16 +131,21 @@ def graph(steps: Sequence[Step], only: Collection[Item] | None = None) -> list[N
                 if at_once is not None and len(running) >= at_once:
                     waits[running[-at_once], _AT_ONCE] = None
                 running.append(len(nodes))
+
             places.append(len(nodes))
             nodes.append(Node(item, tuple(waits)))
+
         of_step[step.name] = places
+
     return nodes
 
 
 def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:
     """What an element of an array runs."""
     return (
-        spec if index is None else spec.model_copy(update={"env": {**spec.env, INDEX_VARIABLE: str(index)}})
+        spec
+        if index is None
+        else spec.model_copy(update={"env": {**spec.env, INDEX_VARIABLE: str(index)}})
     )
 
 
@@ -137,42 +163,50 @@ def step_state(status: Status, result: Result, reason: str) -> StepState:
         return StepState.STOPPED
     if result is Result.FAILED or status is Status.ERROR:
         return StepState.FAILED
+
     return StepState.SUCCEEDED
 
 
 def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
-    """State of a pipeline of so many steps in each state. One that failed has failed, whatever ran then."""
+    """State of a pipeline of so many steps in each state. One that failed has failed, whatever ran
+    then."""
     if counts.get(StepState.RUNNING):
         return StepState.RUNNING
     if counts.get(StepState.PENDING):
         begun = any(counts.get(state) for state in StepState if state is not StepState.PENDING)
         return StepState.RUNNING if begun else StepState.PENDING
+
     for state in (StepState.FAILED, StepState.STOPPED):
         if counts.get(state):
             return state
+
     return StepState.SUCCEEDED
 
 
 def to_rerun(
     steps: Sequence[Step], states: Mapping[Item, StepState], without_input: Collection[str] = ()
 ) -> set[Item]:
-    """What a retry runs again: what failed or was stopped, and what ended after that. The rest is kept; what
-    is still pending waits for the new run. ``without_input``: steps that failed because an input was gone;
-    what made their inputs runs again, too."""
+    """What a retry runs again: what failed or was stopped, and what ended after that. The rest is
+    kept; what is still pending waits for the new run. ``without_input``: steps that failed because
+    an input was gone; what made their inputs runs again, too."""
     followers: dict[str, list[Step]] = {}
     for step in steps:
         for after in step.conditions:
             followers.setdefault(after.step, []).append(step)
+
     again = {one for one, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)}
     for step in reversed(steps):  # as ``check`` returns them, so that an input's own inputs follow
         if step.name in without_input:
             for source in {one.step for one in step.inputs}:
                 again |= {one for one in states if one[0] == source}
-    waiting, seen = deque(sorted({name for name, _ in again})), set()
+
+    waiting = deque(sorted({name for name, _ in again}))
+    seen = set()
     while waiting:
         for step in followers.get(waiting.popleft(), ()):
             if step.name not in seen:
                 seen.add(step.name)
                 waiting.append(step.name)
                 again |= {one for one in items(step) if states[one] is not StepState.PENDING}
+
     return again

@@ -1,5 +1,5 @@
-"""Warnings about secrets that stand in `env` as they are: everybody who may see the database or the program
-reads them there. Pure."""
+"""Warnings about secrets that stand in `env` as they are: everybody who may see the database or the
+program reads them there. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ _MAX_NAME = 60
 
 
 def warnings(envs: Iterable[object]) -> list[str]:
-    """One warning about all variables that look like secrets and have a value; none if there are none.
-    ``envs``: the values of `env` fields, which need not be valid."""
+    """One warning about all variables that look like secrets and have a value; none if there are
+    none. ``envs``: the values of `env` fields, which need not be valid."""
     names = sorted({name for env in envs if isinstance(env, Mapping) for name in _plain(env)})
     if not names:
         return []
+
     shown = ", ".join(names[:_NAMED])
     if more := len(names) - _NAMED:
         shown += f" and {more} more" if more > 0 else ""
+
     first = names[0]
     return [
-        f"`env` has values that look like secrets, and they are stored as they are: {shown}; store each with "
-        f"`moorage secrets set NAME`, and refer to it: `--secret {first}=NAME`, or in a specification "
+        f"`env` has values that look like secrets, and they are stored as they are: {shown}; "
+        "store each with "
+        f"`moorage secrets set NAME`, and refer to it: `--secret {first}=NAME`, or in a "
+        "specification "
         f'`"secret_env": {{"{first}": "NAME"}}`'
     ]
 
@@ -39,7 +43,8 @@ def of_workload(spec: Workload) -> Iterator[object]:
 
 
 def of_fields(fields: Mapping[str, Any]) -> Iterator[object]:
-    """The `env` fields of some fields of a specification, as a template or a resource group has them."""
+    """The `env` fields of some fields of a specification, as a template or a resource group has
+    them."""
     yield fields.get("env")
     cluster = fields.get("cluster")
     sub = cluster.get("sub") if isinstance(cluster, Mapping) else None

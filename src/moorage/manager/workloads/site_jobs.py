@@ -1,4 +1,5 @@
-"""Sessions as jobs of a site: whether one fits a node, and its spec with what its group asks. Pure."""
+"""Sessions as jobs of a site: whether one fits a node, and its spec with what its group asks.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,60 +15,74 @@ _SMALLER = "request less, or use another resource group; `moorage groups describ
 
 
 def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> MoorageError | None:
-    """The error for a workload that resource group ``group`` cannot run as a job. ``site``: None for a group
-    of another kind."""
+    """The error for a workload that resource group ``group`` cannot run as a job. ``site``: None
+    for a group of another kind."""
     if isinstance(spec, SessionSpec) and spec.job is not None:
         return InvalidInput("job is set from the resource group", next_step="leave it out")
     if site is None:
         return None
+
     if isinstance(spec, SessionSpec) and spec.size > 1:
         return Conflict(
-            f"cluster.size = {spec.size} in resource_group {group!r}: a job of its site is one kernel",
+            f"cluster.size = {spec.size} in resource_group {group!r}: a job of its site is one "
+            "kernel",
             next_step="leave `cluster` out, or use another resource group",
         )
+
     if isinstance(spec, SessionSpec) and spec.ports and not traits_of(site.runtime).service_ports:
         return Conflict(
-            f"ports in resource_group {group!r}: its runtime {site.runtime!r} reaches one port of a job, for "
+            f"ports in resource_group {group!r}: its runtime {site.runtime!r} reaches one port of "
+            "a job, for "
             "requests to a model, with GET and POST of text; it has no service ports",
             next_step="leave `ports` out, or use another resource group",
         )
+
     if wrong := _impossible_there(spec, site):
         return Conflict(
             f"resource_group {group!r} has a site: {wrong}",
             next_step="leave it out, or use another resource group",
         )
+
     walltime_s = spec.walltime_s if isinstance(spec, SessionSpec) else None
     if walltime_s is not None and walltime_s > site.walltime_s:
         return Conflict(
-            f"walltime_s = {walltime_s:g} is above {site.walltime_s:g}, that of resource_group {group!r}",
+            f"walltime_s = {walltime_s:g} is above {site.walltime_s:g}, that of resource_group "
+            f"{group!r}",
             next_step=f"set walltime_s to {site.walltime_s:g} or less",
         )
+
     return _exceeds_node(spec, group, site)
 
 
 def _impossible_there(spec: Workload, site: HpcOptions) -> str:
-    """What of ``spec`` the runtime of the site has not, as a sentence; "": nothing. The specification was
-    valid for the runtime that it names, which is not the one that it gets."""
+    """What of ``spec`` the runtime of the site has not, as a sentence; "": nothing. The
+    specification was valid for the runtime that it names, which is not the one that it gets."""
     if isinstance(spec, SessionSpec):
         stored: Workload = as_job(spec, site)
     else:
         stored = spec.model_copy(update={"runtime": site.runtime, "image": None})
+
     try:
         type(spec).model_validate(stored.model_dump(mode="json"))
     except ValidationError as error:
         return error.errors()[0]["msg"].removeprefix("Value error, ")
+
     return ""
 
 
 def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError | None:
     asked = parse_slots(spec.resources)
     if JOBS in asked:
-        return InvalidInput("resources.jobs is not requested: a session is one job", next_step="leave it out")
+        return InvalidInput(
+            "resources.jobs is not requested: a session is one job", next_step="leave it out"
+        )
+
     if shares := next((slot for slot in asked if slot.endswith(".shares")), None):
         return Infeasible(
             f"{shares} in resource_group {group!r}: its site allocates whole devices",
             next_step=f"request {shares.removesuffix('.shares')}.device",
         )
+
     devices = sum(amount for slot, amount in asked.items() if slot.endswith(".device"))
     memory = None if site.node_memory is None else parse_size(site.node_memory)
     limits = (
@@ -79,10 +94,12 @@ def _exceeds_node(spec: Workload, group: str, site: HpcOptions) -> MoorageError 
         if limit is not None and amount > limit:
             name = slot.removesuffix(".device")
             return Infeasible(
-                f"{name} = {format_amount(slot, amount)} is more than a node of resource_group {group!r} has"
+                f"{name} = {format_amount(slot, amount)} is more than a node of resource_group "
+                f"{group!r} has"
                 f"{f' ({site.node_type})' if site.node_type else ''}: {format_amount(slot, limit)}",
                 next_step=_SMALLER,
             )
+
     return None
 
 
@@ -90,6 +107,7 @@ def as_job(spec: SessionSpec, site: HpcOptions | None) -> SessionSpec:
     """``spec`` as it is stored: with the runtime of its site, and what its job asks there."""
     if site is None:
         return spec
+
     job = SiteJob(**{name: getattr(site, name) for name in SiteJob.model_fields})
     return spec.model_copy(
         update={

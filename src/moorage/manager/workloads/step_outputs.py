@@ -1,4 +1,5 @@
-"""Outputs and inputs of steps: whether they fit together, and what each session is told of them. Pure."""
+"""Outputs and inputs of steps: whether they fit together, and what each session is told of them.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ WITH_OUTPUTS = tuple(name for name, traits in RUNTIMES.items() if traits.outputs
 
 @dataclass(frozen=True, slots=True)
 class StepFiles:
-    """Of one session. ``inputs``: the position of an earlier session, its output, and the path at which it is
-    found."""
+    """Of one session. ``inputs``: the position of an earlier session, its output, and the path at
+    which it is found."""
 
     outputs: tuple[str, ...]
     inputs: tuple[tuple[int, str, str], ...]
@@ -31,35 +32,42 @@ class StepFiles:
 
 
 def check_inputs(steps: Sequence[Step]) -> None:
-    """Raises ``InvalidInput`` for an input that no step has as an output, or that is in the way of another.
-    ``steps``: with those that they are after."""
+    """Raises ``InvalidInput`` for an input that no step has as an output, or that is in the way of
+    another. ``steps``: with those that they are after."""
     by_name = {step.name: step for step in steps}
     for step in steps:
         for one in step.inputs:
             _output(step, one, by_name[one.step])
+
         if found := overlap(_path(one, by_name[one.step]) for one in step.inputs):
             raise InvalidInput(
-                f"step {step.name!r}: the inputs at {found[0]!r} and {found[1]!r} are in each other",
+                f"step {step.name!r}: the inputs at {found[0]!r} and {found[1]!r} are in each "
+                "other",
                 next_step="give each its own `path`",
             )
 
 
 def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> None:
-    """Raises ``InvalidInput`` for a step whose session can have no outputs or inputs. ``specs``: as they are
-    stored."""
+    """Raises ``InvalidInput`` for a step whose session can have no outputs or inputs. ``specs``: as
+    they are stored."""
     for step in steps:
         given = "outputs" if step.outputs else "inputs" if step.inputs else ""
         if not given:
             continue
+
         spec = specs[step.name]
-        problem, cure = "", ""
+        problem = ""
+        cure = ""
         if spec.type is not SessionType.BATCH:
-            problem, cure = f"type {spec.type} has no end with a result", "use type batch"
+            problem = f"type {spec.type} has no end with a result"
+            cure = "use type batch"
         elif spec.size > 1:
-            problem, cure = "a cluster has a working directory for each kernel", "leave `cluster` out"
+            problem = "a cluster has a working directory for each kernel"
+            cure = "leave `cluster` out"
         elif not is_runtime(spec.runtime) or not traits_of(spec.runtime).outputs:
             problem = f"runtime {spec.runtime!r} keeps working directories elsewhere"
             cure = f"use runtime {' or '.join(WITH_OUTPUTS)}, or a directory that its nodes share"
+
         if problem:
             raise InvalidInput(f"step {step.name!r} has `{given}`, and {problem}", next_step=cure)
 
@@ -68,6 +76,7 @@ def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFil
     """Of each session of a step; None: it has none."""
     if not step.outputs and not step.inputs:
         return None
+
     inputs = []
     for one in step.inputs:
         source = by_name[one.step]
@@ -76,25 +85,33 @@ def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFil
             inputs.append(
                 (position, _output(step, one, source), path if index is None else f"{path}/{index}")
             )
+
     if len(inputs) > MAX_INPUTS:
         raise InvalidInput(
-            f"step {step.name!r} has {len(inputs)} inputs, with the elements of arrays; allowed are "
+            f"step {step.name!r} has {len(inputs)} inputs, with the elements of arrays; allowed "
+            "are "
             f"{MAX_INPUTS}",
             next_step="gather them in a step between",
         )
+
     return StepFiles(tuple(step.outputs), tuple(inputs))
 
 
 def _output(step: Step, one: Input, source: Step) -> str:
     if one.output is None and len(source.outputs) == 1:
         return source.outputs[0]
+
     if one.output is None or one.output not in source.outputs:
         has = ", ".join(map(repr, source.outputs)) or "none"
         asked = "an input" if one.output is None else f"the output {one.output!r}"
         raise InvalidInput(
             f"step {step.name!r} takes {asked} of step {one.step!r}, whose outputs are: {has}",
-            next_step=f"name one of them, such as {one.step}/OUTPUT, or add it to `outputs` of {one.step!r}",
+            next_step=(
+                f"name one of them, such as {one.step}/OUTPUT, or add it to `outputs` of "
+                f"{one.step!r}"
+            ),
         )
+
     return one.output
 
 

@@ -1,8 +1,10 @@
-"""Reuse of steps: which steps mean the same as sessions of before, and which take their results. Pure.
+"""Reuse of steps: which steps mean the same as sessions of before, and which take their results.
+Pure.
 
-A step means what its session runs, with the meaning of the steps that it waits for and of its inputs. So a
-step after one that was changed means something else, although its own specification is as it was. A step that
-waits for one without a meaning, because that one runs anew in any case, has none either.
+A step means what its session runs, with the meaning of the steps that it waits for and of its
+inputs. So a step after one that was changed means something else, although its own specification is
+as it was. A step that waits for one without a meaning, because that one runs anew in any case, has
+none either.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from moorage.manager.workloads.pipeline_steps import NewStep
 
 
 def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> list[NewStep]:
-    """With the hash of each step that may take a result, or give one. ``steps``: each after those that it
-    waits for. ``forced``: each runs, so none shares a live run; its result is one for others."""
+    """With the hash of each step that may take a result, or give one. ``steps``: each after those
+    that it waits for. ``forced``: each runs, so none shares a live run; its result is one for
+    others."""
     known: dict[int, str | None] = {}
     names = {step.position: step.step for step in steps}
     found = []
@@ -30,36 +33,45 @@ def with_meanings(steps: Sequence[NewStep], project: str, *, forced: bool) -> li
         known[step.position] = meaning
         if forced and reused:
             step = replace(step, spec=spec.model_copy(update={"reuse": "success"}))
+
         found.append(step if meaning is None else replace(step, meaning=meaning))
+
     return found
 
 
 def _meaning(
     step: NewStep, names: Mapping[int, str], known: Mapping[int, str | None], project: str
 ) -> str | None:
-    # Elements of an array wait for each other to limit how many run at once: that is no part of the meaning.
+    # Elements of an array wait for each other to limit how many run at once: that is no part of the
+    # meaning.
     waits = [(at, on) for at, on in step.waits if names.get(at) != step.step]
     if any(known.get(at) is None for at, _ in waits):
         return None
+
     own = request_hash(step.spec.model_dump(mode="json"), project)
     if not waits and step.files is None:
         return own
+
     files = None
     if step.files is not None:
         inputs = [[known[at], output, path] for at, output, path in step.files.inputs]
         files = [list(step.files.outputs), inputs]
-    whole = json.dumps([own, sorted([known[at], on] for at, on in waits), files], separators=(",", ":"))
+
+    whole = json.dumps(
+        [own, sorted([known[at], on] for at, on in waits), files], separators=(",", ":")
+    )
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def with_results(
     steps: Sequence[NewStep], results: Mapping[int, str], ids: Mapping[int, str]
 ) -> list[NewStep]:
-    """With the sessions whose runs or results they take. ``results``: by position, what equal sessions of
-    before there are. ``ids``: of the new sessions by position.
+    """With the sessions whose runs or results they take. ``results``: by position, what equal
+    sessions of before there are. ``ids``: of the new sessions by position.
 
-    A step takes a result only where all that it waits for do: what it would follow runs anew otherwise. Of
-    equal steps of one pipeline, the first one runs, where their policy is to share live runs."""
+    A step takes a result only where all that it waits for do: what it would follow runs anew
+    otherwise. Of equal steps of one pipeline, the first one runs, where their policy is to share
+    live runs."""
     taken: set[int] = set()
     first: dict[str, int] = {}
     found = []
@@ -75,4 +87,5 @@ def with_results(
         else:
             first[step.meaning] = step.position
             found.append(step)
+
     return found

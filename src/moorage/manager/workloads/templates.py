@@ -1,7 +1,7 @@
 """Merge and substitution of session templates. Pure.
 
-Order of the merge: template, then the defaults of the resource group, then the caller. Objects are merged
-deeply, lists and values replaced, and null removes a field.
+Order of the merge: template, then the defaults of the resource group, then the caller. Objects are
+merged deeply, lists and values replaced, and null removes a field.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             merged[name] = merge(below if isinstance(below, Mapping) else {}, value)
         else:
             merged[name] = value
+
     return merged
 
 
@@ -59,11 +60,17 @@ def check(template: TemplateSpec) -> None:
             f"spec.{unknown[0]} is no field of a session's specification",
             next_step="/openapi.json lists them, as SessionSpec",
         )
-    if template.roles is not None and "cluster" in template.spec and "size" in template.spec["cluster"]:
+
+    if (
+        template.roles is not None
+        and "cluster" in template.spec
+        and "size" in template.spec["cluster"]
+    ):
         raise InvalidInput(
             "`spec.cluster.size` and `roles` both say how many kernels there are",
             next_step="leave out `spec.cluster.size`",
         )
+
     defaults = {name: one.default for name, one in template.parameters.items()}
     samples = {name: "" if value is None else value for name, value in defaults.items()}
     fields = _fields(template, samples)
@@ -88,13 +95,14 @@ def validated_merge(
 def recorded_priority(
     template: TemplateSpec, defaults: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> int:
-    """The priority that a template and the ``defaults`` of its resource group say, for those who may not ask
-    for it themselves; 0: none. It is for the session of the template, not for one with another program: it
-    does not count beside ``overrides``, except for names."""
+    """The priority that a template and the ``defaults`` of its resource group say, for those who
+    may not ask for it themselves; 0: none. It is for the session of the template, not for one with
+    another program: it does not count beside ``overrides``, except for names."""
     recorded = merge(template.spec, defaults).get("priority")
     chosen = template.spec.get("resource_group", "")
     if overrides.keys() - _NAMES or not isinstance(recorded, int) or "{{" in str(chosen):
         return 0
+
     return recorded
 
 
@@ -120,7 +128,9 @@ def _check_depth(value: Any, depth: int = 0) -> None:
         raise InvalidInput(
             f"the template is nested more than {_DEPTH} levels deep", next_step="make it flatter"
         )
-    for below in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+    for below in (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    ):
         _check_depth(below, depth + 1)
 
 
@@ -131,6 +141,7 @@ def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict
             f"the template has no parameter {unknown[0]!r}: it has {allowed}",
             next_step="fields of the specification go to `overrides`",
         )
+
     values = {}
     for name, parameter in declared.items():
         value = given.get(name, parameter.default)
@@ -138,11 +149,14 @@ def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict
             raise InvalidInput(
                 f"parameter {name!r} is missing", next_step=f"give it, like --set {name}=VALUE"
             )
+
         if wrong := parameter.find_problem(value):
             raise InvalidInput(
                 f"parameter {name!r} {wrong}", next_step="`moorage templates describe` shows all"
             )
+
         values[name] = value
+
     return values
 
 
@@ -155,10 +169,15 @@ def _fields(template: TemplateSpec, values: Mapping[str, Any]) -> dict[str, Any]
             count = _substituted(sub.count, values)
             if not isinstance(count, int) or count < 0:
                 raise InvalidInput(
-                    f"`roles.sub.count` is {count!r}", next_step="give a number of kernels, 0 or more"
+                    f"`roles.sub.count` is {count!r}",
+                    next_step="give a number of kernels, 0 or more",
                 )
+
             cluster = {"size": 1 + count, "sub": _role(sub, values)}
-            fields = merge(fields, {"cluster": cluster}) if count else merge(fields, {"cluster": None})
+            fields = (
+                merge(fields, {"cluster": cluster}) if count else merge(fields, {"cluster": None})
+            )
+
     fields.setdefault("type", "batch")
     return fields
 
@@ -170,17 +189,19 @@ def _role(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = False) -> Any:
-    """``value`` with values in place of parameters in its strings. One that is a parameter and nothing else
-    keeps its type, unless ``text_only``. Raises ``InvalidInput``."""
+    """``value`` with values in place of parameters in its strings. One that is a parameter and
+    nothing else keeps its type, unless ``text_only``. Raises ``InvalidInput``."""
     if isinstance(value, Mapping):
         return {
             name: _substituted(below, values, text_only=text_only or name in _TEXTS)
             for name, below in value.items()
         }
+
     if isinstance(value, list):
         return [_substituted(below, values, text_only=text_only) for below in value]
     if not isinstance(value, str) or "{{" not in value:
         return value
+
     whole = _BRACES.fullmatch(value)
     if whole is not None and whole[1] in values and not text_only:
         return values[whole[1]]

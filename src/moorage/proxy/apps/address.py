@@ -1,7 +1,7 @@
 """Addresses of apps: parses which app a request is for, and the credentials it carries. Pure.
 
-An app has the path ``/apps/SESSION/APP/…`` and, with a domain, the host name ``APP--SESSION.DOMAIN``. A TCP
-tunnel to it is at ``/tunnel/SESSION/APP``.
+An app has the path ``/apps/SESSION/APP/…`` and, with a domain, the host name
+``APP--SESSION.DOMAIN``. A TCP tunnel to it is at ``/tunnel/SESSION/APP``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 class AppAddress:
     """The app that a request is for.
 
-    ``path`` and ``query`` are as the client sent them. ``subpath`` is the path within the app, "" if the
-    address ends without a slash after the app's name. ``session_id`` and ``app`` are "" if they cannot be
-    parsed.
+    ``path`` and ``query`` are as the client sent them. ``subpath`` is the path within the app, ""
+    if the address ends without a slash after the app's name. ``session_id`` and ``app`` are "" if
+    they cannot be parsed.
     """
 
     session_id: str
@@ -47,7 +47,8 @@ class AppAddress:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Values of a request that may be access tokens or keys, by source. ``address`` is free of them."""
+    """Values of a request that may be access tokens or keys, by source. ``address`` is free of
+    them."""
 
     address: AppAddress
     from_query: tuple[str, ...]
@@ -58,18 +59,22 @@ class Credentials:
 def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
     """None if the request is for no app.
 
-    ``target``: path and query as received. ``domain``: the setting ``proxy.apps_domain``, "" if unset.
+    ``target``: path and query as received. ``domain``: the setting ``proxy.apps_domain``, "" if
+    unset.
     """
     path, _, query = target.partition("?")
     if domain and (label := _host_label(host, domain)):
         match = _LABEL.fullmatch(label)
         app, session_id = match.groups() if match else (label, "")
         return AppAddress(session_id, app, path, path, query, by_host=True)
+
     if not path.startswith(("/apps/", TUNNEL)):
         return None
+
     match = _BY_PATH.fullmatch(path)
     if not match:
         return AppAddress("", "", path, "", query)
+
     kind, session_id, app, subpath = match.groups()
     return AppAddress(session_id, app, path, subpath or "", query, tunnel=kind == "tunnel")
 
@@ -89,14 +94,18 @@ def _host_label(host: str, domain: str) -> str:
 def read_credentials(
     address: AppAddress, headers: Mapping[str, str], cookie_headers: Iterable[str]
 ) -> Credentials:
-    """``headers`` must be case-insensitive. ``cookie_headers``: the values of all Cookie headers."""
+    """``headers`` must be case-insensitive. ``cookie_headers``: the values of all Cookie
+    headers."""
     fields = address.query.split("&") if address.query else []
     tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == QUERY_PARAMETER)
     query = "&".join(
         f for f in fields if f.partition("=")[0] != QUERY_PARAMETER and not has_secret(unquote(f))
     )
     scheme, _, bearer = headers.get("Authorization", "").partition(" ")
-    cookies = (cookie.strip().partition("=") for line in cookie_headers for cookie in line.split(";"))
+    cookies = (
+        cookie.strip().partition("=") for line in cookie_headers for cookie in line.split(";")
+    )
+
     return Credentials(
         replace(address, query=query),
         tokens,
@@ -111,13 +120,14 @@ def has_secret(text: str) -> bool:
 
 
 def client_scheme(own: str, forwarded: str, *, trusted: bool) -> str:
-    """http or https, as the client sees the proxy. ``own``: of this connection. ``forwarded``: the value of
-    X-Forwarded-Proto, which counts only if the peer is ``trusted``."""
+    """http or https, as the client sees the proxy. ``own``: of this connection. ``forwarded``: the
+    value of X-Forwarded-Proto, which counts only if the peer is ``trusted``."""
     return forwarded if trusted and forwarded in ("http", "https") else own
 
 
 def local_path(path: str) -> str:
-    """``path`` as a path of the same host: browsers take ``//name`` and ``/\\name`` for another host."""
+    """``path`` as a path of the same host: browsers take ``//name`` and ``/\\name`` for another
+    host."""
     return "/" + path.lstrip("/\\")
 
 

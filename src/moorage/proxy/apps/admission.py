@@ -1,7 +1,7 @@
 """Admission of requests for apps, by access token or API key. Pure.
 
-Whether a key opens a session is decided by the rule of all doors (``common/model/session_access.py``), with
-what the routes tell about the session.
+Whether a key opens a session is decided by the rule of all doors
+(``common/model/session_access.py``), with what the routes tell about the session.
 """
 
 from __future__ import annotations
@@ -47,15 +47,18 @@ def admit(
     host: str = "",
     origin: str | None = None,
 ) -> AppGrant | ErrorResponse:
-    """Check a request by its head: does the app exist, is it ready, and does a credential grant access to it?
+    """Check a request by its head: does the app exist, is it ready, and does a credential grant
+    access to it?
 
     The first credential that grants access counts, in the order query, header, cookie.
     """
     address = credentials.address
     if not address.session_id or not address.app:
         return error_response.unknown_app(address)
+
     route = table.apps.get((address.session_id, address.app))
-    expired_at, refused = 0, Verdict.ALLOWED
+    expired_at = 0
+    refused = Verdict.ALLOWED
     for source, secret in _candidates(credentials):
         # Lookup by digest: its timing reveals nothing about a secret that is almost right.
         sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
@@ -71,30 +74,37 @@ def admit(
             return error_response.not_ready(address)
         if route.protocol == "tcp" and not address.tunnel:
             return error_response.not_http(address)
+
         return AppGrant(route, secret, sha256, source, found.expires_at)
+
     if expired_at:
         return error_response.access_token_expired(address, unix_now - expired_at)
     if refused is not Verdict.ALLOWED:
         return error_response.refused(address, refused)
+
     return error_response.unauthorized(address, given=bool(_candidates(credentials)))
 
 
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     """Return whether an open connection may continue under ``table``.
 
-    Revoking its credential closes it, as do a change of what its key may do and the revocation of the agent;
-    so does the end of the session if the credential is an access token. Later expiry does not.
+    Revoking its credential closes it, as do a change of what its key may do and the revocation of
+    the agent; so does the end of the session if the credential is an access token. Later expiry
+    does not.
     """
     if grant.route.peer_id in table.revoked_agents:
         return False
     if grant.sha256 in table.access_tokens:
         return True
+
     key = table.find_key(grant.sha256, 0)
     return key is not None and may_open(key, grant.route) is Verdict.ALLOWED
 
 
 def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
-    candidates: list[tuple[CredentialSource, str]] = [("query", value) for value in credentials.from_query]
+    candidates: list[tuple[CredentialSource, str]] = [
+        ("query", value) for value in credentials.from_query
+    ]
     if credentials.from_header:
         candidates.append(("header", credentials.from_header))
     return candidates + [("cookie", value) for value in credentials.from_cookies]
@@ -102,7 +112,8 @@ def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a credential is good for. ``expires_at``: 0: unknown, or never. ``verdict``: on a valid key."""
+    """What a credential is good for. ``expires_at``: 0: unknown, or never. ``verdict``: on a valid
+    key."""
 
     granted: bool
     expires_at: int = 0
@@ -122,12 +133,15 @@ def _check(
     token = table.access_tokens.get(sha256)
     if token is not None and (token.session_id, token.app) == (address.session_id, address.app):
         return _Found(unix_now < token.expires_at, token.expires_at)
+
     key = table.find_key(sha256, unix_now) if allow_keys else None
     if key is None:
         return _Found(granted=False)
+
     verdict = may_open(key, route)
     if verdict is not Verdict.ALLOWED:
         return _Found(granted=False, verdict=verdict)
+
     return _Found(granted=True, expires_at=key.expires_at)
 
 
@@ -152,7 +166,8 @@ def _caller_of(key: KeyGrant) -> Caller:
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:
-    """Return whether a page of another origin uses the browser's cookie. Safe methods are allowed."""
+    """Return whether a page of another origin uses the browser's cookie. Safe methods are
+    allowed."""
     if origin is None or (method in _SAFE_METHODS and not upgrade):
         return False
     return re.sub(r"^[a-z]+://", "", origin.lower()) != host.lower()

@@ -19,11 +19,13 @@ _REFUSALS = {
     Verdict.ROLE: _ROLE,
     Verdict.SCOPES: _ROLE,
     Verdict.OTHERS: (
-        "The session of this app belongs to another user. Ask for an access token, or use a key with the "
+        "The session of this app belongs to another user. Ask for an access token, or use a key "
+        "with the "
         "role 'project-admin'."
     ),
     Verdict.AS_AGENT: (
-        "The processes of this app's session run as the user of the agent: an administrator started it. Use "
+        "The processes of this app's session run as the user of the agent: an administrator "
+        "started it. Use "
         "an administrator's key."
     ),
 }
@@ -56,7 +58,8 @@ def refused(address: AppAddress, verdict: Verdict) -> ErrorResponse:
     """A valid key that may not open this app."""
     if verdict is Verdict.UNKNOWN:
         message = (
-            "There is no such app, or this key may not see it: its session is not running, or is of another "
+            "There is no such app, or this key may not see it: its session is not running, or is "
+            "of another "
             f"project. `moorage describe {address.session_id}` shows its state."
         )
         return ErrorResponse(verdict.http, INVALID, "app_not_found", message)
@@ -75,7 +78,8 @@ def access_token_expired(address: AppAddress, ago_s: float) -> ErrorResponse:
 def cross_origin(origin: str) -> ErrorResponse:
     message = (
         f"A page of {_quote(origin)} must not use this app with your cookie. "
-        "If a web server in front of the proxy changes the Host header, configure it to pass Host unchanged."
+        "If a web server in front of the proxy changes the Host header, configure it to pass Host "
+        "unchanged."
     )
     return ErrorResponse(403, INVALID, "cross_origin", message)
 
@@ -85,23 +89,29 @@ def not_ready(address: AppAddress) -> ErrorResponse:
         f"App {address.app!r} is not available: its session is not running yet, or is terminating. "
         f"`moorage describe {address.session_id}` shows its state."
     )
-    return ErrorResponse(503, UNAVAILABLE, "app_not_ready", message, headers={"Retry-After": str(_RETRY_S)})
+    return ErrorResponse(
+        503, UNAVAILABLE, "app_not_ready", message, headers={"Retry-After": str(_RETRY_S)}
+    )
 
 
 def not_http(address: AppAddress) -> ErrorResponse:
     message = (
         f"App {address.app!r} is raw TCP, not HTTP. "
-        f"`moorage port-forward {address.session_id} {address.app}` forwards it to a port on your machine."
+        f"`moorage port-forward {address.session_id} {address.app}` forwards it to a port on your "
+        "machine."
     )
     return ErrorResponse(400, INVALID, "app_is_tcp", message)
 
 
 def unreachable(address: AppAddress) -> ErrorResponse:
     message = (
-        f"The session is running, but nothing answers at its port {address.app!r}. Its program may still be "
+        f"The session is running, but nothing answers at its port {address.app!r}. Its program "
+        "may still be "
         f"starting, or may listen elsewhere: see `moorage logs {address.session_id}`."
     )
-    return ErrorResponse(502, SERVER, "app_no_answer", message, headers={"Retry-After": str(_RETRY_S)})
+    return ErrorResponse(
+        502, SERVER, "app_no_answer", message, headers={"Retry-After": str(_RETRY_S)}
+    )
 
 
 def unasked_upgrade(address: AppAddress) -> ErrorResponse:
@@ -115,7 +125,8 @@ def needs_websocket() -> ErrorResponse:
 
 
 def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
-    """Return whether a newer table may admit the request: a new access token, or a session that just started.
+    """Return whether a newer table may admit the request: a new access token, or a session that
+    just started.
 
     A cookie is never new: the proxy set it itself after it had accepted the token.
     """
@@ -127,9 +138,12 @@ def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:
     """Body and media type, in the format that the Accept header asks for."""
     if "text/html" not in accept.lower():
         return error.body(), "application/json"
+
     refresh = '<meta http-equiv="refresh" content="3">' if error.status in (502, 503) else ""
     return (
-        _PAGE.format(refresh=refresh, status=error.status, message=_as_html(error.message)).encode(),
+        _PAGE.format(
+            refresh=refresh, status=error.status, message=_as_html(error.message)
+        ).encode(),
         "text/html",
     )
 

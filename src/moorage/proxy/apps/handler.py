@@ -59,8 +59,11 @@ class AppHandler:
         connector: Connector | None = None,
     ) -> None:
         self._connector = connector or Connector()
-        self._router, self._clock, self._table_watch = router, clock, table_watch
-        self._limits, self._trusted = limits, TrustedProxies(settings.trusted_proxies)
+        self._router = router
+        self._clock = clock
+        self._table_watch = table_watch
+        self._limits = limits
+        self._trusted = TrustedProxies(settings.trusted_proxies)
         self._domain = settings.apps_domain.lower()
         self._connect_timeout_s = settings.connect_timeout_s
         self._session: aiohttp.ClientSession | None = None
@@ -96,23 +99,34 @@ class AppHandler:
     async def handle(self, context: RequestContext, address: AppAddress) -> web.StreamResponse:
         request = context.request
         upgrade = request.headers.get("Upgrade", "").lower() == "websocket"
-        credentials = read_credentials(address, request.headers, request.headers.getall("Cookie", ()))
+        credentials = read_credentials(
+            address, request.headers, request.headers.getall("Cookie", ())
+        )
         grant = await self._admit(request, credentials, upgrade)
         if isinstance(grant, ErrorResponse):
             return self._error(context, grant)
+
         address = credentials.address
-        if not address.tunnel and not upgrade and (redirect := self._redirect(context, address, grant)):
+        if (
+            not address.tunnel
+            and not upgrade
+            and (redirect := self._redirect(context, address, grant))
+        ):
             return redirect
+
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = grant
-        traffic, session_id = self._router.apps, grant.route.session_id
+        traffic = self._router.apps
+        session_id = grant.route.session_id
         traffic.begin(session_id)
+
         try:
             if address.tunnel:
                 if not upgrade:
                     return self._error(context, error_response.needs_websocket())
                 return await self._tunnel(context, address, grant)
+
             return await self._forward(context, address, grant, upgrade)
         finally:
             del self._open[task]
@@ -121,13 +135,15 @@ class AppHandler:
     async def _admit(
         self, request: web.BaseRequest, credentials: Credentials, upgrade: bool
     ) -> AppGrant | ErrorResponse:
-        """Admit a request. Waits a moment for a table with a new access token or an app that just started."""
+        """Admit a request. Waits a moment for a table with a new access token or an app that just
+        started."""
 
         def check() -> AppGrant | ErrorResponse:
             if (table := self._router.table) is None:
                 return no_table()
             if error := self._router.check_credentials(self._clock.monotonic()):
                 return error
+
             return admit(
                 credentials,
                 table,
@@ -141,19 +157,24 @@ class AppHandler:
         return await self._table_watch.recheck(
             check,
             lambda result: (
-                isinstance(result, ErrorResponse) and error_response.may_resolve(result, credentials)
+                isinstance(result, ErrorResponse)
+                and error_response.may_resolve(result, credentials)
             ),
         )
 
-    def _redirect(self, context: RequestContext, address: AppAddress, grant: AppGrant) -> web.Response | None:
+    def _redirect(
+        self, context: RequestContext, address: AppAddress, grant: AppGrant
+    ) -> web.Response | None:
         """A redirect for browsers, or None.
 
-        To the app's own host name if there is a domain; to the address without its access token, which
-        becomes a cookie; or to the address with a slash at the end, which relative links need.
+        To the app's own host name if there is a domain; to the address without its access token,
+        which becomes a cookie; or to the address with a slash at the end, which relative links
+        need.
         """
         request = context.request
         if request.method not in ("GET", "HEAD"):
             return None
+
         query = f"?{address.query}" if address.query else ""
         by_path = not address.by_host
         response = web.Response(
@@ -163,8 +184,11 @@ class AppHandler:
             host = app_host(address, request.host, self._domain)
             path = address.path if grant.route.base_path else address.subpath or "/"
             separator = "&" if query else "?"
+
             # Without a scheme: the browser keeps the one it has used.
-            response.headers["Location"] = f"//{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
+            response.headers["Location"] = (
+                f"//{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
+            )
         elif grant.source == "query":
             slash = "/" if by_path and not address.subpath else ""
             response.headers["Location"] = f"{local_path(address.path)}{slash}{query}"
@@ -177,13 +201,16 @@ class AppHandler:
             response.headers["Location"] = f"{address.path}/{query}"
         else:
             return None
+
         context.status = response.status
         return response
 
     def _scheme(self, request: web.BaseRequest) -> str:
         """The scheme of the client's own connection, which a trusted web server may end."""
         forwarded = request.headers.get("X-Forwarded-Proto", "").lower()
-        return client_scheme(request.scheme, forwarded, trusted=self._trusted.contains(request.remote))
+        return client_scheme(
+            request.scheme, forwarded, trusted=self._trusted.contains(request.remote)
+        )
 
     async def _forward(
         self, context: RequestContext, address: AppAddress, grant: AppGrant, upgrade: bool
@@ -212,23 +239,36 @@ class AppHandler:
         except aiohttp.ClientError as error:
             if body.is_late:
                 return self._error(context, body_timeout(self._limits.body_s))
-            log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
+
+            log.info(
+                "app does not respond",
+                session=address.session_id,
+                app=address.app,
+                error=str(error),
+            )
             return self._error(context, error_response.unreachable(address))
+
         if app_response.status == 101 and not upgrade:
             app_response.close()
             return self._error(context, error_response.unasked_upgrade(address))
+
         try:
-            status, upgraded = app_response.status, upgrade and app_response.status == 101
+            status = app_response.status
+            upgraded = upgrade and app_response.status == 101
             pairs = headers.to_client(
                 app_response.headers.items(), address, grant, request.host, upgraded=upgraded
             )
-            context.status, context.response_started = status, True
+            context.status = status
+            context.response_started = True
             response = web.StreamResponse(
-                status=status, reason=printable_reason(app_response.reason), headers=CIMultiDict(pairs)
+                status=status,
+                reason=printable_reason(app_response.reason),
+                headers=CIMultiDict(pairs),
             )
             if upgraded:
                 _allow_pauses(request)
                 return await relay_upgrade(request, app_response, response)
+
             return await _relay(request, app_response, response)
         finally:
             app_response.close()
@@ -241,11 +281,19 @@ class AppHandler:
             async with asyncio.timeout(self._connect_timeout_s):
                 reader, writer = await self._connector.open_streams(route.host, route.port)
         except (OSError, TimeoutError) as error:
-            log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
+            log.info(
+                "app does not respond",
+                session=address.session_id,
+                app=address.app,
+                error=str(error),
+            )
             return self._error(context, error_response.unreachable(address))
-        context.status, context.response_started = 101, True
+
+        context.status = 101
+        context.response_started = True
         keep_alive(writer.get_extra_info("socket"))
         _allow_pauses(context.request)
+
         return await tunnel(context.request, reader, writer)
 
     def _error(self, context: RequestContext, error: ErrorResponse) -> web.Response:
@@ -263,6 +311,7 @@ class AppHandler:
             response.headers["x-moorage-error"] = error.message.encode("ascii", "replace").decode()
         if context.expects_continue or context.request.headers.get("Upgrade"):
             response.force_close()
+
         return response
 
     def close_revoked(self, table: IndexedTable) -> None:
@@ -284,7 +333,9 @@ class _Body:
     """The client's body, on its way to an app. ``is_late``: it did not arrive in time."""
 
     def __init__(self, context: RequestContext, limits: Limits, clock: Clock) -> None:
-        self._context, self._limits, self._clock = context, limits, clock
+        self._context = context
+        self._limits = limits
+        self._clock = clock
         self.is_late = False
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -309,9 +360,12 @@ async def _relay(
         except aiohttp.ClientError:
             abort_connection(request, response)
             return response
+
         if not chunk:
             break
+
         await response.write(chunk)
+
     await response.write_eof()
     return response
 

@@ -28,17 +28,24 @@ def to_app(
     upgrade: bool,
     forwarded: bool = False,
 ) -> list[tuple[str, str]]:
-    """The client's headers for the app: without hop-by-hop headers and without credentials of Moorage.
+    """The client's headers for the app: without hop-by-hop headers and without credentials of
+    Moorage.
 
-    ``peer``: the client's IP address. ``upgrade``: the request asks for a WebSocket. ``forwarded``: the
-    peer is a trusted web server, whose X-Forwarded headers continue.
+    ``peer``: the client's IP address. ``upgrade``: the request asks for a WebSocket. ``forwarded``:
+    the peer is a trusted web server, whose X-Forwarded headers continue.
     """
     pairs = list(client)
-    dropped = headers.hop_by_hop_names(pairs) | {"host", "expect", "x-forwarded-host", "x-forwarded-prefix"}
+    dropped = headers.hop_by_hop_names(pairs) | {
+        "host",
+        "expect",
+        "x-forwarded-host",
+        "x-forwarded-prefix",
+    }
     if grant.source == "header" or grant.route.key:
         dropped |= {"authorization"}
     if not upgrade:
         dropped |= {"upgrade"}
+
     kept: list[tuple[str, str]] = [("Host", host)]
     for name, value in pairs:
         lower = name.lower()
@@ -46,9 +53,12 @@ def to_app(
             value = without_access_token(value)
             if not value:
                 continue
-        # Whatever the name: a key in a header of another name is a key, and a Referer may hold a token.
+
+        # Whatever the name: a key in a header of another name is a key, and a Referer may hold a
+        # token.
         if lower not in dropped and lower not in _FORWARDED and not has_secret(value):
             kept.append((name, value))
+
     before = [value for name, value in pairs if forwarded and name.lower() == "x-forwarded-for"]
     kept.append(("X-Forwarded-For", ", ".join([*before, peer])))
     kept.append(("X-Forwarded-Proto", scheme))
@@ -59,13 +69,15 @@ def to_app(
         kept.append(("Authorization", f"Bearer {grant.route.key}"))
     if upgrade:
         kept += [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+
     return kept
 
 
 def to_client(
     app: HeaderPairs, address: AppAddress, grant: AppGrant, host: str, *, upgraded: bool = False
 ) -> list[tuple[str, str]]:
-    """The app's headers for the client. Restores the path prefix if it was removed from the request."""
+    """The app's headers for the client. Restores the path prefix if it was removed from the
+    request."""
     pairs = list(app)
     dropped = headers.hop_by_hop_names(pairs) | headers.NOT_FROM_A_KERNEL
     restore_prefix = not address.by_host and not grant.route.base_path
@@ -74,16 +86,21 @@ def to_client(
         lower = name.lower()
         if lower in dropped:
             continue
+
         if lower == "set-cookie":
             cookie = confined_cookie(value, address)
             if cookie is None:
                 continue
+
             value = cookie
         elif lower in ("location", "content-location") and restore_prefix:
             value = prefixed_location(value, address, host)
+
         kept.append((name, value))
+
     if grant.route.idle_ends_at:
         kept.append((IDLE_ENDS_AT, idle_warning(grant.route)))
+
     return kept
 
 
@@ -96,29 +113,34 @@ def idle_warning(route: AppRoute) -> str:
 def confined_cookie(value: str, address: AppAddress) -> str | None:
     """A Set-Cookie value of an app, confined to the app; None if the browser must not get it.
 
-    Without Domain, browsers send the cookie to this host only. By path, Path is always within the app's
-    prefix. Only the proxy sets access tokens; a cookie without a name could be read as one.
+    Without Domain, browsers send the cookie to this host only. By path, Path is always within the
+    app's prefix. Only the proxy sets access tokens; a cookie without a name could be read as one.
     """
     first, *attributes = value.split(";")
     name = first.partition("=")[0].strip().lower()
     if "=" not in first or not name or name.startswith(COOKIE) or _CONTROL.search(value):
         return None
-    kept, path = [first.strip()], ""
+
+    kept = [first.strip()]
+    path = ""
     for attribute in attributes:
         key, _, text = (part.strip() for part in attribute.partition("="))
         if key.lower() == "path":
             path = text  # the last one counts
         elif key.lower() != "domain":
             kept.append(attribute.strip())
+
     if not address.by_host:
         path = _prefixed(address, path) if path.startswith("/") else address.prefix
     if path:
         kept.insert(1, f"Path={path}")
+
     return "; ".join(kept)
 
 
 def prefixed_location(value: str, address: AppAddress, host: str) -> str:
-    """A Location of an app that does not know its prefix, with the prefix. Other hosts stay unchanged."""
+    """A Location of an app that does not know its prefix, with the prefix. Other hosts stay
+    unchanged."""
     absolute = re.fullmatch(r"(https?://[^/]+)(/.*)?", value)
     if absolute and absolute[1].partition("//")[2].lower() == host.lower():
         return f"{absolute[1]}{_prefixed(address, absolute[2] or '/')}"
@@ -133,7 +155,8 @@ def _prefixed(address: AppAddress, path: str) -> str:
 
 
 def without_access_token(cookies: str) -> str:
-    """The value of a Cookie header, without the proxy's cookie and without other credentials of Moorage."""
+    """The value of a Cookie header, without the proxy's cookie and without other credentials of
+    Moorage."""
     kept = [
         cookie
         for cookie in cookies.split(";")
@@ -142,13 +165,16 @@ def without_access_token(cookies: str) -> str:
     return ";".join(kept).strip()
 
 
-def access_token_cookie(address: AppAddress, grant: AppGrant, unix_now: float, *, secure: bool) -> str:
+def access_token_cookie(
+    address: AppAddress, grant: AppGrant, unix_now: float, *, secure: bool
+) -> str:
     """The Set-Cookie value for an access token.
 
-    Scripts cannot read it (HttpOnly), other apps do not receive it (Path), and requests that other sites
-    cause do not carry it, except for top-level navigation (SameSite=Lax).
+    Scripts cannot read it (HttpOnly), other apps do not receive it (Path), and requests that other
+    sites cause do not carry it, except for top-level navigation (SameSite=Lax).
     """
     max_age = f"; Max-Age={max(1, int(grant.expires_at - unix_now))}" if grant.expires_at else ""
     path = "/" if address.by_host else address.prefix
     suffix = "; Secure" if secure else ""
+
     return f"{COOKIE}={grant.secret}; Path={path}{max_age}; HttpOnly; SameSite=Lax{suffix}"

@@ -15,27 +15,41 @@ from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST
 class RequestContext:
     """One request. ``status`` is the response's, 499 until there is one.
 
-    ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no longer
-    send an error response. ``open_stream``: an event stream that began before a replica had the request.
-    ``is_for_app``: it is for an app, not for a model. ``relayed``: the replica's response, once it has begun;
-    ``tail``: the end of what was sent of it, None if no event can be added to it.
+    ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no
+    longer send an error response. ``open_stream``: an event stream that began before a replica had
+    the request. ``is_for_app``: it is for an app, not for a model. ``relayed``: the replica's
+    response, once it has begun; ``tail``: the end of what was sent of it, None if no event can be
+    added to it.
     """
 
     __slots__ = (
-        "expects_continue", "is_for_app", "open_stream", "relayed", "request", "request_id",
-        "response_started", "started_at", "status", "tail",
-    )  # fmt: skip
+        "expects_continue",
+        "is_for_app",
+        "open_stream",
+        "relayed",
+        "request",
+        "request_id",
+        "response_started",
+        "started_at",
+        "status",
+        "tail",
+    )
 
     def __init__(self, request: web.BaseRequest, clock: Clock) -> None:
-        self.request, self.started_at = request, clock.monotonic()
-        self.request_id = headers.valid_request_id(request.headers.get("X-Request-Id")) or clock.new_id()
+        self.request = request
+        self.started_at = clock.monotonic()
+        self.request_id = (
+            headers.valid_request_id(request.headers.get("X-Request-Id")) or clock.new_id()
+        )
         self.status = CLIENT_CLOSED_REQUEST
-        self.response_started = self.is_for_app = False
+        self.response_started = False
+        self.is_for_app = False
         self.open_stream: web.StreamResponse | None = None
         self.relayed: web.StreamResponse | None = None
         self.tail: bytes | None = None
         self.expects_continue = (
-            request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11
+            request.headers.get("Expect", "").lower() == "100-continue"
+            and request.version >= HttpVersion11
         )
 
     async def send_continue(self) -> None:
@@ -53,8 +67,10 @@ def abort_connection(request: web.BaseRequest, response: web.StreamResponse) -> 
     transport = request.transport
     if transport is None:
         return
+
     if "Content-Length" not in response.headers and request.version < aiohttp.HttpVersion11:
-        # Here the end of the connection marks the end of the body, so only a reset signals an error.
+        # Here the end of the connection marks the end of the body, so only a reset signals an
+        # error.
         reset(transport)
     else:
         transport.close()

@@ -17,12 +17,14 @@ _MAX_MESSAGE_BYTES = 1024 * 1024
 async def tunnel(
     request: web.BaseRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> web.StreamResponse:
-    """Relay until both directions have ended. If one connection breaks, break the other one, too."""
+    """Relay until both directions have ended. If one connection breaks, break the other one,
+    too."""
     # No heartbeat: a program that reads slowly delays pongs, too, and that is not an error.
     socket = web.WebSocketResponse(
         protocols=(TUNNEL_PROTOCOL,), max_msg_size=_MAX_MESSAGE_BYTES, compress=False, timeout=2.0
     )
-    directions, complete = [], False
+    directions = []
+    complete = False
     try:
         await socket.prepare(request)
         directions = [
@@ -34,16 +36,20 @@ async def tunnel(
         if complete:
             await asyncio.wait(directions)
             complete = all(task.result() for task in directions)
+
         await cancel_and_wait(*directions)
         code = WSCloseCode.OK if complete else WSCloseCode.INTERNAL_ERROR
-        await socket.close(code=code, message=b"" if complete else b"the connection to the app broke")
+        await socket.close(
+            code=code, message=b"" if complete else b"the connection to the app broke"
+        )
         return socket
     finally:
         await cancel_and_wait(*directions)
         if complete:
             writer.close()
         else:
-            reset(writer.transport)  # otherwise the app would take a truncated stream for a complete one
+            # otherwise the app would take a truncated stream for a complete one
+            reset(writer.transport)
 
 
 async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bool:
@@ -58,6 +64,7 @@ async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bo
                 return True
     except OSError:
         pass
+
     return False
 
 

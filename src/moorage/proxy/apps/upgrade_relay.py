@@ -18,15 +18,15 @@ _BUFFER_LIMIT = 256 * 1024
 _OBSERVED_BYTES = 32 * 1024
 
 Farewells = Callable[[bool], bytes]
-"""The last bytes for a client, b"" if there are none. The argument: whether the relay was cancelled; if not,
-the app has left."""
+"""The last bytes for a client, b"" if there are none. The argument: whether the relay was
+cancelled; if not, the app has left."""
 
 
 class _ReceiveBuffer:
     """Receive buffer for one connection, in place of aiohttp's HTTP parser.
 
-    Has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while more than
-    ``_BUFFER_LIMIT`` bytes are buffered.
+    Has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while
+    more than ``_BUFFER_LIMIT`` bytes are buffered.
     """
 
     def __init__(self, protocol: Any) -> None:
@@ -56,11 +56,14 @@ class _ReceiveBuffer:
         while not self._chunks and not self._ended:
             self._wakeup.clear()
             await self._wakeup.wait()
+
         data = b"".join(self._chunks)
-        paused, self._buffered = self._buffered > _BUFFER_LIMIT, 0
+        paused = self._buffered > _BUFFER_LIMIT
+        self._buffered = 0
         self._chunks.clear()
         if paused:
             self._protocol.resume_reading()
+
         return data
 
 
@@ -73,17 +76,21 @@ async def relay_upgrade(
 ) -> web.StreamResponse:
     """Accept the client's upgrade with ``response``, and copy bytes until either side closes.
 
-    ``app_response``: the app's response with status 101. ``observe`` sees what the app sends. ``farewell``:
-    what the client gets in the end, if it is still there.
+    ``app_response``: the app's response with status 101. ``observe`` sees what the app sends.
+    ``farewell``: what the client gets in the end, if it is still there.
     """
     connection = app_response.connection
     if connection is None or connection.protocol is None:
-        raise ConnectionResetError("the app closed the connection right after it had accepted the upgrade")
+        raise ConnectionResetError(
+            "the app closed the connection right after it had accepted the upgrade"
+        )
+
     response.force_close()
     await response.prepare(request)
     client: Any = request.protocol
     app: Any = connection.protocol
-    up, down = _ReceiveBuffer(client), _ReceiveBuffer(app)
+    up = _ReceiveBuffer(client)
+    down = _ReceiveBuffer(app)
     app.set_parser(down, down)
     client.set_parser(up)
     to_app = StreamWriter(app, asyncio.get_running_loop())
@@ -93,7 +100,8 @@ async def relay_upgrade(
     ]
     is_cancelled = True
     try:
-        # A direction that ends has sent all that it read. The other direction has no receiver any more.
+        # A direction that ends has sent all that it read. The other direction has no receiver any
+        # more.
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         is_cancelled = False
         return response
@@ -114,6 +122,7 @@ async def _copy(
             if observe is None:
                 await sink.write(chunk)
                 continue
+
             for begin in range(0, len(chunk), _OBSERVED_BYTES):
                 if begin:
                     await asyncio.sleep(0)

@@ -1,1 +1,2 @@
-"""Control side of the proxy: the route feed from the manager, the saved route table, health and metrics."""
+"""Control side of the proxy: the route feed from the manager, the saved route table, health and
+metrics."""

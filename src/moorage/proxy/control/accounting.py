@@ -18,8 +18,8 @@ from moorage.proxy.core.usage_book import UsageBook
 
 
 class Accounting:
-    """Composes the request limiter, which the request flow asks, and the report stream. An async context
-    manager: on leaving, the last usage is written to disk."""
+    """Composes the request limiter, which the request flow asks, and the report stream. An async
+    context manager: on leaving, the last usage is written to disk."""
 
     def __init__(
         self,
@@ -32,7 +32,9 @@ class Accounting:
         slot: WorkerSlot | None = None,
     ) -> None:
         memory = SharedMemory() if slot is None else SharedMemory(slot.limits_fd, slot.number)
-        self.homes, self.results, ledger = memory.homes, memory.results, memory.ledger
+        self.homes = memory.homes
+        self.results = memory.results
+        ledger = memory.ledger
         usage = UsageBook() if metering else None
 
         def limits_of(project: str) -> RequestLimits | None:

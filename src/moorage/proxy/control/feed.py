@@ -1,5 +1,5 @@
-"""Route feed client: receives routes and credentials from the manager, sends load and usage, and reconnects
-with backoff."""
+"""Route feed client: receives routes and credentials from the manager, sends load and usage, and
+reconnects with backoff."""
 
 from __future__ import annotations
 
@@ -37,28 +37,34 @@ log = structlog.get_logger("moorage.proxy.control.feed")
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # a separate limit beside the one above; its default is a minute
+    # a separate limit beside the one above; its default is a minute
+    ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # Every connection attempt stands alone: the backoff is ours, and the library must not add its own.
+    # Every connection attempt stands alone: the backoff is ours, and the library must not add its
+    # own.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # how long an attempt to connect may take
     ("grpc.enable_retries", 0),
 )
 _HELLO_S = 4.0
-# How soon refused reports are tried again: at first by a proxy that has just been started again, whose former
-# link may not have ended yet, and after so many seconds by one whose id another process has.
-REPORT_AGAIN_S, REFUSED_S = 1.0, 5.0
+# How soon refused reports are tried again: at first by a proxy that has just been started again,
+# whose former link may not have ended yet, and after so many seconds by one whose id another
+# process has.
+REPORT_AGAIN_S = 1.0
+REFUSED_S = 5.0
 _EXPLANATIONS = {
-    grpc.StatusCode.UNIMPLEMENTED: "the server at proxy.manager is not a Moorage manager of this version",
+    grpc.StatusCode.UNIMPLEMENTED: (
+        "the server at proxy.manager is not a Moorage manager of this version"
+    ),
 }
 
 
 class RouteFeedClient:
     """Watches the manager's routes and credentials in the background. An async context manager.
 
-    While the manager is away, the last table stays in use. ``connected``: the open calls have delivered both
-    parts. ``saves``: this worker keeps the table on disk.
+    While the manager is away, the last table stays in use. ``connected``: the open calls have
+    delivered both parts. ``saves``: this worker keeps the table on disk.
     """
 
     def __init__(
@@ -74,13 +80,20 @@ class RouteFeedClient:
         saves: bool = True,
     ) -> None:
         self.connected = False
-        self._reports, self._saves = reports, saves
+        self._reports = reports
+        self._saves = saves
+
         # The parts of the first table, until both have arrived.
         self._routes: IndexedTable | None = None
         self._credentials: IndexedTable | None = None
         self._managers_before: set[str] = set()  # managers of the release before
-        self._dialer, self._router, self._saved_table = dialer, router, saved_table
-        self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
+        self._dialer = dialer
+        self._router = router
+        self._saved_table = saved_table
+        self._proxy_id = proxy_id
+        self._clock = clock
+        self._last_save_s = last_save_s
+
         # Managers to go to, as the current one asks, and whether one of them has answered.
         self._wanted: asyncio.Queue[str] = asyncio.Queue()
         self._goes = False
@@ -99,6 +112,7 @@ class RouteFeedClient:
     async def __aexit__(self, *exc: object) -> None:
         if self._task is not None:
             await self._task.close()
+
         self._closing.set()
         if self._saving is not None:
             try:
@@ -106,24 +120,33 @@ class RouteFeedClient:
                     await self._saving.wait()
             except TimeoutError:
                 path = str(self._saved_table.path)
-                log.warning("the disk is too slow: the last route table may not be saved", path=path)
+                log.warning(
+                    "the disk is too slow: the last route table may not be saved", path=path
+                )
+
             await self._saving.close()
+
         self._set_connected(False)
 
     async def confirm(self) -> None:
-        """Note on disk that the saved table is still current, and in the log when it is so no longer."""
+        """Note on disk that the saved table is still current, and in the log when it is so no
+        longer."""
         now = self._clock.monotonic()
         if self.connected:
             self._was_exceeded = False
             if self._unsaved is not None:
                 return  # the file is behind
+
             await asyncio.to_thread(self._saved_table.confirm, self._clock.now().timestamp())
         elif self._router.credentials.is_exceeded(now) and not self._was_exceeded:
             self._was_exceeded = True
             log.error(
                 "no contact with the manager for too long: credentials are no longer honoured",
                 minutes=round(self._router.credentials.age_s(now) / 60),
-                next_step="start a manager, or check proxy.manager; proxy.credentials_max_age_s is the limit",
+                next_step=(
+                    "start a manager, or check proxy.manager; proxy.credentials_max_age_s "
+                    "is the limit"
+                ),
             )
 
     async def _run(self) -> Never:
@@ -139,26 +162,34 @@ class RouteFeedClient:
             except grpc.aio.AioRpcError as error:
                 if was_revoked(error):
                     await self._forget()
-                explanation = _EXPLANATIONS.get(error.code(), f"{error.code().name}: {error.details()}")
+
+                explanation = _EXPLANATIONS.get(
+                    error.code(), f"{error.code().name}: {error.details()}"
+                )
                 self._log_disconnect(self._dialer.explain(error) or explanation)
             finally:
                 was_connected = self.connected
                 self._set_connected(False)
                 self._router.routes_age.disconnected(self._clock.monotonic())
+
             if was_connected:
                 self._dialer.redial.succeeded()
+
             await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     async def _watch(self) -> None:
         """Open the calls of one connection. Returns when one of them ends."""
-        self._routes = self._credentials = None
-        self._wanted, self._goes = asyncio.Queue(), False
+        self._routes = None
+        self._credentials = None
+        self._wanted = asyncio.Queue()
+        self._goes = False
         async with self._dialer.channel(CHANNEL_OPTIONS) as channel:
             await self._dialer.admit(channel)
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
             if self._dialer.target in self._managers_before:
                 await self._watch_both(stub)
                 return
+
             calls = {
                 spawn(f"proxy.feed.{name}", _outcome(call))
                 for name, call in (
@@ -172,6 +203,7 @@ class RouteFeedClient:
                 ended, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 await cancel_and_wait(*calls)
+
             errors = [error for call in ended if (error := call.result()) is not None]
             if any(error.code() is grpc.StatusCode.UNIMPLEMENTED for error in errors):
                 self._managers_before.add(self._dialer.target)
@@ -180,19 +212,27 @@ class RouteFeedClient:
                 raise errors[0]
 
     async def _report(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
-        """Only reports are refused while another process has the id of this proxy: routes still arrive."""
+        """Only reports are refused while another process has the id of this proxy: routes still
+        arrive."""
         refused_s = 0.0
         while True:
             try:
-                await self._reports.run(stub.Report(metadata=self._dialer.metadata), self._take_managers)
+                await self._reports.run(
+                    stub.Report(metadata=self._dialer.metadata), self._take_managers
+                )
                 return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.ALREADY_EXISTS:
                     raise
                 why = error.details()
+
             if refused_s >= REFUSED_S and why != self._logged_refusal:
                 self._logged_refusal = why
-                log.error("the manager refuses the reports of this proxy; it serves by its routes", why=why)
+                log.error(
+                    "the manager refuses the reports of this proxy; it serves by its routes",
+                    why=why,
+                )
+
             pause_s = REPORT_AGAIN_S if refused_s < REFUSED_S else REFUSED_S
             refused_s += pause_s
             await asyncio.sleep(pause_s)
@@ -204,7 +244,8 @@ class RouteFeedClient:
             self._wanted.put_nowait(reply.manager)
 
     async def _leave(self) -> None:
-        """Returns when another manager, which the current one has named, answers: it is dialed next."""
+        """Returns when another manager, which the current one has named, answers: it is dialed
+        next."""
         while not await self._dialer.prefer(await self._wanted.get(), _HELLO_S):
             pass
         self._goes = True
@@ -216,7 +257,8 @@ class RouteFeedClient:
             self._set_connected(True)
             self._router.routes_age.connected()
             if not message.unchanged and not self._apply(routes_from_wire(message)):
-                return  # the next call names the newest generation, and the manager continues above it
+                # the next call names the newest generation, and the manager continues above it
+                return
 
     async def _watch_routes(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
         request = self._request()
@@ -248,9 +290,14 @@ class RouteFeedClient:
             taken = newest_table(self._credentials, new)
             if isinstance(taken, StaleTable):
                 return
-            self._credentials, table = taken, self._router.table
-            if not (self._complete() if table is None else self._apply(credentials_change(table, new))):
+
+            self._credentials = taken
+            table = self._router.table
+            if not (
+                self._complete() if table is None else self._apply(credentials_change(table, new))
+            ):
                 return
+
             self._set_connected(self._routes is not None)
 
     def _complete(self) -> bool:
@@ -276,22 +323,27 @@ class RouteFeedClient:
                 "rejected a route table older than the one in use",
                 held=outcome.held,
                 offered=outcome.offered,
-                next_step="if this repeats, upgrade the manager: this release continues above what its "
+                next_step="if this repeats, upgrade the manager: this release continues above "
+                "what its "
                 "proxies have seen, as after the restore of a backup",
             )
             return False
+
         if not self._saves:
             return True
+
         # Saved in the background: a slow disk must not delay the tables that follow.
         self._unsaved = outcome
         if self._saving is None or self._saving.done:
             self._saving = SupervisedTask("proxy.save", self._save, finite=True)
+
         return True
 
     async def _forget(self) -> None:
         """This proxy was revoked. Neither it nor the next process here serves by the last table."""
         if self._router.table is None:
             return
+
         log.error(
             "this proxy was revoked: it serves nothing any more",
             manager=self._dialer.target,
@@ -303,25 +355,31 @@ class RouteFeedClient:
             await self._saving.wait()
         if not self._saves:
             return
+
         try:
             await asyncio.to_thread(self._saved_table.remove)
         except OSError as error:
             path = str(self._saved_table.path)
-            log.error("cannot remove the route table; a restart would use it", path=path, error=str(error))
+            log.error(
+                "cannot remove the route table; a restart would use it", path=path, error=str(error)
+            )
 
     async def _save(self) -> None:
         """Save the newest table, until there is no newer one."""
         while (table := self._unsaved) is not None:
-            generation, started_at = table.generation, self._clock.monotonic()
+            generation = table.generation
+            started_at = self._clock.monotonic()
             try:
                 await asyncio.to_thread(self._saved_table.store, table.whole())
             except OSError as error:
                 log.error(
-                    "cannot save the route table; a restart without the manager would use an older one",
+                    "cannot save the route table; a restart without the manager would use an "
+                    "older one",
                     path=str(self._saved_table.path),
                     error=str(error),
                     next_step="free space there or make it writable",
                 )
+
             if self._unsaved is table and table.generation == generation:
                 self._unsaved = None
             else:

@@ -17,7 +17,11 @@ _LEAST = frozenset(
     {"moorage_proxy_feed_connected", "moorage_proxy_table_generation", "process_start_time_seconds"}
 )
 _MOST = frozenset(
-    {"moorage_proxy_credentials_age_seconds", "moorage_proxy_table_age_seconds", "moorage_build_info"}
+    {
+        "moorage_proxy_credentials_age_seconds",
+        "moorage_proxy_table_age_seconds",
+        "moorage_build_info",
+    }
 )
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 
@@ -25,8 +29,8 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def merged_metrics(texts: Iterable[str], departed: str = "") -> str:
-    """One exposition of several: counters and histograms are added, most gauges too. Of ``departed``, that of
-    workers that have ended, only what counts up."""
+    """One exposition of several: counters and histograms are added, most gauges too. Of
+    ``departed``, that of workers that have ended, only what counts up."""
     heads: dict[str, tuple[str, str]] = {}
     values: dict[str, dict[tuple[str, Labels], float]] = {}
     for text, is_live in (*((text, True) for text in texts), (departed, False)):
@@ -34,6 +38,7 @@ def merged_metrics(texts: Iterable[str], departed: str = "") -> str:
             counts = family.type in ("counter", "histogram")
             if family.name.endswith("_created") or not (is_live or counts):
                 continue
+
             heads.setdefault(family.name, (family.documentation, family.type))
             known = values.setdefault(family.name, {})
             for sample in family.samples:
@@ -47,6 +52,7 @@ def merged_metrics(texts: Iterable[str], departed: str = "") -> str:
                     known[key] = max(before, sample.value)
                 else:
                     known[key] = before + sample.value
+
     lines = []
     for name, (documentation, kind) in heads.items():
         shown = f"{name}_total" if kind == "counter" else name
@@ -54,6 +60,7 @@ def merged_metrics(texts: Iterable[str], departed: str = "") -> str:
         for (series, labels), value in values[name].items():
             inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
             lines.append(f"{series}{{{inner}}} {value}" if inner else f"{series} {value}")
+
     return "\n".join(lines) + "\n"
 
 
@@ -62,11 +69,12 @@ def _escaped(text: str) -> str:
 
 
 class GatheredHealth:
-    """``workers``: the addresses of the workers' own health, by number. ``wanted``: how many there should be.
-    ``departed``: what ended workers have counted."""
+    """``workers``: the addresses of the workers' own health, by number. ``wanted``: how many there
+    should be. ``departed``: what ended workers have counted."""
 
     def __init__(self, workers: Callable[[], Mapping[int, tuple[str, int]]], wanted: int) -> None:
-        self._workers, self._wanted = workers, wanted
+        self._workers = workers
+        self._wanted = wanted
         self.departed = ""
 
     def add_departed(self, metrics: str) -> None:
@@ -99,6 +107,7 @@ class GatheredHealth:
         good = [health for health in found if health.status == "ok"]
         served = [health for health in found if health.status in ("ok", "degraded")]
         status = "unavailable" if not served else "ok" if len(good) >= self._wanted else "degraded"
+
         return _health(Health(status=status, checks=checks), 200 if served else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -118,8 +127,11 @@ class GatheredHealth:
 
             workers = dict(self._workers())
             answers = await asyncio.gather(*(ask(*address) for address in workers.values()))
+
         return {n: text for n, text in zip(workers, answers, strict=True) if text is not None}
 
 
 def _health(health: Health, status: int) -> web.Response:
-    return web.Response(status=status, text=health.model_dump_json(), content_type="application/json")
+    return web.Response(
+        status=status, text=health.model_dump_json(), content_type="application/json"
+    )

@@ -1,4 +1,5 @@
-"""Health checks and metrics of the proxy, on an address of their own (``proxy.internal_listen``)."""
+"""Health checks and metrics of the proxy, on an address of their own
+(``proxy.internal_listen``)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from moorage.proxy.core.request_router import RequestRouter
 def health_app(
     router: RequestRouter, feed: RouteFeedClient, guard: HeadGuard, clock: Clock
 ) -> web.Application:
-    """``/livez`` (the process responds), ``/readyz`` (it has a route table, and which tasks fail) and
-    ``/metrics``."""
+    """``/livez`` (the process responds), ``/readyz`` (it has a route table, and which tasks fail)
+    and ``/metrics``."""
 
     async def livez(request: web.Request) -> web.Response:
         return _health(Health(status="ok"), 200)
@@ -27,14 +28,18 @@ def health_app(
         table = router.table
         now = clock.monotonic()
         checks = {
-            "route_table": "none received yet" if table is None else _age(table.generation, router, now),
+            "route_table": "none received yet"
+            if table is None
+            else _age(table.generation, router, now),
             "manager_feed": "connected" if feed.connected else "disconnected",
         }
         stale = router.check_credentials(now)
         if not feed.connected and table is not None:
             honoured = "no longer honoured" if stale else "still honoured"
             checks["credentials"] = f"{router.credentials.age_s(now):.0f} s old, {honoured}"
-        # The feed does not count: without the manager, the proxy serves by its last table, for a time.
+
+        # The feed does not count: without the manager, the proxy serves by its last table, for a
+        # time.
         is_ready = table is not None and (stale is None or router.settings.auth == "none")
         found = supervisor.problems()
         status = "unavailable" if not is_ready else "degraded" if found else "ok"
@@ -42,13 +47,16 @@ def health_app(
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(
-            body=router.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            body=router.metrics.text(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
     @web.middleware
     async def check_head(request: web.Request, handler: Handler) -> web.StreamResponse:
         refusal = find_problem(guard, request)
-        return await handler(request) if refusal is None else malformed(refusal.status, refusal.detail)
+        return (
+            await handler(request) if refusal is None else malformed(refusal.status, refusal.detail)
+        )
 
     app = web.Application(middlewares=[check_head])
     app.add_routes(
@@ -70,4 +78,6 @@ def malformed(status: int, detail: str) -> web.Response:
 
 
 def _health(health: Health, status: int) -> web.Response:
-    return web.Response(status=status, text=health.model_dump_json(), content_type="application/json")
+    return web.Response(
+        status=status, text=health.model_dump_json(), content_type="application/json"
+    )

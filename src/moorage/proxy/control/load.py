@@ -1,4 +1,5 @@
-"""Load of a proxy as the manager hears of it: which models are asked for, and how busy their replicas are."""
+"""Load of a proxy as the manager hears of it: which models are asked for, and how busy their
+replicas are."""
 
 from __future__ import annotations
 
@@ -14,9 +15,13 @@ _Seen = tuple[int, int, int, int | None, tuple[ReplicaLoad, ...]]
 class LoadMeter:
     """``name``: of this worker among all of all proxies. ``incarnation``: of this run."""
 
-    def __init__(self, router: RequestRouter, limiter: RequestLimiter, name: str, incarnation: str) -> None:
-        self._router, self._limiter = router, limiter
-        self._name, self._incarnation = name, incarnation
+    def __init__(
+        self, router: RequestRouter, limiter: RequestLimiter, name: str, incarnation: str
+    ) -> None:
+        self._router = router
+        self._limiter = limiter
+        self._name = name
+        self._incarnation = incarnation
         self._seen: dict[str, _Seen] = {}
         self._lively: set[str] = set()  # models whose load may change without a request
 
@@ -28,23 +33,30 @@ class LoadMeter:
     @property
     def drained(self) -> frozenset[str]:
         """Draining replicas without a request."""
-        table, in_flight = self._router.table, self._router.in_flight
+        table = self._router.table
+        in_flight = self._router.in_flight
         if table is None:
             return frozenset()
         return frozenset(kernel_id for kernel_id in table.draining if not in_flight.get(kernel_id))
 
     def read(self, now: float, *, whole: bool) -> LoadReport | None:
-        """The models whose load has changed since the last call, or all; None: there is nothing to tell."""
-        router, table = self._router, self._router.table
+        """The models whose load has changed since the last call, or all; None: there is nothing to
+        tell."""
+        router = self._router
+        table = self._router.table
         if table is None:
             return None
+
         activity = self._limiter.activity
-        touched, activity.touched = activity.touched, set()
+        touched = activity.touched
+        activity.touched = set()
         names = set(activity.models) if whole else touched | self._lively | held_or_busy(router)
-        models, self._lively = [], set()
+        self._lively = set()
+        models = []
         for name in names:
             if (of_model := activity.models.get(name)) is None:
                 continue
+
             route = table.model(name)
             if route is None and name not in held_or_busy(router):
                 del activity.models[name]  # its endpoint is gone
@@ -52,32 +64,44 @@ class LoadMeter:
                 if busy or waiting:
                     # The manager keeps what it heard last, also for the next endpoint of this name.
                     models.append(
-                        ModelLoad(name, 0, 0, of_model.requests, max(0.0, now - of_model.last), None)
+                        ModelLoad(
+                            name, 0, 0, of_model.requests, max(0.0, now - of_model.last), None
+                        )
                     )
+
                 continue
+
             replicas = self._replicas(route, now)
-            busy, waiting = router.in_flight_by_model.get(name, 0), router.held.get(name, 0)
+            busy = router.in_flight_by_model.get(name, 0)
+            waiting = router.held.get(name, 0)
             first_token_ms = of_model.first_token_ms(now)
             is_failing = any(one.failing_s for one in replicas)
             if busy or waiting or is_failing or first_token_ms is not None:
                 self._lively.add(name)
+
             seen = (busy, waiting, of_model.requests, first_token_ms, replicas)
             if whole or self._seen.get(name) != seen:
                 self._seen[name] = seen
                 idle_s = 0.0 if busy or waiting else max(0.0, now - of_model.last)
                 models.append(
-                    ModelLoad(name, busy, waiting, of_model.requests, idle_s, first_token_ms, replicas)
+                    ModelLoad(
+                        name, busy, waiting, of_model.requests, idle_s, first_token_ms, replicas
+                    )
                 )
+
         if not (models or whole or router.apps.touched):
             return None
+
         return self._report(table.generation, tuple(models), whole=whole)
 
     def _replicas(self, route: ModelRoute | None, now: float) -> tuple[ReplicaLoad, ...]:
         """Those that have requests, and those of which the last requests say something."""
-        found, answering = [], self._router.answering
+        found = []
+        answering = self._router.answering
         for target in route.targets if route is not None else ():
             kernel_id = target.kernel_id
             since = answering.failing_since(kernel_id)
+
             # A whole second at least: what began now is reported as well.
             failing_s = 0.0 if since is None else max(1.0, float(round(now - since)))
             replica = ReplicaLoad(
@@ -88,6 +112,7 @@ class LoadMeter:
             )
             if replica.in_flight or replica.failing_s or replica.answers:
                 found.append(replica)
+
         return tuple(found)
 
     def heartbeat(self) -> LoadReport | None:
@@ -95,9 +120,13 @@ class LoadMeter:
         table = self._router.table
         return None if table is None else self._report(table.generation, ())
 
-    def _report(self, generation: int, models: tuple[ModelLoad, ...], *, whole: bool = False) -> LoadReport:
+    def _report(
+        self, generation: int, models: tuple[ModelLoad, ...], *, whole: bool = False
+    ) -> LoadReport:
         apps = self._router.apps.take(whole=whole)
-        return LoadReport(self._name, self._incarnation, generation, models, whole, apps, tells_apps=True)
+        return LoadReport(
+            self._name, self._incarnation, generation, models, whole, apps, tells_apps=True
+        )
 
 
 def held_or_busy(router: RequestRouter) -> set[str]:

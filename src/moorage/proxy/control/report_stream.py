@@ -1,7 +1,8 @@
-"""Report stream: tells the manager the load of this worker and what it used, and gets its shares of limits.
+"""Report stream: tells the manager the load of this worker and what it used, and gets its shares of
+limits.
 
-One report is on its way at a time, and the next one follows its reply. The request loop never waits for any
-of it.
+One report is on its way at a time, and the next one follows its reply. The request loop never waits
+for any of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReply, ProxyReport, UsageBatch
+from moorage.common.link.proxy_messages import (
+    LimitNeed,
+    LoadReport,
+    ProxyReply,
+    ProxyReport,
+    UsageBatch,
+)
 from moorage.common.link.route_codec import reply_from_wire, report_to_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.usage_spool import UsageSpool
@@ -25,12 +32,18 @@ from moorage.proxy.core.usage_book import UsageBook
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
-# How often is looked whether a report is due at once, how often load is reported, and at least anything.
-LOOK_S, LOAD_S, HEARTBEAT_S = 0.05, 1.0, 5.0
-# A share is asked for again so long after the last one, and used for so long: less than the manager keeps it.
-RENEW_S, USE_S = 3.0, 8.0
+# How often is looked whether a report is due at once, how often load is reported, and at least
+# anything.
+LOOK_S = 0.05
+LOAD_S = 1.0
+HEARTBEAT_S = 5.0
+# A share is asked for again so long after the last one, and used for so long: less than the manager
+# keeps it.
+RENEW_S = 3.0
+USE_S = 8.0
 # How often usage is written to disk while a manager takes it, and while none does.
-SPOOL_S, SPOOL_AWAY_S = 2.0, 60.0
+SPOOL_S = 2.0
+SPOOL_AWAY_S = 60.0
 # Usage that has waited for so long for a manager is not in what it says is left of budgets.
 _LATE_S = 5.0
 # Batches in one report.
@@ -50,8 +63,14 @@ class ReportStream:
         spool: UsageSpool,
         clock: Clock,
     ) -> None:
-        self._proxy_id, self._load, self._limiter, self._ledger = proxy_id, load, limiter, ledger
-        self._usage, self._spool, self._clock = usage, spool, clock
+        self._proxy_id = proxy_id
+        self._load = load
+        self._limiter = limiter
+        self._ledger = ledger
+        self._usage = usage
+        self._spool = spool
+        self._clock = clock
+
         # Not acknowledged yet, by epoch and last number.
         self._batches: dict[tuple[str, int], UsageBatch] = {}
         self._sent: set[tuple[str, int]] = set()  # on the call that is open
@@ -66,7 +85,8 @@ class ReportStream:
         self._other_way: tuple[str, ...] = ()
         self._told_other_way: tuple[str, ...] = ()
         self._drained: frozenset[str] = frozenset()
-        self._load_at = self._heartbeat_at = 0.0
+        self._load_at = 0.0
+        self._heartbeat_at = 0.0
 
     def ask_other_way(self, hosts: tuple[str, ...]) -> None:
         """This worker would reach these hosts of agents the other way: tell it soon."""
@@ -78,6 +98,7 @@ class ReportStream:
         self._sent.clear()
         if self._closed_at is not None and self._clock.monotonic() - self._closed_at > _LATE_S:
             self._ledger.hold_rooms(self._clock.monotonic() + COUNTED_S / 2)
+
         try:
             while True:
                 now = self._clock.monotonic()
@@ -85,40 +106,52 @@ class ReportStream:
                 if report is None:
                     await asyncio.sleep(LOOK_S)
                     continue
+
                 try:
                     await call.write(report_to_wire(report))
                     message = await call.read()
                 except asyncio.InvalidStateError:  # it has ended since the last reply
                     message = grpc.aio.EOF
+
                 if message is grpc.aio.EOF:
                     code = await call.code()
                     if code is not grpc.StatusCode.OK:
-                        raise grpc.aio.AioRpcError(code, *await _metadata(call), details=await call.details())
+                        raise grpc.aio.AioRpcError(
+                            code, *await _metadata(call), details=await call.details()
+                        )
+
                     return
-                self._is_open, whole = True, whole and report.load is None
+
+                self._is_open = True
+                whole = whole and report.load is None
                 reply = reply_from_wire(message)
                 on_reply(reply)
                 if reply.proxies:
                     self._ledger.proxies = reply.proxies
+
                 for share in reply.shares:
                     if (known := self._subjects.get(share.subject)) is not None and known[0].unit:
                         self._ledger.adopt_room(share, now)
                     else:
                         self._ledger.adopt(share, now + USE_S)
+
                 if reply.acks:
                     await asyncio.to_thread(self._spool.remove, reply.acks)
                     for ack in reply.acks:
                         self._batches.pop((ack.epoch, ack.sequence), None)
                         self._sent.discard((ack.epoch, ack.sequence))
         finally:
-            self._is_open, self._closed_at = False, self._clock.monotonic()
+            self._closed_at = self._clock.monotonic()
+            self._is_open = False
 
     def _due(self, now: float, *, whole: bool) -> ProxyReport | None:
         if self._batches:
             ended_ms = min(batch.records[-1].ended_ms for batch in self._batches.values())
             if self._clock.now().timestamp() - ended_ms / 1000 > _LATE_S:
                 self._ledger.hold_rooms(now + COUNTED_S / 2)
-        load, needs = self._read_load(now, whole=whole), self._read_needs(now)
+
+        load = self._read_load(now, whole=whole)
+        needs = self._read_needs(now)
         unsent = [name for name in self._batches if name not in self._sent][:_BATCHES]
         usage = tuple(self._batches[name] for name in unsent)
         self._sent.update(unsent)
@@ -126,26 +159,32 @@ class ReportStream:
         is_due = is_news or now - self._heartbeat_at >= HEARTBEAT_S
         if load is None and not needs and not usage and not is_due:
             return None
-        self._heartbeat_at, self._told_other_way = now, self._other_way
+
+        self._heartbeat_at = now
+        self._told_other_way = self._other_way
         load = load or self._load.heartbeat()
         return ProxyReport(self._proxy_id, load, usage, needs, self.dialout, self._other_way)
 
     def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:
-        waiting, drained = self._load.waiting, self._load.drained
+        waiting = self._load.waiting
+        drained = self._load.drained
         at_once = not (waiting <= self._waiting and drained <= self._drained)
-        self._waiting, self._drained = waiting, drained
+        self._waiting = waiting
+        self._drained = drained
         if not (whole or at_once or now - self._load_at >= LOAD_S):
             return None
         self._load_at = now
         return self._load.read(now, whole=whole)
 
     def _read_needs(self, now: float) -> tuple[LimitNeed, ...]:
-        """Of the subjects whose share is due: a new one, one that ran short, and each from time to time
-        while any of it is used."""
-        limiter, due = self._limiter, set(self._limiter.unmet)
+        """Of the subjects whose share is due: a new one, one that ran short, and each from time to
+        time while any of it is used."""
+        limiter = self._limiter
+        due = set(self._limiter.unmet)
         limiter.unmet.clear()
         for name, subject in limiter.active.items():
             self._subjects[name] = subject, now
+
         limiter.active.clear()
         for name, (_, asked_at) in list(self._subjects.items()):
             if now - asked_at > 2 * WINDOW_S:
@@ -153,12 +192,16 @@ class ReportStream:
                 self._renew_at.pop(name, None)
             elif self._renew_at.get(name, 0.0) <= now:
                 due.add(name)
+
         self._renew_at |= dict.fromkeys(due, now + RENEW_S)
-        subjects: Sequence[Subject] = [self._subjects[name][0] for name in due if name in self._subjects]
+        subjects: Sequence[Subject] = [
+            self._subjects[name][0] for name in due if name in self._subjects
+        ]
         return self._ledger.needs(subjects, now)
 
     async def spool_usage(self) -> None:
-        """Write what was used to disk: often while a manager takes it. Call it about once a second."""
+        """Write what was used to disk: often while a manager takes it. Call it about once a
+        second."""
         now = self._clock.monotonic()
         if now - self._spooled_at >= (SPOOL_S if self._is_open else SPOOL_AWAY_S):
             await self.flush_usage()
@@ -171,11 +214,14 @@ class ReportStream:
         """Write what was used to disk now."""
         if self._usage is None:
             return
+
         now_ms = round(self._clock.now().timestamp() * 1000)
-        began_ms, self._took_ms = min(self._took_ms, now_ms), now_ms
+        began_ms = min(self._took_ms, now_ms)
+        self._took_ms = now_ms
         self._spooled_at = self._clock.monotonic()
         if not (taken := self._usage.take()):
             return
+
         try:
             self._add(await asyncio.to_thread(self._spool.store, taken, began_ms, now_ms))
         except OSError as error:

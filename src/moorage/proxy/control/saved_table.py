@@ -1,4 +1,5 @@
-"""Saved route table: lets a proxy that starts while the manager is away serve by the last known table."""
+"""Saved route table: lets a proxy that starts while the manager is away serve by the last known
+table."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class SavedTable:
         self._encoded: dict[str, tuple[ModelRoute, str]] = {}  # models as they were stored last
 
     def load(self) -> RouteTable | None:
-        """The saved table. None if there is none, or if it is unusable; then the log has the cause."""
+        """The saved table. None if there is none, or if it is unusable; then the log has the
+        cause."""
         try:
             return _decode(json.loads(self.path.read_bytes()))
         except FileNotFoundError:
@@ -55,7 +57,8 @@ class SavedTable:
 
     @property
     def confirmed_at(self) -> float:
-        """When the manager last confirmed the table, in seconds since the epoch; 0 if it is absent."""
+        """When the manager last confirmed the table, in seconds since the epoch; 0 if it is
+        absent."""
         try:
             return self.path.stat().st_mtime
         except OSError:
@@ -91,12 +94,15 @@ class SavedTable:
 
     def _encode(self, table: RouteTable) -> str:
         """Models that have not changed are not encoded again: they are by far the largest part."""
-        known, self._encoded = self._encoded, {}
+        known = self._encoded
+        self._encoded = {}
         for route in table.models:
             stored = known.get(route.name)
             if stored is None or stored[0] is not route:
                 stored = route, json.dumps(dataclasses.asdict(route))
+
             self._encoded[route.name] = stored
+
         parts: dict[str, tuple[Any, ...]] = {
             "keys": table.keys,
             "apps": table.apps,
@@ -109,15 +115,20 @@ class SavedTable:
         rest["revoked_agents"] = table.revoked_agents
         models = ", ".join(text for _, text in self._encoded.values())
         head = f'{{"format": {_FORMAT}, "generation": {table.generation}, "models": [{models}], '
+
         return head + json.dumps(rest)[1:]
 
 
 def _decode(document: dict[str, Any]) -> RouteTable:
     if document["format"] != _FORMAT:
         raise ValueError(f"format {document['format']!r} is not {_FORMAT}")
-    generation, models, keys = document["generation"], document["models"], document["keys"]
+
+    generation = document["generation"]
+    models = document["models"]
+    keys = document["keys"]
     if not (isinstance(generation, int) and isinstance(models, list) and isinstance(keys, list)):
         raise TypeError("generation, models or keys has the wrong type")
+
     return RouteTable(
         generation,
         tuple(_model(model) for model in models),
@@ -139,7 +150,9 @@ def _model(fields: dict[str, Any]) -> ModelRoute:
         Fallback(one["model"], None if one["provider"] is None else _made(Target, one["provider"]))
         for one in fields.get("fallbacks", ())
     )
-    return _made(ModelRoute, fields | {"targets": targets, "limits": _limits(fields), "fallbacks": fallbacks})
+    return _made(
+        ModelRoute, fields | {"targets": targets, "limits": _limits(fields), "fallbacks": fallbacks}
+    )
 
 
 def _key(fields: dict[str, Any]) -> KeyGrant:

@@ -1,8 +1,8 @@
-"""Shared memory of the workers of a proxy, and its locks: the ledger of limits, the homes of responses, and
-the news of results.
+"""Shared memory of the workers of a proxy, and its locks: the ledger of limits, the homes of
+responses, and the news of results.
 
-A lock is one byte of the memory's file, held with ``fcntl``: the system releases it when its holder dies. A
-worker holds one for some microseconds, so that waiting for it is no wait.
+A lock is one byte of the memory's file, held with ``fcntl``: the system releases it when its holder
+dies. A worker holds one for some microseconds, so that waiting for it is no wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from moorage.proxy.core import result_news
 from moorage.proxy.core.limit_ledger import Ledger, Lock, cells_needed
 from moorage.proxy.core.response_homes import ResponseHomes, bytes_needed
 
-# Sets of the ledger: room for 4,096 keys, projects and models with limits that are in use in one minute.
+# Sets of the ledger: room for 4,096 keys, projects and models with limits that are in use in one
+# minute.
 SETS = 512
 _LEDGER_BYTES = 8 * cells_needed(SETS)
 # Room for 16,384 responses, in 4 MB. Memory that was never used costs nothing.
@@ -35,16 +36,18 @@ def create() -> int:
 
 
 class SharedMemory:
-    """``fd``: as ``create`` returned it; it stays open, since closing it would release the locks. None: this
-    proxy has one process."""
+    """``fd``: as ``create`` returned it; it stays open, since closing it would release the locks.
+    None: this proxy has one process."""
 
     def __init__(self, fd: int | None = None, worker: int = 0) -> None:
         if fd is not None and os.fstat(fd).st_size < _BYTES:
             os.ftruncate(fd, _BYTES)  # made by a parent of the release before
+
         memory = memoryview(mmap.mmap(-1 if fd is None else fd, _BYTES))
         cells = _cells(memory[:_LEDGER_BYTES])
         if fd is None:
-            self.ledger, self.homes = Ledger(cells), ResponseHomes(memory[_LEDGER_BYTES:_HOMES_END])
+            self.ledger = Ledger(cells)
+            self.homes = ResponseHomes(memory[_LEDGER_BYTES:_HOMES_END])
             self.results = result_news.ResultNews()
         else:
             self.ledger = Ledger(cells, worker, _locks(fd, 0))

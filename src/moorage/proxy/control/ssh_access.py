@@ -1,5 +1,5 @@
-"""SSH at the proxy, the link's side: asks the manager about logins, and runs the commands of channels through
-it."""
+"""SSH at the proxy, the link's side: asks the manager about logins, and runs the commands of
+channels through it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _ANSWER_S = 10.0
 # certificate of then.
 _CHANNEL_S = 600.0
 # How soon a manager is asked again about a login, and one that does not understand the question.
-_AGAIN_S, _OLDER_S = 1.0, 60.0
+_AGAIN_S = 1.0
+_OLDER_S = 60.0
 # Bytes of input in one message.
 PIECE_BYTES = 512 * 1024
 
@@ -36,7 +37,8 @@ class ManagerAway(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the client has signed to log in, for managers, who verify it. ``key``: the public one."""
+    """What the client has signed to log in, for managers, who verify it. ``key``: the public
+    one."""
 
     key: bytes
     signed: bytes
@@ -45,8 +47,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who logs in: the name that the client gave, and the fingerprint of its key. ``proof``: None until the
-    client has signed."""
+    """Who logs in: the name that the client gave, and the fingerprint of its key. ``proof``: None
+    until the client has signed."""
 
     name: str
     fingerprint: str
@@ -69,7 +71,9 @@ class SshAccess:
     """``proxy_id``: the name of this proxy on its link."""
 
     def __init__(self, dialer: Dialer, proxy_id: str, clock: Clock) -> None:
-        self._dialer, self._proxy_id, self._clock = dialer, proxy_id, clock
+        self._dialer = dialer
+        self._proxy_id = proxy_id
+        self._clock = clock
         self._shared: _Shared | None = None
 
     async def close(self) -> None:
@@ -80,7 +84,9 @@ class SshAccess:
         """Raises ``ManagerAway``."""
         async with self._stub() as stub:
             request = ssh_pb2.SshHostKeyRequest(proxy_id=self._proxy_id)
-            key = await _answer(stub.HostKey(request, metadata=self._dialer.metadata, timeout=_ANSWER_S))
+            key = await _answer(
+                stub.HostKey(request, metadata=self._dialer.metadata, timeout=_ANSWER_S)
+            )
         return str(key.private_key)
 
     async def log_in(self, login: Login) -> ssh_pb2.SshTarget:
@@ -94,7 +100,9 @@ class SshAccess:
         """Projects, or the sessions of one with files. Raises ``ManagerAway``, ``Forbidden``."""
         async with self._stub() as stub:
             request = ssh_pb2.SshFolder(login=self._login(login), project=project)
-            entries = await _answer(stub.List(request, metadata=self._dialer.metadata, timeout=_ANSWER_S))
+            entries = await _answer(
+                stub.List(request, metadata=self._dialer.metadata, timeout=_ANSWER_S)
+            )
         if entries.refusal:
             raise Forbidden(entries.refusal)
         return list(entries.names)
@@ -113,21 +121,23 @@ class SshAccess:
                             if message.end.code == "forbidden":
                                 return str(message.end.detail)
                             if message.HasField("end"):
-                                pause_s = _OLDER_S  # of the release before, which closes channels only
+                                # of the release before, which closes channels only
+                                pause_s = _OLDER_S
                     finally:
                         call.cancel()
             except ManagerAway as away:
                 cause = away.__cause__
                 if isinstance(cause, grpc.aio.AioRpcError) and was_revoked(cause):
                     return "the proxy was revoked"
+
             await asyncio.sleep(pause_s * self._clock.jitter(0.25))
 
     @asynccontextmanager
     async def open(
         self, login: Login, spec: ExecSpec | None, session: str = ""
     ) -> AsyncIterator[LinkCommand]:
-        """A command in the session of the login, or the server of the files of ``session``. Leaving the
-        context ends it. Raises the refusal of the manager, and ``ManagerAway``."""
+        """A command in the session of the login, or the server of the files of ``session``. Leaving
+        the context ends it. Raises the refusal of the manager, and ``ManagerAway``."""
         async with self._stub() as stub:
             call = stub.Open(metadata=self._dialer.metadata)
             text = "" if spec is None else spec.model_dump_json(exclude_defaults=True)
@@ -138,20 +148,28 @@ class SshAccess:
                 await _answer(call.write(ssh_pb2.SshInput(start=start)))
                 first = await _answer(call.read())
                 if first is grpc.aio.EOF:
-                    raise ManagerAway("the manager closed the channel", next_step="try again in a moment")
+                    raise ManagerAway(
+                        "the manager closed the channel", next_step="try again in a moment"
+                    )
+
                 if first.HasField("end"):
                     raise _Refused(first.end)
+
                 yield LinkCommand(call)
             finally:
                 call.cancel()
 
     def _login(self, login: Login) -> ssh_pb2.SshLogin:
         wire = ssh_pb2.SshLogin(
-            proxy_id=self._proxy_id, login=login.name, fingerprint=login.fingerprint, address=login.address
+            proxy_id=self._proxy_id,
+            login=login.name,
+            fingerprint=login.fingerprint,
+            address=login.address,
         )
         if (given := login.proof) is not None:
             proof = ssh_pb2.SshProof(key=given.key, signed=given.signed, signature=given.signature)
             wire.proof.CopyFrom(proof)
+
         return wire
 
     @asynccontextmanager
@@ -166,21 +184,26 @@ class SshAccess:
                 await shared.channel.close()
 
     async def _connection(self) -> _Shared:
-        now, old = self._clock.monotonic(), self._shared
+        now = self._clock.monotonic()
+        old = self._shared
         target = self._dialer.target
         if old is not None and old.target == target and now - old.opened_at < _CHANNEL_S:
             return old
+
         try:
             channel = self._dialer.channel(CHANNEL_OPTIONS)
         except ConfigError as error:
             raise ManagerAway(error.message, next_step=error.next_step) from error
+
         await self._admit(channel)
         old = self._shared  # another call may have connected meanwhile
         self._shared = _Shared(channel, target, now)
+
         if old is not None:
             old.current = False
             if not old.users:
                 await old.channel.close()
+
         return self._shared
 
     async def _admit(self, channel: grpc.aio.Channel) -> None:
@@ -194,8 +217,8 @@ class SshAccess:
 
 
 class LinkCommand:
-    """A command in a session, as ``common.ssh.channels`` uses it. ``direct``: where it listens and with which
-    credential, if it is a server of files."""
+    """A command in a session, as ``common.ssh.channels`` uses it. ``direct``: where it listens and
+    with which credential, if it is a server of files."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -217,11 +240,13 @@ class LinkCommand:
             await self._call.write(ssh_pb2.SshInput(input=message))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next piece of output; None at the end. Raises ``ManagerAway`` when the link is lost."""
+        """The next piece of output; None at the end. Raises ``ManagerAway`` when the link is
+        lost."""
         while self.end is None:
             message = await _answer(self._call.read())
             if message is grpc.aio.EOF:
                 raise ManagerAway("the connection to the manager was lost, which ended the command")
+
             match message.WhichOneof("what"):
                 case "stdout":
                     return Channel.STDOUT, message.stdout
@@ -231,6 +256,7 @@ class LinkCommand:
                     self.direct = message.direct.address, message.direct.credential
                 case "end":
                     self.end = _end(message.end)
+
         return None
 
 

@@ -1,7 +1,7 @@
 """Table watch: lets a request wait for a newer route table that may admit it.
 
-A proxy receives a change a moment after the manager has made it. Meanwhile a user may already know that a
-model is ready, or have received an access token, and use it at once.
+A proxy receives a change a moment after the manager has made it. Meanwhile a user may already know
+that a model is ready, or have received an access token, and use it at once.
 """
 
 from __future__ import annotations
@@ -19,24 +19,29 @@ class TableWatch:
     """Wakes waiting requests at each new route table."""
 
     def __init__(self, clock: Clock, wait_s: float) -> None:
-        self._clock, self._wait_s = clock, wait_s
+        self._clock = clock
+        self._wait_s = wait_s
         self._changed = asyncio.Event()
 
     def notify(self) -> None:
         """Wake all waiters: there is a new table."""
         # A new event instead of set() and clear(): every waiter of the old one wakes exactly once.
-        changed, self._changed = self._changed, asyncio.Event()
+        changed = self._changed
+        self._changed = asyncio.Event()
         changed.set()
 
-    async def recheck(self, check: Callable[[], Result], may_resolve: Callable[[Result], bool]) -> Result:
+    async def recheck(
+        self, check: Callable[[], Result], may_resolve: Callable[[Result], bool]
+    ) -> Result:
         """The result of ``check()``.
 
-        While ``may_resolve(result)`` holds, ``check`` runs again after each new table, for ``wait_s`` seconds
-        at most.
+        While ``may_resolve(result)`` holds, ``check`` runs again after each new table, for
+        ``wait_s`` seconds at most.
         """
         result = check()
         if not may_resolve(result):
             return result
+
         deadline = self._clock.monotonic() + self._wait_s
         while (remaining_s := deadline - self._clock.monotonic()) > 0 and may_resolve(result):
             try:
@@ -44,5 +49,7 @@ class TableWatch:
                     await self._changed.wait()
             except TimeoutError:
                 break
+
             result = check()
+
         return result

@@ -23,19 +23,23 @@ _BATCH = 1000
 
 
 class UsageSpool:
-    """One file per batch in a directory, which the workers of a proxy share. The methods block: call them in
-    a thread, one at a time.
+    """One file per batch in a directory, which the workers of a proxy share. The methods block:
+    call them in a thread, one at a time.
 
     ``epoch``: of this run of this worker. ``dropped``: records for which there was no space.
     """
 
     def __init__(self, directory: Path, epoch: str, max_bytes: int = MAX_BYTES) -> None:
-        self._directory, self._epoch, self._max_bytes = directory, epoch, max_bytes
-        self._sequence = self._bytes = self.dropped = 0
+        self._directory = directory
+        self._epoch = epoch
+        self._max_bytes = max_bytes
+        self._sequence = 0
+        self._bytes = 0
+        self.dropped = 0
 
     def load(self) -> list[UsageBatch]:
-        """What was not acknowledged in earlier runs, of all workers: another may send it as well, but it
-        counts once. In the order of each epoch, on which the manager relies."""
+        """What was not acknowledged in earlier runs, of all workers: another may send it as well,
+        but it counts once. In the order of each epoch, on which the manager relies."""
         found = []
         paths = self._directory.glob("*.json")
         named = ((path, match) for path in paths if (match := _NAME.fullmatch(path.name)))
@@ -49,12 +53,18 @@ class UsageSpool:
             except (OSError, ValueError, TypeError, KeyError) as error:
                 log.error("a usage batch is unusable", path=str(path), error=repr(error))
                 continue
+
             found.append(UsageBatch(document["epoch"], records))
+
         return found
 
-    def store(self, amounts: Mapping[Payer, Amounts], began_ms: int, ended_ms: int) -> list[UsageBatch]:
-        """New batches of what was used in an interval. Raises ``OSError``; then none of it is stored."""
-        payers, batches = list(amounts.items()), []
+    def store(
+        self, amounts: Mapping[Payer, Amounts], began_ms: int, ended_ms: int
+    ) -> list[UsageBatch]:
+        """New batches of what was used in an interval. Raises ``OSError``; then none of it is
+        stored."""
+        payers = list(amounts.items())
+        batches = []
         for start in range(0, len(payers), _BATCH):
             records = tuple(
                 UsageRecord(
@@ -74,6 +84,7 @@ class UsageSpool:
                 for number, (payer, one) in enumerate(payers[start : start + _BATCH], 1)
             )
             batches.append(UsageBatch(self._epoch, records))
+
         encoded = [(self._path(batch), json.dumps(asdict(batch)).encode()) for batch in batches]
         size = sum(len(data) for _, data in encoded)
         if self._bytes + size > self._max_bytes:
@@ -85,6 +96,7 @@ class UsageSpool:
                 next_step="start a manager, or check proxy.manager",
             )
             return []
+
         written: list[Path] = []
         try:
             for path, data in encoded:
@@ -94,6 +106,7 @@ class UsageSpool:
             for path in written:
                 path.unlink(missing_ok=True)
             raise
+
         self._sequence += len(payers)
         self._bytes += size
         return batches

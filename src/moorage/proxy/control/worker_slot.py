@@ -14,8 +14,8 @@ VARIABLE = "_MOORAGE_PROXY_WORKER"
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """``number``: of this worker, of no other that runs. Descriptors: of its listening socket, of the memory
-    of the shared ledger, and of the socket to its parent."""
+    """``number``: of this worker, of no other that runs. Descriptors: of its listening socket, of
+    the memory of the shared ledger, and of the socket to its parent."""
 
     number: int
     listen_fd: int

@@ -1,5 +1,5 @@
-"""Activity by model: requests, when the last one began or ended, tokens, and the time to the first token.
-Pure."""
+"""Activity by model: requests, when the last one began or ended, tokens, and the time to the first
+token. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from moorage.proxy.core.histogram import Histogram
 from moorage.proxy.core.token_meter import Tokens
 
 # Times to the first token that count, of each model.
-RECENT_S, RECENT = 60.0, 256
+RECENT_S = 60.0
+RECENT = 256
 # vLLM's buckets of the same name, without the last ones.
 FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -18,16 +19,26 @@ FIRST_TOKEN = (
 
 
 class ModelActivity:
-    """One model. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and ``first_token``, that of
-    streams in seconds: since the start, never reset. ``last``: monotonic seconds."""
+    """One model. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and
+    ``first_token``, that of streams in seconds: since the start, never reset. ``last``: monotonic
+    seconds."""
 
     __slots__ = (
-        "_first_tokens", "first_token", "last", "requests", "tokens_cached", "tokens_in", "tokens_out",
-    )  # fmt: skip
+        "_first_tokens",
+        "first_token",
+        "last",
+        "requests",
+        "tokens_cached",
+        "tokens_in",
+        "tokens_out",
+    )
 
     def __init__(self) -> None:
-        self.requests, self.last = 0, 0.0
-        self.tokens_in = self.tokens_out = self.tokens_cached = 0
+        self.requests = 0
+        self.last = 0.0
+        self.tokens_in = 0
+        self.tokens_out = 0
+        self.tokens_cached = 0
         self.first_token = Histogram(FIRST_TOKEN)
         self._first_tokens: deque[tuple[float, int]] = deque(maxlen=RECENT)
 

@@ -1,7 +1,7 @@
 """Admission of requests for models: first by the head, then by the body. Pure.
 
-The checks run in a fixed order: path (404), method (405), route table present (503), key (401), size (413),
-encoding (415), JSON body (400), model known (404), replica ready (503).
+The checks run in a fixed order: path (404), method (405), route table present (503), key (401),
+size (413), encoding (415), JSON body (400), model known (404), replica ready (503).
 """
 
 from __future__ import annotations
@@ -70,18 +70,28 @@ class LocalResponse:
 
 
 class BodyRequired:
-    """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required.
-    ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks for comments while
-    a stream waits for its model. ``content_type``: of a form, else "". ``response_id``: of the stored
-    response that is asked for, else "". ``is_anthropic``: errors are to be in Anthropic's format.
-    ``upgrades``: the request becomes a WebSocket. ``model``: the one that its address names, else "".
-    ``session``: which the client names, so that its requests go to one replica. ``permits``: by model, those
-    that were given for it."""
+    """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is
+    required. ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks
+    for comments while a stream waits for its model. ``content_type``: of a form, else "".
+    ``response_id``: of the stored response that is asked for, else "". ``is_anthropic``: errors are
+    to be in Anthropic's format. ``upgrades``: the request becomes a WebSocket. ``model``: the one
+    that its address names, else "". ``session``: which the client names, so that its requests go to
+    one replica. ``permits``: by model, those that were given for it."""
 
     __slots__ = (
-        "content_type", "is_anthropic", "key", "method", "model", "path", "permits", "project", "response_id",
-        "session", "upgrades", "wants_progress",
-    )  # fmt: skip
+        "content_type",
+        "is_anthropic",
+        "key",
+        "method",
+        "model",
+        "path",
+        "permits",
+        "project",
+        "response_id",
+        "session",
+        "upgrades",
+        "wants_progress",
+    )
 
     def __init__(
         self,
@@ -97,9 +107,17 @@ class BodyRequired:
         model: str = "",
         session: str = "",
     ) -> None:
-        self.path, self.key, self.project, self.method = path, key, project, method
-        self.wants_progress, self.content_type, self.response_id = wants_progress, content_type, response_id
-        self.is_anthropic, self.upgrades, self.model, self.session = is_anthropic, upgrades, model, session
+        self.path = path
+        self.key = key
+        self.project = project
+        self.method = method
+        self.wants_progress = wants_progress
+        self.content_type = content_type
+        self.response_id = response_id
+        self.is_anthropic = is_anthropic
+        self.upgrades = upgrades
+        self.model = model
+        self.session = session
         self.permits: dict[str, Permit] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -111,7 +129,14 @@ class BodyRequired:
 
     def _all(self) -> tuple[object, ...]:
         return (
-            *(self.path, self.key, self.project, self.wants_progress, self.content_type, self.method),
+            *(
+                self.path,
+                self.key,
+                self.project,
+                self.wants_progress,
+                self.content_type,
+                self.method,
+            ),
             *(self.response_id, self.is_anthropic, self.upgrades, self.model, self.session),
         )
 
@@ -129,10 +154,10 @@ class BodyRequired:
 
 
 class Forward:
-    """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``. ``members``: those
-    of the body that all requests are asked for. ``body``: if there may be others. ``home``: of the stored
-    response that it is about; no other replica has it. ``model_span``: where the name of the model is, if
-    that is known (``body_model``)."""
+    """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``.
+    ``members``: those of the body that all requests are asked for. ``body``: if there may be
+    others. ``home``: of the stored response that it is about; no other replica has it.
+    ``model_span``: where the name of the model is, if that is known (``body_model``)."""
 
     __slots__ = ("_body", "home", "members", "model_span", "path", "permit")
 
@@ -144,14 +169,19 @@ class Forward:
         home: Home | None = None,
         body: bytes | None = None,
     ) -> None:
-        self.permit, self.path, self.members, self.home, self._body = permit, path, members, home, body
+        self.permit = permit
+        self.path = path
+        self.members = members
+        self.home = home
+        self._body = body
         self.model_span: tuple[int, int] | None = None
 
     @property
     def document(self) -> Mapping[str, object]:
         """The body, parsed; of a large one, the members that anybody asks for."""
         if (body := self._body) is not None:
-            self._body, document = None, parse(body)
+            document = parse(body)
+            self._body = None
             assert isinstance(document, dict)
             self.members = document
         return self.members
@@ -177,8 +207,8 @@ def admit_head(
 ) -> ErrorResponse | LocalResponse | BodyRequired:
     """Check a request before its body is read.
 
-    ``headers`` must be case-insensitive. ``size`` is the announced length of the body in bytes, None if
-    unknown. ``query``: as it was sent, without ``?``.
+    ``headers`` must be case-insensitive. ``size`` is the announced length of the body in bytes,
+    None if unknown. ``query``: as it was sent, without ``?``.
     """
     project, path = split_project(path)
     allowed = methods_of(path)
@@ -188,14 +218,18 @@ def admit_head(
         return error_response.method_not_allowed(method, path, ", ".join(allowed))
     if table is None:
         return error_response.no_table()
+
     key = None
     if policy.requires_key:
         found = _find_key(headers, table, unix_now)
         if isinstance(found, ErrorResponse):
             return found
+
         key = found
+
     if project and key is not None and not key.admin and key.project != project:
         return error_response.other_project(project)
+
     is_anthropic = speaks_anthropic(path, headers)
     if path.startswith(MODELS):
         return _models(path, query, table, Caller(key, project), is_anthropic)
@@ -203,6 +237,7 @@ def admit_head(
         return _admit_realtime(path, key, project, method, headers, query)
     if error := _check_body(headers, size, policy):
         return error
+
     wants_progress = headers.get("X-Moorage-Progress") == "1"
     api = APIS.get(path)
     content_type = headers.get("Content-Type", "") if api is not None and api.in_form else ""
@@ -229,13 +264,20 @@ def _check_body(
 
 
 def _admit_realtime(
-    path: str, key: KeyGrant | None, project: str, method: str, headers: Mapping[str, str], query: str
+    path: str,
+    key: KeyGrant | None,
+    project: str,
+    method: str,
+    headers: Mapping[str, str],
+    query: str,
 ) -> ErrorResponse | BodyRequired:
     if headers.get("Upgrade", "").lower() != "websocket":
         return error_response.needs_websocket(path)
+
     names = parse_qs(query).get("model", [])
     if len(names) != 1:
         return error_response.no_model_in_query(path, len(names))
+
     return BodyRequired(path, key, project, method=method, upgrades=True, model=names[0])
 
 
@@ -250,8 +292,8 @@ def large_body(head: BodyRequired, body: bytes) -> LargeBody | None:
 def admit_body(
     head: BodyRequired, body: bytes, table: IndexedTable, large: LargeBody | None = None
 ) -> ErrorResponse | Forward:
-    """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept.
-    ``large``: what was read of it already."""
+    """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor
+    kept. ``large``: what was read of it already."""
     document: ErrorResponse | Mapping[str, object] | None = None
     more: bytes | None = None
     if head.model:
@@ -263,24 +305,31 @@ def admit_body(
     else:
         if IS_COMPILED and head.path != RESPONSES:
             document = some_members(body)
+
         if document is None:
             document = read_json(body, names_another=head.path == RESPONSES)
         else:
             more = body
+
     if isinstance(document, ErrorResponse):
         return document
+
     name = document.get("model")
     if not isinstance(name, str) or not name:
         return error_response.invalid_model(json_type(name) if "model" in document else None)
+
     permit = head.permits.get(name)
     if permit is None or permit.version is not table.version:
         found = _permit(head, name, table)
         if isinstance(found, ErrorResponse):
             return found
+
         permit = found
+
     forward = Forward(permit, head.path, document, body=more)
     if large is not None:
         forward.model_span = large.model_span
+
     return forward
 
 
@@ -293,6 +342,7 @@ def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse
         return error
     if len(head.permits) >= MOST_PERMITS:
         head.permits.clear()
+
     permit = head.permits[name] = Permit(route, table.version)
     return permit
 
@@ -306,13 +356,17 @@ def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | 
     return error_response.not_in_engine(f"{head.method} {path}", route.name, engine)
 
 
-def admit_stored(head: BodyRequired, home: Home | None, table: IndexedTable) -> ErrorResponse | Forward:
-    """A request for a stored response. ``home``: its replica; None if none of the caller's has its id."""
+def admit_stored(
+    head: BodyRequired, home: Home | None, table: IndexedTable
+) -> ErrorResponse | Forward:
+    """A request for a stored response. ``home``: its replica; None if none of the caller's has its
+    id."""
     route = table.model(home.model) if home is not None else None
     if home is None or route is None or not may_ask(Caller(head.key, head.project), route):
         return error_response.unknown_response(head.response_id)
     if not _has(route, home):
         return error_response.response_gone(head.response_id)
+
     return missing_in_engine(head, route) or Forward(Permit(route), head.path, {}, home)
 
 
@@ -324,8 +378,8 @@ def previous_response(forward: Forward) -> str | ErrorResponse | None:
 
 
 def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorResponse | Forward:
-    """A request for a response that follows the stored one in ``home``, which is None if the caller has none
-    with this id."""
+    """A request for a response that follows the stored one in ``home``, which is None if the caller
+    has none with this id."""
     if home is None:
         return error_response.unknown_previous(response_id)
     if _has(forward.route, home):
@@ -357,22 +411,29 @@ class Caller:
 
 
 def may_ask(caller: Caller, route: ModelRoute) -> bool:
-    """Whether a caller sees a model, and may send requests to it. Without a key: no key is required."""
+    """Whether a caller sees a model, and may send requests to it. Without a key: no key is
+    required."""
     key = caller.key
     if key is not None and key.limits_models and not {route.name, route.endpoint} & set(key.models):
         return False
+
     if key is None or key.admin:
         project = caller.project
         if not project:
             return True
     else:
         project = key.project
-    return route.project in ("", project) or "*" in route.shared_with or project in route.shared_with
+
+    return (
+        route.project in ("", project) or "*" in route.shared_with or project in route.shared_with
+    )
 
 
 def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
-    """Whether a request that was admitted may go on. ``model``: which it asks, "" if that is not known."""
-    key, project = head.key, head.project
+    """Whether a request that was admitted may go on. ``model``: which it asks, "" if that is not
+    known."""
+    key = head.key
+    project = head.project
     if project and key is not None and not key.admin and key.project != project:
         return False
     route = table.model(model) if model else None
@@ -380,20 +441,26 @@ def may_go_on(head: BodyRequired, model: str, table: IndexedTable) -> bool:
 
 
 def _visible(table: IndexedTable, caller: Caller) -> Iterator[str]:
-    return (name for name in table.names() if (route := table.model(name)) and may_ask(caller, route))
+    return (
+        name for name in table.names() if (route := table.model(name)) and may_ask(caller, route)
+    )
 
 
-def _find_key(headers: Mapping[str, str], table: IndexedTable, unix_now: float) -> KeyGrant | ErrorResponse:
-    """The key in Authorization, in X-Api-Key as Anthropic's clients send it, or among the protocols of a
-    WebSocket, as OpenAI's clients send it from a browser."""
+def _find_key(
+    headers: Mapping[str, str], table: IndexedTable, unix_now: float
+) -> KeyGrant | ErrorResponse:
+    """The key in Authorization, in X-Api-Key as Anthropic's clients send it, or among the protocols
+    of a WebSocket, as OpenAI's clients send it from a browser."""
     scheme, _, secret = headers.get("Authorization", "").partition(" ")
     secret = secret.strip() if scheme.lower() == "bearer" else ""
     if not scheme:
         secret = headers.get("X-Api-Key", "").strip() or key_in_protocols(
             headers.get("Sec-WebSocket-Protocol", "")
         )
+
     if not secret:
         return error_response.invalid_key(given=False)
+
     # Lookup by digest: its timing reveals nothing about a secret that is almost right.
     digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
     return table.find_key(digest, unix_now) or error_response.invalid_key(given=True)
@@ -404,9 +471,13 @@ def _models(
 ) -> LocalResponse | ErrorResponse:
     if path == MODELS:
         routes = filter(None, map(table.model, sorted(table.names())))
-        return LocalResponse(list_models((r for r in routes if may_ask(caller, r)), query, is_anthropic))
+        return LocalResponse(
+            list_models((r for r in routes if may_ask(caller, r)), query, is_anthropic)
+        )
+
     name = path[len(MODELS) + 1 :]
     route = table.model(name)
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
+
     return LocalResponse(show_model(route, is_anthropic))

@@ -1,10 +1,11 @@
-"""Affinity: requests that begin alike, or belong to one session, go to the same replica, whose cache has what
-they share. Pure.
+"""Affinity: requests that begin alike, or belong to one session, go to the same replica, whose
+cache has what they share. Pure.
 
-Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016): each key has an order of all
-replicas, and takes the first one that has room. No replica gets more than ``max_load`` times its share of the
-requests in flight. The order follows from the names alone (rendezvous hashing), so it is the same in every
-proxy, and a replica that comes or goes moves only the keys that it gains or loses.
+Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016): each key has an order
+of all replicas, and takes the first one that has room. No replica gets more than ``max_load`` times
+its share of the requests in flight. The order follows from the names alone (rendezvous hashing), so
+it is the same in every proxy, and a replica that comes or goes moves only the keys that it gains or
+loses.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def key_of(session: str, document: Mapping[str, object]) -> int:
 
 
 def prefix_of(document: Mapping[str, object]) -> str:
-    """The beginning of a prompt. Of a chat, that is what precedes the first answer: it stays the same while
-    the chat goes on."""
+    """The beginning of a prompt. Of a chat, that is what precedes the first answer: it stays the
+    same while the chat goes on."""
     parts: list[str] = []
     left = PREFIX_CHARS
     for part in _parts(document):
@@ -41,6 +42,7 @@ def prefix_of(document: Mapping[str, object]) -> str:
         left -= len(part)
         if left <= 0:
             break
+
     return "\0".join(parts)
 
 
@@ -48,17 +50,20 @@ def _parts(document: Mapping[str, object]) -> Iterator[str]:
     yield from _texts(document.get("instructions"))
     yield from _texts(document.get("system"))
     yield from _texts(document.get("prompt"))
+
     for name in ("messages", "input"):
         given = document.get(name)
         if not isinstance(given, list):
             yield from _texts(given)
             continue
+
         for message in given:
             if not isinstance(message, dict):
                 yield from _texts(message)
                 return
             if message.get("role") == "assistant":
                 return
+
             yield from _texts(message.get("content"))
 
 
@@ -86,11 +91,12 @@ def pick_affine(
     ejected: Mapping[KernelId, float],
     now: float,
 ) -> Target | None:
-    """The first replica in the order of ``key`` that has room. None if all are draining or ejected, or there
-    are none."""
+    """The first replica in the order of ``key`` that has room. None if all are draining or ejected,
+    or there are none."""
     candidates = [t for t in targets if not t.draining and ejected.get(t.kernel_id, now) <= now]
     if not candidates:
         return None
+
     loads = [in_flight.get(t.kernel_id, 0) for t in candidates]
     most = ceil(max_load * (sum(loads) + 1) / len(candidates))
     with_room = [t for t, load in zip(candidates, loads, strict=True) if load < most]

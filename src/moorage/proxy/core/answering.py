@@ -1,9 +1,10 @@
-"""Answering of replicas: which of them fail everybody, by the results of the proxy's own requests. Pure.
+"""Answering of replicas: which of them fail everybody, by the results of the proxy's own requests.
+Pure.
 
-A replica fails everybody once requests of ``KEYS`` keys have failed there within ``WINDOW_S``, without one
-that was answered in between. So no tenant can bring this about whose requests alone an engine cannot bear,
-and never by what is refused with 4xx, which says nothing. Where no keys are needed, each request counts as
-one.
+A replica fails everybody once requests of ``KEYS`` keys have failed there within ``WINDOW_S``,
+without one that was answered in between. So no tenant can bring this about whose requests alone an
+engine cannot bear, and never by what is refused with 4xx, which says nothing. Where no keys are
+needed, each request counts as one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Final
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.retry import Failure
 
-KEYS, WINDOW_S = 2, 30.0
+KEYS = 2
+WINDOW_S = 30.0
 # An answer says for so long that a replica answers.
 ANSWERED_S = 10.0
 FAILED: Final = frozenset({500, 502, 503, 504})
 """Statuses of an engine, or of what is in front of it, that are no answers to the request."""
-COUNTED: Final = frozenset({Failure.CONNECT, Failure.DISCONNECT, Failure.IDLE_TIMEOUT, Failure.ENGINE_DEAD})
+COUNTED: Final = frozenset(
+    {Failure.CONNECT, Failure.DISCONNECT, Failure.IDLE_TIMEOUT, Failure.ENGINE_DEAD}
+)
 
 
 @dataclass(slots=True)
@@ -54,7 +58,10 @@ class Answering:
         if not key:
             self._unnamed += 1
             key = f"{self._unnamed}"
-        found.by_key = {one: at for one, at in found.by_key.items() if now - at <= WINDOW_S} | {key: now}
+
+        found.by_key = {one: at for one, at in found.by_key.items() if now - at <= WINDOW_S} | {
+            key: now
+        }
         found.since = min(found.by_key.values())
         found.fails_everybody = len(found.by_key) >= KEYS
         return found.fails_everybody

@@ -7,21 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _ALL = frozenset({"vllm", "llamacpp"})
-_VLLM, _LLAMACPP, _OWN = frozenset({"vllm"}), frozenset({"llamacpp"}), frozenset[str]()
-PROJECTS, MODELS, RESPONSES, REALTIME = "/p/", "/v1/models", "/v1/responses", "/v1/realtime"
+_VLLM = frozenset({"vllm"})
+_LLAMACPP = frozenset({"llamacpp"})
+_OWN = frozenset[str]()
+PROJECTS = "/p/"
+MODELS = "/v1/models"
+RESPONSES = "/v1/responses"
+REALTIME = "/v1/realtime"
 # What follows the id of a stored response: the methods, and the engines that have them.
 _STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"GET": _VLLM, "DELETE": _OWN},
     "/cancel": {"POST": _VLLM},
     "/input_items": {"GET": _OWN},
 }
-_STORED_PATH = re.compile(rf"{RESPONSES}/([A-Za-z0-9][A-Za-z0-9_.-]{{0,127}})(/cancel|/input_items|)")
+_STORED_PATH = re.compile(
+    rf"{RESPONSES}/([A-Za-z0-9][A-Za-z0-9_.-]{{0,127}})(/cancel|/input_items|)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Requests with POST at one path. ``engines``: those that have it, beside ``custom``, which may have
-    any. ``in_form``: the model is a field of a form, not of a JSON object."""
+    """Requests with POST at one path. ``engines``: those that have it, beside ``custom``, which may
+    have any. ``in_form``: the model is a field of a form, not of a JSON object."""
 
     path: str
     engines: frozenset[str] = _ALL
@@ -113,7 +120,8 @@ def is_realtime(path: str) -> bool:
 
 
 def speaks_anthropic(path: str, fields: Mapping[str, str]) -> bool:
-    """Whether a client expects answers of the proxy in Anthropic's format. ``fields``: its headers."""
+    """Whether a client expects answers of the proxy in Anthropic's format. ``fields``: its
+    headers."""
     if path.startswith("/v1/messages") or "Anthropic-Version" in fields:
         return True
     return path.startswith(MODELS) and "X-Api-Key" in fields and "Authorization" not in fields

@@ -25,15 +25,18 @@ class AppTraffic:
             self._open[session_id] = left
         else:
             del self._open[session_id]
+
         self.touched.add(session_id)
         self._recent.pop(session_id, None)  # the newest are last
         self._recent[session_id] = now
-        while (oldest := next(iter(self._recent))) != session_id and self._recent[oldest] < now - RECENT_S:
+        while (oldest := next(iter(self._recent))) != session_id and self._recent[
+            oldest
+        ] < now - RECENT_S:
             del self._recent[oldest]
 
     def take(self, *, whole: bool) -> tuple[str, ...]:
-        """Sessions to report, which are not ``touched`` any more. ``whole``: the first report of a stream,
-        which repeats what an earlier one may have lost."""
+        """Sessions to report, which are not ``touched`` any more. ``whole``: the first report of a
+        stream, which repeats what an earlier one may have lost."""
         told = self.touched | self._open.keys()
         if whole:
             told |= self._recent.keys()

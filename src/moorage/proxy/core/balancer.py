@@ -1,4 +1,5 @@
-"""Load balancer: picks a replica for the next request, and ejects replicas that do not answer. Pure."""
+"""Load balancer: picks a replica for the next request, and ejects replicas that do not answer.
+Pure."""
 
 from __future__ import annotations
 
@@ -23,39 +24,48 @@ def pick_target(
 ) -> Target | None:
     """The less busy of two randomly chosen replicas. None if all are draining, or there are none.
 
-    Two random choices instead of the least busy of all: proxies with different counts would otherwise all
-    send to the same replica (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
+    Two random choices instead of the least busy of all: proxies with different counts would
+    otherwise all send to the same replica (Mitzenmacher, "The Power of Two Choices in Randomized
+    Load Balancing", 2001).
 
-    ``ejected`` maps a kernel to the monotonic second at which its ejection ends. If all replicas are ejected,
-    the one whose ejection ends first is tried: it may answer, while an error response never would.
+    ``ejected`` maps a kernel to the monotonic second at which its ejection ends. If all replicas
+    are ejected, the one whose ejection ends first is tried: it may answer, while an error response
+    never would.
     """
     if len(targets) == 1:
         return None if targets[0].draining else targets[0]
+
     candidates = [t for t in targets if not t.draining]
     if not candidates:
         return None
+
     if ejected:
         healthy = [t for t in candidates if ejected.get(t.kernel_id, now) <= now]
         if not healthy:
             return min(candidates, key=lambda t: ejected[t.kernel_id])
+
         candidates = healthy
+
     if len(candidates) == 1:
         return candidates[0]
+
     # Two different indexes with two draws: the second is drawn from one less, and skips the first.
     first = randrange(len(candidates))
     second = randrange(len(candidates) - 1)
     if second >= first:
         second += 1
-    a, b = candidates[first], candidates[second]
+
+    a = candidates[first]
+    b = candidates[second]
     return b if in_flight.get(b.kernel_id, 0) < in_flight.get(a.kernel_id, 0) else a
 
 
 class Ejections:
-    """Ejected replicas: those to which a connection failed, and those that fail everybody (``answering``),
-    with the end of their ejection.
+    """Ejected replicas: those to which a connection failed, and those that fail everybody
+    (``answering``), with the end of their ejection.
 
-    The first ejection lasts 5 s, each further one twice as long, at most 60 s. After an ejection the replica
-    is on probation: only a response resets the duration.
+    The first ejection lasts 5 s, each further one twice as long, at most 60 s. After an ejection
+    the replica is on probation: only a response resets the duration.
     """
 
     def __init__(self) -> None:
@@ -65,11 +75,15 @@ class Ejections:
     def record_failure(self, kernel_id: KernelId, now: float) -> bool:
         """Eject a replica after a failed connection attempt.
 
-        Returns False if it was ejected already: requests that fail at the same time count as one failure.
+        Returns False if it was ejected already: requests that fail at the same time count as one
+        failure.
         """
         if self.until.get(kernel_id, now) > now:
             return False
-        duration = min(2 * self._durations_s.get(kernel_id, FIRST_EJECTION_S / 2), LONGEST_EJECTION_S)
+
+        duration = min(
+            2 * self._durations_s.get(kernel_id, FIRST_EJECTION_S / 2), LONGEST_EJECTION_S
+        )
         self._durations_s[kernel_id] = duration
         self.until[kernel_id] = now + duration
         return True

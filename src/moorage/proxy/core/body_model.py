@@ -1,4 +1,5 @@
-"""Model in the body of a request: replaces it by another one, and leaves every other byte as it is. Pure."""
+"""Model in the body of a request: replaces it by another one, and leaves every other byte as it is.
+Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +16,20 @@ _NAMES: Final = frozenset({"model"})
 def with_model(
     body: bytes, content_type: str, model: str, span: tuple[int, int] | None = None
 ) -> bytes | None:
-    """``body`` with another ``model``. It has been admitted, so it is an object or a form with one of them.
-    ``content_type``: of a form, else "". ``span``: of the value, in characters, if it is known. None: it is
-    not UTF-8, so nothing is replaced."""
+    """``body`` with another ``model``. It has been admitted, so it is an object or a form with one
+    of them. ``content_type``: of a form, else "". ``span``: of the value, in characters, if it is
+    known. None: it is not UTF-8, so nothing is replaced."""
     if content_type:
         begin, end = field_span(body, content_type, "model")
         return body[:begin] + model.encode() + body[end:]
     if not detect_encoding(body).startswith("utf-8"):
         return None
+
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
+
     begin, end = _span(body) if span is None else span
     return f"{text[:begin]}{json.dumps(model)}{text[end:]}".encode()
 

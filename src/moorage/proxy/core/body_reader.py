@@ -1,11 +1,13 @@
 """Body reader: finds the members of a JSON object that somebody asks for, piece by piece. Pure.
 
-``json.loads`` reads a body in one go, and makes an object of each value in it. For some megabytes of small
-values this holds up the event loop for a second. The reader skips what nobody asks for by expressions of
-``re``, and stops wherever a piece ends, so the time for a piece is bounded by its size. It takes and refuses
-what ``json.loads`` does, but for nesting and for numbers that no engine can read either.
+``json.loads`` reads a body in one go, and makes an object of each value in it. For some megabytes
+of small values this holds up the event loop for a second. The reader skips what nobody asks for by
+expressions of ``re``, and stops wherever a piece ends, so the time for a piece is bounded by its
+size. It takes and refuses what ``json.loads`` does, but for nesting and for numbers that no engine
+can read either.
 
-A large value that is asked for is known by its beginning: strings and containers in it may be cut short.
+A large value that is asked for is known by its beginning: strings and containers in it may be cut
+short.
 """
 
 from __future__ import annotations
@@ -40,12 +42,28 @@ _ELEMENTS: Final = re.compile(f"(?:{_FLAT}{_SPACE},{_SPACE})*+")
 _MEMBERS: Final = re.compile(f"(?:{_STRING}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
 NAMES: Final = frozenset(
     {
-        "model", "stream", "priority", "n", "max_tokens", "max_completion_tokens", "max_output_tokens",
-        "previous_response_id", "background", "input", "instructions", "messages", "prompt", "store",
-        "system", "id", "status", "response",
+        "model",
+        "stream",
+        "priority",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "previous_response_id",
+        "background",
+        "input",
+        "instructions",
+        "messages",
+        "prompt",
+        "store",
+        "system",
+        "id",
+        "status",
+        "response",
     }
-)  # fmt: skip
-"""All that any reader is asked for. One expression for all of them: to compile one takes some time."""
+)
+"""All that any reader is asked for. One expression for all of them: to compile one takes some
+time."""
 # Of a document, those with none of these names, nor with escapes in which letters could hide.
 _OTHER_NAME: Final = rf'"(?!(?:{"|".join(sorted(NAMES))})")(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+"'
 _OTHERS: Final = re.compile(f"(?:{_OTHER_NAME}{_SPACE}:{_SPACE}{_FLAT}{_SPACE},{_SPACE})*+")
@@ -61,8 +79,8 @@ _DEEPEST: Final = 900
 _LONGEST_ATOM: Final = 8192
 _LONGEST_NAME: Final = 256
 _LONGEST_ESCAPE: Final = 6
-# Of a value that is asked for; it is cut at the next place where that is possible. And of a string in it that
-# is not here as a whole.
+# Of a value that is asked for; it is cut at the next place where that is possible. And of a string
+# in it that is not here as a whole.
 _KEPT_CHARS: Final = 65_536
 _STRING_CHARS: Final = 16_384
 
@@ -80,38 +98,49 @@ _CLOSING: Final = {"[": "]", "{": "}"}
 
 
 class TooIntricate(Exception):
-    """A document with so many small values at so many depths that nobody should wait for it to be read."""
+    """A document with so many small values at so many depths that nobody should wait for it to be
+    read."""
 
 
 class BodyReader:
-    """One body. Give its pieces to ``feed``, in their order, and then call ``end``. Both raise ``ValueError``
-    for what is no JSON.
+    """One body. Give its pieces to ``feed``, in their order, and then call ``end``. Both raise
+    ``ValueError`` for what is no JSON.
 
-    ``members``: those of ``names`` that the object has. ``repeated``: those that it has more than once.
-    ``begin``: of the document, which says what it is. ``is_complete``: it has ended. ``model_span``: where
-    the value of ``model`` is, in characters. ``steps_left``: for a document that takes more steps than these,
-    beside one for each piece, ``feed`` raises ``TooIntricate``.
+    ``members``: those of ``names`` that the object has. ``repeated``: those that it has more than
+    once. ``begin``: of the document, which says what it is. ``is_complete``: it has ended.
+    ``model_span``: where the value of ``model`` is, in characters. ``steps_left``: for a document
+    that takes more steps than these, beside one for each piece, ``feed`` raises ``TooIntricate``.
     """
 
     def __init__(self, names: frozenset[str], steps_left: int = 1 << 60) -> None:
         self.members: dict[str, object] = {}
         self.repeated: set[str] = set()
-        self.begin, self.is_complete = "", False
+        self.begin = ""
+        self.is_complete = False
         self.model_span = (0, 0)
         assert names <= NAMES
         self._names = names
         self.steps_left = steps_left
         self._decoder: codecs.IncrementalDecoder | None = None
         self._undecoded = b""
-        self._rest, self._passed = "", 0  # what waits for more; characters before it
+
+        # what waits for more; characters before it
+        self._rest = ""
+        self._passed = 0
         self._stack: list[str] = []
         self._state = _VALUE
         self._name: list[str] | None = None  # of a member of the document, as far as it is here
         self._name_chars = 0
-        self._asked = self._member = ""  # whose value comes next, and whose is being read
+
+        # whose value comes next, and whose is being read
+        self._asked = ""
+        self._member = ""
         self._value_begin = 0
         self._kept: list[str] | None = None  # of that value, until it is known
-        self._room = self._string_room = 0  # for more of it, and of a string in it
+
+        # for more of it, and of a string in it
+        self._room = 0
+        self._string_room = 0
 
     def feed(self, piece: bytes) -> None:
         if (decoder := self._decoder) is None:
@@ -119,7 +148,8 @@ class BodyReader:
             if len(piece) < 4:
                 self._undecoded = piece
                 return
-            decoder, self._undecoded = self._begin_decoding(piece), b""
+            decoder = self._begin_decoding(piece)
+            self._undecoded = b""
         self._read(decoder.decode(piece))
 
     def end(self) -> None:
@@ -135,50 +165,69 @@ class BodyReader:
 
     def _read(self, text: str) -> None:
         text = self._rest + text
-        at, size = 0, len(text)
+        at = 0
+        size = len(text)
         self.steps_left += 1
+
         while at < size:
             self.steps_left -= 1
             if self.steps_left < 0:
                 raise TooIntricate
+
             if self._state >= _STRING_END:
                 end = self._read_string(text, at)
             else:
                 at = _end_of(_SPACES, text, at)
                 if at == size:
                     break
+
                 end = self._read_token(text, at)
+
             if end < 0:
                 break
             if self._kept is not None:
                 self._keep(text, at, end)
+
             at = end
-        self._rest, self._passed = text[at:], self._passed + at
+
+        self._rest = text[at:]
+        self._passed = self._passed + at
 
     def _read_token(self, text: str, at: int) -> int:
         """Where it ends; -1: more of the text is needed."""
-        state, stack, char = self._state, self._stack, text[at]
+        state = self._state
+        stack = self._stack
+        char = text[at]
         if state == _AFTER:
             return self._go_on(text, at)
+
         if state == _COLON:
             if char != ":":
                 raise self._broken("':' is missing", at)
+
             self._state = _VALUE
             return at + 1
+
         if char == ("]" if state == _FIRST else "}" if state == _FIRST_NAME else ""):
             stack.pop()
             self._ended(at + 1)
             return at + 1
+
         if state in (_NAME, _FIRST_NAME):
             return self._read_name(text, at, char)
+
         if self._asked:
-            self._member, self._asked = self._asked, ""
-            self._kept, self._room, self._value_begin = [], _KEPT_CHARS, self._passed + at
+            self._member = self._asked
+            self._asked = ""
+            self._kept = []
+            self._room = _KEPT_CHARS
+            self._value_begin = self._passed + at
         elif state in (_VALUE, _FIRST) and stack and stack[-1] == "[":
             end = _end_of(_ELEMENTS, text, at, self._limit(text, at))
             if end > at:
                 self._state = _VALUE
                 return end
+
         return self._read_value(text, at, char)
 
     def _go_on(self, text: str, at: int) -> int:
@@ -186,6 +235,7 @@ class BodyReader:
         stack = self._stack
         if self.is_complete:
             raise self._broken("something follows its end", at)
+
         while True:
             char = text[at]
             if char == ",":
@@ -193,6 +243,7 @@ class BodyReader:
                 return at + 1
             if char != _CLOSING[stack[-1]]:
                 raise self._broken("a comma or the end is missing", at)
+
             stack.pop()
             at += 1
             if len(stack) < 2 or at == len(text) or text[at] not in ",]}":
@@ -204,19 +255,25 @@ class BodyReader:
             end = _end_of(_MEMBERS, text, at, self._limit(text, at))
         else:
             end = _end_of(_OTHERS, text, at)
+
         if end > at:
             self._state = _NAME
             return end
+
         if len(self._stack) > 1:
             end = _end_of(_OPENING, text, at, self._limit(text, at))
             if end > at:
                 return self._open(text[end - 1], end - 1)
+
         if char != '"':
             raise self._broken("a name is missing", at)
+
         self._state = _NAME_END
         if len(self._stack) == 1:
             self._member = ""
-        self._name, self._name_chars = [] if len(self._stack) == 1 else None, 0
+
+        self._name = [] if len(self._stack) == 1 else None
+        self._name_chars = 0
         return at + 1
 
     def _read_value(self, text: str, at: int, char: str) -> int:
@@ -228,13 +285,16 @@ class BodyReader:
             return at + 1
         if char in _CLOSING:
             return self._open(char, at)
+
         atom = _ATOM.match(text, at)
         if atom is not None:
             self._ended(atom.end())
             return atom.end()
+
         end = _end_of(_PARTIAL_ATOM, text, at)
         if at < end == len(text) and end - at < _LONGEST_ATOM:
             return -1
+
         raise self._broken("a value is missing", at)
 
     def _open(self, char: str, at: int) -> int:
@@ -246,30 +306,43 @@ class BodyReader:
 
     def _read_string(self, text: str, at: int) -> int:
         end = _end_of(_CONTENT, text, at)
-        if self._state == _NAME_END and self._name is not None and self._name_chars <= _LONGEST_NAME:
+        if (
+            self._state == _NAME_END
+            and self._name is not None
+            and self._name_chars <= _LONGEST_NAME
+        ):
             self._name.append(text[at : min(end, at + _LONGEST_NAME)])
             self._name_chars += end - at
+
         if end == len(text):
             return end
+
         if text[end] == '"':
             if end > at and self._kept is not None:
                 return end  # its content is kept before its end
+
             self._end_string(end + 1)
             return end + 1
+
         if text[end] == "\\" and len(text) - end < _LONGEST_ESCAPE:
             return end if end > at else -1
+
         raise self._broken("a string is malformed", end)
 
     def _end_string(self, end: int) -> None:
         if self._state == _STRING_END:
             self._ended(end)
             return
+
         self._state = _COLON
         if self._name is None:
             return
-        name, self._name = "".join(self._name), None
+
+        name = "".join(self._name)
+        self._name = None
         if "\\" in name and self._name_chars <= _LONGEST_NAME:
             name = json.loads(f'"{name}"')
+
         if name in self._names:
             if name in self.members:
                 self.repeated.add(name)
@@ -291,7 +364,9 @@ class BodyReader:
 
     def _keep(self, text: str, at: int, end: int) -> None:
         """``text[at:end]`` was read of it."""
-        kept, state, stack = self._kept, self._state, self._stack
+        kept = self._kept
+        state = self._state
+        stack = self._stack
         assert kept is not None
         piece = text[at:end]
         if piece == '"':
@@ -299,12 +374,16 @@ class BodyReader:
         elif state >= _STRING_END and len(piece) > self._string_room:
             piece = text[at : _end_of(_CONTENT, text, at, at + self._string_room)]
             self._string_room = 0
+
         kept.append(piece)
         self._room -= len(piece)
         self._string_room -= len(piece)
+
         if state == _AFTER and len(stack) == 1:
             self._tell("".join(kept))
-        elif self._room <= 0 and (state in (_AFTER, _FIRST, _FIRST_NAME, _NAME) or self._is_next_element()):
+        elif self._room <= 0 and (
+            state in (_AFTER, _FIRST, _FIRST_NAME, _NAME) or self._is_next_element()
+        ):
             begun = "".join(kept).rstrip(" \t\n\r").removesuffix(",")
             self._tell(begun + "".join(_CLOSING[one] for one in reversed(stack[1:])))
 

@@ -1,8 +1,9 @@
-"""Content codings of answers: which ones a replica is offered, and what is in a compressed answer. Pure.
+"""Content codings of answers: which ones a replica is offered, and what is in a compressed answer.
+Pure.
 
-An answer passes to its client as the replica has compressed it. To count its tokens it is decompressed beside
-that, piece by piece, as it comes. So replicas are offered no other coding than gzip, which the standard
-library reads: every client takes an answer that is not compressed.
+An answer passes to its client as the replica has compressed it. To count its tokens it is
+decompressed beside that, piece by piece, as it comes. So replicas are offered no other coding than
+gzip, which the standard library reads: every client takes an answer that is not compressed.
 """
 
 from __future__ import annotations
@@ -13,25 +14,29 @@ from typing import Final
 _READ: Final = frozenset({"gzip", "x-gzip"})
 _OFFERED: Final = _READ | {"identity"}
 _GZIP: Final = 16 + zlib.MAX_WBITS
-# Bytes of a decompressed piece: some milliseconds of work. Answers of models compress to a tenth, seldom to
-# a thirtieth; what exceeds this was made to.
-_PIECE, _RATIO = 1 << 20, 32
+# Bytes of a decompressed piece: some milliseconds of work. Answers of models compress to a tenth,
+# seldom to a thirtieth; what exceeds this was made to.
+_PIECE = 1 << 20
+_RATIO = 32
 # Members of one piece: a compressor writes one, or one for each of its own pieces.
 _MOST_MEMBERS: Final = 64
 
 
 def offered(accepted: str) -> str:
-    """The value of Accept-Encoding for a replica, by that of the client: the codings of it that are read
-    here."""
-    kept, takes_any = [], False
+    """The value of Accept-Encoding for a replica, by that of the client: the codings of it that are
+    read here."""
+    kept = []
+    takes_any = False
     for one in accepted.split(","):
         coding, _, weight = one.strip().partition(";")
         name = coding.strip().lower()
         takes_any = takes_any or (name == "*" and not _is_zero(weight))
         if name in _OFFERED:
             kept.append(one.strip())
+
     if takes_any and not any(one.partition(";")[0].strip().lower() in _READ for one in kept):
         kept.append("gzip")
+
     return ", ".join(kept) or "identity"
 
 
@@ -48,8 +53,8 @@ def is_plain(coding: str) -> bool:
 class Unpacker:
     """The bytes in one compressed answer, as far as they can be told.
 
-    ``is_lost``: from some byte on nothing is known: of another coding than was offered, broken, or so dense
-    that reading it would hold up others.
+    ``is_lost``: from some byte on nothing is known: of another coding than was offered, broken, or
+    so dense that reading it would hold up others.
     """
 
     __slots__ = ("_gzip", "is_lost")
@@ -62,18 +67,24 @@ class Unpacker:
         """What ``piece`` adds."""
         if self.is_lost:
             return b""
-        found, room, members = [], max(_PIECE, _RATIO * len(piece)), 0
+
+        found = []
+        room = max(_PIECE, _RATIO * len(piece))
+        members = 0
         while piece and not self.is_lost:
             if self._gzip.eof:
                 self._gzip = zlib.decompressobj(_GZIP)
                 members += 1
+
             try:
                 part = self._gzip.decompress(piece, room)
             except zlib.error:
                 self.is_lost = True
                 break
+
             found.append(part)
             room -= len(part)
             piece = self._gzip.unused_data
             self.is_lost = bool(self._gzip.unconsumed_tail) or room <= 0 or members > _MOST_MEMBERS
+
         return b"".join(found)

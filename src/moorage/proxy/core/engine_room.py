@@ -1,8 +1,9 @@
-"""Room of engines: refusals that mean "not now", and how many requests a replica takes that gave one. Pure.
+"""Room of engines: refusals that mean "not now", and how many requests a replica takes that gave
+one. Pure.
 
-An engine that is out of room refuses legal requests, which another replica, or this one a little later,
-answers. llama.cpp drops all that it has under way at that moment, so a replica that refused gets fewer
-requests at a time from then on. What is more waits here.
+An engine that is out of room refuses legal requests, which another replica, or this one a little
+later, answers. llama.cpp drops all that it has under way at that moment, so a replica that refused
+gets fewer requests at a time from then on. What is more waits here.
 """
 
 from __future__ import annotations
@@ -14,23 +15,29 @@ from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core.retry import is_error_event
 
-# What engines say, and with which statuses if not in the first event of a stream. vLLM says nothing of the
-# kind: what has no room waits in its queue, which has no bound.
+# What engines say, and with which statuses if not in the first event of a stream. vLLM says nothing
+# of the kind: what has no room waits in its queue, which has no bound.
 _WORDS: Final = (
-    (500, b"Context size has been exceeded."),  # llama.cpp: the slots share one context, which is full
+    # llama.cpp: the slots share one context, which is full
+    (500, b"Context size has been exceeded."),
     (429, b"Model is overloaded"),  # TGI: --max-concurrent-requests
     (503, b"The request queue is full."),  # SGLang: --max-queued-requests
-    (503, b"The request is aborted by a higher priority request."),  # SGLang, by priority in a full queue
+    # SGLang, by priority in a full queue
+    (503, b"The request is aborted by a higher priority request."),
 )
-# Of an error in a stream, in OpenAI's and in Anthropic's format. In text their line ends and quotes are
-# escaped.
+# Of an error in a stream, in OpenAI's and in Anthropic's format. In text their line ends and quotes
+# are escaped.
 _EVENTS: Final = (b'data: {"error"', b"event: error\n")
 # Refusals within this time are one: the engine drops all at once.
 ONCE_S = 1.0
-# A replica that refused gets nothing for so long, then for twice as long: others may send to it, too.
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
-# After how long one more request at a time is tried; each time that it was one too many, twice as long.
-FIRST_GROWTH_S, LONGEST_GROWTH_S = 30.0, 960.0
+# A replica that refused gets nothing for so long, then for twice as long: others may send to it,
+# too.
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 4.0
+# After how long one more request at a time is tried; each time that it was one too many, twice as
+# long.
+FIRST_GROWTH_S = 30.0
+LONGEST_GROWTH_S = 960.0
 
 
 def tells_of_no_room(status: int, begin: bytes) -> bool:
@@ -41,7 +48,8 @@ def tells_of_no_room(status: int, begin: bytes) -> bool:
 
 
 def ends_without_room(tail: bytes) -> bool:
-    """Return whether a stream ended because its engine had no room any more. ``tail``: its last bytes."""
+    """Return whether a stream ended because its engine had no room any more. ``tail``: its last
+    bytes."""
     is_error = any(event in tail for event in _EVENTS)
     return is_error and any(words in tail for _, words in _WORDS)
 
@@ -49,17 +57,29 @@ def ends_without_room(tail: bytes) -> bool:
 class _Bound:
     """``most``: requests at a time. ``refused``: how many were too many."""
 
-    __slots__ = ("grows_after_s", "has_grown", "most", "pause_s", "paused_until", "refused", "since")
+    __slots__ = (
+        "grows_after_s",
+        "has_grown",
+        "most",
+        "pause_s",
+        "paused_until",
+        "refused",
+        "since",
+    )
 
     def __init__(self, now: float) -> None:
-        self.most = self.refused = 0
-        self.pause_s, self.paused_until = FIRST_PAUSE_S, 0.0
-        self.grows_after_s, self.has_grown, self.since = FIRST_GROWTH_S, False, now
+        self.most = 0
+        self.refused = 0
+        self.pause_s = FIRST_PAUSE_S
+        self.paused_until = 0.0
+        self.grows_after_s = FIRST_GROWTH_S
+        self.has_grown = False
+        self.since = now
 
 
 class EngineRoom:
-    """The bounds of replicas that have refused requests for room, by what this process sends them. Times are
-    monotonic seconds."""
+    """The bounds of replicas that have refused requests for room, by what this process sends them.
+    Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._bounds: dict[KernelId, _Bound] = {}
@@ -76,8 +96,11 @@ class EngineRoom:
             return
         elif bound.has_grown:
             bound.grows_after_s = min(2 * bound.grows_after_s, LONGEST_GROWTH_S)
-        bound.refused, bound.most = in_flight, max(1, in_flight // 2)
-        bound.has_grown, bound.since = False, now
+
+        bound.most = max(1, in_flight // 2)
+        bound.refused = in_flight
+        bound.has_grown = False
+        bound.since = now
         bound.paused_until = now + bound.pause_s
         bound.pause_s = min(2 * bound.pause_s, LONGEST_PAUSE_S)
 
@@ -85,9 +108,12 @@ class EngineRoom:
         """A request was answered there."""
         if (bound := self._bounds.get(kernel_id)) is None or now - bound.since < ONCE_S:
             return
+
         bound.pause_s = FIRST_PAUSE_S
         if now - bound.since >= bound.grows_after_s:
-            bound.most, bound.has_grown, bound.since = bound.most + 1, True, now
+            bound.most = bound.most + 1
+            bound.has_grown = True
+            bound.since = now
             if bound.most > bound.refused:
                 del self._bounds[kernel_id]
 
@@ -100,7 +126,9 @@ class EngineRoom:
         self, targets: tuple[Target, ...], in_flight: Mapping[KernelId, int], now: float
     ) -> tuple[Target, ...]:
         """Those that get one more request."""
-        return tuple(t for t in targets if self.takes(t.kernel_id, in_flight.get(t.kernel_id, 0), now))
+        return tuple(
+            t for t in targets if self.takes(t.kernel_id, in_flight.get(t.kernel_id, 0), now)
+        )
 
     def bounds_any(self, targets: tuple[Target, ...]) -> bool:
         return any(target.kernel_id in self._bounds for target in targets)

@@ -25,7 +25,8 @@ STALE_RETRY_S = 30
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """A response with OpenAI's error object. ``close``: the connection cannot be used any further."""
+    """A response with OpenAI's error object. ``close``: the connection cannot be used any
+    further."""
 
     status: int
     type: str
@@ -44,7 +45,9 @@ class ErrorResponse:
 
 def error_json(message: str, kind: str, code: str | None, param: str | None = None) -> bytes:
     """``{"error": {...}}`` with all four keys, as client libraries expect."""
-    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
+    return json.dumps(
+        {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    ).encode()
 
 
 _ANTHROPIC_TYPES = {
@@ -88,7 +91,8 @@ def needs_websocket(path: str) -> ErrorResponse:
 
 def no_model_in_query(path: str, found: int) -> ErrorResponse:
     message = (
-        f"The address has {found or 'no'} `model`. Ask for {path}?model=NAME; GET /v1/models lists them."
+        f"The address has {found or 'no'} `model`. Ask for {path}?model=NAME; GET "
+        "/v1/models lists them."
     )
     return ErrorResponse(400, INVALID, None, message, param="model")
 
@@ -98,7 +102,8 @@ def no_table() -> ErrorResponse:
         503,
         UNAVAILABLE,
         "no_routes_yet",
-        "This proxy has not received routes from the manager yet, so it knows no models and no keys. Retry "
+        "This proxy has not received routes from the manager yet, so it knows no models and no "
+        "keys. Retry "
         "shortly. If this persists, check the proxy's log and its setting proxy.manager.",
         headers={"Retry-After": str(NO_TABLE_RETRY_S)},
     )
@@ -109,8 +114,10 @@ def stale_credentials(age_s: float) -> ErrorResponse:
         503,
         UNAVAILABLE,
         "credentials_stale",
-        f"This proxy has had no contact with its manager for {age_s / 60:.0f} min, so it does not know which "
-        "credentials were revoked, and honours none (proxy.credentials_max_age_s). Retry later, or use "
+        f"This proxy has had no contact with its manager for {age_s / 60:.0f} min, so it does not "
+        "know which "
+        "credentials were revoked, and honours none (proxy.credentials_max_age_s). Retry later, "
+        "or use "
         "another proxy.",
         headers={"Retry-After": str(STALE_RETRY_S)},
     )
@@ -122,12 +129,15 @@ def invalid_key(given: bool) -> ErrorResponse:
         if given
         else "No API key was provided. Send one as `Authorization: Bearer KEY`."
     )
-    return ErrorResponse(401, INVALID, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
+    return ErrorResponse(
+        401, INVALID, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"}
+    )
 
 
 def other_project(name: str) -> ErrorResponse:
     message = (
-        f"This API key is not of the project {_shorten(name)!r}. Use a key of it, or the address without it."
+        f"This API key is not of the project {_shorten(name)!r}. Use a key of it, or the "
+        "address without it."
     )
     return ErrorResponse(403, "permission_error", "project_not_allowed", message)
 
@@ -137,7 +147,8 @@ def body_too_large(limit: int) -> ErrorResponse:
         413,
         INVALID,
         "request_too_large",
-        f"The body exceeds the limit of {limit} bytes. Send less, or raise the setting proxy.max_body_bytes.",
+        f"The body exceeds the limit of {limit} bytes. Send less, or raise the setting "
+        "proxy.max_body_bytes.",
         close=True,
     )
 
@@ -177,15 +188,18 @@ def not_in_engine(path: str, name: str, engine: str) -> ErrorResponse:
 
 def unknown_response(response_id: str) -> ErrorResponse:
     message = (
-        f"No response {_shorten(response_id)!r} of your project is known. Stored responses end with their "
-        "replica; those of engines other than vLLM are known to the proxy that made them, for 24 hours."
+        f"No response {_shorten(response_id)!r} of your project is known. Stored responses end "
+        "with their "
+        "replica; those of engines other than vLLM are known to the proxy that made them, for 24 "
+        "hours."
     )
     return ErrorResponse(404, INVALID, "response_not_found", message, param="response_id")
 
 
 def response_gone(response_id: str) -> ErrorResponse:
     message = (
-        f"The replica that kept the response {_shorten(response_id)!r} has ended, and the response with it."
+        f"The replica that kept the response {_shorten(response_id)!r} has ended, and the "
+        "response with it."
     )
     return ErrorResponse(404, INVALID, "response_not_found", message, param="response_id")
 
@@ -206,7 +220,8 @@ def previous_gone(response_id: str) -> ErrorResponse:
 
 def previous_of_other_model(response_id: str, model: str) -> ErrorResponse:
     message = (
-        f"The response {_shorten(response_id)!r} was made by the model {model!r}, which keeps it. {_SEND_ALL}"
+        f"The response {_shorten(response_id)!r} was made by the model {model!r}, which "
+        f"keeps it. {_SEND_ALL}"
     )
     return ErrorResponse(400, INVALID, "previous_response_not_found", message, param=_PREVIOUS)
 
@@ -249,7 +264,8 @@ def model_loading(name: str, expected_s: int = 0) -> ErrorResponse:
         503,
         UNAVAILABLE,
         _LOADING,
-        f"The model {name!r} has no ready replica. Retry shortly; `moorage describe {name}` shows its state.",
+        f"The model {name!r} has no ready replica. Retry shortly; `moorage describe {name}` shows "
+        "its state.",
         headers={"Retry-After": str(expected_s or LOADING_RETRY_S)},
     )
 
@@ -298,7 +314,8 @@ def key_rejected() -> ErrorResponse:
 
 def provider_refused() -> ErrorResponse:
     return upstream_error(
-        "The outside provider to which this model falls back refused the request of the proxy. Your key is "
+        "The outside provider to which this model falls back refused the request of the proxy. "
+        "Your key is "
         "not the cause. Retry, or contact the owner of the endpoint."
     )
 
@@ -306,7 +323,9 @@ def provider_refused() -> ErrorResponse:
 def unreachable(connecting: bool, tried: int) -> ErrorResponse:
     """No replica responded. ``connecting``: the last one could not even be reached."""
     problem = "could not be reached" if connecting else "closed the connection before it responded"
-    return upstream_error(f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced.")
+    return upstream_error(
+        f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced."
+    )
 
 
 def upstream_failure(failure: Failure, read_idle_timeout_s: float, tried: int) -> ErrorResponse:
@@ -317,8 +336,12 @@ def upstream_failure(failure: Failure, read_idle_timeout_s: float, tried: int) -
         return key_rejected()
     if failure is Failure.REFUSED:
         return provider_refused()
+
     if failure is Failure.ENGINE_DEAD:
-        return upstream_error(f"The engine of the replica has died ({tried} tried). Retry; it is replaced.")
+        return upstream_error(
+            f"The engine of the replica has died ({tried} tried). Retry; it is replaced."
+        )
+
     return unreachable(failure is Failure.CONNECT, tried)
 
 
@@ -329,4 +352,6 @@ def internal_error(request_id: str) -> ErrorResponse:
 
 def malformed_http(status: int, detail: str) -> ErrorResponse:
     """A request that violates HTTP or our limits: 400, 414 (URL) or 431 (headers)."""
-    return ErrorResponse(status, INVALID, None, f"Malformed HTTP request: {detail[:400]}.", close=True)
+    return ErrorResponse(
+        status, INVALID, None, f"Malformed HTTP request: {detail[:400]}.", close=True
+    )

@@ -1,9 +1,10 @@
-"""Fallbacks: where a request goes that its model cannot serve, to another model or an outside provider. Pure.
+"""Fallbacks: where a request goes that its model cannot serve, to another model or an outside
+provider. Pure.
 
-The fallbacks of the model that the request names are tried in their order, each once. Those of another model
-are not followed, so a chain has an end and no loops. A caller gets another model only if it may ask for it
-itself, and that model only while it has a ready replica; a provider gets the request without anything of the
-client but its body.
+The fallbacks of the model that the request names are tried in their order, each once. Those of
+another model are not followed, so a chain has an end and no loops. A caller gets another model only
+if it may ask for it itself, and that model only while it has a ready replica; a provider gets the
+request without anything of the client but its body.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ FALLS_BACK = frozenset(
         Failure.REFUSED,
     }
 )
-"""Failures before the first byte after which the request may go to a fallback. A replica that fell silent may
-still work on it."""
+"""Failures before the first byte after which the request may go to a fallback. A replica that fell
+silent may still work on it."""
 # What providers of OpenAI's API have. Each also has the rest of its own path in place of /v1.
 _PROVIDED = frozenset(
     f"/v1/{api}"
@@ -46,8 +47,9 @@ _PROVIDED = frozenset(
 
 @dataclass(slots=True)
 class Hop:
-    """The next place for a request, with the body and the path for it. ``route``: of the model whose limits
-    count: another one, or for a provider the one that was asked for. ``name``: of the model there."""
+    """The next place for a request, with the body and the path for it. ``route``: of the model
+    whose limits count: another one, or for a provider the one that was asked for. ``name``: of the
+    model there."""
 
     name: str
     route: ModelRoute
@@ -57,20 +59,23 @@ class Hop:
 
 
 class FallbackChain:
-    """The fallbacks that are left for one request. ``forward``, ``body``: as the client has sent it."""
+    """The fallbacks that are left for one request. ``forward``, ``body``: as the client has sent
+    it."""
 
     __slots__ = ("_body", "_head", "_left", "after_s", "forward")
 
     def __init__(self, head: BodyRequired, forward: Forward, body: bytes) -> None:
-        self._head, self.forward, self._body = head, forward, body
+        self._head = head
+        self.forward = forward
+        self._body = body
         self._left = list(forward.route.fallbacks)
         self.after_s = forward.route.fallback_after_s
 
     def next(
         self, find: Callable[[str], ModelRoute | None], pick: Callable[[str], Target | None]
     ) -> Hop | None:
-        """The first one that can serve now; it is not returned again. ``find`` returns the route of a model,
-        ``pick`` a ready replica of it."""
+        """The first one that can serve now; it is not returned again. ``find`` returns the route of
+        a model, ``pick`` a ready replica of it."""
         for fallback in list(self._left):
             if (hop := self._hop(fallback, find, pick)) is not None:
                 self._left.remove(fallback)
@@ -83,8 +88,10 @@ class FallbackChain:
         find: Callable[[str], ModelRoute | None],
         pick: Callable[[str], Target | None],
     ) -> Hop | None:
-        head, path = self._head, self.forward.path
-        route, target = self.forward.route, fallback.provider
+        head = self._head
+        path = self.forward.path
+        route = self.forward.route
+        target = fallback.provider
         if target is not None:
             if path not in _PROVIDED:
                 return None
@@ -95,16 +102,21 @@ class FallbackChain:
                 return None
             if missing_in_engine(head, found) is not None:
                 return None
-            route, target = found, pick(fallback.model)
+
+            route = found
+            target = pick(fallback.model)
+
         if target is None:
             return None
+
         span = self.forward.model_span
         if (body := with_model(self._body, head.content_type, fallback.model, span)) is None:
             return None
+
         return Hop(fallback.model, route, target, path, body)
 
 
 def is_refused(status: int) -> bool:
-    """Whether a provider did not take the request as ours: its answer may say whose key it is, or send the
-    client elsewhere."""
+    """Whether a provider did not take the request as ours: its answer may say whose key it is, or
+    send the client elsewhere."""
     return status in (401, 403) or 300 <= status < 400

@@ -1,20 +1,21 @@
 """Request flow: everything that happens to one request, as events in and commands out. Pure.
 
-A data plane reports what happens on its sockets, and does what the returned command says. It moves the bytes
-of bodies itself: the flow sees the head of a response, whether it ended, and nothing in between.
+A data plane reports what happens on its sockets, and does what the returned command says. It moves
+the bytes of bodies itself: the flow sees the head of a response, whether it ended, and nothing in
+between.
 
     head ─ ReadBody ─ body ─┬─ Send ─┬─ upstream_head ─┬─ Start ─┬─ upstream_end
                             │   ▲    │                 │         └─ upstream_lost ─ Break
                             │   └────┴─ upstream_failed, or a status that means "elsewhere"
                             └─ Hold ─ routes_changed or timer ─ Send
 
-``Send`` is to a replica of the model, or to one of its fallbacks (``fallback``).
-A request that reaches no replica of a model that is kept running is held, too: another replica is on its way.
-So is one for which no engine has room (``engine_room``), until one has.
+``Send`` is to a replica of the model, or to one of its fallbacks (``fallback``). A request that
+reaches no replica of a model that is kept running is held, too: another replica is on its way. So
+is one for which no engine has room (``engine_room``), until one has.
 
 Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
-``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts, the
-reservation and the metrics are settled at the end, once, however it comes.
+``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts,
+the reservation and the metrics are settled at the end, once, however it comes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_body import LargeBody
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import Home
-from moorage.proxy.core.retry import BUSY, DEATHS, Failure, is_error_event, should_retry, tells_of_death
+from moorage.proxy.core.retry import (
+    BUSY,
+    DEATHS,
+    Failure,
+    is_error_event,
+    should_retry,
+    tells_of_death,
+)
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.stored_response import StoredResponse
 
@@ -47,7 +55,8 @@ PROGRESS_S = 5.0
 UNREACHABLE_S = 5.0
 """Time after which a held request is sent once more to the replicas that it could not reach."""
 FULL_S = 0.5
-"""Time after which is looked again whether a replica has room, if no request has ended there before."""
+"""Time after which is looked again whether a replica has room, if no request has ended there
+before."""
 MAX_REFUSALS = 8
 """Refusals for want of room after which a request gets the engine's own words."""
 CLIENT_CLOSED_REQUEST = 499
@@ -55,38 +64,82 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 class RequestFlow:
-    """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the epoch.
+    """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the
+    epoch.
 
-    ``resume``: set by the plane while the request is held; called with what a change of the routes commands.
-    ``admitted``: the decision about the head, which a plane may remember for equal heads. ``is_anthropic``:
-    whether errors are in Anthropic's format. ``path``, ``payload``: what to send to the replica. ``model``:
-    "" until it is known. ``target``: the replica that has the request.
+    ``resume``: set by the plane while the request is held; called with what a change of the routes
+    commands. ``admitted``: the decision about the head, which a plane may remember for equal heads.
+    ``is_anthropic``: whether errors are in Anthropic's format. ``path``, ``payload``: what to send
+    to the replica. ``model``: "" until it is known. ``target``: the replica that has the request.
     ``traceparent``: for the replica, "" to leave that of the client.
     """
 
     __slots__ = (
-        "_affinity", "_asked", "_asked_at", "_body", "_chain", "_epoch", "_failures", "_fall_at",
-        "_held_since", "_hold_until", "_home", "_is_over", "_is_stream_open", "_refusals", "_reservation",
-        "_router", "_sent_at", "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried",
-        "_waited_s", "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume",
-        "target", "traceparent",
-    )  # fmt: skip
+        "_affinity",
+        "_asked",
+        "_asked_at",
+        "_body",
+        "_chain",
+        "_epoch",
+        "_failures",
+        "_fall_at",
+        "_held_since",
+        "_hold_until",
+        "_home",
+        "_is_over",
+        "_is_stream_open",
+        "_refusals",
+        "_reservation",
+        "_router",
+        "_sent_at",
+        "_served_by",
+        "_started_at",
+        "_status",
+        "_stored",
+        "_tells",
+        "_tried",
+        "_waited_s",
+        "admitted",
+        "is_anthropic",
+        "model",
+        "path",
+        "payload",
+        "request_id",
+        "resume",
+        "target",
+        "traceparent",
+    )
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
-        self._router, self.request_id = router, request_id
-        self._started_at = self._asked_at = self._sent_at = now
-        self._waited_s = self._held_since = self._hold_until = self._fall_at = 0.0
+        self._router = router
+        self.request_id = request_id
+        self._started_at = now
+        self._asked_at = now
+        self._sent_at = now
+        self._waited_s = 0.0
+        self._held_since = 0.0
+        self._hold_until = 0.0
+        self._fall_at = 0.0
         self._failures: tuple[Failure, ...] = ()
         self._tried: set[KernelId] | None = None
-        self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
+        self._is_over = False
+        self._tells = False
+        self._is_stream_open = False
+        self.is_anthropic = False
         self._home: Home | None = None  # of a stored response: no other replica has it
         self._stored: StoredResponse | None = None
-        self._status = self._affinity = self._refusals = 0
+        self._status = 0
+        self._affinity = 0
+        self._refusals = 0
         self._reservation: Reservation | None = None
         self._chain: FallbackChain | None = None
         self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
-        self.model, self.path, self.traceparent, self.payload, self._body = "", "", "", b"", b""
+        self.model = ""
+        self.path = ""
+        self.traceparent = ""
+        self.payload = b""
+        self._body = b""
         self._epoch = 0.0  # what the clock shows when ``now`` is 0, unix seconds
         self._asked = ""  # the model, or an adapter of it
         self.target: Target | None = None
@@ -108,11 +161,14 @@ class RequestFlow:
         admitted = self.admitted
         if admitted is None or admitted.key is None:
             return True
+
         key = table.find_key(admitted.key.sha256, unix_now)
         if key is None:
             return False
         if key is not admitted.key:
-            admitted = self.admitted = admitted.with_key(key)
+            admitted = admitted.with_key(key)
+            self.admitted = admitted
+
         return may_go_on(admitted, self._asked, table)
 
     def is_at_revoked(self, table: IndexedTable) -> bool:
@@ -131,24 +187,27 @@ class RequestFlow:
         unix_now: float,
         query: str = "",
     ) -> Command:
-        """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced length of
-        the body, None if unknown. ``query``: as it was sent."""
+        """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced
+        length of the body, None if unknown. ``query``: as it was sent."""
         self._epoch = unix_now - now
         self.is_anthropic = speaks_anthropic(split_project(path)[1], fields)
         outcome = self._router.admit_head(method, path, fields, size, unix_now, now, query)
         if isinstance(outcome, BodyRequired):
-            self.admitted, self._asked_at = outcome, now
+            self.admitted = outcome
+            self._asked_at = now
             return READ_BODY
+
         return self._answer(outcome, now)
 
     def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
-        """A head has arrived that equals one with the decision ``admitted``, made by the credentials that are
-        still in use."""
+        """A head has arrived that equals one with the decision ``admitted``, made by the
+        credentials that are still in use."""
         self._epoch = unix_now - now
         self.is_anthropic = admitted.is_anthropic
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)
-        self.admitted, self._asked_at = admitted, now
+        self.admitted = admitted
+        self._asked_at = now
         return READ_BODY
 
     def refuse(self, error: ErrorResponse, now: float) -> Command:
@@ -167,33 +226,42 @@ class RequestFlow:
         forward = self._router.admit_body(self.admitted, body, now, large)
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
+
         permit = forward.permit
         ask = Ask(self.admitted.key, permit, forward.path, body, forward.members, self.request_id)
         if forward.path.startswith(RESPONSES):
-            self._home, self._stored = forward.home, StoredResponse(self.admitted, forward)
+            self._stored = StoredResponse(self.admitted, forward)
+            self._home = forward.home
             ask.repeats = self._stored.repeats
+
         granted = self._router.reserve(ask, now)
         if isinstance(granted, ErrorResponse):
             return self._answer(granted, now)
+
         self._reservation = granted
         self._body = body
-        self.path, self.model, self._asked = forward.path, permit.endpoint, permit.name
+        self.path = forward.path
+        self.model = permit.endpoint
+        self._asked = permit.name
         if permit.has_fallbacks and forward.home is None and not self.admitted.upgrades:
             self._chain = FallbackChain(self.admitted, forward, body)
         if permit.prefix_affinity or self.admitted.session:
             session = self.admitted.session
             self._affinity = key_of(session, forward.members if session else forward.document)
+
         self._tells = self.admitted.wants_progress and forward.members.get("stream") is True
         if self._home is None:
             target = self._router.pick_of(permit.route, (), now, self._affinity)
         else:
             target = self._pick((), now)
+
         return self._send(target, now) if target is not None else self._hold(now)
 
     # While no replica is ready, or none can be reached
 
     def _hold(self, now: float) -> Command:
-        router, chain = self._router, self._chain
+        router = self._router
+        chain = self._chain
         self._release()
         self._held_since = self._held_since or now
         hold_s = router.hold_s(self.model)
@@ -201,13 +269,18 @@ class RequestFlow:
             self._fall_at = self._held_since + (0 if self._tried else min(chain.after_s, hold_s))
             if self._fall_at <= now and (command := self._fall_back(now)) is not None:
                 return command
+
         self._hold_until = self._held_since + hold_s
         if now >= self._hold_until:
             return self._answer(self._no_replica(), now)
+
         priority = DEFAULT if self._reservation is None else self._reservation.priority
         if not router.waiting.add(self, priority, len(self._body)):
-            error = error_response.too_many_held(self.model, router.expected_s(self.model, now + self._epoch))
+            error = error_response.too_many_held(
+                self.model, router.expected_s(self.model, now + self._epoch)
+            )
             return self._fall_back(now) or self._answer(error, now)
+
         self._asked_at = now
         return self._wait(now)
 
@@ -219,10 +292,12 @@ class RequestFlow:
             until = min(until, self._fall_at)
         if not self._tells:
             return Hold(until)
+
         self._is_stream_open = True
         expected_s = self._router.expected_s(self.model, now + self._epoch, now - self._asked_at)
         eta = f" eta={expected_s}s" if expected_s else ""
         comment = f": queued position={self._router.waiting.position(self)}{eta}\n\n"
+
         return Hold(min(until, now + PROGRESS_S), comment.encode())
 
     def routes_changed(self, now: float) -> Command | None:
@@ -234,41 +309,59 @@ class RequestFlow:
         if target is None:  # a model may begin to load, or cease to
             if now >= self._fall_at and (command := self._fall_back(now)) is not None:
                 return command
+
             self._hold_until = self._held_since + router.hold_s(self.model)
             waits = error_response.may_resolve(error)
             if error is None:
                 waits = bool(self._tried) or router.is_full(self.model)
             if waits and now < self._hold_until:
                 return None if self._hold_until == before else self._wait(now)
+
         router.waiting.remove(self)
         self._waited_s += now - self._asked_at
         if target is None:
             return self._answer(error or self._no_replica(), now)
+
         self._failures = tuple(f for f in self._failures if f in DEATHS)
         return self._send(target, now)
 
     def _fall_back(self, now: float) -> Command | None:
         """Send the request to the next fallback that can serve it; None: there is none."""
-        chain, router, refusal = self._chain, self._router, None
+        chain = self._chain
+        router = self._router
+        refusal = None
         while chain is not None and (hop := router.next_fallback(chain, now)) is not None:
             if router.waiting.remove(self):
                 self._waited_s += now - self._asked_at
+
             self._release()
-            forward, route = chain.forward, hop.route
+            forward = chain.forward
+            route = hop.route
             if route.name != self._asked:
                 self._settle(503, now)
                 permit = Permit(route)
-                ask = Ask(self.identity, permit, forward.path, hop.body, forward.members, self.request_id)
+                ask = Ask(
+                    self.identity, permit, forward.path, hop.body, forward.members, self.request_id
+                )
                 granted = router.reserve(ask, now)
                 if isinstance(granted, ErrorResponse):
                     refusal = granted
                     continue
-                self._reservation, self.model, self._asked = granted, route.endpoint, route.name
+
+                self._reservation = granted
+                self.model = route.endpoint
+                self._asked = route.name
+
             router.metrics.record_fallback(forward.model, hop.name)
-            self.path, self._body, self._served_by, self._tried = hop.path, hop.body, hop.name, None
+            self.path = hop.path
+            self._body = hop.body
+            self._served_by = hop.name
+            self._tried = None
+
             # A request that may have killed a replica is still not sent to one after the other.
             self._failures = tuple(one for one in self._failures if one in DEATHS)
             return self._send(hop.target, now)
+
         return None if refusal is None else self._answer(refusal, now)
 
     def timer(self, now: float) -> Command:
@@ -287,7 +380,8 @@ class RequestFlow:
     # At a replica
 
     def sent(self, now: float) -> None:
-        """The request is on its way; what follows is the time of the replica. Called at each ``Send``."""
+        """The request is on its way; what follows is the time of the replica. Called at each
+        ``Send``."""
         self._sent_at = now
 
     def upstream_failed(self, failure: Failure, now: float) -> Command:
@@ -297,67 +391,87 @@ class RequestFlow:
             return self._send(target, now)
         if failure in FALLS_BACK and (command := self._fall_back(now)) is not None:
             return command
+
         waits = failure in (Failure.CONNECT, Failure.ENGINE_DEAD) and not is_spent
         if waits and self._home is None and not self._served_by and self._router.holds(self.model):
             return self._hold(now)
+
         return self._answer(self._error(failure), now)
 
     def upstream_head(
         self, status: int, content_type: str, now: float, begin: bytes = b"", coding: str = ""
     ) -> Command:
-        """The replica has responded, and the first piece of the body, ``begin``, or its end is here, too.
-        ``coding``: its Content-Encoding."""
-        target, router = self.target, self._router
+        """The replica has responded, and the first piece of the body, ``begin``, or its end is
+        here, too. ``coding``: its Content-Encoding."""
+        target = self.target
+        router = self._router
         assert target is not None
         if tells_of_death(status, begin):
             return self.upstream_failed(Failure.ENGINE_DEAD, now)
+
         if not target.tls and tells_of_no_room(status, begin):
             if (command := self._seek_room(target, now)) is not None:
                 return command
         else:
             router.record_status(target, self._key, status, now, is_error=is_error_event(begin))
+
         if status == 401:
             return self.upstream_failed(Failure.KEY_REJECTED, now)
         if target.tls and is_refused(status):
             return self.upstream_failed(Failure.REFUSED, now)
+
         if status in BUSY:
             if (elsewhere := self._next_target(Failure.BUSY, now)) is not None:
                 return self._send(elsewhere, now)
             if (command := self._fall_back(now)) is not None:
                 return command
+
         return self._start(target, status, content_type, coding, now)
 
-    def _start(self, target: Target, status: int, content_type: str, coding: str, now: float) -> Start:
+    def _start(
+        self, target: Target, status: int, content_type: str, coding: str, now: float
+    ) -> Start:
         """Let the response of the replica pass."""
         router = self._router
-        self._status, self.payload, self._body, self._chain = status, b"", b"", None
+        self._status = status
+        self.payload = b""
+        self._body = b""
+        self._chain = None
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
         observe: Observer | None = None
         more: Sequence[tuple[str, str]] = ()
         if (reservation := self._reservation) is not None:
-            observe, more = reservation.observe(status, content_type, coding), reservation.headers
-        if (stored := self._stored) is not None and stored.reads_id and status == 200 and not target.tls:
-            home, is_stream = (self.model, target.kernel_id), is_event_stream(content_type)
+            observe = reservation.observe(status, content_type, coding)
+            more = reservation.headers
+
+        stored = self._stored
+        if stored is not None and stored.reads_id and status == 200 and not target.tls:
+            home = (self.model, target.kernel_id)
+            is_stream = is_event_stream(content_type)
             observe = stored.reader(router.homes, home, observe, now, is_stream=is_stream)
+
         if self._served_by:
             more = (*more, ("x-moorage-model", self._served_by))
         if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
             observe = stream_end.as_event(observe)
+
         return Start(overhead_s, more, observe)
 
     def _seek_room(self, target: Target, now: float) -> Command | None:
-        """The engine has no room for the request, and nothing of its answer has reached the client. None:
-        there is no other place, and it has waited enough."""
+        """The engine has no room for the request, and nothing of its answer has reached the client.
+        None: there is no other place, and it has waited enough."""
         self._router.record_no_room(target, now)
         self._refusals += 1
         if (elsewhere := self._next_target(Failure.NO_ROOM, now)) is not None:
             return self._send(elsewhere, now)
         if (command := self._fall_back(now)) is not None:
             return command
+
         may_wait = self._home is None and not self._served_by and self._refusals < MAX_REFUSALS
         if not may_wait or now >= (self._held_since or now) + self._router.hold_s(self.model):
             return None
+
         self._tried = None
         return self._hold(now)
 
@@ -370,22 +484,27 @@ class RequestFlow:
     def upstream_lost(self, failure: Failure, tail: bytes | None, now: float) -> Break:
         """The replica broke off in the middle of the response.
 
-        ``tail``: the last bytes of an event stream, at least ``stream_end.TAIL_BYTES`` if there were so many;
-        None if the response is no event stream, or no event can be added to it.
+        ``tail``: the last bytes of an event stream, at least ``stream_end.TAIL_BYTES`` if there
+        were so many; None if the response is no event stream, or no event can be added to it.
         """
         assert self.target is not None
         self._router.record_failure(self.model, self.target, self._key, failure, now)
         self._end(self._status, now)
-        return Break(None if tail is None else stream_end.closing_event(tail, failure, self.is_anthropic))
+
+        return Break(
+            None if tail is None else stream_end.closing_event(tail, failure, self.is_anthropic)
+        )
 
     def key_revoked(self, tail: bytes | None, now: float) -> Break:
-        """The key was revoked, or has lost its rights, in the middle of the response. Close the connection to
-        the replica.
+        """The key was revoked, or has lost its rights, in the middle of the response. Close the
+        connection to the replica.
 
         ``tail``: as for ``upstream_lost``."""
         self._end(self._status, now)
         return Break(
-            None if tail is None else stream_end.closing_event(tail, Failure.KEY_REVOKED, self.is_anthropic)
+            None
+            if tail is None
+            else stream_end.closing_event(tail, Failure.KEY_REVOKED, self.is_anthropic)
         )
 
     def client_gone(self, now: float) -> None:
@@ -399,30 +518,39 @@ class RequestFlow:
 
     def _send(self, target: Target, now: float) -> Send:
         self._release()
-        self.target, self._sent_at, self.payload = target, now, self._body
+        self.target = target
+        self._sent_at = now
+        self.payload = self._body
         if (held := self._reservation) is not None and held.prioritizes and target.accepts_priority:
             self.payload = with_priority(self._body, held.priority)
         elif self._stored is not None:
             self.payload = self._stored.named(self._body, target, self._router.randrange)
+
         self._router.begin_at(self.model, target.kernel_id)
         return Send(target, not DEATHS.isdisjoint(self._failures))
 
     def _next_target(self, failure: Failure, now: float) -> Target | None:
         """Where to send the request after a failure, if anywhere."""
-        target, tried = self.target, self._tried
+        target = self.target
+        tried = self._tried
         assert target is not None
         self._router.record_failure(self.model, target, self._key, failure, now)
         if tried is None:
-            tried = self._tried = set()
+            tried = set()
+            self._tried = tried
+
         tried.add(target.kernel_id)
         retry = should_retry(failure, self._failures, now - self._started_at - self._waited_s)
         self._failures += (failure,)
         if not retry:
             return None
+
         elsewhere = None if target.tls else self._pick(tried, now)
         if elsewhere is None and failure is Failure.DISCONNECT:
-            # The only replica. Most often it had just closed an idle connection, so try it once more.
+            # The only replica. Most often it had just closed an idle connection, so try it once
+            # more.
             return target
+
         return elsewhere
 
     def _error(self, failure: Failure) -> ErrorResponse:
@@ -435,7 +563,9 @@ class RequestFlow:
         self._end(response.status, now)
         if self._is_stream_open and isinstance(response, ErrorResponse):
             return Break(
-                stream_end.error_event(response.body(anthropic=self.is_anthropic), self.is_anthropic)
+                stream_end.error_event(
+                    response.body(anthropic=self.is_anthropic), self.is_anthropic
+                )
             )
         return response
 
@@ -447,9 +577,11 @@ class RequestFlow:
     def _end(self, status: int, now: float) -> None:
         if self._is_over:
             return
+
         self._is_over = True
         if self._hold_until:
             self._router.waiting.remove(self)
+
         target = self.target
         self._release()
         self._settle(status, now, "" if target is None else target.session_id)
@@ -464,7 +596,8 @@ class RequestFlow:
 
 
 def resume_held(router: RequestRouter, now: float) -> None:
-    """Let the requests that wait for a replica go on, each model's in their order, as far as they can."""
+    """Let the requests that wait for a replica go on, each model's in their order, as far as they
+    can."""
     for flow in router.waiting.in_order():
         assert isinstance(flow, RequestFlow)
         if flow not in router.waiting:
@@ -480,6 +613,7 @@ def _resume_next(router: RequestRouter, model: str, now: float) -> None:
         assert isinstance(flow, RequestFlow)
         if flow not in router.waiting:
             continue
+
         command = flow.routes_changed(now)
         if command is None:
             return

@@ -5,44 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 from email.message import Message
 
-_MAX_FIELDS, _MAX_VALUE = 64, 4096
+_MAX_FIELDS = 64
+_MAX_VALUE = 4096
 # Of the head of a part; and of a header, for each of which ``email`` reads it once more.
-_MAX_HEAD, _MAX_LINES, _MAX_PARAMETERS = 4096, 16, 16
+_MAX_HEAD = 4096
+_MAX_LINES = 16
+_MAX_PARAMETERS = 16
 
 
 def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
-    """Names and values of fields that are no files and no longer than 4 KiB. Raises ``ValueError``."""
-    return [(name, body[begin:end].decode()) for name, begin, end in _text_spans(body, content_type)]
+    """Names and values of fields that are no files and no longer than 4 KiB. Raises
+    ``ValueError``."""
+    return [
+        (name, body[begin:end].decode()) for name, begin, end in _text_spans(body, content_type)
+    ]
 
 
 def field_span(body: bytes, content_type: str, name: str) -> tuple[int, int]:
     """Where the value of a field is that ``text_fields`` has found."""
-    return next((begin, end) for found, begin, end in _text_spans(body, content_type) if found == name)
+    return next(
+        (begin, end) for found, begin, end in _text_spans(body, content_type) if found == name
+    )
 
 
 def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]]:
     boundary = _parameter("Content-Type", content_type, "boundary")
     if not boundary or not content_type.lower().startswith("multipart/form-data"):
         raise ValueError("Content-Type must be multipart/form-data with a boundary")
+
     delimiter = b"--" + boundary.encode("latin-1", "replace")
     if not body.startswith(delimiter + b"\r\n"):
         raise ValueError("the form does not begin with its boundary")
+
     at = len(delimiter) + 2
     for _ in range(_MAX_FIELDS):
-        begin, end = body.find(b"\r\n\r\n", at), body.find(b"\r\n" + delimiter, at)
+        begin = body.find(b"\r\n\r\n", at)
+        end = body.find(b"\r\n" + delimiter, at)
         if not at <= begin < end:
             raise ValueError("a part of the form is malformed")
         if begin - at > _MAX_HEAD:
             raise ValueError(f"the head of a part exceeds {_MAX_HEAD} bytes")
+
         disposition = _disposition(body[at:begin])
         name = _parameter("Content-Disposition", disposition, "name")
         is_file = _parameter("Content-Disposition", disposition, "filename") is not None
         if name and not is_file and end - begin - 4 <= _MAX_VALUE:
             yield name, begin + 4, end
+
         at = end + 2 + len(delimiter)
         if body.startswith(b"--", at):
             return
+
         at += 2
+
     raise ValueError(f"the form has more than {_MAX_FIELDS} parts")
 
 
@@ -50,6 +65,7 @@ def _disposition(head: bytes) -> str:
     lines = head.decode("latin-1").split("\r\n")
     if len(lines) > _MAX_LINES:
         raise ValueError(f"the head of a part has more than {_MAX_LINES} lines")
+
     found = [
         value.strip()
         for name, _, value in (line.partition(":") for line in lines)
@@ -57,6 +73,7 @@ def _disposition(head: bytes) -> str:
     ]
     if len(found) != 1:
         raise ValueError("a part of the form needs one Content-Disposition")
+
     return found[0]
 
 

@@ -25,8 +25,9 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# The client's credentials are for the proxy, not for the engine: the names under which client libraries send
-# keys, and cookies, among which are those of apps. The others are set anew for the next hop.
+# The client's credentials are for the proxy, not for the engine: the names under which client
+# libraries send keys, and cookies, among which are those of apps. The others are set anew for the
+# next hop.
 _NOT_UPSTREAM = _HOP_BY_HOP | {
     "api-key",
     "authorization",
@@ -71,7 +72,8 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-request-id",
     }
 )
-"""Response headers of a program in a session that have an effect beyond its own responses. In lower case."""
+"""Response headers of a program in a session that have an effect beyond its own responses. In lower
+case."""
 # Of outside providers: whose account it is, and its limits, which are not the client's.
 _OF_ACCOUNT = frozenset(
     {"openai-organization", "openai-project"}
@@ -98,7 +100,8 @@ def hop_by_hop_names(pairs: list[tuple[str, str]]) -> frozenset[str]:
 
 
 def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
-    """The options of the Connection headers, in lower case: names of headers, ``close``, ``keep-alive``."""
+    """The options of the Connection headers, in lower case: names of headers, ``close``,
+    ``keep-alive``."""
     values = [value for name, value in pairs if name.lower() == "connection"]
     if not values:
         return frozenset()
@@ -108,13 +111,15 @@ def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
 def kept_for_replica(
     client: HeaderPairs, *, uncompressed: bool = False, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, str]]:
-    """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes them,
-    are added for each request. ``uncompressed``: it is not to compress its response; otherwise it may as far
-    as it can be read here (``content_coding``). ``without``: in lower case."""
+    """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes
+    them, are added for each request. ``uncompressed``: it is not to compress its response;
+    otherwise it may as far as it can be read here (``content_coding``). ``without``: in lower
+    case."""
     pairs = list(client)
     dropped = _NOT_UPSTREAM | connection_options(pairs) | without
     if uncompressed:
         dropped |= {_ACCEPTS}
+
     kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
     return [(name, offered(value) if name.lower() == _ACCEPTS else value) for name, value in kept]
 
@@ -126,8 +131,8 @@ def kept_for_provider(client: HeaderPairs, *, uncompressed: bool = False) -> lis
 
 
 def for_replica(key: str) -> list[tuple[str, str]]:
-    """The proxy's own headers for a replica, beside X-Request-Id. ``key``: the replica's own key, "" if it
-    has none."""
+    """The proxy's own headers for a replica, beside X-Request-Id. ``key``: the replica's own key,
+    "" if it has none."""
     return [("Authorization", f"Bearer {key}")] if key else []
 
 
@@ -143,6 +148,7 @@ def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
             kept.append(("X-Accel-Buffering", "no"))
         if "cache-control" not in values:
             kept.append(("Cache-Control", "no-cache"))
+
     return kept
 
 
@@ -152,9 +158,11 @@ def key_in_protocols(protocols: str) -> str:
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), "")
 
 
-def upgrade_for_replica(client: HeaderPairs, without: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
-    """The client's headers for a replica that is to switch to a WebSocket: without its key, and without an
-    offer to compress, so that the tokens in its messages can be counted."""
+def upgrade_for_replica(
+    client: HeaderPairs, without: frozenset[str] = frozenset()
+) -> list[tuple[str, str]]:
+    """The client's headers for a replica that is to switch to a WebSocket: without its key, and
+    without an offer to compress, so that the tokens in its messages can be counted."""
     kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
     for name, value in kept_for_replica(client, without=without):
         if name.lower() == _PROTOCOLS:
@@ -162,6 +170,7 @@ def upgrade_for_replica(client: HeaderPairs, without: frozenset[str] = frozenset
             value = ", ".join(p for p in offered if not p.startswith(_KEY_PROTOCOL))
         if value and name.lower() != "sec-websocket-extensions":
             kept.append((name, value))
+
     return kept
 
 
@@ -171,9 +180,9 @@ def upgrade_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
 
 
 def name_of(replica: Target) -> str:
-    """What clients are told of who answered: the id of the replica's session, which commands and the REST API
-    take; of an outside provider, its place among the fallbacks. Whole: ids that begin alike are of one
-    moment, not of one replica."""
+    """What clients are told of who answered: the id of the replica's session, which commands and
+    the REST API take; of an outside provider, its place among the fallbacks. Whole: ids that begin
+    alike are of one moment, not of one replica."""
     return replica.session_id or replica.kernel_id
 
 
@@ -187,11 +196,14 @@ def for_client(replica: Target, overhead_s: float, request_id: str) -> list[tupl
 
 
 def query_to_replica(query: str) -> str:
-    """The raw query string of a request for a replica, without access tokens, which are for apps."""
+    """The raw query string of a request for a replica, without access tokens, which are for
+    apps."""
     if not query:
         return ""
     fields = query.split("&")
-    return "&".join(field for field in fields if unquote(field.partition("=")[0]).lower() != "access_token")
+    return "&".join(
+        field for field in fields if unquote(field.partition("=")[0]).lower() != "access_token"
+    )
 
 
 def printable_reason(reason: str | None) -> str | None:
@@ -206,5 +218,6 @@ def is_event_stream(content_type: str) -> bool:
 
 
 def valid_request_id(value: str | None) -> str | None:
-    """``value`` if it is safe to echo and to log: at most 128 visible ASCII characters. Otherwise None."""
+    """``value`` if it is safe to echo and to log: at most 128 visible ASCII characters. Otherwise
+    None."""
     return value if value is not None and _REQUEST_ID.fullmatch(value) else None

@@ -11,26 +11,32 @@ from moorage.proxy.core.member_scan import IS_COMPILED
 
 
 class Histogram:
-    """``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each bucket, and beyond the
-    last bound."""
+    """``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each bucket, and
+    beyond the last bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds, self.counts, self.total = bounds, [0] * (len(bounds) + 1), 0.0
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
 
     def observe(self, value: float) -> None:
-        self.counts[place(self.bounds, value) if IS_COMPILED else bisect_left(self.bounds, value)] += 1
+        self.counts[
+            place(self.bounds, value) if IS_COMPILED else bisect_left(self.bounds, value)
+        ] += 1
         self.total += value
 
 
 def place(bounds: tuple[float, ...], value: float) -> int:
     """``bisect_left``, which compiled code need not call."""
-    low, high = 0, len(bounds)
+    low = 0
+    high = len(bounds)
     while low < high:
         middle = (low + high) // 2
         if bounds[middle] < value:
             low = middle + 1
         else:
             high = middle
+
     return low

@@ -1,7 +1,7 @@
 """JSON scanner: reads the value that begins at a position of a text, and says where it ends.
 
-The scanner behind ``json.loads``, which does not look at what surrounds the value. Raises ``StopIteration``
-where no value begins, and ``ValueError`` for a broken one.
+The scanner behind ``json.loads``, which does not look at what surrounds the value. Raises
+``StopIteration`` where no value begins, and ``ValueError`` for a broken one.
 """
 
 from __future__ import annotations

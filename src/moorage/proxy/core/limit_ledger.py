@@ -1,15 +1,15 @@
 """Ledger of limits: what keys, projects and models have used of them in the last minute. Pure.
 
-It works on a sequence of integers, which the workers of a proxy share. A use is counted in the cell of its
-second, and a request is granted if the last 61 cells stay within the limit. An interval of 60 seconds touches
-no more than 61 cells, so none contains more than the limit.
+It works on a sequence of integers, which the workers of a proxy share. A use is counted in the cell
+of its second, and a request is granted if the last 61 cells stay within the limit. An interval of
+60 seconds touches no more than 61 cells, so none contains more than the limit.
 
-A budget has no window. Requests are granted while more of it is left, as the manager has summed it up, than
-those reserve that run, and those have used that the manager may not have counted yet. So it is exceeded by no
-more than one request of each proxy, and by the errors of the estimates.
+A budget has no window. Requests are granted while more of it is left, as the manager has summed it
+up, than those reserve that run, and those have used that the manager may not have counted yet. So
+it is exceeded by no more than one request of each proxy, and by the errors of the estimates.
 
-The sequence is a set-associative table: a subject has one set of slots, by its digest. If all are taken, it
-replaces the one that was used longest ago.
+The sequence is a set-associative table: a subject has one set of slots, by its digest. If all are
+taken, it replaces the one that was used longest ago.
 """
 
 from __future__ import annotations
@@ -25,16 +25,24 @@ from moorage.proxy.core.limits import WINDOW_S, Refusal, Room, Rooms, Subject, t
 WORKERS = 32
 _SPAN = WINDOW_S + 1
 _RING = 1 + _SPAN  # the newest second, and a cell for each
-_DIGEST, _TOUCHED, _SHARE, _SHARE_UNTIL, _UNMET = 0, 2, 3, 6, 7
-_REQUESTS, _TOKENS, _RUNNING = 10, 10 + _RING, 10 + 2 * _RING
+_DIGEST = 0
+_TOUCHED = 2
+_SHARE = 3
+_SHARE_UNTIL = 6
+_UNMET = 7
+_REQUESTS = 10
+_TOKENS = 10 + _RING
+_RUNNING = 10 + 2 * _RING
 _SLOT = _RUNNING + WORKERS
 _WAYS = 8
-_HEADER, _PROXIES, _ROOMS_FROM = 8, 0, 1
+_HEADER = 8
+_PROXIES = 0
+_ROOMS_FROM = 1
 _KNOWN = 100_000
 
-# Of budgets: what was used beyond the manager's sum that the share follows, where limits have their share of
-# requests. What was used so long ago is in that sum: it is reported within seconds, summed up every 10 s, and
-# a share is asked for every 3 s.
+# Of budgets: what was used beyond the manager's sum that the share follows, where limits have their
+# share of requests. What was used so long ago is in that sum: it is reported within seconds, summed
+# up every 10 s, and a share is asked for every 3 s.
 _BEYOND = _SHARE
 COUNTED_S = 30
 BUDGET_RETRY_S = 5
@@ -61,7 +69,10 @@ class Grant:
     __slots__ = ("amount", "second", "slot", "subject")
 
     def __init__(self, subject: Subject, slot: int, second: int, amount: int) -> None:
-        self.subject, self.slot, self.second, self.amount = subject, slot, second, amount
+        self.subject = subject
+        self.slot = slot
+        self.second = second
+        self.amount = amount
 
     @property
     def limits(self) -> RequestLimits:
@@ -74,15 +85,19 @@ class Reservation:
     __slots__ = ("grants", "rooms", "tokens")
 
     def __init__(self, grants: tuple[Grant, ...], tokens: int, rooms: Rooms) -> None:
-        self.grants, self.tokens, self.rooms = grants, tokens, rooms
+        self.grants = grants
+        self.tokens = tokens
+        self.rooms = rooms
 
 
 class Ledger:
-    """``worker``: number of this worker, below ``WORKERS`` and of no other that runs. Times are monotonic
-    seconds, of one clock for all workers."""
+    """``worker``: number of this worker, below ``WORKERS`` and of no other that runs. Times are
+    monotonic seconds, of one clock for all workers."""
 
     def __init__(self, cells: MutableSequence[int], worker: int = 0, lock: Lock = unlocked) -> None:
-        self._cells, self._worker, self._lock = cells, worker, lock
+        self._cells = cells
+        self._worker = worker
+        self._lock = lock
         self._sets = (len(cells) - _HEADER) // (_WAYS * _SLOT)
         self._digests: dict[str, tuple[int, int, int]] = {}
 
@@ -98,7 +113,8 @@ class Ledger:
     def reserve(
         self, subjects: Sequence[Subject], tokens: int, now: float, prompt: int = 0
     ) -> Reservation | Refusal:
-        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: those of its prompt."""
+        """Take one request and ``tokens`` from every subject, or nothing. ``prompt``: those of its
+        prompt."""
         second = int(now)
         with self._lock(self._sets_of(subjects)):
             slots = [self._slot(subject.name, second) for subject in subjects]
@@ -109,15 +125,21 @@ class Ledger:
                     refusal = self._examine_budget(slot, subject)
                 else:
                     refusal = self._examine(slot, subject, tokens, second, rooms)
+
                 if refusal is not None and (refused is None or _is_later(refusal, refused)):
                     refused = refusal
+
             left = Rooms(tightest(rooms[0]), tightest(rooms[1]))
             if refused is not None:
                 subject, kind, retry_s = refused
                 asked = tokens if kind == TOKENS else 1
                 limit = _limits_of(subject.limits)[kind]
                 assert limit is not None
-                return Refusal(subject.name, _KINDS[kind], limit, asked, retry_s, left, bool(subject.unit))
+
+                return Refusal(
+                    subject.name, _KINDS[kind], limit, asked, retry_s, left, bool(subject.unit)
+                )
+
             grants = []
             for slot, subject in zip(slots, subjects, strict=True):
                 amount = subject.amount(prompt, tokens - prompt) if subject.unit else 0
@@ -126,7 +148,9 @@ class Ledger:
                     self._cells[slot + _RUNNING + self._worker] += amount
                 else:
                     at = self._take(slot, subject.limits, tokens, second)
+
                 grants.append(Grant(subject, slot, at, amount))
+
         return Reservation(tuple(grants), tokens, left)
 
     def settle(self, reservation: Reservation, tokens: int, now: float, prompt: int = 0) -> None:
@@ -135,13 +159,15 @@ class Ledger:
         self._end_of_budgets(reservation, (prompt, tokens - prompt), now)
 
     def cancel(self, reservation: Reservation, now: float) -> None:
-        """The request was not sent: all is as if it had never been. Call it instead of ``settle``."""
+        """The request was not sent: all is as if it had never been. Call it instead of
+        ``settle``."""
         self._end(reservation, -1, -reservation.tokens, now)
         self._end_of_budgets(reservation, None, now)
 
     def needs(self, subjects: Collection[Subject], now: float) -> tuple[LimitNeed, ...]:
         """What this proxy has used of the limits of these subjects, and what it may want next."""
-        second, found = int(now), []
+        second = int(now)
+        found = []
         for subject in subjects:
             with self._lock(self._sets_of([subject])):
                 slot = self._find(subject.name)
@@ -150,18 +176,24 @@ class Ledger:
         return tuple(found)
 
     def _need(self, slot: int, subject: Subject, second: int) -> LimitNeed:
-        limits, used, wanted, held = _limits_of(subject.limits), [0] * 3, [0] * 3, [0] * 3
+        limits = _limits_of(subject.limits)
+        used = [0] * 3
+        wanted = [0] * 3
+        held = [0] * 3
         for kind, limit in enumerate(limits):
             if limit is None:
                 continue
+
             if subject.unit:
                 used[kind], held[kind] = self._of_budget(slot, limit)
             else:
                 used[kind] = self._used(slot, kind, second)
                 held[kind] = self._share(slot, kind, limit, second)
+
             # An eighth ahead, so that the next request need not wait for the next share.
             ahead = max(-(-limit // 8), self._cells[slot + _UNMET + kind])
             wanted[kind] = min(limit, used[kind] + ahead)
+
         return LimitNeed(subject.name, *(limit or 0 for limit in limits), *used, *wanted, *held)
 
     def adopt(self, share: LimitShare, until: float) -> None:
@@ -175,21 +207,26 @@ class Ledger:
                     self._cells[slot + _UNMET + kind] = 0
 
     def hold_rooms(self, until: float) -> None:
-        """What is left of budgets is not known until then: what was used here comes late to the manager."""
+        """What is left of budgets is not known until then: what was used here comes late to the
+        manager."""
         self._cells[_ROOMS_FROM] = max(self._cells[_ROOMS_FROM], int(until))
 
     def adopt_room(self, share: LimitShare, now: float) -> None:
         """Grant no more than ``share`` of what is left of a budget, until there is another one."""
         if now < self._cells[_ROOMS_FROM]:
             return
+
         with self._lock([self._digest(share.subject)[0]]):
             slot = self._find(share.subject)
             if slot is not None:
-                cells, ring = self._cells, slot + _TOKENS
+                cells = self._cells
+                ring = slot + _TOKENS
                 newest = self._advance(ring, int(now))
                 recent = (cells[ring + 1 + (newest - age) % _SPAN] for age in range(COUNTED_S))
-                cells[slot + _SHARE_UNTIL], cells[slot + _BEYOND] = 1, sum(recent)
-                cells[slot + _SHARE + TOKENS], cells[slot + _UNMET + TOKENS] = share.tokens, 0
+                cells[slot + _BEYOND] = sum(recent)
+                cells[slot + _SHARE_UNTIL] = 1
+                cells[slot + _SHARE + TOKENS] = share.tokens
+                cells[slot + _UNMET + TOKENS] = 0
 
     def forget_worker(self, worker: int) -> None:
         """Worker ``worker`` has ended, and its requests with it."""
@@ -206,32 +243,41 @@ class Ledger:
         second: int,
         rooms: tuple[list[Room], list[Room]],
     ) -> tuple[Subject, int, int | None] | None:
-        """The kind of limit that refuses the request, and for how long. Adds the room that is left after it
-        to ``rooms``."""
+        """The kind of limit that refuses the request, and for how long. Adds the room that is left
+        after it to ``rooms``."""
         refused: tuple[Subject, int, int | None] | None = None
         for kind, limit in enumerate(_limits_of(subject.limits)):
             if limit is None:
                 continue
+
             asked = tokens if kind == TOKENS else 1
-            used, share = self._used(slot, kind, second), self._share(slot, kind, limit, second)
+            used = self._used(slot, kind, second)
+            share = self._share(slot, kind, limit, second)
             fits = used + asked <= share
             if kind != CONCURRENT:
                 reset_s = self._reset_s(slot, kind, second) if not fits else WINDOW_S
-                rooms[kind].append(Room(limit, max(0, share - used - (asked if fits else 0)), reset_s))
+                rooms[kind].append(
+                    Room(limit, max(0, share - used - (asked if fits else 0)), reset_s)
+                )
+
             if not fits:
                 self._note_unmet(slot, kind, asked)
                 retry_s = None if asked > limit else self._retry_s(slot, kind, asked, share, second)
                 if refused is None or _is_later((subject, kind, retry_s), refused):
                     refused = subject, kind, retry_s
+
         return refused
 
-    def _examine_budget(self, slot: int, subject: Subject) -> tuple[Subject, int, int | None] | None:
+    def _examine_budget(
+        self, slot: int, subject: Subject
+    ) -> tuple[Subject, int, int | None] | None:
         """As ``_examine``. While anything is left, one request more is granted."""
         limit = subject.limits.tokens_per_minute
         assert limit is not None
         used, share = self._of_budget(slot, limit)
         if used < share:
             return None
+
         self._note_unmet(slot, TOKENS, 1)
         return subject, TOKENS, BUDGET_RETRY_S
 
@@ -239,18 +285,26 @@ class Ledger:
         """What is used of it beyond the sum of the manager, and the share of what is left."""
         cells = self._cells
         running = sum(cells[slot + _RUNNING : slot + _RUNNING + WORKERS])
-        share = cells[slot + _SHARE + TOKENS] if cells[slot + _SHARE_UNTIL] else -(-limit // self.proxies)
+        share = (
+            cells[slot + _SHARE + TOKENS]
+            if cells[slot + _SHARE_UNTIL]
+            else -(-limit // self.proxies)
+        )
         return running + cells[slot + _BEYOND], share
 
-    def _end_of_budgets(self, reservation: Reservation, used: tuple[int, int] | None, now: float) -> None:
+    def _end_of_budgets(
+        self, reservation: Reservation, used: tuple[int, int] | None, now: float
+    ) -> None:
         """``used``: tokens of the prompt and of the answer; None: the request was not sent."""
         grants = [grant for grant in reservation.grants if grant.subject.unit]
         if not grants:
             return
+
         with self._lock({self._digest(grant.subject.name)[0] for grant in grants}):
             for grant in grants:
                 if self._find(grant.subject.name) != grant.slot:
                     continue
+
                 running = grant.slot + _RUNNING + self._worker
                 self._cells[running] = max(0, self._cells[running] - grant.amount)
                 if used is not None and (amount := grant.subject.amount(*used)):
@@ -266,11 +320,13 @@ class Ledger:
         return newest
 
     def _end(self, reservation: Reservation, requests: int, tokens: int, now: float) -> None:
-        grants, second = [grant for grant in reservation.grants if not grant.subject.unit], int(now)
+        grants = [grant for grant in reservation.grants if not grant.subject.unit]
+        second = int(now)
         with self._lock({self._digest(grant.subject.name)[0] for grant in grants}):
             for grant in grants:
                 if self._find(grant.subject.name) != grant.slot:
                     continue  # replaced by another subject
+
                 for kind, (limit, amount) in enumerate(
                     zip(_limits_of(grant.limits), (requests, tokens, -1), strict=True)
                 ):
@@ -297,7 +353,8 @@ class Ledger:
 
     def _advance(self, ring: int, second: int) -> int:
         """Clear the cells of seconds that have passed, and return the newest second."""
-        cells, newest = self._cells, self._cells[ring]
+        cells = self._cells
+        newest = self._cells[ring]
         if second <= newest:
             return newest
         for at in range(max(newest + 1, second - _SPAN + 1), second + 1):
@@ -319,6 +376,7 @@ class Ledger:
         """Seconds until enough has left the window."""
         if kind == CONCURRENT or asked > share:
             return 1
+
         ring = slot + (_REQUESTS, _TOKENS)[kind]
         newest = self._cells[ring]
         excess = self._used(slot, kind, second) + asked - share
@@ -326,6 +384,7 @@ class Ledger:
             excess -= self._cells[ring + 1 + (newest - age) % _SPAN]
             if excess <= 0:
                 return max(1, _SPAN - age)
+
         return _SPAN
 
     def _reset_s(self, slot: int, kind: int, second: int) -> int:
@@ -335,18 +394,23 @@ class Ledger:
 
     def _slot(self, name: str, second: int) -> int:
         """The slot of a subject, a new one if it has none."""
-        cells, slot = self._cells, self._find(name)
+        cells = self._cells
+        slot = self._find(name)
         if slot is None:
             number, high, low = self._digest(name)
             slot = min(self._slots(number), key=self._worth)
             for cell in range(slot, slot + _SLOT):
                 cells[cell] = 0
-            cells[slot + _DIGEST], cells[slot + _DIGEST + 1] = high, low
+
+            cells[slot + _DIGEST] = high
+            cells[slot + _DIGEST + 1] = low
+
         cells[slot + _TOUCHED] = second
         return slot
 
     def _worth(self, slot: int) -> tuple[bool, bool, int]:
-        """The slot that is worth least is replaced first: an empty one, one without a running request."""
+        """The slot that is worth least is replaced first: an empty one, one without a running
+        request."""
         cells = self._cells
         return cells[slot] != 0, self._used(slot, CONCURRENT, 0) > 0, cells[slot + _TOUCHED]
 

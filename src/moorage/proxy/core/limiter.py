@@ -1,7 +1,7 @@
 """Limiter: where limits are enforced, priorities assigned and usage counted. Pure.
 
-The request flow asks it once for each request that names a model which its caller may use, before a replica
-is picked, and tells it once how the request ended.
+The request flow asks it once for each request that names a model which its caller may use, before a
+replica is picked, and tells it once how the request ended.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.permit import Permit
 
 Observer = Callable[[bytes], bytes]
-"""Gets each piece of a response's body, without its framing, and returns what is passed on: normally the
-piece itself. ``b""`` marks the end; what it returns then is the last piece. Only of event streams may it
-change anything."""
+"""Gets each piece of a response's body, without its framing, and returns what is passed on:
+normally the piece itself. ``b""`` marks the end; what it returns then is the last piece. Only of
+event streams may it change anything."""
 
 
 class Ask:
     """A request that is about to be forwarded.
 
-    ``identity``: the key with its user and project; None if the proxy requires no keys. ``members``: those
-    of the ``body`` that all requests are asked for. ``repeats``: the answer tells of tokens that were counted
-    before.
+    ``identity``: the key with its user and project; None if the proxy requires no keys.
+    ``members``: those of the ``body`` that all requests are asked for. ``repeats``: the answer
+    tells of tokens that were counted before.
     """
 
     __slots__ = ("body", "identity", "members", "path", "permit", "repeats", "request_id")
@@ -38,14 +38,19 @@ class Ask:
         members: Mapping[str, object],
         request_id: str,
     ) -> None:
-        self.identity, self.permit, self.path, self.body = identity, permit, path, body
-        self.members, self.request_id, self.repeats = members, request_id, False
+        self.identity = identity
+        self.permit = permit
+        self.path = path
+        self.body = body
+        self.members = members
+        self.request_id = request_id
+        self.repeats = False
 
 
 class Reservation(Protocol):
-    """What a request holds while it runs. ``headers`` are added to its response. ``priority`` orders it among
-    the requests that wait for a replica; a greater one goes first. ``prioritizes``: a replica that reads a
-    priority is told it."""
+    """What a request holds while it runs. ``headers`` are added to its response. ``priority``
+    orders it among the requests that wait for a replica; a greater one goes first. ``prioritizes``:
+    a replica that reads a priority is told it."""
 
     @property
     def prioritizes(self) -> bool: ...
@@ -57,14 +62,14 @@ class Reservation(Protocol):
     def priority(self) -> int: ...
 
     def observe(self, status: int, content_type: str, coding: str = "") -> Observer | None:
-        """Called when the response begins. None, the rule, costs nothing while it is relayed. ``coding``: its
-        Content-Encoding."""
+        """Called when the response begins. None, the rule, costs nothing while it is relayed.
+        ``coding``: its Content-Encoding."""
         ...
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:
-        """Called exactly once, at the end. ``status``: of the response; 499 if the client left before it
-        began. ``session_id``: of the replica that had the request. The pieces that the observer saw are all
-        that the client got."""
+        """Called exactly once, at the end. ``status``: of the response; 499 if the client left
+        before it began. ``session_id``: of the replica that had the request. The pieces that the
+        observer saw are all that the client got."""
         ...
 
 

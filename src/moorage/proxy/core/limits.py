@@ -1,6 +1,8 @@
-"""Limits of requests for models: what a request asks of the limits of its key, project and model. Pure.
+"""Limits of requests for models: what a request asks of the limits of its key, project and model.
+Pure.
 
-A request reserves before it is sent, and is settled by its answer. ``limit_ledger`` keeps the counts.
+A request reserves before it is sent, and is settled by its answer. ``limit_ledger`` keeps the
+counts.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a budget, whose
-    hard limit stands for that of tokens; "": it is none."""
+    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``. ``unit``: of a
+    budget, whose hard limit stands for that of tokens; "": it is none."""
 
     name: str
     limits: RequestLimits
@@ -36,16 +38,21 @@ class Subject:
         """What a request with these tokens uses of a budget."""
         if self.unit == "requests":
             return 1
-        return (prompt if self.unit != "tokens_out" else 0) + (answer if self.unit != "tokens_in" else 0)
+        return (prompt if self.unit != "tokens_out" else 0) + (
+            answer if self.unit != "tokens_in" else 0
+        )
 
 
 class Room:
-    """The rest of one limit. ``reset_s``: seconds until nothing of it is used, if no request follows."""
+    """The rest of one limit. ``reset_s``: seconds until nothing of it is used, if no request
+    follows."""
 
     __slots__ = ("limit", "remaining", "reset_s")
 
     def __init__(self, limit: int, remaining: int, reset_s: int) -> None:
-        self.limit, self.remaining, self.reset_s = limit, remaining, reset_s
+        self.limit = limit
+        self.remaining = remaining
+        self.reset_s = reset_s
 
 
 class Rooms:
@@ -54,12 +61,14 @@ class Rooms:
     __slots__ = ("requests", "tokens")
 
     def __init__(self, requests: Room | None, tokens: Room | None) -> None:
-        self.requests, self.tokens = requests, tokens
+        self.requests = requests
+        self.tokens = tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that exceeds a limit. ``retry_s``: when it may succeed; None: never, it is too large."""
+    """A request that exceeds a limit. ``retry_s``: when it may succeed; None: never, it is too
+    large."""
 
     subject: str
     kind: str  # "requests", "tokens" or "concurrent requests"
@@ -78,11 +87,17 @@ def subjects_of(
     budgets = () if key is None else key.budgets
     if project is None and model is None and not budgets and (key is None or key.limits is None):
         return ()
-    limited = [] if key is None else [(f"key/{key.id}", key.limits), (f"project/{key.project}", project)]
+
+    limited = (
+        [] if key is None else [(f"key/{key.id}", key.limits), (f"project/{key.project}", project)]
+    )
     if route is not None:
         limited.append((f"model/{route.endpoint}", model))
+
     subjects = [Subject(name, limits) for name, limits in limited if limits is not None and limits]
-    subjects += [Subject(one.subject, RequestLimits(tokens_per_minute=one.hard), one.unit) for one in budgets]
+    subjects += [
+        Subject(one.subject, RequestLimits(tokens_per_minute=one.hard), one.unit) for one in budgets
+    ]
     return tuple(subjects)
 
 
@@ -118,7 +133,8 @@ def budget_exhausted(until: int) -> ErrorResponse:
 def budget_reserved(retry_s: int | None) -> ErrorResponse:
     """429: what is left of a budget is held by requests that run, or have ended a moment ago."""
     message = (
-        "What is left of a budget of this key, its user or its project is reserved by other requests. "
+        "What is left of a budget of this key, its user or its project is reserved by other "
+        "requests. "
         f"Retry after {retry_s} s."
     )
     headers = {"Retry-After": str(retry_s)}
@@ -126,10 +142,12 @@ def budget_reserved(retry_s: int | None) -> ErrorResponse:
 
 
 def model_suspended(name: str, until: int) -> ErrorResponse:
-    """429 for whoever asks: the payer of the model has used up a budget. ``until``: unix seconds."""
+    """429 for whoever asks: the payer of the model has used up a budget. ``until``: unix
+    seconds."""
     at = datetime.fromtimestamp(until, UTC)
     message = (
-        f"A budget of the project or user who serves the model {name!r} is exhausted until {at:{_TIME}}."
+        f"A budget of the project or user who serves the model {name!r} is exhausted until "
+        f"{at:{_TIME}}."
     )
     headers = {"Retry-After": format_datetime(at, usegmt=True)}
     return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
@@ -138,7 +156,10 @@ def model_suspended(name: str, until: int) -> ErrorResponse:
 def budget_warning(until: int) -> tuple[str, str]:
     """The header that tells of a soft limit. ``until``: unix seconds."""
     at = datetime.fromtimestamp(until, UTC)
-    text = f"the soft limit of a budget of this key, its user or its project is reached, until {at:{_TIME}}"
+    text = (
+        "the soft limit of a budget of this key, its user or its project is reached, until "
+        f"{at:{_TIME}}"
+    )
     return "x-moorage-budget-warning", text
 
 
@@ -147,16 +168,23 @@ def rate_limited(refusal: Refusal) -> ErrorResponse:
     what, _, name = refusal.subject.partition("/")
     of = "this key" if what == "key" else f"{what} {name!r}"
     unit = (
-        f"{refusal.kind} at a time" if refusal.kind.startswith("concurrent") else f"{refusal.kind} a minute"
+        f"{refusal.kind} at a time"
+        if refusal.kind.startswith("concurrent")
+        else f"{refusal.kind} a minute"
     )
     message = f"Rate limit reached for {of}: {refusal.limit} {unit}."
     headers = dict(headers_of(refusal.rooms))
     if refusal.limit == 0:
         message += " It allows none."
     elif refusal.retry_s is None:
-        message += f" The request asks for {refusal.asked}: shorten the prompt, or set a lower max_tokens."
+        message += (
+            f" The request asks for {refusal.asked}: shorten the prompt, or set a lower max_tokens."
+        )
     else:
         message += f" Retry after {refusal.retry_s} s."
         headers["Retry-After"] = str(refusal.retry_s)
+
     kind = "tokens" if refusal.kind == "tokens" else "requests"
-    return ErrorResponse(429, "rate_limit_error", "rate_limit_exceeded", message, param=kind, headers=headers)
+    return ErrorResponse(
+        429, "rate_limit_error", "rate_limit_exceeded", message, param=kind, headers=headers
+    )

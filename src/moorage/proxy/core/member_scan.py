@@ -1,8 +1,9 @@
 """Member scan: reads a few members of a JSON object, and skips over the others. Pure.
 
-For compiled code, in which it takes a fraction of the time of ``json``, also because it makes no objects of
-what nobody reads; interpreted it is much slower. It takes only what is certain to be JSON as ``json.loads``
-reads it. Whatever is unusual, ``json`` decides: escapes in names, names that come twice, deep nesting, NaN.
+For compiled code, in which it takes a fraction of the time of ``json``, also because it makes no
+objects of what nobody reads; interpreted it is much slower. It takes only what is certain to be
+JSON as ``json.loads`` reads it. Whatever is unusual, ``json`` decides: escapes in names, names that
+come twice, deep nesting, NaN.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _CONSTANTS: Final[dict[int, bool | None]] = {0x74: True, 0x66: False, 0x6E: None
 
 
 def read_members(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members, i64] | None:
-    """Those of the object at ``at`` that have one of ``names``, and where the object ends. None if ``json``
-    has to read it, whatever it is. What is skipped may be no UTF-8."""
+    """Those of the object at ``at`` that have one of ``names``, and where the object ends. None if
+    ``json`` has to read it, whatever it is. What is skipped may be no UTF-8."""
     try:
         return _read(data, at, names)
     except (IndexError, UnicodeDecodeError):  # it has no end, or is no UTF-8
@@ -62,27 +63,33 @@ def read_member(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members,
 def _read(data: bytes, at: i64, names: dict[bytes, str]) -> tuple[Members, i64] | None:
     if data[at] != _OPEN_OBJECT:
         return None
+
     found: Members = {}
     at = _skip_space(data, at + 1)
     while data[at] == _QUOTE:
         quote: i64 = _plain_end(data, at + 1)
         if quote < 0:
             return None
+
         name = names.get(data[at + 1 : quote])
         at = _value_of(data, quote + 1)
         end: i64 = -1 if at < 0 else _value_end(data, at)
         if end < 0:
             return None
+
         if name is not None:
             if name in found:
                 return None
             found[name] = _value(data, at, end)
+
         at = _skip_space(data, end)
         if data[at] == _CLOSE_OBJECT:
             return found, at + 1
         if data[at] != _COMMA:
             return None
+
         at = _skip_space(data, at + 1)
+
     return None
 
 
@@ -109,28 +116,33 @@ def _value_end(data: bytes, at: i64) -> i64:
         if byte == _OPEN_OBJECT or byte == _OPEN_ARRAY:  # noqa: SIM109
             if depth == _DEEPEST:
                 return -1
+
             depth += 1
             objects = objects << 1
             if byte == _OPEN_OBJECT:
                 objects |= 1
+
             at = _skip_space(data, at + 1)
             if data[at] != byte + 2:  # as the brackets are in ASCII
                 at = _next(data, at, objects & 1)
                 if at < 0:
                     return -1
+
                 continue
         elif (at := _scalar_end(data, at, byte)) < 0:
             return -1
         elif depth == 0:
             return at
+
         at, depth, objects, is_next = _close(data, at, depth, objects)
         if not is_next:
             return at
 
 
 def _close(data: bytes, at: i64, depth: i64, objects: i64) -> tuple[i64, i64, i64, bool]:
-    """What follows a value, or stands in place of the first one, at some depth: the ends of all that ends
-    there. True: another value follows, at the place that is returned first; else that is the end, or -1."""
+    """What follows a value, or stands in place of the first one, at some depth: the ends of all
+    that ends there. True: another value follows, at the place that is returned first; else that is
+    the end, or -1."""
     while depth > 0:
         at = _skip_space(data, at)
         byte: i64 = data[at]
@@ -139,9 +151,11 @@ def _close(data: bytes, at: i64, depth: i64, objects: i64) -> tuple[i64, i64, i6
             return at, depth, objects, at >= 0
         if byte != (_CLOSE_OBJECT if objects & 1 else _CLOSE_ARRAY):
             return -1, 0, 0, False
+
         at += 1
         depth -= 1
         objects >>= 1
+
     return at, 0, 0, False
 
 
@@ -181,18 +195,23 @@ def _string_end(data: bytes, at: i64) -> i64:
     while byte != _QUOTE:
         if byte < _SPACE:
             return -1
+
         if byte == _BACKSLASH:
             at += 1
             byte = data[at]
             if byte not in _ESCAPES:
                 return -1
+
             if byte == _U:
                 for digit in data[at + 1 : at + 5]:
                     if digit not in _HEX:
                         return -1
+
                 at += 4
+
         at += 1
         byte = data[at]
+
     return at + 1
 
 
@@ -200,14 +219,18 @@ def _number_end(data: bytes, at: i64) -> i64:
     begin: i64 = at
     if data[at] == _MINUS:
         at += 1
+
     at = at + 1 if data[at] == _ZERO else _digits_end(data, at)
     if at > 0 and data[at] == _POINT:
         at = _digits_end(data, at + 1)
+
     if at > 0 and (data[at] | 0x20) == 0x65:  # e or E
         at += 1
         if data[at] == _PLUS or data[at] == _MINUS:
             at += 1
+
         at = _digits_end(data, at)
+
     return -1 if at - begin > _LONGEST_NUMBER else at
 
 
@@ -228,14 +251,17 @@ def _value(data: bytes, at: i64, end: i64) -> object:
         return _CONSTANTS[byte]
     if end - at > _LONGEST_INTEGER or not _ZERO <= byte <= _NINE:
         return json.loads(data[at:end])
+
     number: i64 = 0
     place: i64 = at
     while place < end:
         digit: i64 = data[place] - _ZERO
         if digit < 0 or digit > 9:  # a point, or an exponent
             return json.loads(data[at:end])
+
         number = number * 10 + digit
         place += 1
+
     return number
 
 

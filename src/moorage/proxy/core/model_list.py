@@ -10,17 +10,21 @@ from urllib.parse import parse_qs
 from moorage.common.link.messages import ModelRoute
 from moorage.proxy.core.apis import apis_of
 
-_LIMIT, _LARGEST = 20, 1000  # models in a page of Anthropic's list
+# models in a page of Anthropic's list
+_LIMIT = 20
+_LARGEST = 1000
 
 
 def list_models(routes: Iterable[ModelRoute], query: str, is_anthropic: bool) -> bytes:
-    """JSON with the models, in their order. ``query``: the raw one of the request, with the page that is
-    wanted."""
+    """JSON with the models, in their order. ``query``: the raw one of the request, with the page
+    that is wanted."""
     if not is_anthropic:
         return json.dumps({"object": "list", "data": [_openai(route) for route in routes]}).encode()
     page, has_more = _page([_anthropic(route) for route in routes], query)
     first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return json.dumps({"data": page, "has_more": has_more, "first_id": first, "last_id": last}).encode()
+    return json.dumps(
+        {"data": page, "has_more": has_more, "first_id": first, "last_id": last}
+    ).encode()
 
 
 def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
@@ -28,8 +32,8 @@ def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
 
 
 def _openai(route: ModelRoute) -> dict[str, object]:
-    """``capabilities``: paths of the APIs that its engine has; null: unknown, as nothing serves it, or it is
-    custom. ``max_model_len``: null: unknown. ``parent``: of an adapter, as vLLM has it."""
+    """``capabilities``: paths of the APIs that its engine has; null: unknown, as nothing serves it,
+    or it is custom. ``max_model_len``: null: unknown. ``parent``: of an adapter, as vLLM has it."""
     shown = {
         "id": route.name,
         "object": "model",
@@ -54,7 +58,8 @@ def _anthropic(route: ModelRoute) -> dict[str, object]:
 
 
 def _page(models: list[dict[str, object]], query: str) -> tuple[list[dict[str, object]], bool]:
-    """The models that ``limit``, ``after_id`` and ``before_id`` name, and whether there are more beyond."""
+    """The models that ``limit``, ``after_id`` and ``before_id`` name, and whether there are more
+    beyond."""
     fields = {name: values[-1] for name, values in parse_qs(query).items()}
     digits = fields.get("limit", "")
     size = min(max(1, int(digits)), _LARGEST) if digits.isdecimal() and len(digits) < 9 else _LIMIT
@@ -62,6 +67,7 @@ def _page(models: list[dict[str, object]], query: str) -> tuple[list[dict[str, o
     if (before := fields.get("before_id")) in names:
         end = names.index(before)
         return models[max(0, end - size) : end], end > size
+
     after = fields.get("after_id")
     start = names.index(after) + 1 if after in names else 0
     return models[start : start + size], start + size < len(models)

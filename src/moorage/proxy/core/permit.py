@@ -1,7 +1,8 @@
-"""Permit: what follows from the head of a request, a model and one version of the route table together. Pure.
+"""Permit: what follows from the head of a request, a model and one version of the route table
+together. Pure.
 
-Requests with equal heads share what was decided about the head (``BodyRequired``), and so the permits in it.
-Every change of the table ends them all, so whatever the table says may be kept here.
+Requests with equal heads share what was decided about the head (``BodyRequired``), and so the
+permits in it. Every change of the table ends them all, so whatever the table says may be kept here.
 """
 
 from __future__ import annotations
@@ -13,12 +14,24 @@ from moorage.proxy.core.limits import Subject
 class Permit:
     """The sender of a head may ask for this model, whose engine has the API.
 
-    ``version``: of the table. ``subjects``: what limits such a request; None until somebody has asked."""
+    ``version``: of the table. ``subjects``: what limits such a request; None until somebody has
+    asked."""
 
-    __slots__ = ("endpoint", "has_fallbacks", "name", "prefix_affinity", "route", "subjects", "version")
+    __slots__ = (
+        "endpoint",
+        "has_fallbacks",
+        "name",
+        "prefix_affinity",
+        "route",
+        "subjects",
+        "version",
+    )
 
     def __init__(self, route: ModelRoute, version: object = None) -> None:
-        self.route, self.version = route, version
-        self.name, self.endpoint = route.name, route.endpoint
-        self.has_fallbacks, self.prefix_affinity = bool(route.fallbacks), route.prefix_affinity
+        self.route = route
+        self.version = version
+        self.name = route.name
+        self.endpoint = route.endpoint
+        self.has_fallbacks = bool(route.fallbacks)
+        self.prefix_affinity = route.prefix_affinity
         self.subjects: tuple[Subject, ...] | None = None

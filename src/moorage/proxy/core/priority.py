@@ -1,7 +1,7 @@
 """Priority of requests: the class of the key, and how an engine learns it. Pure.
 
-A higher number goes first, as for sessions. vLLM serves lower numbers first, and takes 0 for a request that
-names none, so it gets the distance below the default.
+A higher number goes first, as for sessions. vLLM serves lower numbers first, and takes 0 for a
+request that names none, so it gets the distance below the default.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def priority_of(key: KeyGrant | None) -> int:
 def with_priority(body: bytes, priority: int) -> bytes:
     """``body``, a JSON object with at least one member, with a last member ``priority`` for vLLM.
 
-    The other bytes stay as they are. If the client has sent a ``priority`` of its own, the object has two:
-    the last one counts for vLLM, as for every reader on Python's json.
+    The other bytes stay as they are. If the client has sent a ``priority`` of its own, the object
+    has two: the last one counts for vLLM, as for every reader on Python's json.
     """
     end = body.rindex(b"}")
     return b'%b,"priority":%d%b' % (body[:end], DEFAULT - priority, body[end:])

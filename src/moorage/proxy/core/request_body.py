@@ -16,27 +16,48 @@ from moorage.proxy.core.member_scan import read_members
 MEMBERS: Final = {
     name.encode(): name
     for name in (
-        "model", "stream", "priority", "n", "max_tokens", "max_completion_tokens", "max_output_tokens",
+        "model",
+        "stream",
+        "priority",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
         "previous_response_id",
     )
-}  # fmt: skip
+}
 
 # Of large bodies, all that anything here asks for.
 _ASKED: Final = frozenset(MEMBERS.values()) | {
-    "background", "input", "instructions", "messages", "prompt", "store", "system",
-}  # fmt: skip
+    "background",
+    "input",
+    "instructions",
+    "messages",
+    "prompt",
+    "store",
+    "system",
+}
 _ONCE: Final = frozenset({"model", "previous_response_id"})
 _TOO_DEEP: Final = "it is nested too deeply"
 _TYPES: Final = {
-    "{": "an object", "[": "an array", '"': "a string", "t": "a boolean", "f": "a boolean", "n": "null",
-}  # fmt: skip
+    "{": "an object",
+    "[": "an array",
+    '"': "a string",
+    "t": "a boolean",
+    "f": "a boolean",
+    "n": "null",
+}
 _MODEL: Final = frozenset({"model"})
 WHOLE_BYTES: Final = 65_536
-"""A larger body is read in slices, a smaller one at once: that takes a few milliseconds, whatever it is."""
+"""A larger body is read in slices, a smaller one at once: that takes a few milliseconds, whatever
+it is."""
 SLICE_BYTES: Final = 131_072
-# A slice is as large as that only where the body is flat: it ends after a piece if it took more steps.
-_PIECE_BYTES, _STEPS_IN_SLICE = 16_384, 200
-# Some tenths of a second. What is flat takes some hundreds, however large; a chat of a megabyte, thousands.
+# A slice is as large as that only where the body is flat: it ends after a piece if it took more
+# steps.
+_PIECE_BYTES = 16_384
+_STEPS_IN_SLICE = 200
+# Some tenths of a second. What is flat takes some hundreds, however large; a chat of a megabyte,
+# thousands.
 _MOST_STEPS: Final = 200_000
 
 
@@ -44,7 +65,8 @@ class LargeBody:
     """A body of JSON that is read a slice at a time, so that others get their turns."""
 
     def __init__(self, body: bytes) -> None:
-        self._body, self._at = body, 0
+        self._body = body
+        self._at = 0
         self._reader = BodyReader(_ASKED, _MOST_STEPS)
         self._error: ErrorResponse | None = None
 
@@ -54,12 +76,16 @@ class LargeBody:
 
     def read_on(self) -> bool:
         """Read one slice. Returns whether there are more."""
-        body, at, reader = self._body, self._at, self._reader
-        end, least_steps = min(len(body), at + SLICE_BYTES), reader.steps_left - _STEPS_IN_SLICE
+        body = self._body
+        at = self._at
+        reader = self._reader
+        end = min(len(body), at + SLICE_BYTES)
+        least_steps = reader.steps_left - _STEPS_IN_SLICE
         try:
             while at < end and reader.steps_left > least_steps:
                 reader.feed(body[at : at + _PIECE_BYTES])
                 at += _PIECE_BYTES
+
             self._at = at
             if at >= len(body):
                 reader.end()
@@ -69,6 +95,7 @@ class LargeBody:
             self._error = error_response.too_intricate()
         except ValueError as error:
             self._error = error_response.malformed_json(str(error))
+
         return at < len(body) and self._error is None
 
     def document(self, *, names_another: bool = False) -> ErrorResponse | Mapping[str, object]:
@@ -83,15 +110,17 @@ class LargeBody:
 
 
 def some_members(body: bytes) -> Mapping[str, object] | None:
-    """What all requests are asked for, of a body that is certain to be a JSON object in which no name is
-    ambiguous. None: ``json`` decides."""
+    """What all requests are asked for, of a body that is certain to be a JSON object in which no
+    name is ambiguous. None: ``json`` decides."""
     if (found := read_members(body, 0, MEMBERS)) is None or found[1] != len(body):
         return None
+
     if not body.isascii():
         try:
             body.decode()
         except UnicodeDecodeError:
             return None
+
     return found[0]
 
 
@@ -99,17 +128,21 @@ def read_json(body: bytes, *, names_another: bool = False) -> ErrorResponse | Ma
     """``names_another``: it may name a previous response, too."""
     try:
         document = parse(body)
-        # One `model` between quotes, and no escaped letters in which another could hide: the common case.
+        # One `model` between quotes, and no escaped letters in which another could hide: the common
+        # case.
         is_suspect = body.count(b'"model"') != 1 or b"\\u006" in body
         if names_another and not is_suspect:
             is_suspect = body.count(b'"previous_response_id"') > 1 or b"\\u00" in body
+
         is_ambiguous = is_suspect and _is_ambiguous(body)
     except RecursionError:
         return error_response.malformed_json(_TOO_DEEP)
     except ValueError as error:
         return error_response.malformed_json(str(error) if body else "it is empty")
+
     if not isinstance(document, dict):
         return error_response.not_an_object(json_type(document))
+
     return error_response.ambiguous_model() if is_ambiguous else document
 
 
@@ -136,8 +169,8 @@ def parse(body: bytes) -> object:
 
 
 def _is_ambiguous(body: bytes) -> bool:
-    """Whether an object has more than one `model`, or more than one `previous_response_id`: the replica might
-    take another value than the proxy."""
+    """Whether an object has more than one `model`, or more than one `previous_response_id`: the
+    replica might take another value than the proxy."""
     reader = BodyReader(_ONCE)
     for at in range(0, len(body), _PIECE_BYTES // 8):
         reader.feed(body[at : at + _PIECE_BYTES // 8])

@@ -1,5 +1,5 @@
-"""Request limiter: reserves the limits of each request, gives it its priority, and counts what it used.
-Pure."""
+"""Request limiter: reserves the limits of each request, gives it its priority, and counts what it
+used. Pure."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 class RequestLimiter:
-    """``Limiter`` by a ledger. ``limits_of``: the limits of a project. ``usage``: None if nothing is metered.
-    ``monotonic``: the time; ``unix_now``: the time of the day, at which budgets have room again;
-    without it, they never have.
+    """``Limiter`` by a ledger. ``limits_of``: the limits of a project. ``usage``: None if nothing
+    is metered. ``monotonic``: the time; ``unix_now``: the time of the day, at which budgets have
+    room again; without it, they never have.
 
-    ``active``: subjects with limits that were asked about, ``unmet``: those whose share was too small, both
-    since they were emptied. A request that needs no limit, no metering and no priority costs a few
-    comparisons.
+    ``active``: subjects with limits that were asked about, ``unmet``: those whose share was too
+    small, both since they were emptied. A request that needs no limit, no metering and no priority
+    costs a few comparisons.
     """
 
     def __init__(
@@ -54,44 +54,63 @@ class RequestLimiter:
         unix_now: Callable[[], float] = float,
     ) -> None:
         self._unix_now = unix_now
-        self._ledger, self._limits_of, self._usage, self._monotonic = ledger, limits_of, usage, monotonic
+        self._ledger = ledger
+        self._limits_of = limits_of
+        self._usage = usage
+        self._monotonic = monotonic
         self.activity = Activity()
         self.active: dict[str, Subject] = {}
         self.unmet: set[str] = set()
 
     def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
-        key, permit = ask.identity, ask.permit
+        key = ask.identity
+        permit = ask.permit
         if key is not None and key.exhausted_until and key.exhausted_until > self._unix_now():
             return budget_exhausted(key.exhausted_until)
+
         until = permit.route.suspended_until
         if until and until > self._unix_now():
             return model_suspended(permit.name, until)
+
         activity = self.activity.touch(permit.endpoint, now)
         activity.requests += 1
         subjects = permit.subjects
         if subjects is None:
             project = self._limits_of(key.project) if key is not None else None
-            subjects = permit.subjects = subjects_of(key, permit.route, project)
+            subjects = subjects_of(key, permit.route, project)
+            permit.subjects = subjects
+
         priority = priority_of(key)
-        prioritizes = (priority != DEFAULT or "priority" in ask.members) and ask.path in PRIORITIZED_PATHS
+        prioritizes = (
+            priority != DEFAULT or "priority" in ask.members
+        ) and ask.path in PRIORITIZED_PATHS
         warned = key is not None and key.warned_until > self._unix_now()
         if not (subjects or self._usage or warned or prioritizes) and priority == DEFAULT:
             return None
+
         held = HeldRequest(self, key, permit.endpoint, priority, now, prioritizes=prioritizes)
-        held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
+        held.prompt = estimate_tokens(len(ask.body), 0)
+        held.repeats = ask.repeats
         if subjects:
             answer = max_tokens(ask.members) if ask.path.endswith(_GENERATING) else 0
             tokens = estimate_tokens(len(ask.body), answer, _positive(ask.members, "n") or 1)
             outcome = self._ledger.reserve(subjects, tokens, now, held.prompt)
             for subject in subjects:
                 self.active[subject.name] = subject
+
             if isinstance(outcome, Refusal):
                 if outcome.retry_s is not None:
                     self.unmet.add(outcome.subject)
-                return budget_reserved(outcome.retry_s) if outcome.is_budget else rate_limited(outcome)
+
+                return (
+                    budget_reserved(outcome.retry_s) if outcome.is_budget else rate_limited(outcome)
+                )
+
             held.hold(outcome)
+
         if key is not None and warned:
             held.headers = (*held.headers, budget_warning(key.warned_until))
+
         return held
 
     def begin_answer(self, model: str, began_at: float, *, is_stream: bool) -> None:
@@ -132,9 +151,19 @@ class HeldRequest:
     """What a request holds while it runs: the ``Reservation`` of the request flow."""
 
     __slots__ = (
-        "_began", "_began_at", "_key", "_limiter", "_meter", "_model", "_reservation", "headers",
-        "prioritizes", "priority", "prompt", "repeats",
-    )  # fmt: skip
+        "_began",
+        "_began_at",
+        "_key",
+        "_limiter",
+        "_meter",
+        "_model",
+        "_reservation",
+        "headers",
+        "prioritizes",
+        "priority",
+        "prompt",
+        "repeats",
+    )
 
     def __init__(
         self,
@@ -146,8 +175,12 @@ class HeldRequest:
         *,
         prioritizes: bool,
     ) -> None:
-        self._limiter, self._key, self._model, self._began_at = limiter, key, model, now
-        self.priority, self.prioritizes = priority, prioritizes
+        self._limiter = limiter
+        self._key = key
+        self._model = model
+        self._began_at = now
+        self.priority = priority
+        self.prioritizes = prioritizes
         self.headers: Sequence[tuple[str, str]] = ()
         self.prompt = 0  # tokens of the prompt, estimated
         self.repeats = False  # the answer tells of tokens that were counted before
@@ -163,36 +196,44 @@ class HeldRequest:
         self._began = True
         if status >= 400:
             return None
+
         is_stream = is_event_stream(content_type)
         self._limiter.begin_answer(self._model, self._began_at, is_stream=is_stream)
         if self.repeats or not self._limiter.counts_tokens(self._reservation):
             return None
+
         if status == 101:
             self._meter = SessionMeter()
         elif is_plain(coding):
             self._meter = TokenMeter(is_stream=is_stream)
         else:
             self._meter = PackedMeter(coding, is_stream=is_stream)
+
         return self._meter.feed
 
     def settle(self, status: int, now: float, session_id: str = "") -> None:
-        """A request that no replica answered is as if it had never been, unless its client left: then a
-        replica has read the prompt."""
-        reservation, self._reservation = self._reservation, None
+        """A request that no replica answered is as if it had never been, unless its client left:
+        then a replica has read the prompt."""
+        reservation = self._reservation
+        self._reservation = None
         if not self._began and status != CLIENT_LEFT:
             self._limiter.cancel(reservation, self._model, now)
             return
+
         tokens = NO_TOKENS
         if self._meter is not None:
             tokens = self._meter.estimate(self.prompt)
         elif not self._began:
             tokens = Tokens(self.prompt)
+
         self._limiter.settle(reservation, self._key, self._model, session_id, tokens, now)
 
 
 def max_tokens(document: Mapping[str, object]) -> int | None:
     """The bound of the answer that a request names."""
-    return next((bound for name in _BOUNDS if (bound := _positive(document, name)) is not None), None)
+    return next(
+        (bound for name in _BOUNDS if (bound := _positive(document, name)) is not None), None
+    )
 
 
 def _positive(document: Mapping[str, object], name: str) -> int | None:

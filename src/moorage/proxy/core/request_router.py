@@ -1,8 +1,8 @@
 """Request router: the decisions that a data plane asks for, and the state behind them. Pure.
 
-It admits requests, picks replicas and records outcomes. It does no IO and takes the time as an argument, so
-any data plane (another HTTP server, a native relay) gets the same decisions. One event loop owns it; it is
-not thread-safe.
+It admits requests, picks replicas and records outcomes. It does no IO and takes the time as an
+argument, so any data plane (another HTTP server, a native relay) gets the same decisions. One event
+loop owns it; it is not thread-safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.canary import share
 from moorage.proxy.core.engine_room import EngineRoom
-from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
+from moorage.proxy.core.error_response import (
+    ErrorResponse,
+    invalid_key,
+    no_table,
+    stale_credentials,
+)
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.request_body import LargeBody
@@ -40,19 +45,27 @@ K = TypeVar("K", bound=str)
 
 
 class RequestRouter:
-    """Owns the route table, the in-flight counts, the ejections, the waiting requests and the metrics.
+    """Owns the route table, the in-flight counts, the ejections, the waiting requests and the
+    metrics.
 
-    Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the keys, and
-    when an agent is revoked: until then, decisions about heads hold, and requests may go on.
-    ``last_request``: when a model was asked last, in monotonic seconds. ``table_wait_s``: how long a request
-    waits for routes that may be on their way. Times named ``now`` are monotonic seconds, times named
-    ``unix_now`` are seconds since the epoch.
+    Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the
+    keys, and when an agent is revoked: until then, decisions about heads hold, and requests may go
+    on. ``last_request``: when a model was asked last, in monotonic seconds. ``table_wait_s``: how
+    long a request waits for routes that may be on their way. Times named ``now`` are monotonic
+    seconds, times named ``unix_now`` are seconds since the epoch.
     """
 
     def __init__(
-        self, settings: ProxySettings, metrics: Metrics, *, randrange: RandRange, table_wait_s: float = 1.0
+        self,
+        settings: ProxySettings,
+        metrics: Metrics,
+        *,
+        randrange: RandRange,
+        table_wait_s: float = 1.0,
     ) -> None:
-        self.settings, self.metrics, self._table_wait_s = settings, metrics, table_wait_s
+        self.settings = settings
+        self.metrics = metrics
+        self._table_wait_s = table_wait_s
         self.table: IndexedTable | None = None
         self.tracer: TraceSink | None = None
         self.on_table: Callable[[IndexedTable], None] = lambda _: None
@@ -69,7 +82,9 @@ class RequestRouter:
         self.credentials = TableAge(settings.credentials_max_age_s)
         self.randrange = randrange
         self._ejections = Ejections()
-        self.answering, self.room, self.results = Answering(), EngineRoom(), ResultNews()
+        self.answering = Answering()
+        self.room = EngineRoom()
+        self.results = ResultNews()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
         metrics.show_requests(self._in_flight_by_model, self.waiting.counts)
@@ -99,26 +114,32 @@ class RequestRouter:
                 gone = [name for name in new.removed_models if name not in table.models]
             elif held is not None:
                 gone = held.models.keys() - table.models.keys()
+
             self.metrics.remove_models(gone)
             for name in gone:
                 self.last_request.pop(name, None)
+
             self.table = table
             if not new.base or new.keys or new.removed_keys or new.revoked_agents:
                 self.credentials_revision += 1
+
             self._ejections.keep_only(table.kernels)
             self.answering.keep_only(table.kernels)
             self.room.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
             self.on_table(table)
+
         return table
 
     def forget(self) -> None:
         """This proxy was revoked: what is open ends, and nothing is admitted any more."""
         if (held := self.table) is None:
             return
+
         whole = held.whole()
         agents = {"", *(app.peer_id for app in whole.apps)}
         agents.update(target.peer_id for route in whole.models for target in route.targets)
+
         # To clients, their replicas are lost. What is left ends with its key.
         self.update_table(RouteTable(held.generation, (), whole.keys, revoked_agents=tuple(agents)))
         self.update_table(RouteTable(held.generation, (), ()))
@@ -136,7 +157,10 @@ class RequestRouter:
     ) -> ErrorResponse | LocalResponse | BodyRequired:
         if self._policy.requires_key and (error := self.check_credentials(now)):
             return error
-        return admission.admit_head(method, path, headers, size, self.table, self._policy, unix_now, query)
+
+        return admission.admit_head(
+            method, path, headers, size, self.table, self._policy, unix_now, query
+        )
 
     def admit_again(self, head: BodyRequired, unix_now: float, now: float) -> ErrorResponse | None:
         """None if the head is still admitted, by the credentials of the same revision."""
@@ -162,18 +186,26 @@ class RequestRouter:
             return no_table()
         if head.response_id:
             return admission.admit_stored(head, self._find_home(head.response_id, head, now), table)
+
         forward = admission.admit_body(head, body, table, large)
-        if isinstance(forward, ErrorResponse) or (previous := admission.previous_response(forward)) is None:
+        if (
+            isinstance(forward, ErrorResponse)
+            or (previous := admission.previous_response(forward)) is None
+        ):
             return forward
+
         if isinstance(previous, ErrorResponse):
             return previous
+
         return admission.follow(forward, previous, self._find_home(previous, head, now))
 
     def _find_home(self, response_id: str, head: BodyRequired, now: float) -> Home | None:
         """Where the stored response is; None if the caller has none with this id."""
         assert self.table is not None
         owner = owner_of(head.key)
-        return self.homes.find(response_id, owner, now) or named_home(response_id, owner, self.table)
+        return self.homes.find(response_id, owner, now) or named_home(
+            response_id, owner, self.table
+        )
 
     def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""
@@ -200,8 +232,8 @@ class RequestRouter:
         return max(self._table_wait_s, self.settings.max_hold_s if waits else 0.0)
 
     def expected_s(self, model: str, unix_now: float, waited_s: float = 0.0) -> int:
-        """The time until a replica of a model is ready, as the manager expects it; 0: unknown, or it takes
-        longer than expected. ``waited_s``: since the request that starts the first one."""
+        """The time until a replica of a model is ready, as the manager expects it; 0: unknown, or
+        it takes longer than expected. ``waited_s``: since the request that starts the first one."""
         route = self.table.model(model) if self.table is not None else None
         if route is None:
             return 0
@@ -217,8 +249,8 @@ class RequestRouter:
     def pick_target(
         self, model: str, tried: Container[KernelId], now: float, affinity: int = 0
     ) -> Target | None:
-        """A replica of ``model`` that is not in ``tried``. None if there is none left. ``affinity``: the key
-        by which it is picked; 0: by load alone."""
+        """A replica of ``model`` that is not in ``tried``. None if there is none left.
+        ``affinity``: the key by which it is picked; 0: by load alone."""
         route = self.table.model(model) if self.table is not None else None
         return None if route is None else self.pick_of(route, tried, now, affinity)
 
@@ -231,28 +263,36 @@ class RequestRouter:
             targets = self.room.open_targets(route.targets, self._in_flight, now)
         if len(targets) == 1 and not tried:
             return None if targets[0].draining else targets[0]
+
         self._learn()
         if tried:
             targets = [t for t in targets if t.kernel_id not in tried]
         if route.canary:
             targets = share(targets, route.canary, affinity or self.randrange(100))
+
         if affinity:
-            max_load, ejected = route.max_load or MAX_LOAD, self._ejections.until
+            max_load = route.max_load or MAX_LOAD
+            ejected = self._ejections.until
             target = pick_affine(targets, affinity, max_load, self._in_flight, ejected, now)
             if target is not None:
                 return target
+
         return pick_target(targets, self._in_flight, self._ejections.until, now, self.randrange)
 
     def next_fallback(self, chain: FallbackChain, now: float) -> Hop | None:
         """The first fallback that is left and can serve now."""
         table = self.table
         return (
-            None if table is None else chain.next(table.model, lambda name: self.pick_target(name, (), now))
+            None
+            if table is None
+            else chain.next(table.model, lambda name: self.pick_target(name, (), now))
         )
 
-    def record_failure(self, model: str, target: Target, key: str, failure: Failure, now: float) -> None:
-        """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected that cannot be
-        reached, or soon cannot, or that fails everybody."""
+    def record_failure(
+        self, model: str, target: Target, key: str, failure: Failure, now: float
+    ) -> None:
+        """Record a failed attempt of a request with ``key``, "" for none. A replica is ejected that
+        cannot be reached, or soon cannot, or that fails everybody."""
         self.metrics.record_upstream_failure(self._label(model), failure)
         if failure in COUNTED and self.table is not None and target.kernel_id in self.table.kernels:
             is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
@@ -261,8 +301,8 @@ class RequestRouter:
     def record_status(
         self, target: Target, key: str, status: int, now: float, *, is_error: bool = False
     ) -> None:
-        """Record that a replica responded to a request with ``key``. ``is_error``: with a stream that begins
-        with an error."""
+        """Record that a replica responded to a request with ``key``. ``is_error``: with a stream
+        that begins with an error."""
         kernel_id = target.kernel_id
         if status < 400 and not is_error:
             self._learn()
@@ -302,7 +342,8 @@ class RequestRouter:
                 self._count(kind, kernel_id, key, at)
 
     def record_no_room(self, target: Target, now: float) -> None:
-        """Record that the engine of a replica had no room for a request, which says nothing of its health."""
+        """Record that the engine of a replica had no room for a request, which says nothing of its
+        health."""
         if self.table is not None and target.kernel_id in self.table.kernels:
             self.room.refused(target.kernel_id, self._in_flight.get(target.kernel_id, 0), now)
 
@@ -311,8 +352,10 @@ class RequestRouter:
         self.metrics.record_request(self._label(model), code, duration_s)
 
     def begin_at(self, model: str, kernel_id: KernelId) -> None:
-        """Count a request in flight at a replica. ``RequestFlow`` is the only caller, also of ``end_at``."""
-        counts, by_model = self._in_flight, self._in_flight_by_model
+        """Count a request in flight at a replica. ``RequestFlow`` is the only caller, also of
+        ``end_at``."""
+        counts = self._in_flight
+        by_model = self._in_flight_by_model
         counts[kernel_id] = counts.get(kernel_id, 0) + 1
         by_model[model] = by_model.get(model, 0) + 1
 

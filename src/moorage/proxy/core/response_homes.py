@@ -1,12 +1,14 @@
-"""Homes of stored responses: which replica keeps the response with an id, and for which project. Pure.
+"""Homes of stored responses: which replica keeps the response with an id, and for which project.
+Pure.
 
-An engine keeps a response (``GET /v1/responses/{id}``, ``previous_response_id``) in its own memory, so only
-the replica that made it can tell of it. The proxy reads the id in the answer that makes it, and remembers the
-replica. What it does not remember, and no id names (``stored_response``), does not exist: an id that it never
-saw is asked of no replica, so nobody can read a response of another project.
+An engine keeps a response (``GET /v1/responses/{id}``, ``previous_response_id``) in its own memory,
+so only the replica that made it can tell of it. The proxy reads the id in the answer that makes it,
+and remembers the replica. What it does not remember, and no id names (``stored_response``), does
+not exist: an id that it never saw is asked of no replica, so nobody can read a response of another
+project.
 
-It works on memory that the workers of a proxy share: a set-associative table of a fixed size. A full set
-forgets the response that was made longest ago, and all are forgotten after ``KEPT_S``.
+It works on memory that the workers of a proxy share: a set-associative table of a fixed size. A
+full set forgets the response that was made longest ago, and all are forgotten after ``KEPT_S``.
 """
 
 from __future__ import annotations
@@ -22,13 +24,19 @@ from moorage.proxy.core.body_reader import BodyReader, TooIntricate
 from moorage.proxy.core.limit_ledger import Lock, unlocked
 
 KEPT_S = 24 * 3600
-# Digests of the id and of its owner, when it was made, whether its tokens were counted, and where it is.
+# Digests of the id and of its owner, when it was made, whether its tokens were counted, and where
+# it is.
 _SLOT = Struct("<16s16sd?215p")
-_WAYS, _LONGEST = 8, 214
-_NOBODY, _MAX_ANSWER = bytes(16), 4 * 1024 * 1024
+_WAYS = 8
+_LONGEST = 214
+_NOBODY = bytes(16)
+_MAX_ANSWER = 4 * 1024 * 1024
 # Of an answer in which its id is sought: what an engine sends takes some hundreds.
-_MOST_STEPS, _MOST_LINES = 8000, 1000
-_OF_ANSWER, _OF_EVENT, _DATA = frozenset({"id", "status"}), frozenset({"response"}), b"data:"
+_MOST_STEPS = 8000
+_MOST_LINES = 1000
+_OF_ANSWER = frozenset({"id", "status"})
+_OF_EVENT = frozenset({"response"})
+_DATA = b"data:"
 _ENDED = frozenset({"completed", "failed", "cancelled", "incomplete"})
 _ENDS = (b"response.completed", b"response.failed", b"response.incomplete")  # events
 
@@ -57,15 +65,19 @@ class ResponseHomes:
     """Times are monotonic seconds, of one clock for all workers. ``lock``: of sets."""
 
     def __init__(self, memory: memoryview, lock: Lock = unlocked) -> None:
-        self._memory, self._lock = memory, lock
+        self._memory = memory
+        self._lock = lock
         self._sets = len(memory) // bytes_needed(1)
 
     def remember(self, response_id: str, owner: str, home: Home, now: float) -> None:
-        """A response was made. If another owner has one with this id, it belongs to neither any more."""
+        """A response was made. If another owner has one with this id, it belongs to neither any
+        more."""
         place = f"{home.kernel_id} {home.model}".encode()
         if len(place) > _LONGEST:
             return
-        digest, mine = _digest(response_id), _digest(owner)
+
+        digest = _digest(response_id)
+        mine = _digest(owner)
         number = self._number(digest)
         with self._lock([number]):
             slot = self._find(number, digest, now)
@@ -73,6 +85,7 @@ class ResponseHomes:
                 slot = min(self._slots(number), key=self._made_at)
             elif _SLOT.unpack_from(self._memory, slot)[1] != mine:
                 mine = _NOBODY
+
             _SLOT.pack_into(self._memory, slot, digest, mine, now, home.is_counted, place)
 
     def find(self, response_id: str, owner: str, now: float) -> Home | None:
@@ -83,9 +96,12 @@ class ResponseHomes:
             slot = self._find(number, digest, now)
             if slot is None:
                 return None
+
             _, whose, _, is_counted, place = _SLOT.unpack_from(self._memory, slot)
+
         if whose != _digest(owner):
             return None
+
         kernel_id, _, model = place.decode().partition(" ")
         return Home(model, KernelId(kernel_id), is_counted)
 
@@ -114,15 +130,22 @@ def _digest(text: str) -> bytes:
 
 
 class ResponseReader:
-    """Reads the id of a response, and whether it has ended, in an answer with it: a JSON object, or the
-    events of a stream. Calls ``found`` before the client can know it. ``feed`` returns what it is given."""
+    """Reads the id of a response, and whether it has ended, in an answer with it: a JSON object, or
+    the events of a stream. Calls ``found`` before the client can know it. ``feed`` returns what it
+    is given."""
 
     def __init__(self, found: Callable[[str, bool], None], *, is_stream: bool) -> None:
-        self._found, self._is_stream = found, is_stream
-        self._reader: BodyReader | None = BodyReader(_OF_EVENT if is_stream else _OF_ANSWER, _MOST_STEPS)
-        self._bytes_left, self._lines_left = _MAX_ANSWER, _MOST_LINES
+        self._found = found
+        self._is_stream = is_stream
+        self._reader: BodyReader | None = BodyReader(
+            _OF_EVENT if is_stream else _OF_ANSWER, _MOST_STEPS
+        )
+        self._bytes_left = _MAX_ANSWER
+        self._lines_left = _MOST_LINES
         self._line = b""  # the beginning of one, too short to tell what it is
-        self._is_in_line = self._is_data = self._is_broken = False
+        self._is_in_line = False
+        self._is_data = False
+        self._is_broken = False
         self._id = ""
 
     def feed(self, piece: bytes) -> bytes:
@@ -134,9 +157,12 @@ class ResponseReader:
                 self._read_lines(self._line + piece)
             else:
                 self._read(piece)
+
             self._bytes_left -= len(piece)
             if self._id or self._is_over():
-                self._reader, self._line = None, b""
+                self._reader = None
+                self._line = b""
+
         return piece
 
     def _is_over(self) -> bool:
@@ -144,21 +170,28 @@ class ResponseReader:
         return is_read or self._bytes_left < 0 or self._lines_left < 0
 
     def _read_lines(self, data: bytes) -> None:
-        at, size = 0, len(data)
+        at = 0
+        size = len(data)
         while at < size and not self._id and self._lines_left >= 0:
             if not self._is_in_line:
                 if len(data) - at < len(_DATA) and _DATA.startswith(data[at:]):
                     break
+
                 self._lines_left -= 1
-                self._is_in_line, self._is_data = True, data.startswith(_DATA, at)
+                self._is_data = data.startswith(_DATA, at)
+                self._is_in_line = True
                 if data[at] in b"\r\n":
                     self._end_event()
                 elif self._is_data:
                     at += len(_DATA)
+
             end = data.find(b"\n", at) + 1
             if self._is_data:
                 self._read(data[at : end or size])
-            self._is_in_line, at = not end, end or size
+
+            self._is_in_line = not end
+            at = end or size
+
         self._line = data[at:]
 
     def _end_event(self) -> None:
@@ -166,7 +199,8 @@ class ResponseReader:
         assert reader is not None
         if not self._is_broken and reader.is_complete:
             self._tell(reader.members.get("response"))
-        self._reader, self._is_broken = BodyReader(_OF_EVENT, reader.steps_left), False
+        self._reader = BodyReader(_OF_EVENT, reader.steps_left)
+        self._is_broken = False
 
     def _read(self, piece: bytes) -> None:
         """A piece of the answer, or of the data of an event."""
@@ -174,11 +208,13 @@ class ResponseReader:
         assert reader is not None
         if self._is_broken:
             return
+
         try:
             reader.feed(piece)
         except (ValueError, RecursionError, TooIntricate):
             self._is_broken = True
             return
+
         if reader.is_complete and not self._is_stream:
             self._tell(reader.members)
 

@@ -1,8 +1,10 @@
-"""News of results: what the workers of a proxy tell each other of replicas that fail, or answer again. Pure.
+"""News of results: what the workers of a proxy tell each other of replicas that fail, or answer
+again. Pure.
 
-A ring in the memory that they share. Each worker writes what it meets, and reads what the others wrote before
-it decides by its own results; so all of them come to the same view, and two keys that fail at two workers
-count as two. One that has not read for a whole ring goes on with the rest: results come again.
+A ring in the memory that they share. Each worker writes what it meets, and reads what the others
+wrote before it decides by its own results; so all of them come to the same view, and two keys that
+fail at two workers count as two. One that has not read for a whole ring goes on with the rest:
+results come again.
 """
 
 from __future__ import annotations
@@ -36,21 +38,29 @@ class News(NamedTuple):
 
 
 class ResultNews:
-    """``memory``: of ``BYTES``; None: this proxy has one process. ``worker``: number of this one, of no other
-    that runs. ``lock``: of the ring, its set 0."""
+    """``memory``: of ``BYTES``; None: this proxy has one process. ``worker``: number of this one,
+    of no other that runs. ``lock``: of the ring, its set 0."""
 
-    def __init__(self, memory: memoryview | None = None, worker: int = 0, lock: Lock = unlocked) -> None:
-        self._memory, self._worker, self._lock = memory, worker, lock
+    def __init__(
+        self, memory: memoryview | None = None, worker: int = 0, lock: Lock = unlocked
+    ) -> None:
+        self._memory = memory
+        self._worker = worker
+        self._lock = lock
         self._count = None if memory is None else memory[:_HEAD_BYTES].cast("q")
         self._read = 0 if self._count is None else self._count[0]
 
     def tell(self, kind: int, kernel_id: KernelId, key: str, at: float) -> None:
-        memory, count = self._memory, self._count
+        memory = self._memory
+        count = self._count
         if memory is None or count is None:
             return
-        named, of = kernel_id.encode(), key.encode()
+
+        named = kernel_id.encode()
+        of = key.encode()
         if len(named) > 64 or len(of) > 64:
             return
+
         with self._lock((0,)):
             place = _HEAD_BYTES + count[0] % LENGTH * _NEWS.size
             _NEWS.pack_into(memory, place, kind, self._worker, at, of, named)
@@ -58,9 +68,11 @@ class ResultNews:
 
     def read(self) -> list[News]:
         """What the other workers have told since the last call."""
-        memory, count = self._memory, self._count
+        memory = self._memory
+        count = self._count
         if memory is None or count is None or count[0] == self._read:
             return []
+
         found = []
         with self._lock((0,)):
             for number in range(max(self._read, count[0] - LENGTH), count[0]):
@@ -69,5 +81,7 @@ class ResultNews:
                 if worker != self._worker:
                     named = KernelId(kernel_id.rstrip(b"\0").decode())
                     found.append(News(kind, named, key.rstrip(b"\0").decode(), at))
+
             self._read = count[0]
+
         return found

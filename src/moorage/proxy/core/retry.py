@@ -1,4 +1,5 @@
-"""Retry policy: kinds of failed attempts, and which of them may be retried at another replica. Pure."""
+"""Retry policy: kinds of failed attempts, and which of them may be retried at another replica.
+Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Failure(StrEnum):
     INTERRUPTED = "interrupted"  # connection lost in the middle of the response
     REFUSED = "refused"  # an outside provider refused our key, or sent us elsewhere
     KEY_REVOKED = "key-revoked"  # the client's key was revoked in the middle of the response
-    ENGINE_DEAD = "engine-dead"  # the replica answered that its engine has died: its process will follow
+    # the replica answered that its engine has died: its process will follow
+    ENGINE_DEAD = "engine-dead"
 
 
 DEATHS: Final = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
@@ -36,8 +38,9 @@ _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new future
 
 
 def tells_of_death(status: int, begin: bytes) -> bool:
-    """Return whether a response says that its engine has died, in an error or in the first event of a stream.
-    ``begin``: of its body. An ordinary error of the engine is the client's, whatever its status."""
+    """Return whether a response says that its engine has died, in an error or in the first event of
+    a stream. ``begin``: of its body. An ordinary error of the engine is the client's, whatever its
+    status."""
     if status != 500 and not is_error_event(begin):
         return False
     return any(note in begin for note in _DEATH_NOTES)
@@ -51,12 +54,13 @@ def is_error_event(begin: bytes) -> bool:
 def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: float) -> bool:
     """Return whether to try another replica after ``failure``. ``earlier``: failures before it.
 
-    A request is retried only before the first byte of a response. After a lost connection or a dead engine it
-    is retried once only: most often the engine just closed an idle connection, or was killed, but a request
-    that crashes an engine must not crash one replica after the other.
+    A request is retried only before the first byte of a response. After a lost connection or a dead
+    engine it is retried once only: most often the engine just closed an idle connection, or was
+    killed, but a request that crashes an engine must not crash one replica after the other.
     """
     if failure not in (Failure.CONNECT, Failure.BUSY, Failure.NO_ROOM) and failure not in DEATHS:
         return False
     if failure in DEATHS and not DEATHS.isdisjoint(earlier):
         return False
+
     return len(earlier) < MAX_RETRIES and elapsed_s < RETRY_WINDOW_S

@@ -28,7 +28,8 @@ class StaleTable:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRoute(ModelRoute):
-    """A model that is an adapter of an endpoint: the same, but for its name and the replicas that have it."""
+    """A model that is an adapter of an endpoint: the same, but for its name and the replicas that
+    have it."""
 
     parent: str = ""
 
@@ -38,18 +39,27 @@ class AdapterRoute(ModelRoute):
 
 
 class IndexedTable:
-    """One generation of the route table, indexed by model name, key digest, kernel, session and app, and
-    project. ``kernels``: their models. ``adapters``: models that follow from those of the table. ``version``:
-    another object after each change, also of one within a generation.
+    """One generation of the route table, indexed by model name, key digest, kernel, session and
+    app, and project. ``kernels``: their models. ``adapters``: models that follow from those of the
+    table. ``version``: another object after each change, also of one within a generation.
 
-    ``revoked_agents``: peer ids. Whatever routes say, what is at these agents is left out: routes and
-    credentials arrive apart from each other.
+    ``revoked_agents``: peer ids. Whatever routes say, what is at these agents is left out: routes
+    and credentials arrive apart from each other.
     """
 
     __slots__ = (
-        "_keys", "_projects", "access_tokens", "adapters", "apps", "draining", "generation", "kernels",
-        "models", "revoked_agents", "version",
-    )  # fmt: skip
+        "_keys",
+        "_projects",
+        "access_tokens",
+        "adapters",
+        "apps",
+        "draining",
+        "generation",
+        "kernels",
+        "models",
+        "revoked_agents",
+        "version",
+    )
 
     def __init__(self, source: RouteTable) -> None:
         self.models: dict[str, ModelRoute] = {}
@@ -65,27 +75,36 @@ class IndexedTable:
 
     def change(self, changes: RouteTable) -> None:
         """Become the generation of ``changes``, at the cost of what they name."""
-        self.generation, self.version = changes.generation, object()
+        self.version = object()
+        self.generation = changes.generation
         self.revoked_agents.difference_update(changes.removed_revoked_agents)
         self.revoked_agents.update(changes.revoked_agents)
+
         if changes.revoked_agents:
             self._change_models(
                 (), [r for r in self.models.values() if any(map(self._is_revoked, r.targets))]
             )
             self.apps = {name: app for name, app in self.apps.items() if not self._is_revoked(app)}
+
         self._change_models(changes.removed_models, changes.models)
         for sha256 in changes.removed_keys:
             self._keys.pop(sha256, None)
+
         self._keys |= {grant.sha256: grant for grant in changes.keys}
         for named in changes.removed_apps:
             session_id, _, app = named.partition("/")
             self.apps.pop((session_id, app), None)
-        self.apps |= {(app.session_id, app.app): app for app in changes.apps if not self._is_revoked(app)}
+
+        self.apps |= {
+            (app.session_id, app.app): app for app in changes.apps if not self._is_revoked(app)
+        }
         for sha256 in changes.removed_access_tokens:
             self.access_tokens.pop(sha256, None)
+
         self.access_tokens |= {grant.sha256: grant for grant in changes.access_tokens}
         for name in changes.removed_projects:
             self._projects.pop(name, None)
+
         self._projects |= {grant.name: grant for grant in changes.projects}
 
     def _change_models(self, removed: Sequence[str], changed: Sequence[ModelRoute]) -> None:
@@ -93,17 +112,24 @@ class IndexedTable:
             if (before := self.models.get(name)) is not None:
                 for target in before.targets:
                     self.kernels.pop(target.kernel_id, None)
+
                 self.draining.difference_update(target.kernel_id for target in before.targets)
                 for adapter in before.adapters:
                     self.adapters.pop(adapter, None)
+
         for name in removed:
             self.models.pop(name, None)
+
         for route in changed:
             if self.revoked_agents and any(map(self._is_revoked, route.targets)):
-                route = replace(route, targets=tuple(t for t in route.targets if not self._is_revoked(t)))
+                route = replace(
+                    route, targets=tuple(t for t in route.targets if not self._is_revoked(t))
+                )
+
             self.models[route.name] = route
             for name in route.adapters:
                 self.adapters[name] = _adapter(route, name)
+
             self.kernels |= {target.kernel_id: route.name for target in route.targets}
             self.draining.update(target.kernel_id for target in route.targets if target.draining)
 
@@ -137,9 +163,14 @@ class IndexedTable:
         return grant.limits if grant is not None else None
 
     def find_key(self, sha256: str, unix_now: float) -> KeyGrant | None:
-        """The key with this lower-case hex digest, unless it is unknown or has expired at ``unix_now``."""
+        """The key with this lower-case hex digest, unless it is unknown or has expired at
+        ``unix_now``."""
         grant = self._keys.get(sha256)
-        return grant if grant is not None and (not grant.expires_at or unix_now < grant.expires_at) else None
+        return (
+            grant
+            if grant is not None and (not grant.expires_at or unix_now < grant.expires_at)
+            else None
+        )
 
 
 def _adapter(route: ModelRoute, name: str) -> AdapterRoute:
@@ -151,8 +182,8 @@ def _adapter(route: ModelRoute, name: str) -> AdapterRoute:
 
 
 def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | StaleTable:
-    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``, or changes another
-    table. Changes are applied to ``held`` itself.
+    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``, or changes
+    another table. Changes are applied to ``held`` itself.
 
     The same generation is accepted: after a reconnect the manager sends the current table again.
     """
@@ -161,6 +192,7 @@ def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | S
         return StaleTable(generation, new.generation)
     if held is None or not new.base:
         return IndexedTable(new)
+
     held.change(new)
     return held
 
@@ -177,10 +209,11 @@ def with_credentials(routes: RouteTable, credentials: RouteTable) -> RouteTable:
 
 
 def credentials_change(held: IndexedTable, credentials: RouteTable) -> RouteTable:
-    """The change of ``held`` that gives it these credentials: all that there are, or with ``base`` what
-    changed."""
+    """The change of ``held`` that gives it these credentials: all that there are, or with ``base``
+    what changed."""
     if credentials.base:
         return replace(credentials, generation=held.generation, base=held.generation)
+
     before = held.whole()
     return replace(
         credentials,
@@ -190,7 +223,9 @@ def credentials_change(held: IndexedTable, credentials: RouteTable) -> RouteTabl
         removed_access_tokens=_gone(
             (t.sha256 for t in before.access_tokens), {t.sha256 for t in credentials.access_tokens}
         ),
-        removed_projects=_gone((p.name for p in before.projects), {p.name for p in credentials.projects}),
+        removed_projects=_gone(
+            (p.name for p in before.projects), {p.name for p in credentials.projects}
+        ),
         removed_revoked_agents=_gone(before.revoked_agents, set(credentials.revoked_agents)),
     )
 

@@ -1,10 +1,11 @@
-"""Stored response: what one request has to do with it, and the id by which any proxy finds its replica. Pure.
+"""Stored response: what one request has to do with it, and the id by which any proxy finds its
+replica. Pure.
 
-vLLM takes the id of a response from the request (``request_id``). So the proxy gives it one that names the
-replica and is signed for the owner with the key of the replica, which all proxies know and nobody else. Any
-proxy finds such a response as long as its replica lives, without a word between proxies; for another owner
-the signature does not fit. The responses of other engines are known to the proxy that saw them
-(``response_homes``). Decision 28 has the alternatives.
+vLLM takes the id of a response from the request (``request_id``). So the proxy gives it one that
+names the replica and is signed for the owner with the key of the replica, which all proxies know
+and nobody else. Any proxy finds such a response as long as its replica lives, without a word
+between proxies; for another owner the signature does not fit. The responses of other engines are
+known to the proxy that saw them (``response_homes``). Decision 28 has the alternatives.
 """
 
 from __future__ import annotations
@@ -35,14 +36,21 @@ def make_id(target: Target, owner: str, nonce: int, *, is_background: bool) -> s
 
 
 def named_home(response_id: str, owner: str, table: IndexedTable) -> Home | None:
-    """The replica that an id names; None if it names none, or is not of this owner. The tokens of a response
-    that was made in the background are counted by each proxy that tells of its end."""
+    """The replica that an id names; None if it names none, or is not of this owner. The tokens of a
+    response that was made in the background are counted by each proxy that tells of its end."""
     found = _ID.fullmatch(response_id)
-    if found is None or (model := table.kernels.get(kernel_id := KernelId(found["kernel"]))) is None:
+    if (
+        found is None
+        or (model := table.kernels.get(kernel_id := KernelId(found["kernel"]))) is None
+    ):
         return None
+
     target = next(target for target in table.models[model].targets if target.kernel_id == kernel_id)
-    if not target.key or not hmac.compare_digest(_sign(target, found["rest"], owner), found["signature"]):
+    if not target.key or not hmac.compare_digest(
+        _sign(target, found["rest"], owner), found["signature"]
+    ):
         return None
+
     return Home(model, kernel_id, is_counted=found["rest"].endswith("f"))
 
 
@@ -54,14 +62,16 @@ def _sign(target: Target, rest: str, owner: str) -> str:
 class StoredResponse:
     """Of one request, which makes a response that may be stored, or is about one.
 
-    ``repeats``: the answer tells of tokens that were counted before. ``reads_id``: the answer has an id to be
-    remembered.
+    ``repeats``: the answer tells of tokens that were counted before. ``reads_id``: the answer has
+    an id to be remembered.
     """
 
     __slots__ = ("_is_background", "_is_named", "_owner", "reads_id", "repeats")
 
     def __init__(self, head: BodyRequired, forward: Forward) -> None:
-        document, home, is_new = forward.document, forward.home, not head.response_id
+        document = forward.document
+        home = forward.home
+        is_new = not head.response_id
         self._owner = owner_of(head.key)
         self.repeats = not is_new and home is not None and home.is_counted
         self._is_background = not is_new or document.get("background") is True
@@ -69,8 +79,8 @@ class StoredResponse:
         self._is_named = is_new and forward.path == RESPONSES
 
     def named(self, body: bytes, target: Target, randrange: Callable[[int], int]) -> bytes:
-        """``body`` with a last member ``request_id`` if the engine takes the id of the response from it. It
-        counts, if the client has sent one of its own, too."""
+        """``body`` with a last member ``request_id`` if the engine takes the id of the response
+        from it. It counts, if the client has sent one of its own, too."""
         if not self._is_named or target.engine not in _NAMING_ENGINES or not target.key:
             return body
         name = make_id(target, self._owner, randrange(1 << 63), is_background=self._is_background)
@@ -88,9 +98,10 @@ class StoredResponse:
         *,
         is_stream: bool,
     ) -> Observer:
-        """Remembers the replica by the id in its answer. ``home``: model and replica. ``seen``: what sees the
-        answer first."""
-        owner, is_background = self._owner, self._is_background
+        """Remembers the replica by the id in its answer. ``home``: model and replica. ``seen``:
+        what sees the answer first."""
+        owner = self._owner
+        is_background = self._is_background
 
         def found(response_id: str, has_ended: bool) -> None:
             homes.remember(response_id, owner, Home(*home, has_ended or not is_background), now)

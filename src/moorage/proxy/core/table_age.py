@@ -1,16 +1,16 @@
-"""Age of a part of the route table, the routes or the credentials: how long ago a manager last confirmed it.
-Pure.
+"""Age of a part of the route table, the routes or the credentials: how long ago a manager last
+confirmed it. Pure.
 
-A proxy without its manager does not learn which keys were revoked. It honours those that it has for a limited
-time only.
+A proxy without its manager does not learn which keys were revoked. It honours those that it has for
+a limited time only.
 """
 
 from __future__ import annotations
 
 
 class TableAge:
-    """Times are monotonic seconds. ``max_age_s``: 0 for no limit. Until a call says otherwise, a manager is
-    connected."""
+    """Times are monotonic seconds. ``max_age_s``: 0 for no limit. Until a call says otherwise, a
+    manager is connected."""
 
     def __init__(self, max_age_s: float) -> None:
         self._max_age_s = max_age_s

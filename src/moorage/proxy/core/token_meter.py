@@ -1,8 +1,8 @@
 """Token meter: finds the tokens that a request has used in the bytes of its answer. Pure.
 
-Engines state them in an object ``usage``, near the end of an answer or of an event stream. No more than that
-object is parsed. In a string of JSON every quotation mark is escaped, so nothing that a model writes can look
-like it.
+Engines state them in an object ``usage``, near the end of an answer or of an event stream. No more
+than that object is parsed. In a string of JSON every quotation mark is escaped, so nothing that a
+model writes can look like it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_detail
 COUNTS: Final = {
     name.encode(): name
     for name in (
-        "prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "cache_read_input_tokens",
+        "prompt_tokens",
+        "input_tokens",
+        "completion_tokens",
+        "output_tokens",
+        "cache_read_input_tokens",
         *_DETAILS,
     )
-}  # fmt: skip
+}
 # Of a session, those in one piece. An object that is none takes longer.
 _MOST_LOOKS: Final = 4096
 _LOOKS_OF_NONE: Final = 16
@@ -46,7 +50,9 @@ class Tokens:
     __slots__ = ("answer", "cached", "prompt")
 
     def __init__(self, prompt: int = 0, answer: int = 0, cached: int = 0) -> None:
-        self.prompt, self.answer, self.cached = prompt, answer, cached
+        self.prompt = prompt
+        self.answer = answer
+        self.cached = cached
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokens) and self._all() == other._all()
@@ -58,7 +64,9 @@ class Tokens:
         return f"Tokens({self.prompt}, {self.answer}, {self.cached})"
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(self.prompt + other.prompt, self.answer + other.answer, self.cached + other.cached)
+        return Tokens(
+            self.prompt + other.prompt, self.answer + other.answer, self.cached + other.cached
+        )
 
     def _all(self) -> tuple[int, int, int]:
         return self.prompt, self.answer, self.cached
@@ -76,22 +84,28 @@ class TokenMeter:
 
     def __init__(self, *, is_stream: bool) -> None:
         self._is_stream = is_stream
-        self._head, self._events = b"", 0
-        self._first, self._chunks = b"", _NONE  # the last chunks; most answers have one
+        self._head = b""
+        self._events = 0
+        # the last chunks; most answers have one
+        self._first = b""
+        self._chunks = _NONE
 
     def feed(self, chunk: bytes) -> bytes:
         if self._is_stream:
             self._events += chunk.count(b"data:")
             if not self._first:
                 self._head = chunk[:_HEAD_BYTES]
+
         if not chunk:
             return chunk
+
         end = chunk if len(chunk) <= _TAIL_BYTES else chunk[-_TAIL_BYTES:]
         if not self._first:
             self._first = end
             return chunk
         if self._chunks is _NONE:
             self._chunks = deque((self._first,), maxlen=_TAIL_CHUNKS)
+
         self._chunks.append(end)
         return chunk
 
@@ -104,8 +118,8 @@ class TokenMeter:
         return Tokens(stated.prompt or begun.prompt, stated.answer, stated.cached or begun.cached)
 
     def estimate(self, prompt: int) -> Tokens:
-        """The tokens of an answer that states none: one for each event of a stream, and ``prompt``, the
-        estimate of the request."""
+        """The tokens of an answer that states none: one for each event of a stream, and ``prompt``,
+        the estimate of the request."""
         return self.read() or Tokens(prompt, max(0, self._events - 1))
 
 
@@ -115,7 +129,8 @@ class PackedMeter:
     __slots__ = ("_meter", "_size", "_unpacker")
 
     def __init__(self, coding: str, *, is_stream: bool) -> None:
-        self._unpacker, self._meter = Unpacker(coding), TokenMeter(is_stream=is_stream)
+        self._unpacker = Unpacker(coding)
+        self._meter = TokenMeter(is_stream=is_stream)
         self._size = 0  # of what was not read
 
     def feed(self, chunk: bytes) -> bytes:
@@ -133,14 +148,15 @@ class PackedMeter:
 
 
 class SessionMeter:
-    """The messages of a WebSocket, each of which may state what it used. They are read as they are sent, in
-    their frames, so a statement that is torn apart by a frame's head is missed, and so are those in a piece
-    that has more than anybody states."""
+    """The messages of a WebSocket, each of which may state what it used. They are read as they are
+    sent, in their frames, so a statement that is torn apart by a frame's head is missed, and so are
+    those in a piece that has more than anybody states."""
 
     __slots__ = ("_rest", "_sum")
 
     def __init__(self) -> None:
-        self._rest, self._sum = b"", Tokens()
+        self._rest = b""
+        self._sum = Tokens()
 
     def feed(self, chunk: bytes) -> bytes:
         data = self._rest + chunk
@@ -155,6 +171,7 @@ class SessionMeter:
                 looks -= 1
             else:
                 looks -= _LOOKS_OF_NONE
+
         self._rest = data[max(end, len(data) - _TAIL_BYTES) :]
         return chunk
 
@@ -175,17 +192,20 @@ def _last_usage(data: bytes) -> Tokens | None:
 
 
 def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
-    """The tokens in the object whose name ends at ``at``, and where it ends. None if none is there, whole."""
+    """The tokens in the object whose name ends at ``at``, and where it ends. None if none is there,
+    whole."""
     if IS_COMPILED and (read := read_member(data, at, COUNTS)) is not None:
         return _tokens(read[0]), read[1]
     if (begins := _BEGINS.match(data, at)) is None:
         return None
+
     at = begins.end() - 1
     try:
         # A byte for a character, whatever it means: names and numbers are ASCII.
         stated, size = scan(data[at : at + _TAIL_BYTES].decode("latin-1"), 0)
     except (ValueError, StopIteration, RecursionError):
         return None
+
     return _tokens(stated), at + size
 
 
@@ -196,8 +216,10 @@ def _tokens(usage: dict[str, object]) -> Tokens:
     answer = _count(usage, "completion_tokens") or _count(usage, "output_tokens")
     cached = _count(usage, "cache_read_input_tokens")
     for name in _DETAILS:
-        if isinstance(details := usage.get(name), dict):
+        details = usage.get(name)
+        if isinstance(details, dict):
             cached = cached or _count(details, "cached_tokens")
+
     return Tokens(prompt, answer, min(cached, prompt) if prompt else cached)
 
 

@@ -5,7 +5,8 @@
     ├─ queue                while it is held for a replica; once for each time
     └─ replica              CLIENT: one for each attempt; the engine's spans are below it
 
-Requests are not traced by way of a wrapper around the flow: without a tracer, this class is not used at all.
+Requests are not traced by way of a wrapper around the flow: without a tracer, this class is not
+used at all.
 """
 
 from __future__ import annotations
@@ -31,18 +32,33 @@ class TracedFlow(RequestFlow):
     case, that replicas do not get."""
 
     __slots__ = (
-        "_attempts", "_began_at", "_context", "_held_at", "_method", "_noted", "_parent_id", "_read_at",
-        "_spans", "_tracer", "_upstream", "replaced",
-    )  # fmt: skip
+        "_attempts",
+        "_began_at",
+        "_context",
+        "_held_at",
+        "_method",
+        "_noted",
+        "_parent_id",
+        "_read_at",
+        "_spans",
+        "_tracer",
+        "_upstream",
+        "replaced",
+    )
 
-    def __init__(self, router: RequestRouter, request_id: str, now: float, tracer: TraceSink) -> None:
+    def __init__(
+        self, router: RequestRouter, request_id: str, now: float, tracer: TraceSink
+    ) -> None:
         super().__init__(router, request_id, now)
-        self._tracer, self._began_at = tracer, now
+        self._tracer = tracer
+        self._began_at = now
         self._context: SpanContext | None = None
-        self._parent_id = self._attempts = 0
+        self._parent_id = 0
+        self._attempts = 0
         self._spans: list[Span] = []
         self._upstream: _Attempt | None = None
-        self._held_at = self._read_at = -1.0
+        self._held_at = -1.0
+        self._read_at = -1.0
         self._method = ""
         self._noted: Command | None = None
         self.replaced = _OF_CLIENT
@@ -54,7 +70,8 @@ class TracedFlow(RequestFlow):
         return context.trace if context is not None and context.is_sampled else ""
 
     def _begin(self, method: str, parent: SpanContext | None) -> None:
-        self._context, self._method = self._tracer.begin(parent), method
+        self._context = self._tracer.begin(parent)
+        self._method = method
         self._parent_id = 0 if parent is None else parent.span_id
 
     # Events
@@ -69,9 +86,12 @@ class TracedFlow(RequestFlow):
         unix_now: float,
         query: str = "",
     ) -> Command:
-        parent = parse_traceparent(fields.get("traceparent")) if self._tracer.accepts_parents else None
+        parent = (
+            parse_traceparent(fields.get("traceparent")) if self._tracer.accepts_parents else None
+        )
         if parent is not None:
             self.replaced = _ONLY_PARENT  # its tracestate belongs to the trace
+
         self._begin(method, parent)
         return self._note(super().head(method, path, fields, size, now, unix_now, query), now)
 
@@ -100,7 +120,8 @@ class TracedFlow(RequestFlow):
         self, status: int, content_type: str, now: float, begin: bytes = b"", coding: str = ""
     ) -> Command:
         if (attempt := self._upstream) is not None:
-            attempt.status, attempt.first_byte_at = status, now
+            attempt.status = status
+            attempt.first_byte_at = now
         command = super().upstream_head(status, content_type, now, begin, coding)
         return self._note(command, now)
 
@@ -111,14 +132,17 @@ class TracedFlow(RequestFlow):
     # Spans
 
     def _note(self, command: Command, now: float) -> Command:
-        """Record what ``command`` ends and begins. One event may handle another, so it may come twice."""
+        """Record what ``command`` ends and begins. One event may handle another, so it may come
+        twice."""
         if command is self._noted:
             return command
+
         self._noted = command
         context = self._context
         if context is None or not context.is_sampled:
             self._name_next(command, context)
             return command
+
         if isinstance(command, Hold):
             self._end_admission(now)
             if self._held_at < 0:
@@ -129,16 +153,17 @@ class TracedFlow(RequestFlow):
             self._end_hold(now, "")
             self._end_attempt(now, "")  # it sent the request elsewhere
             self._name_next(command, context)
-            target, span_id = command.target, self._tracer.new_span_id()
+            target = command.target
+            span_id = self._tracer.new_span_id()
             self._upstream = _Attempt(context._replace(span_id=span_id), now, self._attempts)
             self._attempts += 1
             attributes = self._upstream.attributes
-            attributes["server.address"], attributes["server.port"] = target.host, target.port
-            attributes["moorage.kernel.id"], attributes["moorage.session.id"] = (
-                target.kernel_id,
-                target.session_id,
-            )
+            attributes["server.address"] = target.host
+            attributes["server.port"] = target.port
+            attributes["moorage.kernel.id"] = target.kernel_id
+            attributes["moorage.session.id"] = target.session_id
             self.traceparent = "" if target.tls else self._upstream.context.traceparent
+
         return command
 
     def _name_next(self, command: Command, context: SpanContext | None) -> None:
@@ -146,7 +171,9 @@ class TracedFlow(RequestFlow):
         if isinstance(command, Send) and context is not None:
             self.traceparent = "" if command.target.tls else context.traceparent
 
-    def _add(self, name: str, start: float, end: float, attributes: dict[str, Value], error: str) -> None:
+    def _add(
+        self, name: str, start: float, end: float, attributes: dict[str, Value], error: str
+    ) -> None:
         context = self._context
         assert context is not None
         own = context._replace(span_id=self._tracer.new_span_id())
@@ -163,14 +190,17 @@ class TracedFlow(RequestFlow):
             self._held_at = -1.0
 
     def _end_attempt(self, now: float, error: str) -> None:
-        attempt, context = self._upstream, self._context
+        attempt = self._upstream
+        context = self._context
         if attempt is None or context is None:
             return
+
         self._upstream = None
         if error:
             attempt.attributes["error.type"] = error
         if attempt.status:
             attempt.attributes["http.response.status_code"] = attempt.status
+
         first = attempt.first_byte_at
         self._spans.append(
             Span(
@@ -192,6 +222,7 @@ class TracedFlow(RequestFlow):
         if self._is_over or context is None or not context.is_sampled:
             super()._end(status, now)
             return
+
         error = f"status {status}" if status >= 500 or status == 499 else ""
         self._end_admission(now, f"status {status}" if status >= 400 else "")
         self._end_hold(now, error)
@@ -208,13 +239,24 @@ class TracedFlow(RequestFlow):
             attributes["gen_ai.request.model"] = self.model
         if error:
             attributes["error.type"] = str(status)
+
         api = "/".join(path.split("/", 4)[:4])  # without ids
         name = f"{self._method} {api}".strip() or "request"
         super()._end(status, now)
         self._spans.append(
-            Span(name, context, self._parent_id, self._began_at, now, attributes, kind="SERVER", error=error)
+            Span(
+                name,
+                context,
+                self._parent_id,
+                self._began_at,
+                now,
+                attributes,
+                kind="SERVER",
+                error=error,
+            )
         )
-        spans, self._spans = self._spans, []
+        spans = self._spans
+        self._spans = []
         self._tracer.record(spans, now)
 
 
@@ -224,12 +266,16 @@ class _Attempt:
     __slots__ = ("attributes", "context", "first_byte_at", "start", "status")
 
     def __init__(self, context: SpanContext, start: float, number: int) -> None:
-        self.context, self.start, self.status, self.first_byte_at = context, start, 0, 0.0
+        self.context = context
+        self.start = start
+        self.status = 0
+        self.first_byte_at = 0.0
         self.attributes: dict[str, Value] = {"http.request.resend_count": number} if number else {}
 
 
 def replaced_headers(flow: RequestFlow) -> frozenset[str]:
-    """Headers of the client, in lower case, that the proxy sends replicas in its own way or not at all."""
+    """Headers of the client, in lower case, that the proxy sends replicas in its own way or not at
+    all."""
     return flow.replaced if isinstance(flow, TracedFlow) else frozenset()
 
 

@@ -1,4 +1,5 @@
-"""Usage book: requests and tokens since they were last taken, summed by key, model and replica. Pure."""
+"""Usage book: requests and tokens since they were last taken, summed by key, model and replica.
+Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class Amounts:
 
 
 class Payer(NamedTuple):
-    """To whom, to which model and to which replica usage belongs. Without a key, the first three are "".
-    ``session_id``: "" if no replica had the request."""
+    """To whom, to which model and to which replica usage belongs. Without a key, the first three
+    are "". ``session_id``: "" if no replica had the request."""
 
     project: str
     user: str
@@ -48,7 +49,8 @@ class UsageBook:
 
     def take(self) -> dict[Payer, Amounts]:
         """What was added since the last call."""
-        taken, self._amounts = self._amounts, {}
+        taken = self._amounts
+        self._amounts = {}
         return cast(dict[Payer, Amounts], taken)
 
     def put_back(self, taken: Mapping[Payer, Amounts]) -> None:

@@ -1,4 +1,5 @@
-"""Waiting requests: those that are held until a replica of their model is ready, in their order. Pure."""
+"""Waiting requests: those that are held until a replica of their model is ready, in their order.
+Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +24,12 @@ class WaitingRoom:
     """
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
-        self._max_requests, self._max_bytes = max_requests, max_bytes
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
         self._by_model: dict[str, list[_Place]] = {}
         self._places: dict[Held, _Place] = {}
-        self._arrivals = self._bytes = 0
+        self._arrivals = 0
+        self._bytes = 0
 
     def add(self, request: Held, priority: int, size: int) -> bool:
         """Hold a request with a body of ``size`` bytes. False if there is no room."""

@@ -1,10 +1,12 @@
-"""Frames of a WebSocket (RFC 6455), as far as a relay has to know them to close one properly. Pure."""
+"""Frames of a WebSocket (RFC 6455), as far as a relay has to know them to close one properly.
+Pure."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-_CLOSE, _MASKED = 8, 0x80
+_CLOSE = 8
+_MASKED = 0x80
 # Bytes of an extended length, by the length in the second byte of a head.
 _EXTENDED = {126: 2, 127: 8}
 
@@ -23,20 +25,23 @@ class Farewell(Enum):
 
 
 class FrameTracker:
-    """Where the frames of one direction end. Give it all that is sent. ``may_close``: between two frames,
-    also those of one message, and not after a close frame."""
+    """Where the frames of one direction end. Give it all that is sent. ``may_close``: between two
+    frames, also those of one message, and not after a close frame."""
 
     __slots__ = ("_has_closed", "_head", "_left")
 
     def __init__(self) -> None:
-        self._head, self._left, self._has_closed = b"", 0, False
+        self._head = b""
+        self._left = 0
+        self._has_closed = False
 
     @property
     def may_close(self) -> bool:
         return not (self._head or self._left or self._has_closed)
 
     def feed(self, data: bytes) -> None:
-        at, size = 0, len(data)
+        at = 0
+        size = len(data)
         while at < size:
             if self._left:
                 step = min(self._left, size - at)
@@ -45,17 +50,21 @@ class FrameTracker:
                 step = 1
                 self._head += data[at : at + 1]
                 self._read_head()
+
             at += step
 
     def _read_head(self) -> None:
         head = self._head
         if len(head) < 2:
             return
-        length, extended = head[1] & 0x7F, _EXTENDED.get(head[1] & 0x7F, 0)
+
+        length = head[1] & 0x7F
+        extended = _EXTENDED.get(head[1] & 0x7F, 0)
         if len(head) < 2 + extended:
             return
         if extended:
             length = int.from_bytes(head[2:])
+
         self._left = length + (4 if head[1] & _MASKED else 0)
         self._has_closed = self._has_closed or head[0] & 0x0F == _CLOSE
         self._head = b""

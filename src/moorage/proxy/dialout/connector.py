@@ -1,4 +1,5 @@
-"""Connector: opens the connections to replicas and apps, by TCP or as streams of dial-out connections."""
+"""Connector: opens the connections to replicas and apps, by TCP or as streams of dial-out
+connections."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _READ_LIMIT = 64 * 1024
 
 
 class Connector:
-    """``listener``: None: no agent can dial out to this proxy. ``on_failure`` gets the hosts that cannot be
-    connected to."""
+    """``listener``: None: no agent can dial out to this proxy. ``on_failure`` gets the hosts that
+    cannot be connected to."""
 
     def __init__(self) -> None:
         self.on_failure: Callable[[str], None] = lambda _: None
@@ -33,18 +34,23 @@ class Connector:
             except (OSError, asyncio.CancelledError):  # cancelled by its time limit
                 self.on_failure(host)
                 raise
+
         if self.listener is None:
             raise ConnectionRefusedError(
                 "its agent only dials out, and proxy.dialout_listen is not set at this proxy"
             )
+
         return await self.listener.open(factory, host, port)
 
     def revoked(self, agents: Collection[str]) -> None:
-        """These agents, by their peer ids, were revoked: what they have dialed ends, and is refused."""
+        """These agents, by their peer ids, were revoked: what they have dialed ends, and is
+        refused."""
         if self.listener is not None:
             self.listener.revoke(agents)
 
-    async def open_streams(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open_streams(
+        self, host: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """As ``asyncio.open_connection``."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_READ_LIMIT, loop=loop)
@@ -63,9 +69,11 @@ class DialOutConnector(ExclusiveConnector):
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: Any, timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
-        host, port = req.url.raw_host or "", req.url.port or 80
+        host = req.url.raw_host or ""
+        port = req.url.port or 80
         if not is_dial_out_host(host):
             return await super()._create_connection(req, traces, timeout)
+
         try:
             async with asyncio.timeout(timeout.sock_connect):
                 _, protocol = await self._connector.open(self._factory, host, port)
@@ -73,5 +81,6 @@ class DialOutConnector(ExclusiveConnector):
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {req.url}") from error
         except OSError as error:
             raise ClientConnectorError(req.connection_key, error) from error
+
         assert isinstance(protocol, ResponseHandler)
         return protocol

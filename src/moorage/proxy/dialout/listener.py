@@ -30,26 +30,37 @@ _WILDCARDS = ("0.0.0.0", "::")
 Opened = tuple[asyncio.Transport, asyncio.Protocol]
 
 
-def published_address(setting: str | None, bound: tuple[str, int], manager: str, number: int) -> str:
-    """Where agents find the listener ``bound`` of worker ``number``. ``setting``: proxy.dialout_address."""
+def published_address(
+    setting: str | None, bound: tuple[str, int], manager: str, number: int
+) -> str:
+    """Where agents find the listener ``bound`` of worker ``number``. ``setting``:
+    proxy.dialout_address."""
     host, port = bound
     if setting is not None:
         host, port = split_address(setting)
         port += number
     elif host in _WILDCARDS:
         host = source_address(*split_address(manager)) or host
+
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def probe_of(agent: str, hello: Mapping[str, Any], source: str) -> Probe | None:
-    """How to try the address that an agent says; None unless its own connection comes from there."""
-    address, port = hello.get("address"), hello.get("probe")
+    """How to try the address that an agent says; None unless its own connection comes from
+    there."""
+    address = hello.get("address")
+    port = hello.get("probe")
+
     try:
-        is_own = isinstance(address, str) and ip_address(address.strip("[]")) == _plain(ip_address(source))
+        is_own = isinstance(address, str) and ip_address(address.strip("[]")) == _plain(
+            ip_address(source)
+        )
     except ValueError:
         return None
+
     if not is_own or not isinstance(port, int) or not 1024 <= port < 65536:
         return None
+
     return Probe(source, (port,), agent)
 
 
@@ -58,13 +69,17 @@ def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 class DialOutListener:
-    """An async context manager. ``address``: as bound. Agents show certificates of the links' CA; without TLS
-    they know the link token. An agent may open several connections; streams take the newest."""
+    """An async context manager. ``address``: as bound. Agents show certificates of the links' CA;
+    without TLS they know the link token. An agent may open several connections; streams take the
+    newest."""
 
     def __init__(self, host: str, port: int, dialer: Dialer, clock: Clock) -> None:
         self.address = (host, port)
-        self._dialer, self._clock = dialer, clock
-        # Says which process an agent has reached, by whatever address. A name of a proxy may be copied.
+        self._dialer = dialer
+        self._clock = clock
+
+        # Says which process an agent has reached, by whatever address. A name of a proxy may be
+        # copied.
         self._worker = clock.new_id()
         self._agents: dict[str, list[Connection]] = {}
         self._probes: dict[Connection, Probe] = {}
@@ -83,17 +98,21 @@ class DialOutListener:
         return tuple(self._agents)
 
     def probes(self) -> dict[str, Probe]:
-        """How to try the addresses of agents that are connected, by host. Nothing but where an agent's own
-        connection comes from may be tried."""
-        return {host: probe for host, found in self._agents.items() if (probe := self._probes.get(found[-1]))}
+        """How to try the addresses of agents that are connected, by host. Nothing but where an
+        agent's own connection comes from may be tried."""
+        return {
+            host: probe
+            for host, found in self._agents.items()
+            if (probe := self._probes.get(found[-1]))
+        }
 
     def connections(self, host: str) -> tuple[Connection, ...]:
         """Those of one agent, the newest last."""
         return tuple(self._agents.get(host, ()))
 
     async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
-        """A stream to a port of the agent at ``host``. Waits for the agent's connection, so it needs a time
-        limit. Raises ``OSError``."""
+        """A stream to a port of the agent at ``host``. Waits for the agent's connection, so it
+        needs a time limit. Raises ``OSError``."""
         host = host.lower()
         while not (connections := self._agents.get(host)):
             await self._arrived.setdefault(host, asyncio.Event()).wait()
@@ -104,10 +123,13 @@ class DialOutListener:
         self._identity = self._dialer.identity()
         if self._identity is not None:
             self._context = server_context(self._identity)
+
         self._server = await asyncio.get_running_loop().create_server(
-            self._make, *self.address, ssl=self._context,
+            self._make,
+            *self.address,
+            ssl=self._context,
             ssl_handshake_timeout=_HANDSHAKE_S if self._context else None,
-        )  # fmt: skip
+        )
         self.address = self._server.sockets[0].getsockname()[:2]
         await self._loop.__aenter__()
         return self
@@ -127,7 +149,8 @@ class DialOutListener:
     def _on_hello(self, connection: Connection, hello: Mapping[str, Any]) -> None:
         assert connection.transport is not None
         self._anonymous.pop(connection, None)
-        agent, peer_id = str(hello.get("agent", "")), ""
+        agent = str(hello.get("agent", ""))
+        peer_id = ""
         if self._context is not None:
             kind, agent, peer_id = peer_names(connection.transport.get_extra_info("peercert"))
             if kind != "agent" or agent != hello.get("agent"):
@@ -139,37 +162,46 @@ class DialOutListener:
         elif not agent or not self._knows_token(hello):
             self._refuse(connection, "wrong link token: use the manager's (common.link_token)")
             return
+
         reached = hello.get("reached")
         if isinstance(reached, list) and self._worker in reached:
-            # Streams over it would break: the agent ends it when it learns which process it has reached.
+            # Streams over it would break: the agent ends it when it learns which process it has
+            # reached.
             self._anonymous[connection] = 0
             connection.say_hello({"version": 1, "worker": self._worker, "spare": True})
             return
-        connection.peer, self._peer_ids[connection] = dial_out_host(agent, peer_id), peer_id
+
+        connection.peer = dial_out_host(agent, peer_id)
+        self._peer_ids[connection] = peer_id
         self._agents.setdefault(connection.peer, []).append(connection)
         source = connection.transport.get_extra_info("peername")[0]
         if (probe := probe_of(agent, hello, source)) is not None:
             self._probes[connection] = probe
+
         connection.say_hello({"version": 1, "worker": self._worker})
         if (waiting := self._arrived.pop(connection.peer, None)) is not None:
             waiting.set()
+
         log.info("an agent has dialed out", agent=agent)
 
     def revoke(self, agents: Collection[str]) -> None:
-        """End what these agents, by their peer ids, have dialed, and refuse it from now on. It replaces those
-        of before."""
+        """End what these agents, by their peer ids, have dialed, and refuse it from now on. It
+        replaces those of before."""
         self._revoked = agents
         for connection in [one for one, peer_id in self._peer_ids.items() if peer_id in agents]:
             connection.end("the agent was revoked")
 
     def _knows_token(self, hello: Mapping[str, Any]) -> bool:
-        given, token = str(hello.get("token", "")), self._dialer.token
+        given = str(hello.get("token", ""))
+        token = self._dialer.token
         return bool(token) and hmac.compare_digest(given.encode(), token.encode())
 
     def _refuse(self, connection: Connection, why: str) -> None:
         assert connection.transport is not None
         log.warning(
-            "dial-out connection refused", peer=connection.transport.get_extra_info("peername"), why=why
+            "dial-out connection refused",
+            peer=connection.transport.get_extra_info("peername"),
+            why=why,
         )
         connection.refuse_peer(why)
 
@@ -202,6 +234,7 @@ class DialOutListener:
         except ConfigError as error:
             log.warning("the certificate cannot be used", why=str(error))
             return
+
         assert identity is not None
         if not may_serve(identity):
             await self._dialer.renew(now=True)

@@ -1,7 +1,8 @@
 """Prober: tries whether this proxy reaches the agents at their addresses.
 
-It connects to addresses and ports of its route table, where requests go as well. The address of an agent that
-dials out is tried only if that is where the agent's own connection comes from: nobody can have others tried.
+It connects to addresses and ports of its route table, where requests go as well. The address of an
+agent that dials out is tried only if that is where the agent's own connection comes from: nobody
+can have others tried.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from moorage.common.model.addresses import is_dial_out_host
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.dialout.reach import Attempt, Probe, ReachBook
 
-LOOK_S, _ANSWER_S = 1.0, 3.0
+LOOK_S = 1.0
+_ANSWER_S = 3.0
 # Ports of one address that are tried in turn.
 _PORTS = 4
 
 
 class ReachProber:
-    """``loop`` does the work. ``dialed``: the probes that agents allow whose connections this proxy has, by
-    host. ``tell`` gets the hosts that it would reach the other way."""
+    """``loop`` does the work. ``dialed``: the probes that agents allow whose connections this proxy
+    has, by host. ``tell`` gets the hosts that it would reach the other way."""
 
     def __init__(
         self,
@@ -32,8 +34,12 @@ class ReachProber:
         tell: Callable[[tuple[str, ...]], None],
         clock: Clock,
     ) -> None:
-        self._table, self._dialed, self._tell, self._clock = table, dialed, tell, clock
-        self._book, self._addresses = ReachBook(), dict[str, Probe]()
+        self._table = table
+        self._dialed = dialed
+        self._tell = tell
+        self._clock = clock
+        self._book = ReachBook()
+        self._addresses = dict[str, Probe]()
         self._version: object = None
         self.loop = Loop("proxy.reach", self._tick, interval_s=LOOK_S, clock=clock)
 
@@ -44,7 +50,8 @@ class ReachProber:
     async def _tick(self) -> None:
         table = self._table()
         if table is not None and table.version is not self._version:
-            self._version, self._addresses = table.version, addresses(table)
+            self._addresses = addresses(table)
+            self._version = table.version
         self._book.follow({**self._addresses, **self._dialed()})
         due = self._book.due(self._clock.monotonic())
         await asyncio.gather(*(self._try(attempt) for attempt in due))
@@ -60,7 +67,9 @@ async def _answers(probe: Probe, port: int) -> bool:
         async with asyncio.timeout(_ANSWER_S):
             reader, writer = await asyncio.open_connection(probe.host, port)
             try:
-                return not probe.agent_id or await reader.read(MAX_GREETING) == greeting(probe.agent_id)
+                return not probe.agent_id or await reader.read(MAX_GREETING) == greeting(
+                    probe.agent_id
+                )
             finally:
                 writer.transport.abort()
     except ConnectionRefusedError:
@@ -70,16 +79,20 @@ async def _answers(probe: Probe, port: int) -> bool:
 
 
 def addresses(table: IndexedTable) -> dict[str, Probe]:
-    """Of the kernels that run, but no outside providers. Where models are served, these ports answer; nothing
-    may listen at those of apps."""
-    serving, apps = dict[str, set[int]](), dict[str, set[int]]()
+    """Of the kernels that run, but no outside providers. Where models are served, these ports
+    answer; nothing may listen at those of apps."""
+    serving = dict[str, set[int]]()
+    apps = dict[str, set[int]]()
+
     for route in table.models.values():
         for target in route.targets:
             if not (target.tls or target.draining):
                 serving.setdefault(target.host, set()).add(target.port)
+
     for app in table.apps.values():
         if app.host not in serving:
             apps.setdefault(app.host, set()).add(app.port)
+
     return {
         host: Probe(host, tuple(sorted(ports)[:_PORTS]), may_refuse=host in apps)
         for host, ports in (serving | apps).items()

@@ -1,5 +1,5 @@
-"""Reach of agents, as this proxy has tried it: which addresses in its table do not answer, and which agents
-that dial out have an address that does. Pure."""
+"""Reach of agents, as this proxy has tried it: which addresses in its table do not answer, and
+which agents that dial out have an address that does. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 # So many failed attempts in a row, and no success at any port, make an address unreachable.
 FAILURES = 3
 # Until the next attempt: after a failure, while the finding stands, and at an address that answers.
-RETRY_S, AGAIN_S, ANSWERS_S = 3.0, 20.0, 300.0
+RETRY_S = 3.0
+AGAIN_S = 20.0
+ANSWERS_S = 300.0
 _ATTEMPTS_AT_ONCE = 32
 
 
@@ -64,9 +66,13 @@ class ReachBook:
         """These are all that there are."""
         for name in self._tried.keys() - probes.keys():
             del self._tried[name]
+
         for name, probe in probes.items():
             tried = self._tried.get(name)
-            if tried is None or (tried.probe.host, tried.probe.agent_id) != (probe.host, probe.agent_id):
+            if tried is None or (tried.probe.host, tried.probe.agent_id) != (
+                probe.host,
+                probe.agent_id,
+            ):
                 self._tried[name] = _Tried(probe)
             else:
                 tried.probe = probe
@@ -79,7 +85,9 @@ class ReachBook:
     def due(self, now: float) -> list[Attempt]:
         """Each is to be told by ``record``."""
         waiting = [
-            (t.due_at, name) for name, t in self._tried.items() if t.due_at <= now and not t.is_running
+            (t.due_at, name)
+            for name, t in self._tried.items()
+            if t.due_at <= now and not t.is_running
         ]
         found = []
         for _, name in sorted(waiting)[:_ATTEMPTS_AT_ONCE]:
@@ -88,14 +96,18 @@ class ReachBook:
             found.append(Attempt(name, tried.probe, ports[tried.attempts % len(ports)]))
             tried.is_running = True
             tried.attempts += 1
+
         return found
 
     def record(self, attempt: Attempt, now: float, *, answers: bool) -> None:
         """The outcome of an attempt."""
-        tried, dials_out = self._tried.get(attempt.name), bool(attempt.probe.agent_id)
+        tried = self._tried.get(attempt.name)
+        dials_out = bool(attempt.probe.agent_id)
         if tried is None or tried.probe.host != attempt.probe.host:
             return
-        tried.is_running, tried.answers = False, answers
+
+        tried.is_running = False
+        tried.answers = answers
         tried.failures = 0 if answers else tried.failures + 1
         stands = dials_out or tried.failures >= FAILURES
         tried.due_at = now + (AGAIN_S if stands else ANSWERS_S if answers else RETRY_S)

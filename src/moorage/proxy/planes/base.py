@@ -7,7 +7,8 @@ from typing import Protocol
 
 
 class DataPlane(Protocol):
-    """Accepts requests, asks a ``RequestRouter`` about each, and moves bytes between client and replica.
+    """Accepts requests, asks a ``RequestRouter`` about each, and moves bytes between client and
+    replica.
 
     Every data plane guarantees:
 
@@ -19,17 +20,21 @@ class DataPlane(Protocol):
     * In-flight counts are released however a request ends.
     """
 
-    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> tuple[str, int]:
+    async def start(
+        self, host: str, port: int, listening: socket.socket | None = None
+    ) -> tuple[str, int]:
         """Listen, and return the bound address (``port`` 0 selects a free one). Raises ``OSError``.
 
         ``listening``: a socket that listens there already, for a worker."""
         ...
 
     async def retire(self, grace_s: float) -> None:
-        """Accept no new connections, and announce the end of each with its next response. Returns when none
-        is left, or has had a request for a while, at most after ``grace_s`` seconds. ``stop`` follows."""
+        """Accept no new connections, and announce the end of each with its next response. Returns
+        when none is left, or has had a request for a while, at most after ``grace_s`` seconds.
+        ``stop`` follows."""
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no new connections, wait up to ``grace_s`` seconds for running requests, then abort them."""
+        """Accept no new connections, wait up to ``grace_s`` seconds for running requests, then
+        abort them."""
         ...

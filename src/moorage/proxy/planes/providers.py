@@ -13,8 +13,8 @@ from moorage.common.model.errors import InvalidInput
 
 
 class Providers:
-    """The addresses of a provider are decided on when a connection is made, whatever its name led to when its
-    endpoint was created."""
+    """The addresses of a provider are decided on when a connection is made, whatever its name led
+    to when its endpoint was created."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._guard = DestinationGuard(DestinationPolicy(settings.provider_hosts))
@@ -38,5 +38,6 @@ class Providers:
 
 
 def pool_address(target: Target) -> tuple[str, int]:
-    """Under which connections to a provider are kept: never used for a replica at the same address."""
+    """Under which connections to a provider are kept: never used for a replica at the same
+    address."""
     return f"tls/{target.host}", target.port

@@ -11,8 +11,8 @@ Slice = Callable[[], bool]
 
 
 class Turns:
-    """The works of all connections, which take turns: however many there are, everything else in the loop
-    waits for no more than one slice."""
+    """The works of all connections, which take turns: however many there are, everything else in
+    the loop waits for no more than one slice."""
 
     def __init__(self) -> None:
         self._works: deque[tuple[Slice, Callable[[], None]]] = deque()

@@ -1,5 +1,5 @@
-"""Servers of the files of sessions, as the proxy reaches them: over a connection of their own, or through the
-link and a manager where the node cannot be reached."""
+"""Servers of the files of sessions, as the proxy reaches them: over a connection of their own, or
+through the link and a manager where the node cannot be reached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from moorage.common.ssh.channels import RunningCommand
 
 log = structlog.get_logger("moorage.proxy.ssh")
 
-_STARTS_S, CONNECTS_S = 15.0, 3.0
+_STARTS_S = 15.0
+CONNECTS_S = 3.0
 _BUFFER = 512 * 1024
 _UNREAD = 1024 * 1024  # bytes at which a server has to wait
 _MAX_ERROR = 2000
@@ -38,7 +39,8 @@ class FileServer(Protocol):
 
 
 class Link(RunningCommand, Protocol):
-    """``direct``: address and credential of the server, if it listens. Set before there is any output."""
+    """``direct``: address and credential of the server, if it listens. Set before there is any
+    output."""
 
     direct: tuple[str, str] | None
 
@@ -53,8 +55,8 @@ async def greeted(
     count: Callable[[str], None],
     connects_s: float = CONNECTS_S,
 ) -> AsyncIterator[FileServer]:
-    """Greet the server, and connect to it if that is possible within ``connects_s``. The connection ends with
-    the link. Raises ``MoorageError``."""
+    """Greet the server, and connect to it if that is possible within ``connects_s``. The connection
+    ends with the link. Raises ``MoorageError``."""
     async with opened as link:
         try:
             async with asyncio.timeout(_STARTS_S):
@@ -62,11 +64,13 @@ async def greeted(
                 await _first_answer(link)
         except TimeoutError:
             raise Conflict("the server of the session's files did not start in time") from None
+
         direct = await _connect(*link.direct, connects_s) if link.direct is not None else None
         count("direct" if direct is not None else "link")
         if direct is None:
             yield _Linked(link)
             return
+
         watcher = spawn("ssh.sftp.link", _until_ended(link, direct))
         try:
             yield direct
@@ -77,13 +81,15 @@ async def greeted(
 
 async def _first_answer(link: Link) -> None:
     """Wait for it. Raises ``Conflict`` with what the node says instead."""
-    packets, errors = Packets(), b""
+    packets = Packets()
+    errors = b""
     while (output := await link.read()) is not None:
         channel, data = output
         if channel is Channel.STDERR:
             errors = (errors + data)[:_MAX_ERROR]
         elif packets.feed(data):
             return
+
     said = printable(errors.decode(errors="replace").strip(), one_line=True)
     end = link.end.detail if link.end is not None else ""
     raise Conflict(said or end or "the session's files cannot be opened")
@@ -126,18 +132,25 @@ async def _connect(address: str, credential: str, within_s: float) -> DirectServ
             _, connection = await asyncio.get_running_loop().create_connection(
                 DirectServer, host, port, ssl=context, server_hostname=""
             )
-            # A server that does not accept the credential says so only after the client's handshake.
+
+            # A server that does not accept the credential says so only after the client's
+            # handshake.
             greeting = Packets()
             while (data := await connection.read()) is not None:
                 if greeting.feed(data):
                     return connection
+
         why = "the server closed the connection"
     except (OSError, TimeoutError, ValueError) as error:
         why = str(error) or type(error).__name__
+
     if connection is not None:
         connection.close()
+
     log.info(
-        "the files of a session go through the manager: their node was not reached", address=address, why=why
+        "the files of a session go through the manager: their node was not reached",
+        address=address,
+        why=why,
     )
     return None
 
@@ -155,8 +168,11 @@ class DirectServer(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self._buffer = memoryview(bytearray(_BUFFER))
         self._unread: deque[bytes] = deque()
-        self._size, self._paused, self._ended = 0, False, False
-        self._arrived, self._writable = asyncio.Event(), asyncio.Event()
+        self._size = 0
+        self._paused = False
+        self._ended = False
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
         self._writable.set()
         self._transport: asyncio.Transport | None = None
 
@@ -195,13 +211,16 @@ class DirectServer(asyncio.BufferedProtocol):
         while not self._unread:
             if self._ended:
                 return None
+
             self._arrived.clear()
             await self._arrived.wait()
+
         data = self._unread.popleft()
         self._size -= len(data)
         if self._paused and self._size < _UNREAD // 2 and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+
         return data
 
     def close(self) -> None:

@@ -20,8 +20,13 @@ _LISTED_S = 2.0
 class UserTree:
     """What a login may reach, as the manager says; a listing is used for ``_LISTED_S`` seconds."""
 
-    def __init__(self, access: SshAccess, login: Login, clock: Clock, count: Callable[[str], None]) -> None:
-        self._access, self._login, self._clock, self._count = access, login, clock, count
+    def __init__(
+        self, access: SshAccess, login: Login, clock: Clock, count: Callable[[str], None]
+    ) -> None:
+        self._access = access
+        self._login = login
+        self._clock = clock
+        self._count = count
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
     async def list(self, project: str) -> list[str]:
@@ -46,7 +51,9 @@ class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         self._chan = chan
 
-    def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: object) -> bool:
+    def pty_requested(
+        self, term_type: str, term_size: tuple[int, int, int, int], term_modes: object
+    ) -> bool:
         return True
 
     def shell_requested(self) -> bool:
@@ -62,6 +69,7 @@ class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
         if self._chan.get_subsystem() != SFTP:
             self._fail("this login is for SFTP; for a shell or a command log in as PROJECT/SESSION")
             return
+
         router = SftpRouter(self._tree, self._chan.write, self._writable)
         try:
             while (data := await self._input.get()) != b"":
@@ -73,4 +81,5 @@ class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
             return
         finally:
             await router.close()
+
         self._chan.exit(0)

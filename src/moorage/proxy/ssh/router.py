@@ -1,9 +1,10 @@
-"""Virtual root of SFTP: ``/PROJECT/SESSION/…`` over the files of all sessions that a user may reach.
+"""Virtual root of SFTP: ``/PROJECT/SESSION/…`` over the files of all sessions that a user may
+reach.
 
-A packet that is about files goes to the server of that session's files, at its agent, with the path from
-there on; its answer comes back unchanged. Handles begin with two bytes that say whose they are, so reads and
-writes pass without being looked into, in the pieces in which they came. Only the two upper levels are made
-here.
+A packet that is about files goes to the server of that session's files, at its agent, with the path
+from there on; its answer comes back unchanged. Handles begin with two bytes that say whose they
+are, so reads and writes pass without being looked into, in the pieces in which they came. Only the
+two upper levels are made here.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Tree(Protocol):
         ...
 
     def open(self, session: str, hello: bytes) -> Greeted:
-        """The server of the files of ``PROJECT/SESSION``, greeted with ``hello``. Raises ``MoorageError``."""
+        """The server of the files of ``PROJECT/SESSION``, greeted with ``hello``. Raises
+        ``MoorageError``."""
         ...
 
 
@@ -57,7 +59,8 @@ class Backend:
     """The server of one session's files. ``prefix``: of its handles."""
 
     def __init__(self, server: FileServer) -> None:
-        self.server, self.gone = server, False
+        self.server = server
+        self.gone = False
         self.waiting: set[bytes] = set()  # requests without an answer
 
 
@@ -65,8 +68,11 @@ class SftpRouter:
     """Serves one client. ``write`` queues bytes for it, and ``room`` is set while it takes more."""
 
     def __init__(self, tree: Tree, write: Callable[[bytes], None], room: asyncio.Event) -> None:
-        self._tree, self._send, self._room = tree, write, room
-        self._packets, self._stack = Pieces(), AsyncExitStack()
+        self._tree = tree
+        self._send = write
+        self._room = room
+        self._packets = Pieces()
+        self._stack = AsyncExitStack()
         self._backends: dict[str, Backend] = {}
         self._by_prefix: dict[bytes, Backend] = {}
         self._listings: dict[bytes, list[str]] = {}
@@ -100,6 +106,7 @@ class SftpRouter:
             pairs = [wire.text(one) for one in _EXTENSIONS]
             self._send(wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs))
             return
+
         reader = Reader(packet)
         reader.byte()
         request = reader.take(4)
@@ -122,12 +129,14 @@ class SftpRouter:
             backend = self._by_prefix.get(prefix)
             if backend is None:
                 raise Malformed("nothing open has this handle")
+
             await self._forward(backend, packet)
         elif kind == Kind.CLOSE:
             self._listings.pop(handle, None)
             self._send(wire.status(request, Status.OK))
         elif kind == Kind.READDIR and handle in self._listings:
-            found, self._listings[handle] = self._listings[handle], []
+            found = self._listings[handle]
+            self._listings[handle] = []
             entries = [_entry(name) for name in found]
             self._send(wire.names(request, entries) if found else wire.status(request, Status.EOF))
         elif kind == Kind.FSTAT:
@@ -138,20 +147,24 @@ class SftpRouter:
     async def _by_path(self, kind: int, request: bytes, r: Reader) -> None:
         if kind not in _BY_PATH:
             raise _Answer(Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported")
+
         first = r.path()
         if kind == Kind.REALPATH:
             path = wire.normalized(first)
             self._send(wire.names(request, [(path, path, Attributes())]))
             return
+
         if kind == Kind.SYMLINK:
             session, path = _split(r.path())
             await self._to(session, kind, request, wire.text(first), wire.text(path))
             return
+
         session, path = _split(first)
         if kind == Kind.RENAME:
             other, new = _split(r.path())
             if other != session:
                 raise _Answer(Status.FAILURE, _MOVED)
+
             await self._to(session, kind, request, wire.text(path), wire.text(new))
         elif session.count("/") == 1:
             await self._to(session, kind, request, wire.text(path), r.rest())
@@ -162,7 +175,9 @@ class SftpRouter:
         name = r.text()
         if name == b"limits@openssh.com":
             limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, 0)
-            self._send(wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in limits)))
+            self._send(
+                wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in limits))
+            )
         elif name == b"fsync@openssh.com":
             await self._by_handle(packet, Kind.EXTENDED, request, r)
         elif name in _TWO_PATHS:
@@ -170,7 +185,10 @@ class SftpRouter:
             other, new = _split(r.path())
             if other != session:
                 raise _Answer(Status.FAILURE, _MOVED)
-            await self._to(session, Kind.EXTENDED, request, wire.text(name), wire.text(path), wire.text(new))
+
+            await self._to(
+                session, Kind.EXTENDED, request, wire.text(name), wire.text(path), wire.text(new)
+            )
         elif name == b"statvfs@openssh.com":
             session, path = _split(r.path())
             await self._to(session, Kind.EXTENDED, request, wire.text(name), wire.text(path))
@@ -183,13 +201,18 @@ class SftpRouter:
             raise _Answer(Status.PERMISSION_DENIED, "projects and sessions are not changed by SFTP")
         if kind not in (Kind.STAT, Kind.LSTAT, Kind.OPENDIR):
             raise _Answer(Status.OP_UNSUPPORTED, "this request is not supported")
+
         if folder and folder not in await self._list(""):
-            raise _Answer(Status.NO_SUCH_FILE, "there is no such project, or you are no member of it")
+            raise _Answer(
+                Status.NO_SUCH_FILE, "there is no such project, or you are no member of it"
+            )
+
         if kind != Kind.OPENDIR:
             self._send(wire.packet(Kind.ATTRS, request, wire.attributes(_DIRECTORY)))
             return
         if len(self._listings) >= MAX_SESSIONS:
             raise _Answer(Status.FAILURE, "too many open directories")
+
         self._made += 1
         handle = _OWN + wire.number(self._made)
         self._listings[handle] = [".", "..", *await self._list(folder)]
@@ -223,6 +246,7 @@ class SftpRouter:
             return backend
         if len(self._readers) >= MAX_SESSIONS:
             raise _Answer(Status.FAILURE, f"one connection reaches at most {MAX_SESSIONS} sessions")
+
         prefix = len(self._readers).to_bytes(_PREFIX_BYTES)
         hello = wire.packet(
             Kind.INIT, wire.number(wire.VERSION), wire.text(wire.HANDLE_PREFIX), wire.text(prefix)
@@ -232,17 +256,20 @@ class SftpRouter:
         except MoorageError as error:
             code = Status.NO_SUCH_FILE if error.code == "not-found" else Status.PERMISSION_DENIED
             raise _Answer(code, error.message) from None
+
         backend = self._backends[session] = self._by_prefix[prefix] = Backend(server)
         self._readers.append(spawn("ssh.sftp.backend", self._relay(backend)))
         return backend
 
     async def _relay(self, backend: Backend) -> None:
         """Pass the answers of a server on to the client."""
-        packets, waiting = Pieces(), backend.waiting
+        packets = Pieces()
+        waiting = backend.waiting
         try:
             while (data := await backend.server.read()) is not None:
                 if not (answers := packets.feed(data)):
                     continue
+
                 waiting.difference_update(bytes(one[0][5:9]) for one in answers)
                 await self._room.wait()
                 self._send(whole([piece for one in answers for piece in one]))
@@ -252,6 +279,7 @@ class SftpRouter:
             backend.gone = True
             for request in waiting:
                 self._send(wire.status(request, Status.FAILURE, _LOST))
+
             waiting.clear()
 
 
@@ -260,7 +288,8 @@ class _Answer(Exception):
 
     def __init__(self, code: Status, message: str) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
 
 
 def _split(path: bytes) -> tuple[str, bytes]:

@@ -1,8 +1,9 @@
-"""SSH server of the proxy: OpenSSH's clients log in with their users' registered keys, and each channel is a
-command in a session, on the path of ``moorage exec``.
+"""SSH server of the proxy: OpenSSH's clients log in with their users' registered keys, and each
+channel is a command in a session, on the path of ``moorage exec``.
 
-Here it is verified who holds a key, and again by the manager, who gets what the client has signed. What its
-user may do the manager decides, at the login and again for every channel, and says when the login is refused.
+Here it is verified who holds a key, and again by the manager, who gets what the client has signed.
+What its user may do the manager decides, at the login and again for every channel, and says when
+the login is refused.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ log = structlog.get_logger("moorage.proxy.ssh")
 MAX_TRIES = 6
 _RETRY_S = 2.0
 # Silence after which a client is asked whether it is there, and how often before it counts as gone.
-_KEEPALIVE_S, _KEEPALIVES = 30, 4
+_KEEPALIVE_S = 30
+_KEEPALIVES = 4
 # How long the channels of a connection have to say why they were closed, before it ends.
 _FAREWELL_S = 0.5
 _BANNER = "Moorage"
 
 
 class SshFrontend:
-    """Listens on ``proxy.ssh_listen``. An async context manager; entering raises ``OSError`` if the address
-    is taken. Clients are refused until a manager has given the host key."""
+    """Listens on ``proxy.ssh_listen``. An async context manager; entering raises ``OSError`` if the
+    address is taken. Clients are refused until a manager has given the host key."""
 
     def __init__(
         self,
@@ -57,8 +59,11 @@ class SshFrontend:
     ) -> None:
         assert settings.ssh_listen is not None
         self.address = split_address(settings.ssh_listen)
-        self._settings, self._access, self._metrics = settings, access, metrics
-        self._clock, self._reuses_port = clock, reuses_port
+        self._settings = settings
+        self._access = access
+        self._metrics = metrics
+        self._clock = clock
+        self._reuses_port = reuses_port
         self._socket: socket.socket | None = None
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._loop = Loop("proxy.ssh", self._listen, interval_s=_RETRY_S, clock=clock)
@@ -93,11 +98,13 @@ class SshFrontend:
         """Listen, once a manager has given the host key."""
         if self._acceptor is not None:
             return
+
         try:
             key = asyncssh.import_private_key(await self._access.host_key())
         except MoorageError as error:
             log.warning("no manager has given the SSH host key yet", why=error.message)
             return
+
         self._acceptor = await asyncssh.create_server(
             lambda: SshConnection(self),
             sock=self._socket,
@@ -112,7 +119,9 @@ class SshFrontend:
             keepalive_interval=_KEEPALIVE_S,
             keepalive_count_max=_KEEPALIVES,
         )
-        log.info("ssh is listening", address="{}:{}".format(*self.address), key=key.get_fingerprint())
+        log.info(
+            "ssh is listening", address="{}:{}".format(*self.address), key=key.get_fingerprint()
+        )
 
     def admit(self, server: SshConnection, address: str) -> str:
         """Count a new connection. Returns why there is no room for it."""
@@ -162,21 +171,26 @@ class SshFrontend:
         self._metrics.logins.labels(outcome).inc()
 
     def tree(self, login: Login) -> UserTree:
-        return UserTree(self._access, login, self._clock, lambda path: self._metrics.files.labels(path).inc())
+        return UserTree(
+            self._access, login, self._clock, lambda path: self._metrics.files.labels(path).inc()
+        )
 
     def start(self, login: Login) -> Start:
         return lambda spec: self._access.open(login, spec)
 
 
 class SshConnection(asyncssh.SSHServer):
-    """One connection of a client. ``_login`` and ``_target`` are of the key that was verified last, which is
-    the one that completes the login."""
+    """One connection of a client. ``_login`` and ``_target`` are of the key that was verified last,
+    which is the one that completes the login."""
 
     def __init__(self, frontend: SshFrontend) -> None:
-        self._frontend, self._channels = frontend, Channels()
+        self._frontend = frontend
+        self._channels = Channels()
         self._connection: asyncssh.SSHServerConnection | None = None
-        self._address, self._tries = "", 0
-        self._admitted = self._known = False
+        self._address = ""
+        self._tries = 0
+        self._admitted = False
+        self._known = False
         self._login: Login | None = None
         self._target: ssh_pb2.SshTarget | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -220,16 +234,21 @@ class SshConnection(asyncssh.SSHServer):
         return False
 
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        self._login = self._target = None
+        self._login = None
+        self._target = None
         self._tries += 1
+
         if self._tries > 2 * MAX_TRIES:  # a key is asked about, and then used
             assert self._connection is not None
             self._connection.abort()
             return False
+
         login = Login(username, fingerprint_of(key.public_data), self._address)
         target = await self._frontend.look_up(login)
+
         # Nothing is awaited from here to the verification of the signature.
-        self._login, self._target = login, target
+        self._login = login
+        self._target = target
         self._note_proof(key)
         return target is not None
 
@@ -274,11 +293,14 @@ class SshConnection(asyncssh.SSHServer):
         login, target = self._who()
         if not target.session_id:
             raise asyncssh.ChannelOpenError(
-                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "log in as PROJECT/SESSION to forward ports"
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
+                "log in as PROJECT/SESSION to forward ports",
             )
         return self._channels.connection(self._frontend.start(login), dest_host, dest_port, "main1")
 
     def _who(self) -> tuple[Login, ssh_pb2.SshTarget]:
         if not self._known or self._login is None or self._target is None:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody has logged in")
+            raise asyncssh.ChannelOpenError(
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody has logged in"
+            )
         return self._login, self._target

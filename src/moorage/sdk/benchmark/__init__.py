@@ -1,4 +1,5 @@
-"""Load generator for an endpoint: sends prompts at a rate, or so many at a time, and measures the answers."""
+"""Load generator for an endpoint: sends prompts at a rate, or so many at a time, and measures the
+answers."""
 
 from moorage.sdk.benchmark.requests import Measured, Target
 from moorage.sdk.benchmark.runner import Load, Progress, run
@@ -6,6 +7,14 @@ from moorage.sdk.benchmark.statistics import Summary, summarize
 from moorage.sdk.benchmark.workload import Prompt, random_prompts, read_dataset
 
 __all__ = [
-    "Load", "Measured", "Progress", "Prompt", "Summary", "Target", "random_prompts", "read_dataset", "run",
+    "Load",
+    "Measured",
+    "Progress",
+    "Prompt",
+    "Summary",
+    "Target",
+    "random_prompts",
+    "read_dataset",
+    "run",
     "summarize",
-]  # fmt: skip
+]

@@ -1,4 +1,5 @@
-"""Requests of a benchmark: one streamed request over the OpenAI API, with the times of all that arrives."""
+"""Requests of a benchmark: one streamed request over the OpenAI API, with the times of all that
+arrives."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _MOST_WORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is measured. ``openai_url`` ends in ``/v1``. ``extra``: further fields of each request."""
+    """What is measured. ``openai_url`` ends in ``/v1``. ``extra``: further fields of each
+    request."""
 
     openai_url: str
     key: str
@@ -39,9 +41,12 @@ class Target:
         return self.openai_url.rstrip("/") + _PATHS[self.api]
 
     def session(self) -> aiohttp.ClientSession:
-        """Without a limit on connections: waiting for one would be measured as the server's time."""
+        """Without a limit on connections: waiting for one would be measured as the server's
+        time."""
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=verification(self.url, self.ca_file) or True),
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=verification(self.url, self.ca_file) or True
+            ),
             headers={"Authorization": f"Bearer {self.key}"} if self.key else {},
             timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=10),
         )
@@ -60,10 +65,10 @@ class Target:
 
 @dataclass(slots=True)
 class Measured:
-    """One request. Times in seconds of one monotonic clock. ``due_at``: when it should have been sent; all of
-    its times count from then. ``token_times``: when each piece of text arrived. ``error``: why it failed; ""
-    if it did not. ``words``: what the server said of that; "" if nothing. ``stated``: the server has stated
-    the numbers of tokens."""
+    """One request. Times in seconds of one monotonic clock. ``due_at``: when it should have been
+    sent; all of its times count from then. ``token_times``: when each piece of text arrived.
+    ``error``: why it failed; "" if it did not. ``words``: what the server said of that; "" if
+    nothing. ``stated``: the server has stated the numbers of tokens."""
 
     due_at: float
     sent_at: float = 0.0
@@ -92,6 +97,7 @@ async def measure(
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) or made.token_times:
                 raise
+
             # The server had just closed an idle connection: that is no failure of the request.
             async with target.session() as fresh:
                 await _ask(fresh, target, prompt, made, clock)
@@ -99,26 +105,32 @@ async def measure(
         made.error = "timeout"
     except (aiohttp.ClientError, OSError, ValueError) as error:
         made.error = "cut off" if made.token_times else f"connection: {connection_error(error)}"
+
     made.ended_at = clock.monotonic()
     if not made.stated:
-        made.tokens_in, made.tokens_out = len(prompt.text.split()), len(made.token_times)
+        made.tokens_in = len(prompt.text.split())
+        made.tokens_out = len(made.token_times)
+
     return made
 
 
 async def _ask(
     http: aiohttp.ClientSession, target: Target, prompt: Prompt, made: Measured, clock: Clock
 ) -> None:
-    events, done = _Events(), False
+    events = _Events()
+    done = False
     async with http.post(target.url, json=target.body(prompt)) as answer:
         if answer.status != 200:
             _refuse(made, answer.status, await answer.read())
             return
+
         async for piece in answer.content.iter_any():
             now = clock.monotonic()
             for data in events.feed(piece):
                 done = done or data == b"[DONE]"
                 if not done and not made.error:
                     _take(made, data, now)
+
     if not (done or made.error):
         made.error = "cut off"
 
@@ -140,20 +152,24 @@ def _take(made: Measured, data: bytes, now: float) -> None:
     event = json.loads(data)
     if not isinstance(event, dict):
         return
+
     if (error := event.get("error")) is not None:
         made.error = f"in mid-stream: {code}" if (code := _code(error)) else "in mid-stream"
         made.words = _words(error)
         return
+
     usage = event.get("usage")
     if isinstance(usage, dict) and usage.get("completion_tokens"):
-        made.tokens_in, made.tokens_out = (
-            int(usage.get("prompt_tokens") or 0),
-            int(usage["completion_tokens"]),
-        )
+        made.tokens_in = int(usage.get("prompt_tokens") or 0)
+        made.tokens_out = int(usage["completion_tokens"])
         made.stated = True
+
     choices = event.get("choices") or [{}]
     delta = choices[0].get("delta") or choices[0]
-    if any(delta.get(name) for name in ("content", "text", "reasoning_content", "reasoning", "tool_calls")):
+    if any(
+        delta.get(name)
+        for name in ("content", "text", "reasoning_content", "reasoning", "tool_calls")
+    ):
         made.token_times.append(now)
 
 
@@ -162,8 +178,10 @@ def _refuse(made: Measured, status: int, body: bytes) -> None:
     try:
         found = json.loads(body)
     except ValueError:
-        made.error, made.words = str(status), _shown(body.decode(errors="replace"))
+        made.error = str(status)
+        made.words = _shown(body.decode(errors="replace"))
         return
+
     error = found.get("error", found) if isinstance(found, dict) else found
     code = _code(error) if isinstance(error, dict) else ""
     made.error = str(status) if code in ("", str(status)) else f"{status} {code}"

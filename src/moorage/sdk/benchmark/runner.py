@@ -1,8 +1,9 @@
 """Runner of a benchmark: sends the prompts as the load asks, and tells how far it is.
 
-At a rate, requests fall due at times that do not depend on the answers, and each is measured from the time at
-which it was due. One that must wait, since the server is slow or the generator is, is slower by that time:
-otherwise a server that stalls would seem to be asked less often (coordinated omission).
+At a rate, requests fall due at times that do not depend on the answers, and each is measured from
+the time at which it was due. One that must wait, since the server is slow or the generator is, is
+slower by that time: otherwise a server that stalls would seem to be asked less often (coordinated
+omission).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from moorage.sdk.benchmark.workload import Prompt, gaps
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``request_rate``: requests per second; None: as many as ``max_concurrency`` allows. ``requests`` and
-    ``duration_s``: when to stop sending, whichever comes first."""
+    """``request_rate``: requests per second; None: as many as ``max_concurrency`` allows.
+    ``requests`` and ``duration_s``: when to stop sending, whichever comes first."""
 
     request_rate: float | None = None
     max_concurrency: int | None = None
@@ -58,16 +59,23 @@ class _Run:
         clock: Clock,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self._http, self._target, self._clock, self._on_progress = http, target, clock, on_progress
-        self.progress, self.measured = Progress(), list[Measured]()
+        self._http = http
+        self._target = target
+        self._clock = clock
+        self._on_progress = on_progress
+        self.progress = Progress()
+        self.measured = list[Measured]()
         self.began_at = clock.monotonic()
 
-    async def one(self, prompt: Prompt, due_at: float, room: asyncio.Semaphore | None = None) -> None:
+    async def one(
+        self, prompt: Prompt, due_at: float, room: asyncio.Semaphore | None = None
+    ) -> None:
         progress = self.progress
         async with room or nullcontext():
             progress.sent += 1
             progress.peak = max(progress.peak, progress.running)
             made = await measure(self._http, self._target, prompt, due_at, self._clock)
+
         self.measured.append(made)
         progress.completed += not made.error
         progress.failed += bool(made.error)
@@ -83,12 +91,15 @@ class _Run:
             for prompt, after_s in zip(prompts, times, strict=False):
                 if load.duration_s is not None and after_s >= load.duration_s:
                     break
+
                 due_at = self.began_at + after_s
                 if (wait_s := due_at - self._clock.monotonic()) > 0:
                     await asyncio.sleep(wait_s)
+
                 task = spawn("bench.request", self.one(prompt, due_at, room))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+
             await asyncio.gather(*tasks)
         finally:
             await cancel_and_wait(*tasks)
@@ -126,6 +137,7 @@ async def run(
             await one.at_rate(chosen, _times(generator, load.request_rate, load.burstiness), load)
         else:
             await one.concurrently(chosen, load)
+
         one.progress.elapsed_s = clock.monotonic() - one.began_at
         return one.measured, one.progress
 

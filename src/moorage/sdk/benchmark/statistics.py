@@ -1,8 +1,8 @@
 """Statistics of a benchmark, with the names that ``vllm bench serve`` gives them. Pure.
 
-ttft: time to first token. tpot: time per output token after the first, of one request. itl: inter-token
-latency, each gap between two pieces of text. e2el: end-to-end latency. All count from the time at which the
-request was due.
+ttft: time to first token. tpot: time per output token after the first, of one request. itl:
+inter-token latency, each gap between two pieces of text. e2el: end-to-end latency. All count from
+the time at which the request was due.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``errors``: failed requests by cause, with what the server said. ``send_delay``: how long requests
-    waited in the generator after they were due. ``tokens_are_stated``: by the server; else a piece of text
-    counts as one."""
+    """``errors``: failed requests by cause, with what the server said. ``send_delay``: how long
+    requests waited in the generator after they were due. ``tokens_are_stated``: by the server; else
+    a piece of text counts as one."""
 
     duration_s: float
     completed: int
@@ -83,6 +83,7 @@ class Summary:
                 shown |= {f"mean_{name}_ms": found.mean, f"median_{name}_ms": found.percentiles[50]}
                 shown |= {f"std_{name}_ms": found.std, f"max_{name}_ms": found.largest}
                 shown |= {f"p{p}_{name}_ms": value for p, value in found.percentiles.items()}
+
         return shown
 
 
@@ -95,6 +96,7 @@ def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: i
         for one in first
         for earlier, later in zip(one.token_times, one.token_times[1:], strict=False)
     ]
+
     return Summary(
         duration_s=duration_s,
         completed=len(good),
@@ -127,8 +129,8 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 
 
 def _errors(failed: Sequence[Measured]) -> dict[str, int]:
-    """Failed requests by cause, the most frequent first, each with the words that were most frequent: they
-    may name a length or an id."""
+    """Failed requests by cause, the most frequent first, each with the words that were most
+    frequent: they may name a length or an id."""
     causes = Counter(one.error for one in failed)
     found = {}
     for cause, count in causes.most_common():

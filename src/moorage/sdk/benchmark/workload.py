@@ -12,18 +12,80 @@ from moorage.common.model.errors import InvalidInput
 
 # Most tokenizers have one token for each of these words with the space before it.
 _WORDS = (
-    "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school",
-    "state", "family", "student", "group", "country", "problem", "hand", "part", "place", "case", "week",
-    "company", "system", "program", "question", "work", "number", "night", "point", "home", "water", "room",
-    "mother", "area", "money", "story", "fact", "month", "lot", "right", "study", "book", "eye", "job",
-    "word", "business", "issue", "side", "kind", "head", "house", "service", "friend", "father", "power",
-    "hour", "game", "line", "end", "member", "law", "car", "city", "community", "name",
-)  # fmt: skip
+    "time",
+    "year",
+    "people",
+    "way",
+    "day",
+    "man",
+    "thing",
+    "woman",
+    "life",
+    "child",
+    "world",
+    "school",
+    "state",
+    "family",
+    "student",
+    "group",
+    "country",
+    "problem",
+    "hand",
+    "part",
+    "place",
+    "case",
+    "week",
+    "company",
+    "system",
+    "program",
+    "question",
+    "work",
+    "number",
+    "night",
+    "point",
+    "home",
+    "water",
+    "room",
+    "mother",
+    "area",
+    "money",
+    "story",
+    "fact",
+    "month",
+    "lot",
+    "right",
+    "study",
+    "book",
+    "eye",
+    "job",
+    "word",
+    "business",
+    "issue",
+    "side",
+    "kind",
+    "head",
+    "house",
+    "service",
+    "friend",
+    "father",
+    "power",
+    "hour",
+    "game",
+    "line",
+    "end",
+    "member",
+    "law",
+    "car",
+    "city",
+    "community",
+    "name",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """``messages``: of a chat, in the format of OpenAI. ``max_tokens``: longest answer; None: the model's."""
+    """``messages``: of a chat, in the format of OpenAI. ``max_tokens``: longest answer; None: the
+    model's."""
 
     messages: tuple[dict[str, Any], ...]
     max_tokens: int | None = None
@@ -35,20 +97,22 @@ class Prompt:
 
 
 def random_prompts(generator: Random, input_len: int, output_len: int | None) -> Iterator[Prompt]:
-    """Endlessly: prompts of about ``input_len`` tokens, of which no two begin alike, so that no cache of
-    prefixes helps."""
+    """Endlessly: prompts of about ``input_len`` tokens, of which no two begin alike, so that no
+    cache of prefixes helps."""
     while True:
         words = " ".join(generator.choices(_WORDS, k=max(1, input_len)))
         yield Prompt(({"role": "user", "content": words},), output_len)
 
 
 def read_dataset(lines: Iterable[str], output_len: int | None) -> list[Prompt]:
-    """One JSON object per line: ``prompt`` or ``messages``, and ``max_tokens`` or ``output_tokens``, without
-    which ``output_len`` counts. Raises ``InvalidInput`` that names the line."""
+    """One JSON object per line: ``prompt`` or ``messages``, and ``max_tokens`` or
+    ``output_tokens``, without which ``output_len`` counts. Raises ``InvalidInput`` that names the
+    line."""
     prompts = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+
         try:
             prompts.append(_prompt(json.loads(line), output_len))
         except (ValueError, TypeError) as error:
@@ -56,27 +120,32 @@ def read_dataset(lines: Iterable[str], output_len: int | None) -> list[Prompt]:
                 f"line {number} of the dataset is unusable: {error}",
                 next_step='write each line like {"prompt": "What is a moorage?", "max_tokens": 64}',
             ) from None
+
     if not prompts:
         raise InvalidInput("the dataset has no prompts", next_step="write one JSON object per line")
+
     return prompts
 
 
 def _prompt(given: Any, output_len: int | None) -> Prompt:
     if not isinstance(given, dict):
         raise TypeError("it is no JSON object")
+
     messages = given.get("messages") or [{"role": "user", "content": given.get("prompt")}]
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise TypeError("`messages` is no list of objects")
     if any(not one.get("content") for one in messages):
         raise ValueError("it has neither `prompt` nor `messages` with `content`")
+
     limit = given.get("max_tokens", given.get("output_tokens", output_len))
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise ValueError(f"`max_tokens` is {limit!r}, not a positive number")
+
     return Prompt(tuple(messages), limit)
 
 
 def gaps(generator: Random, rate: float, burstiness: float) -> Iterator[float]:
-    """Endlessly: seconds between two arrivals at ``rate`` per second. ``burstiness`` 1: a Poisson process;
-    less: in bursts; more: evenly (the shape of a gamma distribution, as in vLLM)."""
+    """Endlessly: seconds between two arrivals at ``rate`` per second. ``burstiness`` 1: a Poisson
+    process; less: in bursts; more: evenly (the shape of a gamma distribution, as in vLLM)."""
     while True:
         yield generator.gammavariate(burstiness, 1.0 / (rate * burstiness))

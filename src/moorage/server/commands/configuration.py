@@ -1,4 +1,5 @@
-"""Commands that show the configuration, and change what daemons share in etcd: ``moorage config``."""
+"""Commands that show the configuration, and change what daemons share in etcd: ``moorage
+config``."""
 
 from __future__ import annotations
 
@@ -45,19 +46,24 @@ def config_show(
     config: ConfigFile = None,
     home: HomeDir = None,
     sets: Overrides = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Also show where each value comes from.")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Also show where each value comes from.")
+    ] = False,
     output: OutputFormat = "table",
 ) -> None:
     """Show every setting in effect. Secrets are redacted."""
     rows = load_settings(config, home, sets).redacted()
     check_output_format(output)
+
     if output != "table":
         found = [(name, _value(text), where) for name, text, where in rows]
         values = {
-            name: {"value": value, "origin": where} if origin else value for name, value, where in found
+            name: {"value": value, "origin": where} if origin else value
+            for name, value, where in found
         }
         print_data(values, output)
         return
+
     name_width = max(len(name) for name, _, _ in rows)
     value_width = max(len(value) for _, value, _ in rows) if origin else 0
     for name, value, where in rows:
@@ -71,7 +77,9 @@ def _value(text: str) -> Any:
 
 # -- shared settings -------------------------------------------------------------------------------
 
-InEtcd = Annotated[bool, typer.Option("--etcd", help="In etcd, for all daemons that have `etcd.address`.")]
+InEtcd = Annotated[
+    bool, typer.Option("--etcd", help="In etcd, for all daemons that have `etcd.address`.")
+]
 
 
 @config_verbs.command("set")
@@ -81,15 +89,24 @@ def config_set(
     config: ConfigFile = None,
     home: HomeDir = None,
 ) -> None:
-    """Share settings. A daemon takes them at its next start, unless its host sets them otherwise."""
+    """Share settings. A daemon takes them at its next start, unless its host sets them
+    otherwise."""
     given = {}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or "." not in name:
-            raise ConfigError(f"{text!r} is not SECTION.KEY=VALUE", next_step="such as proxy.max_hold_s=60")
+            raise ConfigError(
+                f"{text!r} is not SECTION.KEY=VALUE", next_step="such as proxy.max_hold_s=60"
+            )
+
         given[name.strip()] = value
+
     _change(
-        etcd, config, home, "set " + ", ".join(given), lambda before, _: {**before, **check_shared(given)}
+        etcd,
+        config,
+        home,
+        "set " + ", ".join(given),
+        lambda before, _: {**before, **check_shared(given)},
     )
 
 
@@ -113,7 +130,10 @@ def config_unset(
 
 @config_verbs.command("history")
 def config_history(
-    etcd: InEtcd = False, config: ConfigFile = None, home: HomeDir = None, output: OutputFormat = "table"
+    etcd: InEtcd = False,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    output: OutputFormat = "table",
 ) -> None:
     """Show the last 100 changes of the shared settings, and who made them."""
     from moorage.common.etcd import shared_settings
@@ -122,11 +142,18 @@ def config_history(
     changes = _with_etcd(etcd, config, home, shared_settings.history)
     if output != "table":
         rows = [
-            {"number": c.number, "at": c.at.isoformat(), "by": c.by, "what": c.what, "settings": c.settings}
+            {
+                "number": c.number,
+                "at": c.at.isoformat(),
+                "by": c.by,
+                "what": c.what,
+                "settings": c.settings,
+            }
             for c in changes
         ]
         print_data(rows, output)
         return
+
     for change in changes:
         print(_change_line(change))
 
@@ -167,7 +194,8 @@ def _change(
 
 
 def _usable(before: SharedSettings) -> dict[str, Any]:
-    """The settings that are valid. Others were written by hand: the next change removes them, and says so."""
+    """The settings that are valid. Others were written by hand: the next change removes them, and
+    says so."""
     usable: dict[str, Any] = {}
     for name, text in before.values.items():
         try:
@@ -187,12 +215,17 @@ def _with_etcd(
     if not etcd:
         raise ConfigError(
             "settings can be changed in etcd only",
-            next_step="add --etcd; settings of this host are in its configuration file, see `moorage config "
+            next_step="add --etcd; settings of this host are in its configuration file, see "
+            "`moorage config "
             "show --origin`",
         )
+
     access = etcd_access(load_unshared(config, home).settings.etcd)
     if access is None:
-        raise ConfigError("etcd.address is not set", next_step="set MOORAGE_ETCD__ADDRESS=etcd://HOST:2379")
+        raise ConfigError(
+            "etcd.address is not set", next_step="set MOORAGE_ETCD__ADDRESS=etcd://HOST:2379"
+        )
+
     from moorage.common.etcd.client import EtcdClient
 
     async def run() -> Any:

@@ -51,9 +51,13 @@ Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embe
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
 Inventory = Annotated[
     str | None,
-    typer.Option(help="auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:8xH100 to simulate devices."),
+    typer.Option(
+        help="auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:8xH100 to simulate devices."
+    ),
 ]
-ManagerLink = Annotated[str | None, typer.Option(help="gRPC addresses of the managers, separated by commas.")]
+ManagerLink = Annotated[
+    str | None, typer.Option(help="gRPC addresses of the managers, separated by commas.")
+]
 
 
 def _manager_flags(dsn: str | None, listen: str | None) -> tuple[Flag, Flag]:
@@ -79,29 +83,37 @@ def up(
     openai_listen: Annotated[str | None, typer.Option(help="OpenAI-compatible address.")] = None,
     inventory: Inventory = None,
     tls: Annotated[
-        bool | None, typer.Option("--tls", help="TLS on every address, with a certificate of the own CA.")
+        bool | None,
+        typer.Option("--tls", help="TLS on every address, with a certificate of the own CA."),
     ] = None,
     stop_kernels: Annotated[
-        bool | None, typer.Option("--stop-kernels", help="Also stop the kernels at an orderly stop.")
+        bool | None,
+        typer.Option("--stop-kernels", help="Also stop the kernels at an orderly stop."),
     ] = None,
 ) -> None:
     """Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.
 
-    Kernels run on after a stop, and the next start adopts them. With --stop-kernels an orderly stop ends
-    them: batch sessions with `retries` run again after the next start, others have ended.
+    Kernels run on after a stop, and the next start adopts them. With --stop-kernels an orderly stop
+    ends them: batch sessions with `retries` run again after the next start, others have ended.
     """
     loaded = load_settings(
-        config, home, sets, Flag("--openai-listen", "proxy.listen", openai_listen),
-        *_manager_flags(dsn, listen), Flag("--inventory", "agent.inventory", inventory),
+        config,
+        home,
+        sets,
+        Flag("--openai-listen", "proxy.listen", openai_listen),
+        *_manager_flags(dsn, listen),
+        Flag("--inventory", "agent.inventory", inventory),
         Flag("--stop-kernels", "agent.stop_kernels_on_exit", stop_kernels),
         Flag("--tls", "common.tls", "ca" if tls else None),
         Flag("--tls", "common.link_tls", "on" if tls else None),
-    )  # fmt: skip
+    )
     if loaded.sites:
         raise ConfigError(
-            f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` is that of this machine",
+            f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` is that of "
+            "this machine",
             next_step="run `moorage agent` for the sites, with a MOORAGE_HOME of its own",
         )
+
     loaded = with_shared_cpus(loaded)
     boot = bootstrap(loaded, "up")
     with needs_extra("all"):
@@ -114,12 +126,18 @@ def up(
         print(f"OpenAI API  {entered.openai_url}", flush=True)
         print(f"processes   {entered.processes or 'none: agent.runtimes'}", flush=True)
         _print_first_key(entered.first_key, boot.home)
-        print("next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, and kernels run on", flush=True)
+        print(
+            "next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, and kernels run on",
+            flush=True,
+        )
 
     def members(entered: AllInOne) -> list[Member]:
         url = urlsplit(entered.openai_url)
         address = (url.hostname or "", url.port or 0)
-        return [*_manager_member(entered.manager), proxy_member(entered.proxy_id, url.scheme, address)]
+        return [
+            *_manager_member(entered.manager),
+            proxy_member(entered.proxy_id, url.scheme, address),
+        ]
 
     use = EtcdUse(boot.home, etcd_access(loaded.settings.etcd))
 
@@ -139,7 +157,9 @@ def manager(
     sets: Overrides = None,
     dsn: Dsn = None,
     listen: ApiListen = None,
-    link_listen: Annotated[str | None, typer.Option(help="gRPC address for agents and proxies.")] = None,
+    link_listen: Annotated[
+        str | None, typer.Option(help="gRPC address for agents and proxies.")
+    ] = None,
 ) -> None:
     """Run a manager: sessions, scheduling and the REST API."""
     link = Flag("--link-listen", "manager.link_listen", link_listen)
@@ -166,7 +186,10 @@ def manager(
             url=f"{scheme}://{local_address(entered.api_address)}",
             ca_file=client_ca_file(loaded.settings.common.tls, boot.home),
         )
-        print(f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
+        print(
+            f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}",
+            flush=True,
+        )
         _print_first_key(entered.first_key, boot.home)
 
     use = EtcdUse(boot.home, etcd_access(loaded.settings.etcd))
@@ -174,7 +197,8 @@ def manager(
 
 
 def _manager_member(entered: Manager) -> list[Member]:
-    link, (host, port) = entered.published_link, split_address(entered.api_address)
+    (host, port) = split_address(entered.api_address)
+    link = entered.published_link
     return [manager_member(link, entered.api_scheme, (host, port))]
 
 
@@ -194,7 +218,9 @@ def agent(
     sets: Overrides = None,
     id: Annotated[str | None, typer.Option(help="Unique name. Default: the host name.")] = None,
     manager: ManagerLink = None,
-    address: Annotated[str | None, typer.Option(help="Address at which proxies reach kernels here.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address at which proxies reach kernels here.")
+    ] = None,
     resource_group: Annotated[str | None, typer.Option(help="Resource group of this node.")] = None,
     inventory: Inventory = None,
     runtime: Annotated[
@@ -202,12 +228,14 @@ def agent(
         typer.Option(help="Runtime to offer, such as slurm; repeatable. Default: those of a node."),
     ] = None,
 ) -> None:
-    """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts them.
+    """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts
+    them.
 
     With `agent.sites` it runs an agent for each site of the configuration.
     """
     if context.invoked_subcommand is not None:
         return
+
     loaded = load_settings(
         config,
         home,
@@ -222,9 +250,12 @@ def agent(
     boot = bootstrap(loaded, "agent")
     agents = agents_of(loaded, boot.home)
     located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
+
     # The agent runs for months: it replaces this process by one that holds no command line.
     agents = replace(agents, settings=located)
-    exec_agent(agents, loaded.settings.common, loaded.settings.telemetry, boot.home, boot.token, etcd)
+    exec_agent(
+        agents, loaded.settings.common, loaded.settings.telemetry, boot.home, boot.token, etcd
+    )
 
 
 proxy_commands = typer.Typer(cls=VerbGroup)
@@ -242,16 +273,23 @@ def proxy(
     home: HomeDir = None,
     sets: Overrides = None,
     listen: Annotated[str | None, typer.Option(help="OpenAI-compatible address.")] = None,
-    internal_listen: Annotated[str | None, typer.Option(help="Address for health and metrics.")] = None,
+    internal_listen: Annotated[
+        str | None, typer.Option(help="Address for health and metrics.")
+    ] = None,
     manager: ManagerLink = None,
 ) -> None:
     """Run a proxy: the OpenAI-compatible address. It keeps serving while the manager is away."""
     if context.invoked_subcommand is not None:
         return
+
     loaded = load_settings(
-        config, home, sets, Flag("--internal-listen", "proxy.internal_listen", internal_listen),
-        Flag("--listen", "proxy.listen", listen), Flag("--manager", "proxy.manager", manager),
-    )  # fmt: skip
+        config,
+        home,
+        sets,
+        Flag("--internal-listen", "proxy.internal_listen", internal_listen),
+        Flag("--listen", "proxy.listen", listen),
+        Flag("--manager", "proxy.manager", manager),
+    )
     boot = bootstrap(loaded, "proxy")
     with needs_extra("proxy"):
         from moorage.proxy import Proxy, Timeouts, proxy_id
@@ -276,6 +314,7 @@ def proxy(
         me = proxy_member(section.id or "", scheme, split_address(settings.proxy.listen))
         workers = ProxyWorkers(settings.proxy)
         run_and_exit(_run_workers(workers, partial(show, scheme), etcd, me, boot.clock))
+
     component = Proxy(
         settings.proxy if slot is None else worker_settings(settings.proxy),
         settings.common,
@@ -295,7 +334,9 @@ def proxy(
     def members(entered: Proxy) -> list[Member]:
         return [proxy_member(entered.id, entered.scheme, entered.address)]
 
-    run_and_exit(serve(with_etcd(component, etcd, boot.clock, members, lambda it: [it.dialer]), on_ready))
+    run_and_exit(
+        serve(with_etcd(component, etcd, boot.clock, members, lambda it: [it.dialer]), on_ready)
+    )
 
 
 async def _run_workers(

@@ -32,7 +32,11 @@ app.add_typer(db, name="db", help="Back up, restore, upgrade and check the datab
 Dsn = Annotated[str | None, typer.Option(help="The Postgres to use. Default: the embedded one.")]
 # What a backup of the database does not contain, and what it is needed for.
 _LEFT_OUT = (
-    ("ca-secret", "manager", "decrypts the CA key; without it every agent and proxy must join again"),
+    (
+        "ca-secret",
+        "manager",
+        "decrypts the CA key; without it every agent and proxy must join again",
+    ),
     ("secrets-keys", "manager", "decrypts stored secrets; without it they must be set again"),
     ("link-token", "manager", "admits agents and proxies on links without TLS"),
     ("admin-key", "manager", "the first API key in plain text; the database has only its hash"),
@@ -41,7 +45,9 @@ _LEFT_OUT = (
 )
 
 
-def _boot(config: Path | None, home: Path | None, sets: list[str] | None, dsn: str | None) -> Bootstrap:
+def _boot(
+    config: Path | None, home: Path | None, sets: list[str] | None, dsn: str | None
+) -> Bootstrap:
     return bootstrap(load_settings(config, home, sets, Flag("--dsn", "manager.dsn", dsn)))
 
 
@@ -56,8 +62,8 @@ def db_backup(
 ) -> None:
     """Write the database to a file. Managers may run meanwhile.
 
-    It contains sessions, endpoints, agents, keys, quotas and the certificate authority of the links, whose
-    key is encrypted. What it leaves out is listed at the end.
+    It contains sessions, endpoints, agents, keys, quotas and the certificate authority of the
+    links, whose key is encrypted. What it leaves out is listed at the end.
 
     \b
     Examples:
@@ -65,6 +71,7 @@ def db_backup(
     """
     check_output_format(output)
     boot = _boot(config, home, sets, dsn)
+
     with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.postgres.clients import client_programs
@@ -103,15 +110,17 @@ def db_restore(
     sets: Overrides = None,
     dsn: Dsn = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace everything in a database that is not empty.")
+        bool,
+        typer.Option("--overwrite", help="Replace everything in a database that is not empty."),
     ] = False,
 ) -> None:
     """Restore a backup, and prepare it for use. Stop every manager first.
 
-    The database must be empty, or --overwrite be given. A restore that fails changes nothing. Agents and
-    proxies keep running: kernels that the backup knows are adopted, others are listed by `moorage db check`
-    and `moorage agents describe`; `manager.unknown_kernels` decides whether they are kept. Keys, quotas and
-    cordons are those of the backup: what was revoked since is valid again.
+    The database must be empty, or --overwrite be given. A restore that fails changes nothing.
+    Agents and proxies keep running: kernels that the backup knows are adopted, others are listed by
+    `moorage db check` and `moorage agents describe`; `manager.unknown_kernels` decides whether they
+    are kept. Keys, quotas and cordons are those of the backup: what was revoked since is valid
+    again.
 
     \b
     Examples:
@@ -130,18 +139,22 @@ def db_restore(
     async def main() -> int:
         async with database_of(boot, stopped=True) as url:
             state = await database_state(url)
-            programs = await client_programs(url, state.major, boot.loaded.settings.manager.postgres_bin)
+            programs = await client_programs(
+                url, state.major, boot.loaded.settings.manager.postgres_bin
+            )
             archive = await backup.inspect(programs, file)
             check_revision(archive.revision)
             ours = {*metadata.tables, "alembic_version"}
             backup.check_target(state.tables, state.clients, ours, overwrite=overwrite)
             await backup.load(programs, archive, unprepared=UNPREPARED)
+
             try:
                 found = await restored.prepare_restored(url)
             except BaseException:
                 if not state.tables:
                     await backup.clear(programs)
                 raise
+
         print(f"restored the state of {archive.taken_at}")
         _print_restored(found, boot)
         return 0
@@ -159,8 +172,8 @@ def db_verify(
 ) -> None:
     """Test a backup: restore it into a temporary Postgres, and run the integrity checks there.
 
-    Managers may run meanwhile. The database remembers the test, for `moorage doctor --cluster`. Exits with 1
-    if the checks find drift.
+    Managers may run meanwhile. The database remembers the test, for `moorage doctor --cluster`.
+    Exits with 1 if the checks find drift.
 
     \b
     Examples:
@@ -172,13 +185,21 @@ def db_verify(
         from moorage.server.backup_test import restore_temporarily
 
     async def main() -> int:
-        found = await restore_temporarily(file, boot.loaded.settings.manager.postgres_bin, boot.clock)
-        print(f"restored the state of {found.taken_at}: {found.sessions} sessions that have not ended")
+        found = await restore_temporarily(
+            file, boot.loaded.settings.manager.postgres_bin, boot.clock
+        )
+        print(
+            f"restored the state of {found.taken_at}: {found.sessions} sessions that have not ended"
+        )
         code = _print_drifts([asdict(drift) for drift in found.drifts], "table")
         if code == 0:
             async with database_of(boot) as url:
                 if not await record_test(url, file, found.size):
-                    print("note: the database did not take this backup, so it does not remember the test")
+                    print(
+                        "note: the database did not take this backup, so it does not remember the "
+                        "test"
+                    )
+
         return code
 
     run_and_exit(main())
@@ -190,8 +211,8 @@ def db_recover(
 ) -> None:
     """Prepare a database for use that was restored by other means. Stop every manager first.
 
-    For point-in-time recovery, a snapshot of the volume, or a standby that was promoted and had not received
-    every commit. `moorage db restore` does this itself.
+    For point-in-time recovery, a snapshot of the volume, or a standby that was promoted and had not
+    received every commit. `moorage db restore` does this itself.
     """
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
@@ -214,8 +235,15 @@ def _print_restored(found: Any, boot: Bootstrap) -> None:
     print(f"agents that must report before they get new work: {found.agents}")
     secret = boot.home / "ca-secret"
     if boot.loaded.settings.manager.ca_secret is None and not secret.exists():
-        print(f"note: there is no {secret}. If the links have TLS, copy it from the previous manager first.")
-    print("next: start the managers; `moorage db check` lists what agents run and the backup does not know")
+        print(
+            f"note: there is no {secret}. If the links have TLS, copy it from the previous "
+            "manager first."
+        )
+
+    print(
+        "next: start the managers; `moorage db check` lists what agents run and the backup does "
+        "not know"
+    )
 
 
 @db.command("upgrade")
@@ -239,9 +267,13 @@ def db_upgrade(
         known = newest_revision()
         async with database_of(boot) as url:
             if newer := await migrate(url):
-                print(f"the schema is {newer}, newer than {known} of this release, which works on it")
+                print(
+                    f"the schema is {newer}, newer than {known} of this release, which works on it"
+                )
                 return 0
+
             await in_transaction(url, lambda connection: let_lead(connection, known))
+
         print("the schema is up to date")
         return 0
 
@@ -253,7 +285,8 @@ def db_downgrade(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="SCHEMA", help="The oldest schema whose managers may lead. Default: all that start."
+            metavar="SCHEMA",
+            help="The oldest schema whose managers may lead. Default: all that start.",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -263,8 +296,9 @@ def db_downgrade(
 ) -> None:
     """Let managers of an earlier release lead again. The schema stays as it is.
 
-    After an upgrade of the schema, only managers that know it begin to lead. Run this, with either release,
-    before you go back to the release before. `moorage db upgrade` of the newer release ends it.
+    After an upgrade of the schema, only managers that know it begin to lead. Run this, with either
+    release, before you go back to the release before. `moorage db upgrade` of the newer release
+    ends it.
 
     \b
     Examples:
@@ -293,7 +327,10 @@ def db_rotate_secrets_key(
     sets: Overrides = None,
     dsn: Dsn = None,
     add_only: Annotated[
-        bool, typer.Option("--add-only", help="Add a new key to the file, and encrypt nothing with it yet.")
+        bool,
+        typer.Option(
+            "--add-only", help="Add a new key to the file, and encrypt nothing with it yet."
+        ),
     ] = False,
     keep_old: Annotated[
         bool, typer.Option("--keep-old", help="Keep the old keys in the file, to read old backups.")
@@ -304,9 +341,9 @@ def db_rotate_secrets_key(
 ) -> None:
     """Encrypt all stored secrets with a new key. Managers may run meanwhile.
 
-    With managers on several hosts: run it with --add-only on one, copy the file secrets-keys to the others,
-    then run it without. It encrypts with the newest key of the file, and makes a new one if all secrets are
-    encrypted with that one already.
+    With managers on several hosts: run it with --add-only on one, copy the file secrets-keys to the
+    others, then run it without. It encrypts with the newest key of the file, and makes a new one if
+    all secrets are encrypted with that one already.
 
     \b
     Examples:
@@ -327,12 +364,16 @@ def db_rotate_secrets_key(
             if add_only:
                 print(f"{path}: new key {keyring.ids()[0]}; copy the file to every manager")
                 return 0
+
             resealed, lost = await store.secrets.reseal(discard_unreadable=discard_unreadable)
+
         if not keep_old:
             keyring.keep_newest()
+
         print(f"{resealed} secrets are encrypted with {keyring.ids()[0]}, in {path}")
         for name in lost:
             print(f"deleted, because its key is lost: {name}")
+
         return 0
 
     run_and_exit(main())
@@ -344,7 +385,9 @@ def db_check(
     home: HomeDir = None,
     sets: Overrides = None,
     dsn: Dsn = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Recompute derived rows that drifted.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Recompute derived rows that drifted.")
+    ] = False,
     output: OutputFormat = "table",
 ) -> None:
     """Run the integrity checks. Exits with 1 if drift remains. Managers may run meanwhile."""
@@ -367,11 +410,13 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
     if output != "table":
         print_data(drifts, output)
         return 1 if remaining else 0
+
     for drift in drifts:
         state = "repaired" if drift["repaired"] else "drift"
         print(f"{state:<8} {drift['check']:<9} {drift['subject'].strip()}: {drift['detail']}")
     for check, meaning in sorted({(drift["check"], drift["means"]) for drift in drifts}):
         print(f"{'':<8} {check:<9} = {meaning}")
+
     found = f"{len(drifts)} found, {len(drifts) - remaining} repaired"
     print(found if drifts else "no drift: every check passes")
     return 1 if remaining else 0
@@ -379,21 +424,27 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
 
 @asynccontextmanager
 async def database_of(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
-    """The configured DSN, or that of the embedded Postgres: of the manager that runs it, or started for as
-    long as the context is open. ``stopped``: raise ``Conflict`` if a manager runs it."""
+    """The configured DSN, or that of the embedded Postgres: of the manager that runs it, or started
+    for as long as the context is open. ``stopped``: raise ``Conflict`` if a manager runs it."""
     from moorage.manager.postgres import EmbeddedPostgres, running_dsn
 
     settings = boot.loaded.settings.manager
     if settings.dsn is not None:
         yield settings.dsn
         return
+
     directory = boot.home / "postgres"
     if (running := running_dsn(directory)) is not None:
         if stopped:
             raise Conflict(
-                f"a manager uses the database in {directory}", next_step="stop the manager, then try again"
+                f"a manager uses the database in {directory}",
+                next_step="stop the manager, then try again",
             )
+
         yield running
         return
-    async with EmbeddedPostgres(directory, bin_dir=settings.postgres_bin, clock=boot.clock) as embedded:
+
+    async with EmbeddedPostgres(
+        directory, bin_dir=settings.postgres_bin, clock=boot.clock
+    ) as embedded:
         yield embedded.manager_dsn

@@ -40,17 +40,20 @@ def doctor(
     sets: Overrides = None,
     output: OutputFormat = "table",
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Check the installation that this machine's manager belongs to.")
+        bool,
+        typer.Option(
+            "--cluster", help="Check the installation that this machine's manager belongs to."
+        ),
     ] = False,
 ) -> None:
     """Check which parts of Moorage can run on this machine, and how to install the missing ones.
 
-    Each line is ok, warn (it works, with a risk), absent (optional and not installed) or missing (required).
-    Exits with 1 if something required is missing.
+    Each line is ok, warn (it works, with a risk), absent (optional and not installed) or missing
+    (required). Exits with 1 if something required is missing.
 
-    With --cluster: what fails with a single machine, old or untested backups, certificates, clocks, versions
-    and agents that cannot be reached. Each line is ok, warn or fail, with the cure. Exits with 1 if a check
-    fails. Run it where a manager runs: it reads the database of manager.dsn.
+    With --cluster: what fails with a single machine, old or untested backups, certificates, clocks,
+    versions and agents that cannot be reached. Each line is ok, warn or fail, with the cure. Exits
+    with 1 if a check fails. Run it where a manager runs: it reads the database of manager.dsn.
 
     \b
     Examples:
@@ -60,6 +63,7 @@ def doctor(
     check_output_format(output)
     if cluster:
         run_and_exit(_check_cluster(bootstrap(load_settings(config, home, sets)), output))
+
     from moorage.server.doctor.host import check_host
 
     settings = load_settings(config, home, sets).settings
@@ -77,6 +81,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
         from moorage.server.doctor.certificates import check_files, configured_certificates
         from moorage.server.doctor.cluster import check_cluster
         from moorage.server.doctor.priorities import check_priorities
+
     dsn = boot.loaded.settings.manager.dsn
     async with database_of(boot) as url:
         facts = await cluster_facts(url)
@@ -87,10 +92,12 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
             embedded=dsn is None,
             hosts=[urlsplit(one).hostname or "" for one in each_host(url)],
         )
+
     results += check_priorities(facts)
     results += check_files(configured_certificates(boot.loaded.settings), facts["now"])
     results += await _check_etcd(boot, [manager["link"] for manager in facts["managers"]])
     _print_results(results, output)
+
     return exit_code(results)
 
 
@@ -99,6 +106,7 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
     access = etcd_access(boot.loaded.settings.etcd)
     if access is None:
         return []
+
     from moorage.common.etcd.client import EtcdClient
     from moorage.common.etcd.discovery import find_managers
     from moorage.server.doctor.etcd import check_etcd
@@ -106,11 +114,13 @@ async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]
     ignored = boot.loaded.ignored
     async with EtcdClient(access) as client:
         health = await client.health()
+
     try:
         registered = await find_managers(access)
     except EtcdError as error:
         refused = CheckResult("fail", "etcd", error.message, error.next_step)
         return [*check_etcd(health, None, managers, access.prefix, ignored), refused]
+
     return [*check_etcd(health, registered, managers, access.prefix, ignored)]
 
 
@@ -132,17 +142,20 @@ def agent_doctor(
 ) -> None:
     """Check this node as its agent needs it: manager, clock, disks, ports, limits, GPUs, Docker.
 
-    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails. With `agent.sites` the
-    checks are those of each site.
+    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails. With
+    `agent.sites` the checks are those of each site.
     """
     check_output_format(output)
     boot = bootstrap(load_settings(config, home, sets))
     with needs_extra("agent"):
         from moorage.server.doctor.node import check_agents
+
     agents = agents_of(boot.loaded, boot.home)
     located, _ = locate_managers(agents.settings, boot.loaded.settings.etcd, boot.home, boot.clock)
     agents = replace(agents, settings=located)
-    results = asyncio.run(check_agents(boot.loaded.settings, agents, boot.home, boot.token, boot.clock))
+    results = asyncio.run(
+        check_agents(boot.loaded.settings, agents, boot.home, boot.token, boot.clock)
+    )
     _print_results(results, output)
     raise typer.Exit(exit_code(results))
 

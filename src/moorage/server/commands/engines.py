@@ -27,8 +27,9 @@ def install_engine(
 ) -> None:
     """Install an engine on this node, as the user of the agent, in an environment of its own.
 
-    The environment is in ~/.cache/moorage/engines, and agents of this user find it within seconds. It is
-    made once; a run that was killed starts again. pip is configured as always (pip config, PIP_INDEX_URL).
+    The environment is in ~/.cache/moorage/engines, and agents of this user find it within seconds.
+    It is made once; a run that was killed starts again. pip is configured as always (pip config,
+    PIP_INDEX_URL).
 
     \b
     Examples:
@@ -39,11 +40,15 @@ def install_engine(
     from moorage.agent.environments.recipes import BUILDS
 
     if engine not in INSTALLABLE:
-        raise InvalidInput(f"{engine!r} is no engine that is installed so; allowed: {', '.join(INSTALLABLE)}")
+        raise InvalidInput(
+            f"{engine!r} is no engine that is installed so; allowed: {', '.join(INSTALLABLE)}"
+        )
+
     if build not in ("auto", *BUILDS):
         raise InvalidInput(f"--build {build!r} is not auto, {' or '.join(BUILDS)}")
     if build == "auto":
         build = "cuda" if Path("/proc/driver/nvidia/version").exists() else "cpu"
+
     recipe = vllm_recipe(build, sys.version.split()[0], package)
 
     def report(message: str, packages: int) -> None:
@@ -53,7 +58,8 @@ def install_engine(
         else:
             progress(message=message)
 
-    # In a session, HOME is the session's: pip's settings and its cache are those of the agent's user.
+    # In a session, HOME is the session's: pip's settings and its cache are those of the agent's
+    # user.
     env = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
     made = install(engines_folder(env), recipe, report, env)
     print(f"{engine} is installed: {made / 'bin' / engine}")

@@ -20,10 +20,14 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="TOML file. Default: $MOORAGE_CONFIG, then HOME/moorage.toml."),
 ]
-HomeDir = Annotated[Path | None, typer.Option("--home", help="State directory. Default: $MOORAGE_HOME.")]
+HomeDir = Annotated[
+    Path | None, typer.Option("--home", help="State directory. Default: $MOORAGE_HOME.")
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; `moorage config show` lists them."),
+    typer.Option(
+        "--set", metavar="SECTION.KEY=VALUE", help="Any setting; `moorage config show` lists them."
+    ),
 ]
 OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table, json or yaml.")]
 
@@ -48,6 +52,7 @@ def load_settings(
     loaded = load(config, os.environ, given, options=options)
     if (access := etcd_access(loaded.settings.etcd)) is None:
         return loaded
+
     from moorage.server.shared_settings import fetch
 
     shared = fetch(access, resolve_home(loaded.settings))
@@ -57,8 +62,8 @@ def load_settings(
 def load_unshared(
     config: Path | None, home: Path | None, overrides: list[str] | None = None
 ) -> LoadedSettings:
-    """The settings of this host only, also while etcd is away: how to reach it is among them, and so are
-    names, listening addresses and sites. Raises ``ConfigError``."""
+    """The settings of this host only, also while etcd is away: how to reach it is among them, and
+    so are names, listening addresses and sites. Raises ``ConfigError``."""
     given, options = _given(home, overrides, ())
     return load(config, os.environ, given, options=options)
 
@@ -77,7 +82,8 @@ def _override(text: str) -> Flag:
     name, equals, value = text.partition("=")
     if not equals or "." not in name:
         raise ConfigError(
-            f"--set {text!r} is not SECTION.KEY=VALUE", next_step="for example: --set agent.id=node-7"
+            f"--set {text!r} is not SECTION.KEY=VALUE",
+            next_step="for example: --set agent.id=node-7",
         )
     return Flag("--set", name.strip(), value)
 
@@ -85,7 +91,9 @@ def _override(text: str) -> Flag:
 def check_output_format(output: str) -> None:
     """Raises ``ConfigError`` unless ``output`` is ``table``, ``json`` or ``yaml``."""
     if output not in ("table", "json", "yaml"):
-        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table, json or yaml")
+        raise ConfigError(
+            f"--output {output!r} is not allowed", next_step="use table, json or yaml"
+        )
 
 
 def print_data(value: Any, output: str) -> None:
@@ -93,7 +101,10 @@ def print_data(value: Any, output: str) -> None:
     if output == "yaml":
         import yaml
 
-        print(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True), end="")
+        print(
+            yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True),
+            end="",
+        )
     else:
         print(json.dumps(value, indent=2))
 

@@ -54,10 +54,14 @@ def simulate(
     gpus: Annotated[int, typer.Option(min=0, max=1024, help="GPUs per agent.")] = 8,
     model: Annotated[str, typer.Option(help="GPU model.")] = "H100",
     cpu: Annotated[str | None, typer.Option(help="CPUs per agent.", show_default="256")] = None,
-    mem: Annotated[str | None, typer.Option(help="Memory per agent.", show_default="2048GiB")] = None,
+    mem: Annotated[
+        str | None, typer.Option(help="Memory per agent.", show_default="2048GiB")
+    ] = None,
     start_time: Annotated[str, _range("Time until a kernel runs.")] = "5ms..50ms",
     run_time: Annotated[str, _range("Run time of a batch kernel.")] = "1s..10s",
-    forever: Annotated[bool, typer.Option("--forever", help="Run batch kernels until stopped, too.")] = False,
+    forever: Annotated[
+        bool, typer.Option("--forever", help="Run batch kernels until stopped, too.")
+    ] = False,
     stop_time: Annotated[str, _range("Time from stop to exit.")] = "1ms..20ms",
     faults: Annotated[
         str, typer.Option(help="none, light or heavy; the options below override it.")
@@ -65,33 +69,52 @@ def simulate(
     fail_start: Annotated[float | None, _probability("A kernel cannot be started.")] = None,
     fail_run: Annotated[float | None, _probability("A kernel exits with 1, or crashes.")] = None,
     hang_stop: Annotated[float | None, _probability("A kernel ignores SIGTERM.")] = None,
-    lose_report: Annotated[float | None, _probability("A report repeats the one before it.")] = None,
+    lose_report: Annotated[
+        float | None, _probability("A report repeats the one before it.")
+    ] = None,
     disconnect_every: Annotated[float | None, _interval("An agent loses its connection.")] = None,
     die_every: Annotated[float | None, _interval("An agent dies and restarts.")] = None,
-    reboot: Annotated[float | None, _probability("A death takes the node's kernels with it.")] = None,
-    lose_checkpoint: Annotated[float | None, _probability("Any other death loses the checkpoint.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed: with the same orders, the same outcomes.")] = 0,
-    serve: Annotated[bool, typer.Option("--serve", help="Answer model requests with one word.")] = False,
+    reboot: Annotated[
+        float | None, _probability("A death takes the node's kernels with it.")
+    ] = None,
+    lose_checkpoint: Annotated[
+        float | None, _probability("Any other death loses the checkpoint.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Random seed: with the same orders, the same outcomes.")
+    ] = 0,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Answer model requests with one word.")
+    ] = False,
     for_s: Annotated[float | None, duration_option("Stop after this time.", "--for")] = None,
     ramp: Annotated[
         float | None,
         duration_option("Time over which the agents connect.", show_default="2ms per agent"),
     ] = None,
-    coalesce: Annotated[float, duration_option("Coalescing window for reports.", show_default="10ms")] = 0.01,
+    coalesce: Annotated[
+        float, duration_option("Coalescing window for reports.", show_default="10ms")
+    ] = 0.01,
     runtimes: Annotated[str, typer.Option(help="Runtimes, separated by commas.")] = "process,fake",
-    engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "custom,llamacpp,vllm",
+    engines: Annotated[
+        str, typer.Option(help="Engines, separated by commas.")
+    ] = "custom,llamacpp,vllm",
     prefix: Annotated[str, typer.Option(help="Prefix of the agents' names.")] = "sim-",
-    output: Annotated[str, typer.Option("--output", "-o", help="Summary as text or json.")] = "text",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Summary as text or json.")
+    ] = "text",
     manager: Annotated[str | None, typer.Option(help="gRPC address of the manager.")] = None,
-    resource_group: Annotated[str | None, typer.Option(help="Resource group of the agents.")] = None,
+    resource_group: Annotated[
+        str | None, typer.Option(help="Resource group of the agents.")
+    ] = None,
     config: ConfigFile = None,
     home: HomeDir = None,
     sets: Overrides = None,
 ) -> None:
-    """Run simulated agents with real links to the manager and scripted kernels, for tests and benchmarks.
+    """Run simulated agents with real links to the manager and scripted kernels, for tests and
+    benchmarks.
 
-    A session's env can set the behavior of its kernels: SIM_START_MS, SIM_RUN_S (or "forever"), SIM_EXIT,
-    SIM_STOP_MS, SIM_FAIL_START=1. Progress is written to stderr, the summary to stdout.
+    A session's env can set the behavior of its kernels: SIM_START_MS, SIM_RUN_S (or "forever"),
+    SIM_EXIT, SIM_STOP_MS, SIM_FAIL_START=1. Progress is written to stderr, the summary to stdout.
     """
     options = dict(locals())
     loaded = load_settings(
@@ -104,6 +127,7 @@ def simulate(
     start = bootstrap(loaded)
     if output not in ("text", "json"):
         raise ConfigError(f"--output {output!r} is not allowed", next_step="use text or json")
+
     _limit_repeated_logs(start.clock)
     run_and_exit(_run_until_stopped(_simulation(start, options), start, for_s, output))
 
@@ -116,14 +140,23 @@ def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
         raise ConfigError(
             f"--faults {options['faults']!r} is not allowed", next_step=f"use {', '.join(PRESETS)}"
         )
+
     fields = {
-        "fail_start": "fail_start", "fail_run": "fail_run", "hang_stop": "hang_stop",
-        "lose_report": "lose_report", "disconnect_every": "disconnect_every_s", "die_every": "die_every_s",
-        "reboot": "reboot", "lose_checkpoint": "lose_checkpoint",
-    }  # fmt: skip
-    overrides = {field: options[option] for option, field in fields.items() if options[option] is not None}
+        "fail_start": "fail_start",
+        "fail_run": "fail_run",
+        "hang_stop": "hang_stop",
+        "lose_report": "lose_report",
+        "disconnect_every": "disconnect_every_s",
+        "die_every": "die_every_s",
+        "reboot": "reboot",
+        "lose_checkpoint": "lose_checkpoint",
+    }
+    overrides = {
+        field: options[option] for option, field in fields.items() if options[option] is not None
+    }
     settings = start.loaded.settings
     (agent,), _ = locate_managers((settings.agent,), settings.etcd, start.home, start.clock)
+
     return FleetSimulation(
         _fleet(options),
         _profile(options),
@@ -137,7 +170,8 @@ def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
 def _fleet(options: dict[str, Any]) -> FleetConfig:
     from moorage.simulator.fleet import FleetConfig
 
-    agents, ramp_s = options["agents"], options["ramp"]
+    agents = options["agents"]
+    ramp_s = options["ramp"]
     return FleetConfig(
         agents=agents,
         gpus=options["gpus"],
@@ -167,7 +201,9 @@ def _profile(options: dict[str, Any]) -> KernelProfile:
 def _split(text: str, option: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ConfigError(f"{option} {text!r} is empty", next_step="write names separated by commas")
+        raise ConfigError(
+            f"{option} {text!r} is empty", next_step="write names separated by commas"
+        )
     return names
 
 
@@ -177,35 +213,49 @@ async def _run_until_stopped(
     from moorage.server.process import shutdown_event
     from moorage.simulator.fleet import Progress, summarize
 
-    clock, statistics, stopped = start.clock, simulation.statistics, shutdown_event()
+    clock = start.clock
+    statistics = simulation.statistics
+    stopped = shutdown_event()
     started = clock.monotonic()
     async with simulation:
         gc.freeze_startup_objects()
         progress = Progress(statistics, started)
         while not stopped.is_set():
-            remaining_s = _PROGRESS_EVERY_S if for_s is None else started + for_s - clock.monotonic()
+            remaining_s = (
+                _PROGRESS_EVERY_S if for_s is None else started + for_s - clock.monotonic()
+            )
             if remaining_s < 0.01:
                 break
+
             try:
                 async with asyncio.timeout(min(remaining_s, _PROGRESS_EVERY_S)):
                     await stopped.wait()
             except TimeoutError:
                 if remaining_s >= _PROGRESS_EVERY_S:
                     print(progress.line(clock.monotonic()), file=sys.stderr, flush=True)
+
         seconds = clock.monotonic() - started
         # Before the simulation ends all kernels.
-        counters, text = statistics.as_dict(), summarize(statistics, seconds)
-    print(json.dumps({"seconds": round(seconds, 3)} | counters) if output == "json" else text, flush=True)
+        counters = statistics.as_dict()
+        text = summarize(statistics, seconds)
+
+    print(
+        json.dumps({"seconds": round(seconds, 3)} | counters) if output == "json" else text,
+        flush=True,
+    )
     return 0
 
 
 def _limit_repeated_logs(clock: Clock) -> None:
-    """Log the same event for the same cause at most every 30 s: a thousand agents meet it at the same
-    moment."""
+    """Log the same event for the same cause at most every 30 s: a thousand agents meet it at the
+    same moment."""
     logged_at: dict[tuple[object, object], float] = {}
 
-    def drop_repeated(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        now, key = clock.monotonic(), (event.get("event"), event.get("why"))
+    def drop_repeated(
+        logger: Any, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        now = clock.monotonic()
+        key = (event.get("event"), event.get("why"))
         if now - logged_at.get(key, -_REPEAT_LOG_AFTER_S) < _REPEAT_LOG_AFTER_S:
             raise structlog.DropEvent
         logged_at[key] = now

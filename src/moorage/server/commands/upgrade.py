@@ -30,14 +30,17 @@ app.add_typer(upgrade, name="upgrade")
 
 @upgrade.command("plan")
 def upgrade_plan(
-    config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None, output: OutputFormat = "table"
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    output: OutputFormat = "table",
 ) -> None:
     """Show what a rolling upgrade to this release does, in which order, and what is not safe.
 
-    Run it from the new release, where a manager runs: it reads the database of manager.dsn, and changes
-    nothing. Managers come first and the leader last among them, then proxies, then agents. Migrations are
-    listed with the tables that they lock. Versions of proxies are known where etcd.address is set. Exits
-    with 1 if something must be resolved first.
+    Run it from the new release, where a manager runs: it reads the database of manager.dsn, and
+    changes nothing. Managers come first and the leader last among them, then proxies, then agents.
+    Migrations are listed with the tables that they lock. Versions of proxies are known where
+    etcd.address is set. Exits with 1 if something must be resolved first.
 
     \b
     Examples:
@@ -56,8 +59,10 @@ async def _plan(boot: Bootstrap, output: str) -> int:
         from moorage.manager.store.upgrade_facts import upgrade_facts
         from moorage.server.commands.database import database_of
         from moorage.server.upgrade_plan import plan_lines, plan_upgrade
+
     async with database_of(boot) as url:
         facts = await upgrade_facts(url)
+
     revision = facts["revision"]
     plan = plan_upgrade(
         facts,
@@ -71,6 +76,7 @@ async def _plan(boot: Bootstrap, output: str) -> int:
         print_data(asdict(plan), output)
     else:
         print("\n".join(plan_lines(plan)))
+
     return 1 if any(problem.status == "fail" for problem in plan.problems) else 0
 
 

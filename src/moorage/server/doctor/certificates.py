@@ -1,4 +1,5 @@
-"""Checks of the certificates that the settings of this machine name: nothing renews these by itself."""
+"""Checks of the certificates that the settings of this machine name: nothing renews these by
+itself."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def end_of_validity(path: Path) -> float:
     """When the first certificate of a file in PEM expires, in unix seconds. Raises ``OSError`` and
     ``ValueError``."""
     return min(
-        one.not_valid_after_utc.timestamp() for one in x509.load_pem_x509_certificates(path.read_bytes())
+        one.not_valid_after_utc.timestamp()
+        for one in x509.load_pem_x509_certificates(path.read_bytes())
     )
 
 
@@ -38,10 +40,17 @@ def check_files(files: Mapping[str, Path], now: float) -> Iterator[CheckResult]:
         try:
             left_s = end_of_validity(path) - now
         except (OSError, ValueError) as error:
-            yield CheckResult("fail", "certificates", f"{setting}: {path}: {error}", f"correct {setting}")
+            yield CheckResult(
+                "fail", "certificates", f"{setting}: {path}: {error}", f"correct {setting}"
+            )
             continue
+
         status: Status = "fail" if left_s <= 0 else "warn" if left_s < _SOON_S else "ok"
         what = f"{setting} ({path})"
-        detail = f"{what} has expired" if left_s <= 0 else f"{what} is valid for {left_s / _DAY_S:.0f} days"
+        detail = (
+            f"{what} has expired"
+            if left_s <= 0
+            else f"{what} is valid for {left_s / _DAY_S:.0f} days"
+        )
         next_step = "" if status == "ok" else f"replace that file, and restart what uses {setting}"
         yield CheckResult(status, "certificates", detail, next_step)

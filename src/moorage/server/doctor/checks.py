@@ -1,4 +1,5 @@
-"""Checks of a node: turn measured values into a status and a next step. Pure; ``node`` does the measuring."""
+"""Checks of a node: turn measured values into a status and a next step. Pure; ``node`` does the
+measuring."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ GIB = 1024**3
 Status = Literal["ok", "warn", "fail", "absent", "missing"]
 # Clock differences in seconds. Above the first, expiry times are noticeably off; above the second,
 # certificates and tokens are refused.
-_CLOCK_WARN_S, _CLOCK_FAIL_S = 5.0, 300.0
+_CLOCK_WARN_S = 5.0
+_CLOCK_FAIL_S = 300.0
 _RENEWAL_OVERDUE = timedelta(days=14)
 _CONTROLLERS = ("cpu", "memory", "pids")
 
@@ -23,8 +25,8 @@ _CONTROLLERS = ("cpu", "memory", "pids")
 class CheckResult:
     """``next_step`` is empty if there is nothing to do.
 
-    Checks of a node report ok, warn or fail. Checks of a host report ok, warn, absent (an optional part is
-    not there) or missing (something cannot work).
+    Checks of a node report ok, warn or fail. Checks of a host report ok, warn, absent (an optional
+    part is not there) or missing (something cannot work).
     """
 
     status: Status
@@ -68,7 +70,12 @@ def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckRe
     next_step = f"free space there: {format_amount('mem', needed)} should be free"
     if free < needed // 10:
         return CheckResult("fail", name, detail, next_step)
-    return CheckResult("warn", name, detail, next_step) if free < needed else CheckResult("ok", name, detail)
+
+    return (
+        CheckResult("warn", name, detail, next_step)
+        if free < needed
+        else CheckResult("ok", name, detail)
+    )
 
 
 def ports(
@@ -79,61 +86,86 @@ def ports(
     low, _, high = port_range.partition("-")
     if free == 0:
         return CheckResult("fail", "ports", detail, "set agent.port_range to an unused range")
+
     if ephemeral is not None and int(low) <= ephemeral[1] and int(high) >= ephemeral[0]:
         detail += f"; overlaps the range for outgoing connections, {ephemeral[0]}-{ephemeral[1]}"
         return CheckResult(
             "warn", "ports", detail, "set agent.port_range outside net.ipv4.ip_local_port_range"
         )
+
     if free < total // 2:
-        return CheckResult("warn", "ports", detail, "find the program that uses this range: ss -ltnp")
+        return CheckResult(
+            "warn", "ports", detail, "find the program that uses this range: ss -ltnp"
+        )
+
     return CheckResult("ok", "ports", detail)
 
 
 def cgroups(version: int, controllers: frozenset[str]) -> CheckResult:
-    """``version``: 1 or 2, or 0 if cgroups are not mounted. ``controllers``: the available controllers."""
+    """``version``: 1 or 2, or 0 if cgroups are not mounted. ``controllers``: the available
+    controllers."""
     if version == 0:
-        return CheckResult("warn", "cgroups", "not mounted", "containers need them: mount /sys/fs/cgroup")
+        return CheckResult(
+            "warn", "cgroups", "not mounted", "containers need them: mount /sys/fs/cgroup"
+        )
+
     missing = [name for name in _CONTROLLERS if name not in controllers]
     available = ", ".join(sorted(controllers.intersection(_CONTROLLERS)))
     detail = f"version {version}, with {available or 'no controllers'}"
     if missing:
-        next_step = f"{', '.join(missing)} cannot be limited for containers: check the kernel's boot options"
+        next_step = (
+            f"{', '.join(missing)} cannot be limited for containers: check the kernel's "
+            "boot options"
+        )
         return CheckResult("warn", "cgroups", detail, next_step)
+
     return CheckResult("ok", "cgroups", detail)
 
 
 def isolation(problem: str) -> CheckResult:
-    """``problem``: why the agent cannot isolate processes, and what to do about it; "" if it can."""
+    """``problem``: why the agent cannot isolate processes, and what to do about it; "" if it
+    can."""
     if not problem:
         return CheckResult("ok", "isolation", "processes of members run in a sandbox")
     detail, _, next_step = problem.partition("; ")
-    return CheckResult("warn", "isolation", f"processes of members are refused: {detail}", next_step)
+    return CheckResult(
+        "warn", "isolation", f"processes of members are refused: {detail}", next_step
+    )
 
 
 def docker(
     info: Mapping[str, Any], version: str, gpu_count: int, cdi: Collection[str] = ()
 ) -> list[CheckResult]:
-    """``info``: the engine's description of itself, as in ``docker info``. ``cdi``: the NVIDIA GPUs that it
-    knows by CDI."""
-    results = [CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")]
+    """``info``: the engine's description of itself, as in ``docker info``. ``cdi``: the NVIDIA GPUs
+    that it knows by CDI."""
+    results = [
+        CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")
+    ]
     if info.get("LiveRestoreEnabled"):
         results.append(CheckResult("ok", "live-restore", "on"))
     else:
         detail = "off: a restart of the engine ends its containers"
         next_step = 'set "live-restore": true in /etc/docker/daemon.json'
         results.append(CheckResult("warn", "live-restore", detail, next_step))
+
     runtimes = sorted(info.get("Runtimes") or ())
     if gpu_count and cdi:
         results.append(CheckResult("ok", "NVIDIA runtime", f"CDI knows {', '.join(sorted(cdi))}"))
     elif gpu_count and "nvidia" in runtimes:
         results.append(CheckResult("ok", "NVIDIA runtime", ", ".join(runtimes)))
     elif gpu_count:
-        detail = f"{gpu_count} GPUs, but the engine knows only {', '.join(runtimes) or 'no runtimes'}"
-        next_step = "install the NVIDIA container toolkit: nvidia-ctk runtime configure --runtime=docker"
+        detail = (
+            f"{gpu_count} GPUs, but the engine knows only {', '.join(runtimes) or 'no runtimes'}"
+        )
+        next_step = (
+            "install the NVIDIA container toolkit: nvidia-ctk runtime configure --runtime=docker"
+        )
         if folders := info.get("CDISpecDirs"):
             detail += f", and no GPU by CDI in {', '.join(folders)}"
             next_step = f"nvidia-ctk cdi generate --output={folders[0]}/nvidia.yaml"
+
         results.append(CheckResult("fail", "NVIDIA runtime", detail, next_step))
+
     results += [
         CheckResult("warn", "Docker warning", str(warning).removeprefix("WARNING: "))
         for warning in info.get("Warnings") or ()
@@ -142,11 +174,19 @@ def docker(
 
 
 def cluster_networks(problem: str) -> CheckResult:
-    """``problem``: why containers of this node cannot join a cluster over several nodes; "" if they can."""
+    """``problem``: why containers of this node cannot join a cluster over several nodes; "" if they
+    can."""
     if not problem:
-        return CheckResult("ok", "cluster networks", "WireGuard connects containers over several nodes")
-    next_step = "apt install iproute2 wireguard-tools wireguard-go, as root; or set agent.docker_multi_node"
-    return CheckResult("warn", "cluster networks", f"no clusters over several nodes: {problem}", next_step)
+        return CheckResult(
+            "ok", "cluster networks", "WireGuard connects containers over several nodes"
+        )
+
+    next_step = (
+        "apt install iproute2 wireguard-tools wireguard-go, as root; or set agent.docker_multi_node"
+    )
+    return CheckResult(
+        "warn", "cluster networks", f"no clusters over several nodes: {problem}", next_step
+    )
 
 
 def exit_code(results: Iterable[CheckResult]) -> int:

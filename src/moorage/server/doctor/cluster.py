@@ -15,10 +15,14 @@ from moorage.server.doctor.checks import CheckResult, Status
 # To Postgres, at most, as docs/operating.md says.
 CONNECTIONS_OF_MANAGER = 40
 _DAY_S = 86_400
-# Backups: older than the first is a warning, older than the second a failure; tests of them likewise.
-_BACKUP_WARN_S, _BACKUP_FAIL_S, _TEST_WARN_S = 1.5 * _DAY_S, 8 * _DAY_S, 92 * _DAY_S
+# Backups: older than the first is a warning, older than the second a failure; tests of them
+# likewise.
+_BACKUP_WARN_S = 1.5 * _DAY_S
+_BACKUP_FAIL_S = 8 * _DAY_S
+_TEST_WARN_S = 92 * _DAY_S
 # As for an agent (``checks.clock``), but between any two managers.
-_CLOCK_WARN_S, _CLOCK_FAIL_S = 5.0, 300.0
+_CLOCK_WARN_S = 5.0
+_CLOCK_FAIL_S = 300.0
 _RENEWAL_OVERDUE_S = 14 * _DAY_S
 _NAMED = 5
 
@@ -26,8 +30,8 @@ _NAMED = 5
 def check_cluster(
     facts: Mapping[str, Any], *, version: str, revision: str, embedded: bool, hosts: Sequence[str]
 ) -> list[CheckResult]:
-    """``version`` and ``revision``: of this release and its schema. ``embedded``: a manager runs Postgres.
-    ``hosts``: those of Postgres that the settings name."""
+    """``version`` and ``revision``: of this release and its schema. ``embedded``: a manager runs
+    Postgres. ``hosts``: those of Postgres that the settings name."""
     return [
         *_managers(facts["managers"]),
         *_proxies(facts["managers"]),
@@ -49,7 +53,10 @@ def _managers(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     elif len(links) == 1:
         detail = f"one, at {links[0]}: nothing new starts while it is away"
         yield CheckResult(
-            "warn", "managers", detail, "start another one on another machine, with the same manager.dsn"
+            "warn",
+            "managers",
+            detail,
+            "start another one on another machine, with the same manager.dsn",
         )
     elif len(hosts := {split_address(link)[0] for link in links}) == 1:
         detail = f"{len(links)}, all on {min(hosts)}"
@@ -63,12 +70,19 @@ def _proxies(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     if len(names) > 1:
         yield CheckResult("ok", "proxies", f"{len(names)}: {_names(names)}")
         return
-    detail = f"one, {names[0]}: no requests while it is away" if names else "none: no model can be reached"
+
+    detail = (
+        f"one, {names[0]}: no requests while it is away"
+        if names
+        else "none: no model can be reached"
+    )
     next_step = "start another one on another machine, and name both in DNS or a load balancer"
     yield CheckResult("warn", "proxies", detail, next_step)
 
 
-def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: Sequence[str]) -> Iterator[CheckResult]:
+def _postgres(
+    facts: Mapping[str, Any], *, embedded: bool, hosts: Sequence[str]
+) -> Iterator[CheckResult]:
     if embedded:
         detail = "embedded in a manager: it is lost with that machine"
         next_step = "back up, restore into a Postgres with a standby, and set manager.dsn"
@@ -85,26 +99,39 @@ def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: Sequence[str])
         next_step = "name all hosts in manager.dsn, unless its address moves with the primary"
         yield CheckResult("warn", "Postgres", detail, next_step)
     else:
-        kind = "synchronous" if facts["synchronous"] else "asynchronous: a failover may lose the last commits"
+        kind = (
+            "synchronous"
+            if facts["synchronous"]
+            else "asynchronous: a failover may lose the last commits"
+        )
         yield CheckResult("ok", "Postgres", f"{facts['standbys']} standbys, {kind}")
 
 
 def _connections(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    allowed, needed = facts["connections"], CONNECTIONS_OF_MANAGER * len(facts["managers"])
+    allowed = facts["connections"]
+    needed = CONNECTIONS_OF_MANAGER * len(facts["managers"])
     if len(facts["managers"]) > 1 and allowed < needed:
-        detail = f"{allowed} connections for {len(facts['managers'])} managers, which open up to {needed}"
+        detail = (
+            f"{allowed} connections for {len(facts['managers'])} managers, which open up to "
+            f"{needed}"
+        )
         next_step = f"set max_connections of Postgres to {needed + 10} or more"
         yield CheckResult("warn", "Postgres", detail, next_step)
 
 
 def _backups(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    taken_at, tested_at, now = facts["backup_at"], facts["tested_at"], facts["now"]
+    taken_at = facts["backup_at"]
+    tested_at = facts["tested_at"]
+    now = facts["now"]
     cure = "run `moorage db backup FILE` each day, from a timer"
     if taken_at is None:
         yield CheckResult("fail", "backup", "none was taken with `moorage db backup`", cure)
         return
+
     age_s = now - taken_at
-    status: Status = "fail" if age_s > _BACKUP_FAIL_S else "warn" if age_s > _BACKUP_WARN_S else "ok"
+    status: Status = (
+        "fail" if age_s > _BACKUP_FAIL_S else "warn" if age_s > _BACKUP_WARN_S else "ok"
+    )
     detail = f"the last one is {_age(age_s)} old"
     yield CheckResult(status, "backup", detail, "" if status == "ok" else cure)
     cure = "run `moorage db verify FILE`: it restores a backup into a temporary Postgres"
@@ -120,30 +147,45 @@ def _certificates(certificates: Sequence[Mapping[str, Any]], now: float) -> Iter
     if not certificates:
         yield CheckResult("ok", "certificates", "no agent or proxy has joined")
         return
+
     expired = [f"{one['kind']} {one['name']}" for one in certificates if one["until"] <= now]
     overdue = [
-        f"{one['kind']} {one['name']}" for one in certificates if 0 < one["until"] - now < _RENEWAL_OVERDUE_S
+        f"{one['kind']} {one['name']}"
+        for one in certificates
+        if 0 < one["until"] - now < _RENEWAL_OVERDUE_S
     ]
     if expired:
-        next_step = "revoke it (`moorage peers revoke`) and join again, or only revoke it if it is gone"
+        next_step = (
+            "revoke it (`moorage peers revoke`) and join again, or only revoke it if it is gone"
+        )
         yield CheckResult("fail", "certificates", f"expired: {_names(expired)}", next_step)
+
     if overdue:
         next_step = "they renew themselves while they reach a manager: find out why they do not"
-        yield CheckResult("warn", "certificates", f"renewal is overdue: {_names(overdue)}", next_step)
+        yield CheckResult(
+            "warn", "certificates", f"renewal is overdue: {_names(overdue)}", next_step
+        )
+
     if not expired and not overdue:
-        yield CheckResult("ok", "certificates", f"{len(certificates)} are valid for two weeks or more")
+        yield CheckResult(
+            "ok", "certificates", f"{len(certificates)} are valid for two weeks or more"
+        )
 
 
 def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     ahead = {m["link"]: m["clock_ahead_s"] for m in managers if m["clock_ahead_s"] is not None}
     if not ahead:
         return
+
     apart_s = max(*ahead.values(), 0.0) - min(*ahead.values(), 0.0)
     furthest = max(ahead, key=lambda link: abs(ahead[link]))
-    detail = f"{apart_s:.1f} s apart at most, managers and Postgres (of a node: `moorage agent doctor`)"
+    detail = (
+        f"{apart_s:.1f} s apart at most, managers and Postgres (of a node: `moorage agent doctor`)"
+    )
     if apart_s < _CLOCK_WARN_S:
         yield CheckResult("ok", "clocks", detail)
         return
+
     status: Status = "fail" if apart_s >= _CLOCK_FAIL_S else "warn"
     detail += f"; {furthest} differs from Postgres by {ahead[furthest]:+.1f} s"
     yield CheckResult(status, "clocks", detail, "set them: timedatectl set-ntp true")
@@ -156,17 +198,25 @@ def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator
         next_step = "restart a manager of this release: it migrates"
         if facts["revision"] > revision:
             next_step = (
-                "upgrade this machine: its managers work on that schema, or not, and do not begin to lead"
+                "upgrade this machine: its managers work on that schema, or not, and do "
+                "not begin to lead"
             )
+
         yield CheckResult("warn", "schema", detail, next_step)
+
     if behind:
         detail = f"other managers than {version}: {_names(behind)}"
         yield CheckResult("warn", "versions", detail, "upgrade them, one after the other")
+
     odd = [agent["id"] for agent in facts["agents"] if incompatibility(version, agent["version"])]
     if odd:
         yield CheckResult(
-            "warn", "versions", f"agents far from {version}: {_names(odd)}", "see docs/operating.md, Upgrades"
+            "warn",
+            "versions",
+            f"agents far from {version}: {_names(odd)}",
+            "see docs/operating.md, Upgrades",
         )
+
     if not behind and not odd:
         yield CheckResult("ok", "versions", f"all managers {version}, and agents that fit")
 
@@ -174,12 +224,16 @@ def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator
 def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     agents = facts["agents"]
     if not agents:
-        yield CheckResult("fail", "agents", "none: nothing can run", "join one: `moorage agent join URL`")
+        yield CheckResult(
+            "fail", "agents", "none: nothing can run", "join one: `moorage agent join URL`"
+        )
         return
+
     away = [agent["id"] for agent in agents if not agent["connected"]]
     if away:
         next_step = "see their logs, and `moorage agents`; nothing is placed there"
         yield CheckResult("warn", "agents", f"connected to no manager: {_names(away)}", next_step)
+
     unreached = list(_reach(facts))
     yield from unreached
     away = away or [result.detail for result in unreached if result.status != "ok"]
@@ -187,10 +241,12 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     local = [agent["id"] for agent in agents if is_loopback(agent["address"])]
     if local and (len(hosts) > 1 or len(local) < len(agents)):
         next_step = (
-            "set agent.address there to an address that every proxy reaches, or agent.reach to dial-out"
+            "set agent.address there to an address that every proxy reaches, or "
+            "agent.reach to dial-out"
         )
         detail = f"reached only by a proxy on their own machine: {_names(local)}"
         yield CheckResult("warn", "agents", detail, next_step)
+
     addresses = {agent["address"] for agent in agents}
     if len(agents) > 1 and len(addresses) == 1 and not local:
         detail = f"{len(agents)}, all on {min(addresses)}"
@@ -203,15 +259,21 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    """Agents that proxies do not reach, and how many are reached over connections of their own only."""
-    agents, managers = [agent for agent in facts["agents"] if agent["connected"]], facts["managers"]
+    """Agents that proxies do not reach, and how many are reached over connections of their own
+    only."""
+    agents = [agent for agent in facts["agents"] if agent["connected"]]
+    managers = facts["managers"]
     dialing = {agent["id"]: agent for agent in agents if is_dial_out_host(agent["address"])}
     listening = {address for manager in managers for address in manager["dialout"]}
     if dialing and not listening:
         next_step = "set proxy.dialout_listen, see docs/operating.md, Nodes that only dial out"
-        detail = f"reached by no proxy: they only dial out, and no proxy listens: {_names(list(dialing))}"
+        detail = (
+            "reached by no proxy: they only dial out, and no proxy listens: "
+            f"{_names(list(dialing))}"
+        )
         yield CheckResult("fail", "agents", detail, next_step)
         return
+
     undialed = {name: listening & agent["undialed"].keys() for name, agent in dialing.items()}
     for none, status in ((True, "fail"), (False, "warn")):
         names = [name for name, which in undialed.items() if which and (which == listening) is none]
@@ -219,18 +281,22 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
             failed = min(undialed[names[0]])
             why = f"{names[0]} to {failed}: {dialing[names[0]]['undialed'][failed]}"
             detail = (
-                f"without a connection to {'any proxy' if none else 'every proxy'}: {_names(names)} ({why})"
+                f"without a connection to {'any proxy' if none else 'every proxy'}: "
+                f"{_names(names)} ({why})"
             )
             next_step = (
-                "let these nodes connect to that address, or set proxy.dialout_address to one that they reach"
+                "let these nodes connect to that address, or set proxy.dialout_address to "
+                "one that they reach"
             )
             yield CheckResult(cast(Status, status), "agents", detail, next_step)
+
     asks = {proxy: hosts for manager in managers for proxy, hosts in manager["asks"].items()}
     proxies = {name for manager in managers for name in manager["proxies"]}
     for agent in agents:
         unreached = sorted(proxy for proxy, hosts in asks.items() if agent["address"] in hosts)
         if agent["id"] in dialing or not unreached:
             continue
+
         status = "fail" if proxies <= set(unreached) else "warn"
         detail = f"{agent['id']} does not answer at {agent['address']}: to {_names(unreached)}"
         next_step = (
@@ -238,8 +304,11 @@ def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
             "proxy.dialout_listen at every proxy"
         )
         yield CheckResult(cast(Status, status), "agents", detail, next_step)
+
     if dialing:
-        detail = f"{len(dialing)} reached over connections of their own only: {_names(list(dialing))}"
+        detail = (
+            f"{len(dialing)} reached over connections of their own only: {_names(list(dialing))}"
+        )
         yield CheckResult("ok", "agents", detail)
 
 

@@ -21,19 +21,28 @@ def check_driver(report: DriverReport, *, configured: bool) -> CheckResult:
     if not report.version:
         next_step = "repair the driver until nvidia-smi works; the agent sees it by itself"
         return CheckResult("fail", _NAME, next(iter(faults.values())), next_step)
+
     named = "; ".join(f"{gpu}: {reason}" for gpu, reason in list(faults.items())[:_MAX_NAMED])
     more = f"; and {len(faults) - _MAX_NAMED} more" if len(faults) > _MAX_NAMED else ""
     detail = f"{report.version}, {len(gpus) - len(faults)} of {len(gpus)} GPUs; {named}{more}"
-    return CheckResult("fail", _NAME, detail, "`moorage agents describe NODE` shows each; docs/devices.md")
+    return CheckResult(
+        "fail", _NAME, detail, "`moorage agents describe NODE` shows each; docs/devices.md"
+    )
 
 
 def _without_gpus(report: DriverReport, *, configured: bool) -> CheckResult:
     if report.unserved:
         detail = f"driver {report.version}, but it serves no GPU, and this machine has one"
-        return CheckResult("fail" if configured else "warn", _NAME, detail, "`dmesg` and `lspci -k` say why")
-    detail = f"driver {report.version}, but no GPU" if report.version else f"no GPUs ({report.absence})"
+        return CheckResult(
+            "fail" if configured else "warn", _NAME, detail, "`dmesg` and `lspci -k` say why"
+        )
+
+    detail = (
+        f"driver {report.version}, but no GPU" if report.version else f"no GPUs ({report.absence})"
+    )
     if not configured:
         return CheckResult("ok", _NAME, detail)
+
     next_step = "install the driver until nvidia-smi works, or remove agent.gpus from the settings"
     return CheckResult("fail", _NAME, detail, next_step)
 
@@ -42,9 +51,13 @@ def check_host_gpus(report: DriverReport) -> CheckResult:
     """Of a machine on which nothing is configured yet."""
     name = "NVIDIA GPUs"
     if not report.offers and not report.unserved:
-        return CheckResult("absent", name, f"none ({report.absence})", "sessions without GPUs use CPU slots")
+        return CheckResult(
+            "absent", name, f"none ({report.absence})", "sessions without GPUs use CPU slots"
+        )
+
     found = check_driver(report, configured=False)
     if found.status != "ok":
         return CheckResult("missing", name, found.detail, found.next_step)
+
     models = sorted({offer.model for offer in report.offers})
     return CheckResult("ok", name, f"{len(report.offers)} × {', '.join(models)}")

@@ -1,7 +1,8 @@
-"""Diagnostics of a HEAppE site for ``moorage agent doctor``: what an agent with runtime heappe needs of it.
+"""Diagnostics of a HEAppE site for ``moorage agent doctor``: what an agent with runtime heappe
+needs of it.
 
-Asks the server; submits nothing. The tunnel can be tried only with a job that runs: where one of this agent
-does, its engine is asked.
+Asks the server; submits nothing. The tunnel can be tried only with a job that runs: where one of
+this agent does, its engine is asked.
 """
 
 from __future__ import annotations
@@ -24,23 +25,27 @@ from moorage.common.model.errors import ConfigError
 from moorage.server.doctor.checks import CheckResult
 
 _KNOWN = ("6.3", "6.4", "6.5")
-_CLOCK_S, _ZONE_S = 60.0, 900.0
+_CLOCK_S = 60.0
+_ZONE_S = 900.0
 
 
 async def check_heappe(agent: AgentSettings, state: Path, clock: Clock) -> list[CheckResult]:
-    """Server, credentials, project, template, clock, and the tunnel of a job that runs; what depends on a
-    check that failed is left out."""
+    """Server, credentials, project, template, clock, and the tunnel of a job that runs; what
+    depends on a check that failed is left out."""
     try:
         client = HeappeClient(account_of(agent), clock)
     except ConfigError as error:
         return [CheckResult("fail", "HEAppE settings", error.message, error.next_step)]
+
     try:
         return await _checks(client, agent, state, clock)
     finally:
         await client.close()
 
 
-async def _checks(client: HeappeClient, agent: AgentSettings, state: Path, clock: Clock) -> list[CheckResult]:
+async def _checks(
+    client: HeappeClient, agent: AgentSettings, state: Path, clock: Clock
+) -> list[CheckResult]:
     try:
         version, time = await client.health()
         results = [_version(version, agent.heappe_url)]
@@ -48,20 +53,28 @@ async def _checks(client: HeappeClient, agent: AgentSettings, state: Path, clock
             results.append(_clock(time, clock.now()))
     except HeappeFailed as error:
         return [_failed("HEAppE server", error)]
+
     try:
         projects = await client.projects()
         jobs = await client.jobs(tuple(sorted(wire.ACTIVE)))
     except HeappeFailed as error:
         return [*results, _failed("HEAppE credentials", error)]
-    results.append(CheckResult("ok", "HEAppE credentials", f"{agent.heappe_user or 'token'} is known"))
+
+    results.append(
+        CheckResult("ok", "HEAppE credentials", f"{agent.heappe_user or 'token'} is known")
+    )
     results.append(_project(agent.heappe_project, projects, clock.now()))
     if results[-1].status == "fail":
         return results
+
     try:
-        place = find_place(wanted_of(agent), await client.node_types(agent.heappe_project, refresh=True))
+        place = find_place(
+            wanted_of(agent), await client.node_types(agent.heappe_project, refresh=True)
+        )
     except (HeappeFailed, CreateFailed) as error:
         next_step = error.next_step or "set agent.heappe_cluster, _node_type and _template"
         return [*results, CheckResult("fail", "HEAppE template", error.message or "", next_step)]
+
     results += [_template(place), await _cluster(client, place)]
     return results + await _tunnel(client, state, jobs, clock)
 
@@ -79,23 +92,34 @@ def _project(wanted: str, projects: list[wire.Project], now: datetime) -> CheckR
     if found is None:
         known = ", ".join(sorted(project.accounting for project in projects)) or "none"
         detail = f"this account has no project {wanted!r}; it has: {known}"
-        return CheckResult("fail", name, detail, "set agent.heappe_project, or ask the site for the project")
+        return CheckResult(
+            "fail", name, detail, "set agent.heappe_project, or ask the site for the project"
+        )
+
     if found.end is None:
         return CheckResult("ok", name, wanted)
+
     if found.end <= now:
         return CheckResult(
             "fail", name, f"{wanted} ended on {found.end:%Y-%m-%d}", "ask the site to extend it"
         )
+
     return CheckResult("ok", name, f"{wanted}, until {found.end:%Y-%m-%d}")
 
 
 def _template(place: Place) -> CheckResult:
-    template, node_type = place.template, place.node_type
-    detail = f"{template.name} on {node_type.cluster}/{node_type.name}, walltime {place.walltime_s} s"
+    template = place.template
+    node_type = place.node_type
+    detail = (
+        f"{template.name} on {node_type.cluster}/{node_type.name}, walltime {place.walltime_s} s"
+    )
     try:
         parameters(template, b"x")
     except CreateFailed:
-        return CheckResult("ok", "HEAppE template", f"{detail}, without parameters: arguments go by file")
+        return CheckResult(
+            "ok", "HEAppE template", f"{detail}, without parameters: arguments go by file"
+        )
+
     return CheckResult("ok", "HEAppE template", detail)
 
 
@@ -116,11 +140,15 @@ def _clock(time: datetime, now: datetime) -> CheckResult:
     ahead_s -= round(ahead_s / _ZONE_S) * _ZONE_S
     detail = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this node"
     if abs(ahead_s) > _CLOCK_S:
-        return CheckResult("warn", "HEAppE clock", detail, "set this node's: timedatectl set-ntp true")
+        return CheckResult(
+            "warn", "HEAppE clock", detail, "set this node's: timedatectl set-ntp true"
+        )
     return CheckResult("ok", "HEAppE clock", detail)
 
 
-async def _tunnel(client: HeappeClient, state: Path, jobs: list[wire.Job], clock: Clock) -> list[CheckResult]:
+async def _tunnel(
+    client: HeappeClient, state: Path, jobs: list[wire.Job], clock: Clock
+) -> list[CheckResult]:
     name = "HEAppE tunnel"
     running = {job.id: job for job in jobs if job.state is wire.JobState.RUNNING}
     records = JobRecords(state / "heappe").load().values()
@@ -128,17 +156,21 @@ async def _tunnel(client: HeappeClient, state: Path, jobs: list[wire.Job], clock
     if record is None:
         detail = "no model of this agent runs: tried with the first one"
         return [CheckResult("ok", name, detail)]
+
     job = TrackedJob(record)
     try:
         target = await target_of(client, job, await progress_of(client, job))
         if target is None:
             return [CheckResult("ok", name, f"{record.name} does not listen yet")]
+
         keeper = TunnelKeeper(client, record.task_id, target, clock)
         await keeper.check(0)
     except HeappeFailed as error:
         return [_failed(name, error)]
+
     if keeper.problem:
         return [CheckResult("fail", name, keeper.problem, "see docs/hpc.md, Tunnels")]
+
     return [CheckResult("ok", name, f"the engine of {record.name} answers")]
 
 

@@ -1,6 +1,7 @@
 """Host diagnostics for ``moorage doctor``: which parts of Moorage can run on this machine.
 
-Works with any subset of the extras installed. ``node`` has the deeper checks for a node of an agent.
+Works with any subset of the extras installed. ``node`` has the deeper checks for a node of an
+agent.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ _TIMEOUT_S = 2.0
 
 
 async def check_host(settings: Settings, manager_url: str = "") -> list[CheckResult]:
-    """All check results, most important first. ``manager_url``: where the manager is, if not where the
-    settings would start one."""
+    """All check results, most important first. ``manager_url``: where the manager is, if not where
+    the settings would start one."""
     home = settings.common.home.expanduser()
     has_tls = settings.manager.tls_certificate is not None or settings.common.tls == "ca"
     scheme = "https" if has_tls else "http"
+
     return [
         _python(),
         _home(home),
@@ -56,19 +58,28 @@ def _home(home: Path) -> CheckResult:
     existing = home
     while not existing.exists():
         existing = existing.parent
+
     if not os.access(existing, os.W_OK):
-        return CheckResult("missing", "state directory", f"{home} is not writable", "set MOORAGE_HOME")
+        return CheckResult(
+            "missing", "state directory", f"{home} is not writable", "set MOORAGE_HOME"
+        )
+
     free = shutil.disk_usage(existing).free
     detail = f"{home}, {format_amount('mem', free)} free"
     if free < _MIN_FREE_BYTES:
-        next_step = f"free space there: models and logs need {format_amount('mem', _MIN_FREE_BYTES)} or more"
+        next_step = (
+            "free space there: models and logs need "
+            f"{format_amount('mem', _MIN_FREE_BYTES)} or more"
+        )
         return CheckResult("missing", "state directory", detail, next_step)
+
     return CheckResult("ok", "state directory", detail)
 
 
 def _postgres(settings: Settings) -> CheckResult:
     if settings.manager.dsn is not None:
         return CheckResult("ok", "Postgres", "configured by manager.dsn")
+
     try:
         from moorage.manager.postgres.binaries import find_binaries, server_user
 
@@ -82,6 +93,7 @@ def _postgres(settings: Settings) -> CheckResult:
         )
     except MoorageError as error:
         return CheckResult("missing", "Postgres", error.message, error.next_step)
+
     return CheckResult("ok", "Postgres", f"embedded: version {found.major} in {found.bin_dir}")
 
 
@@ -102,8 +114,10 @@ def _vllm(settings: Settings) -> CheckResult:
             "absent",
             "engine vllm",
             f"{program!r} is not on PATH",
-            "`moorage agent install-engine vllm`; if it has its own environment, set agent.vllm_command",
+            "`moorage agent install-engine vllm`; if it has its own environment, set "
+            "agent.vllm_command",
         )
+
     return CheckResult("ok", "engine vllm", path)
 
 
@@ -123,18 +137,26 @@ async def _docker(settings: Settings) -> CheckResult:
         from moorage.agent.runtimes.docker import Engine, engine_socket
     except ImportError as error:
         return CheckResult(
-            "absent", "Docker", f"the agent is not installed ({error.name})", "pip install 'moorage[agent]'"
+            "absent",
+            "Docker",
+            f"the agent is not installed ({error.name})",
+            "pip install 'moorage[agent]'",
         )
+
     socket_path = engine_socket(settings.agent.docker)
     if socket_path is None:
         return CheckResult("absent", "Docker", "agent.docker is off or names another machine")
+
     engine = Engine(socket_path)
     try:
         version = await engine.call(lambda api: api.version(), 5)
     except RuntimeFailed as error:
-        return CheckResult("absent", "Docker", error.message, "not needed: kernels run as processes")
+        return CheckResult(
+            "absent", "Docker", error.message, "not needed: kernels run as processes"
+        )
     finally:
         engine.close()
+
     found = f"engine {version['Version']} at {socket_path}: sessions with an image can run here"
     return CheckResult("ok", "Docker", found)
 
@@ -149,10 +171,14 @@ async def _endpoint(name: str, url: str) -> CheckResult:
         ):
             text = (await response.text())[:200]
             return CheckResult(
-                "ok" if response.status == 200 else "missing", name, f"{address}: {response.status} {text}"
+                "ok" if response.status == 200 else "missing",
+                name,
+                f"{address}: {response.status} {text}",
             )
     except (aiohttp.ClientConnectorError, OSError):
-        return CheckResult("absent", name, f"nothing listens on {address}", "`moorage up` starts everything")
+        return CheckResult(
+            "absent", name, f"nothing listens on {address}", "`moorage up` starts everything"
+        )
     except (aiohttp.ClientError, TimeoutError):
         return CheckResult(
             "missing",

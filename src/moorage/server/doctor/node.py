@@ -1,7 +1,7 @@
 """Node diagnostics for ``moorage agent doctor``: takes the measurements that ``checks`` evaluates.
 
-Asks the manager, the operating system, NVML and the Docker Engine, and tries a sandbox as an agent does when
-it starts. Changes nothing else on the node.
+Asks the manager, the operating system, NVML and the Docker Engine, and tries a sandbox as an agent
+does when it starts. Changes nothing else on the node.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ from moorage.server.doctor.heappe import check_heappe
 from moorage.server.doctor.shared_disk import check_shared_disk
 from moorage.server.doctor.slurm import check_slurm
 
-# Free space that should be there: models and logs in the state directory, images and layers in Docker's.
-_STATE_BYTES, _DOCKER_BYTES = 10 * GIB, 50 * GIB
-_DOCKER_TIMEOUT_S, _MANAGER_TIMEOUT_S = 5.0, 5.0
+# Free space that should be there: models and logs in the state directory, images and layers in
+# Docker's.
+_STATE_BYTES = 10 * GIB
+_DOCKER_BYTES = 50 * GIB
+_DOCKER_TIMEOUT_S = 5.0
+_MANAGER_TIMEOUT_S = 5.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -50,8 +53,8 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 async def check_agents(
     settings: Settings, agents: Agents, home: Path, token: str, clock: Clock
 ) -> list[CheckResult]:
-    """Those of every agent of this node. Sites are asked at the same time, and their results have their
-    agents' ids."""
+    """Those of every agent of this node. Sites are asked at the same time, and their results have
+    their agents' ids."""
     found = await asyncio.gather(
         *(
             check_node(settings.model_copy(update={"agent": agent}), home, token, clock)
@@ -75,25 +78,39 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
         return results + await _sites(settings.agent, home, clock)
     if (home / "postgres").exists():
         results += check_shared_disk(settings, home)
+
     results += await _isolation(settings.agent, home)
     results += [_cgroups(), check_driver(gpus, configured=settings.agent.gpus is not None)]
     return results + await _docker(settings.agent, len(gpus.offers))
 
 
 async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
-    agent, common = settings.agent, settings.common
+    agent = settings.agent
+    common = settings.common
     name = agent.id or socket.gethostname()
-    results, targets = [], split_addresses(agent.manager)
+    results = []
+    targets = split_addresses(agent.manager)
+
     try:
         file = identity_file(home, "agent", name)
         identity = file.load()
         if identity is not None:
-            results.append(checks.certificate(identity.ends, clock.now(), identity.name, str(file.path)))
+            results.append(
+                checks.certificate(identity.ends, clock.now(), identity.name, str(file.path))
+            )
+
         dialer = dialer_for(
-            "agent", name, agent.manager, link_tls=common.link_tls, token=token, home=home, clock=clock
+            "agent",
+            name,
+            agent.manager,
+            link_tls=common.link_tls,
+            token=token,
+            home=home,
+            clock=clock,
         )
     except (ConfigError, StartupError) as error:
         return [*results, _unreachable(error)]
+
     answers = await asyncio.gather(
         *(dialer.hello(_MANAGER_TIMEOUT_S, target) for target in targets), return_exceptions=True
     )
@@ -108,11 +125,14 @@ async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> 
             version, ahead_s = answer
             results.append(CheckResult("ok", "manager", f"{target}, by {authentication}"))
             results += [checks.clock(ahead_s), checks.versions(version, moorage.__version__)]
+
     return results
 
 
 def _unreachable(error: ConfigError | StartupError, status: Status = "fail") -> CheckResult:
-    next_step = error.next_step or "check agent.manager, and whether a firewall blocks the connection"
+    next_step = (
+        error.next_step or "check agent.manager, and whether a firewall blocks the connection"
+    )
     return CheckResult(status, "manager", error.message, next_step)
 
 
@@ -124,14 +144,21 @@ def _state_directory(home: Path) -> CheckResult:
     try:
         usage = shutil.disk_usage(home)
     except OSError as error:
-        return CheckResult("fail", "state directory", f"{home}: {error.strerror}", "set MOORAGE_HOME")
+        return CheckResult(
+            "fail", "state directory", f"{home}: {error.strerror}", "set MOORAGE_HOME"
+        )
     return checks.disk("state directory", str(home), usage.free, usage.total, needed=_STATE_BYTES)
 
 
 def _listening(agent: AgentSettings) -> list[CheckResult]:
     if not is_free(agent.address, 0):
         next_step = "set agent.address to an address or host name of this node"
-        return [CheckResult("fail", "kernels' address", f"cannot listen on {agent.address!r}", next_step)]
+        return [
+            CheckResult(
+                "fail", "kernels' address", f"cannot listen on {agent.address!r}", next_step
+            )
+        ]
+
     low, _, high = agent.port_range.partition("-")
     candidates = range(int(low), int(high) + 1)
     free = sum(is_free(agent.address, port) for port in candidates)
@@ -139,13 +166,17 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
     with contextlib.suppress(OSError, ValueError):
         first, last = _EPHEMERAL_RANGE.read_text().split()
         ephemeral = int(first), int(last)
+
     return [checks.ports(agent.port_range, agent.address, len(candidates), free, ephemeral)]
 
 
 async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckResult]:
     """Of an agent that submits jobs: nothing runs on this node."""
     state = _state_of(agent, home)
-    checks_of = {SLURM: lambda: check_slurm(agent, state), HEAPPE: lambda: check_heappe(agent, state, clock)}
+    checks_of = {
+        SLURM: lambda: check_slurm(agent, state),
+        HEAPPE: lambda: check_heappe(agent, state, clock),
+    }
     found = [await checks_of[name]() for name in agent.runtimes if name in checks_of]
     return [result for results in found for result in results]
 
@@ -153,6 +184,7 @@ async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckRe
 async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:
     if ProcessRuntime.name not in agent.runtimes:
         return []
+
     with tempfile.TemporaryDirectory(dir=home) as folder:  # on the disk of the agent's state
         state = Path(folder)
         limits = {"log_max_bytes": agent.log_max_bytes, "log_keep_files": 1}
@@ -167,7 +199,8 @@ async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:
 
 def _cgroups() -> CheckResult:
     try:
-        if (unified := _CGROUPS / "cgroup.controllers").exists():
+        unified = _CGROUPS / "cgroup.controllers"
+        if unified.exists():
             return checks.cgroups(2, frozenset(unified.read_text().split()))
         # Version 1 mounts one directory per controller; some hold several, such as "cpu,cpuacct".
         controllers = {name for entry in _CGROUPS.iterdir() for name in entry.name.split(",")}
@@ -181,6 +214,7 @@ async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:
     if socket_path is None:
         detail = "agent.docker is off or names another machine: no containers on this node"
         return [CheckResult("ok", "Docker", detail)]
+
     engine = Engine(socket_path)
     try:
         info: dict[str, Any] = await engine.call(lambda api: api.info(), _DOCKER_TIMEOUT_S)
@@ -190,13 +224,21 @@ async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:
         return [CheckResult("warn", "Docker", error.message, next_step)]
     finally:
         engine.close()
+
     cdi = await asyncio.to_thread(known_devices, info) if gpu_count else ()
     results = checks.docker(info, version, gpu_count, tuple(cdi))
     if agent.docker_multi_node == "wireguard":
-        results.append(checks.cluster_networks(await asyncio.to_thread(wireguard.missing_requirement)))
+        results.append(
+            checks.cluster_networks(await asyncio.to_thread(wireguard.missing_requirement))
+        )
+
     try:
         usage = shutil.disk_usage(info["DockerRootDir"])
     except (OSError, KeyError):
         return results  # the engine's data directory is not visible from here
+
     root = str(info["DockerRootDir"])
-    return [*results, checks.disk("Docker's data", root, usage.free, usage.total, needed=_DOCKER_BYTES)]
+    return [
+        *results,
+        checks.disk("Docker's data", root, usage.free, usage.total, needed=_DOCKER_BYTES),
+    ]

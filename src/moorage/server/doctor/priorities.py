@@ -1,5 +1,5 @@
-"""Checks of an installation: keys, templates and queued sessions that keep a priority above the ceilings of
-their resource groups. Pure.
+"""Checks of an installation: keys, templates and queued sessions that keep a priority above the
+ceilings of their resource groups. Pure.
 
 ``facts`` is what ``manager/store/sql/cluster_facts.sql`` reads.
 """
@@ -45,11 +45,15 @@ def _keys(
         role = effective_role(Role(key["role"]), key["membership"], key["platform"])
         if role is None:
             continue
+
         ceiling = min((priority_ceiling(role, one) for one in ceilings.values()), default=100)
         if key["priority"] > ceiling:
             above.append(f"{key['name']} ({key['priority']})")
+
     if above:
-        next_step = "they are older than ceilings; lower them: `moorage keys set NAME --max-priority 10`"
+        next_step = (
+            "they are older than ceilings; lower them: `moorage keys set NAME --max-priority 10`"
+        )
         yield _warning("keys", above, next_step)
 
 
@@ -58,12 +62,15 @@ def _templates(
 ) -> Iterator[CheckResult]:
     """Those that give members more than they may ask for themselves."""
     above = [
-        f"{one['name']} ({one['priority']}, {'project ' + one['project'] if one['project'] else 'for all'})"
+        f"{one['name']} ({one['priority']}, "
+        f"{'project ' + one['project'] if one['project'] else 'for all'})"
         for one in templates
         if one["priority"] > ceilings.get(one["group"], PriorityCeilings()).member
     ]
     if above:
-        next_step = "members may start them as they are; lower `spec.priority` where that is not meant"
+        next_step = (
+            "members may start them as they are; lower `spec.priority` where that is not meant"
+        )
         yield _warning("templates", above, next_step)
 
 
@@ -78,6 +85,7 @@ def _queued(
         if one["priority"] > priority_ceiling(role, ceilings.get(group, PriorityCeilings())):
             owner = f"{one['user']} of {one['project']}"
             above.append(f"{one['sessions']} of {owner} in {group} ({one['priority']})")
+
     if above:
         next_step = "they keep their places; `moorage ps` lists them, `moorage stop` ends one"
         yield _warning("queued sessions", above, next_step)

@@ -19,13 +19,16 @@ def check_shared_disk(settings: Settings, home: Path) -> list[CheckResult]:
     agent = settings.agent
     if settings.manager.dsn is not None or not {"process", "docker"}.intersection(agent.runtimes):
         return []
+
     written = {"the agent's state": home / f"agent-{agent.id or socket.gethostname()}"}
     if agent.model_cache is not None:
         written["agent.model_cache"] = Path(agent.model_cache)
+
     database = database_directory(home)
     shared = {what: path for what, path in written.items() if _disk(path) == _disk(database)}
     if not shared:
         return [CheckResult("ok", _NAME, f"{database}, apart from what sessions write")]
+
     return [_shared(shared, database, agent.process_disk)]
 
 
@@ -40,7 +43,9 @@ def database_directory(home: Path) -> Path:
 
 def _shared(shared: Mapping[str, Path], database: Path, limit: str) -> CheckResult:
     places = " and ".join(f"{what} ({path})" for what, path in shared.items())
-    bound = f"processes of members at most {limit} each" if parse_size(limit) else "without any limit"
+    bound = (
+        f"processes of members at most {limit} each" if parse_size(limit) else "without any limit"
+    )
     detail = f"sessions can fill the one with {database}: it has {places}, {bound}"
     places = " and ".join(map(str, shared.values()))
     next_step = f"mount a disk of its own at {places}, or use a Postgres elsewhere (manager.dsn)"

@@ -1,6 +1,8 @@
-"""Diagnostics of a Slurm site for ``moorage agent doctor``: what an agent with runtime slurm needs of it.
+"""Diagnostics of a Slurm site for ``moorage agent doctor``: what an agent with runtime slurm needs
+of it.
 
-Asks Slurm without submitting anything: ``sbatch --test-only`` checks partition, account, QOS and walltime.
+Asks Slurm without submitting anything: ``sbatch --test-only`` checks partition, account, QOS and
+walltime.
 """
 
 from __future__ import annotations
@@ -26,22 +28,29 @@ async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
     folder = work_directory(agent, state)
     results = [await asyncio.to_thread(_work_directory, folder)]
     try:
-        version, partitions = await slurm.version(), await slurm.partitions()
+        version = await slurm.version()
+        partitions = await slurm.partitions()
         jobs = await slurm.jobs()
     except RuntimeFailed as error:
-        next_step = error.next_step or "run the agent on a login node of the site, where squeue works"
+        next_step = (
+            error.next_step or "run the agent on a login node of the site, where squeue works"
+        )
         return [*results, CheckResult("fail", _NAME, error.message, next_step)]
+
     waiting = sum(job.is_active for job in jobs)
     results.append(CheckResult("ok", _NAME, f"{version}, {waiting} jobs of this user wait or run"))
     results.append(_partition(agent.slurm_partition, partitions))
     results.append(await _accounting(slurm))
     launch = Launch(KernelId("doctor"), ("true",), {})
-    options = sbatch_options(launch, "mg-doctor", Path("/tmp"), Path(os.devnull), defaults_of(agent))
+    options = sbatch_options(
+        launch, "mg-doctor", Path("/tmp"), Path(os.devnull), defaults_of(agent)
+    )
     try:
         answer = await slurm.test(options)
     except RuntimeFailed as error:
         next_step = "check agent.slurm_partition, _account, _qos, _walltime_s and _options"
         return [*results, CheckResult("fail", "slurm job", error.message, next_step)]
+
     return [*results, CheckResult("ok", "slurm job", answer or "a job of one CPU is accepted")]
 
 
@@ -50,8 +59,13 @@ async def _accounting(slurm: Slurm) -> CheckResult:
         await slurm.accounted("1")
     except RuntimeFailed as error:
         detail = f"how a job ended is not known once squeue has forgotten it: {error.message}"
-        return CheckResult("warn", "slurm accounting", detail, "ask the site for sacct, or leave it so")
-    return CheckResult("ok", "slurm accounting", "sacct tells how jobs ended that squeue has forgotten")
+        return CheckResult(
+            "warn", "slurm accounting", detail, "ask the site for sacct, or leave it so"
+        )
+
+    return CheckResult(
+        "ok", "slurm accounting", "sacct tells how jobs ended that squeue has forgotten"
+    )
 
 
 def _work_directory(folder: Path) -> CheckResult:
@@ -62,7 +76,10 @@ def _work_directory(folder: Path) -> CheckResult:
     except OSError as error:
         next_step = "set agent.slurm_work_dir to a directory that login and compute nodes share"
         return CheckResult("fail", "slurm work_dir", f"{folder}: {error.strerror}", next_step)
-    return CheckResult("ok", "slurm work_dir", f"{folder}; compute nodes must see it at the same path")
+
+    return CheckResult(
+        "ok", "slurm work_dir", f"{folder}; compute nodes must see it at the same path"
+    )
 
 
 def _partition(wanted: str, partitions: list[tuple[str, str, str]]) -> CheckResult:
@@ -76,8 +93,10 @@ def _partition(wanted: str, partitions: list[tuple[str, str, str]]) -> CheckResu
             f"there is no partition {name!r}" if name else "the site has no default partition",
             f"set agent.slurm_partition to one of {', '.join(by_name)}",
         )
+
     available, limit = by_name[name]
     detail = f"{name} is {available}, walltime up to {limit}"
     if available == "up":
         return CheckResult("ok", "slurm partition", detail)
+
     return CheckResult("warn", "slurm partition", detail, "jobs wait until the site opens it")

@@ -5,5 +5,15 @@ from moorage.simulator.fleet.profile import KernelProfile, Range, parse_range
 from moorage.simulator.fleet.simulation import FleetConfig, FleetSimulation
 from moorage.simulator.fleet.statistics import Progress, Statistics, summarize
 
-__all__ = ["PRESETS", "Faults", "FleetConfig", "FleetSimulation", "KernelProfile", "Progress", "Range",
-           "Statistics", "parse_range", "summarize"]  # fmt: skip
+__all__ = [
+    "PRESETS",
+    "Faults",
+    "FleetConfig",
+    "FleetSimulation",
+    "KernelProfile",
+    "Progress",
+    "Range",
+    "Statistics",
+    "parse_range",
+    "summarize",
+]

@@ -1,9 +1,10 @@
 """Simulated agent: the real decisions of an agent over simulated kernels, driven by timers.
 
-Unlike a real agent it observes every change of a kernel at once, and keeps checkpoint and observation in one
-record per kernel, so that thousands of agents fit into one process. The deterministic simulation in
-``tests/sim`` has an agent that observes its kernels only now and then, and can be killed between a decision
-and its execution. Both run ``agent.kernel.reconcile`` and ``SimulatedKernel``.
+Unlike a real agent it observes every change of a kernel at once, and keeps checkpoint and
+observation in one record per kernel, so that thousands of agents fit into one process. The
+deterministic simulation in ``tests/sim`` has an agent that observes its kernels only now and then,
+and can be killed between a decision and its execution. Both run ``agent.kernel.reconcile`` and
+``SimulatedKernel``.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ from moorage.common.model.status import ObservedState
 from moorage.simulator.fleet.profile import KernelProfile, Rng
 from moorage.simulator.fleet.statistics import Statistics
 
-CREATING, RUNNING, STOPPING = ObservedState.CREATING, ObservedState.RUNNING, ObservedState.STOPPING
-EXITED, GONE = ObservedState.EXITED, ObservedState.GONE
+CREATING = ObservedState.CREATING
+RUNNING = ObservedState.RUNNING
+STOPPING = ObservedState.STOPPING
+EXITED = ObservedState.EXITED
+GONE = ObservedState.GONE
 _SHUTDOWN = Outcome(EXITED, None, Reason.AGENT_SHUTDOWN, "the simulation has ended")
 
 
@@ -55,8 +59,8 @@ class Timers(Protocol):
 @dataclass(frozen=True, slots=True)
 class SimulationContext:
     """Shared by all agents of one simulation. ``port``: reported for every kernel that needs one.
-    ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``: probability that a report with
-    changes repeats the one before it."""
+    ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``: probability that a
+    report with changes repeats the one before it."""
 
     profile: KernelProfile
     timers: Timers
@@ -70,8 +74,12 @@ class SimulationContext:
 class _Kernel:
     __slots__ = ("observation", "simulated", "spec", "timer")
 
-    def __init__(self, spec: KernelSpec, simulated: SimulatedKernel, observation: Observation) -> None:
-        self.spec, self.simulated, self.observation = spec, simulated, observation
+    def __init__(
+        self, spec: KernelSpec, simulated: SimulatedKernel, observation: Observation
+    ) -> None:
+        self.spec = spec
+        self.simulated = simulated
+        self.observation = observation
         self.timer: Timer | None = None
 
     @property
@@ -82,27 +90,42 @@ class _Kernel:
 class SimulatedAgent:
     """``changed`` is called when there is something new to report."""
 
-    def __init__(self, info: AgentInfo, context: SimulationContext, rng: Rng, *, changed: OnChange) -> None:
-        self.info, self._context, self._rng, self._changed = info, context, rng, changed
+    def __init__(
+        self, info: AgentInfo, context: SimulationContext, rng: Rng, *, changed: OnChange
+    ) -> None:
+        self.info = info
+        self._context = context
+        self._rng = rng
+        self._changed = changed
         self.incarnation = context.clock.new_id()
+
         # Kept when the agent dies, as a state directory would be.
-        self.streams = AgentStart(info.identity, int(context.clock.now().timestamp() * 1000)).stream_numbers()
-        self._newest = self._applied = 0  # generations: the newest seen, and the last applied by this process
+        self.streams = AgentStart(
+            info.identity, int(context.clock.now().timestamp() * 1000)
+        ).stream_numbers()
+        # generations: the newest seen, and the last applied by this process
+        self._newest = 0
+        self._applied = 0
         self._ordered: dict[KernelId, KernelSpec] | None = None
         self._kernels: dict[KernelId, _Kernel] = {}
         self._orphans: dict[KernelId, _Kernel] = {}  # they run, but the checkpoint lost them
-        # Kernels that may have changed since the last report, and since the last reconciliation, in order.
+
+        # Kernels that may have changed since the last report, and since the last reconciliation, in
+        # order.
         self._unreported: dict[KernelId, None] = {}
         self._unreconciled: dict[KernelId, None] = {}
         self._coalescing: Timer | None = None
-        self._draining, self._reported_generation = False, 0
+        self._draining = False
+        self._reported_generation = 0
 
     # Called by the link.
 
     def apply_orders(self, orders: Orders | OrdersDelta) -> bool:
         if not policy.accepts(self._newest, self._applied, orders):
             return False
-        self._applied = self._newest = orders.generation
+
+        self._applied = orders.generation
+        self._newest = self._applied
         if isinstance(orders, Orders):
             self._ordered = {spec.kernel_id: spec for spec in orders.kernels}
             self._reconcile([*self._kernels, *self._orphans, *self._ordered])
@@ -110,8 +133,10 @@ class SimulatedAgent:
             assert self._ordered is not None
             for kernel_id in orders.withdrawn:
                 self._ordered.pop(kernel_id, None)
+
             self._ordered |= {spec.kernel_id: spec for spec in orders.added}
             self._reconcile([*orders.withdrawn, *(spec.kernel_id for spec in orders.added)])
+
         self._note_change(HOUSEKEEPING)
         return True
 
@@ -119,20 +144,32 @@ class SimulatedAgent:
         """The full state, or what has changed since the last report; that may be lost."""
         context = self._context
         context.statistics.reports += 1
-        changed, applied = self._unreported, self._applied
+        changed = self._unreported
+        applied = self._applied
         if whole:
-            self._unreported, self._reported_generation = {}, applied
+            self._unreported = {}
+            self._reported_generation = applied
             every = [*self._kernels, *self._orphans]
             kernels = tuple(seen for k in every if (seen := self._observation(k)) is not None)
+
             return Report(
-                self.info, self.incarnation, applied, kernels, self._draining, newest_generation=self._newest
-            )  # fmt: skip
+                self.info,
+                self.incarnation,
+                applied,
+                kernels,
+                self._draining,
+                newest_generation=self._newest,
+            )
+
         lossy = changed and context.lose_report and not self._draining
         if lossy and self._rng.random() < context.lose_report:
             context.statistics.faults["lost-report"] += 1
-            changed, applied = {}, self._reported_generation
+            changed = {}
+            applied = self._reported_generation
         else:
-            self._unreported, self._reported_generation = {}, applied
+            self._unreported = {}
+            self._reported_generation = applied
+
         found = {k: seen for k in changed if (seen := self._observation(k)) is not None}
         removed = frozenset(changed.keys() - found.keys())
         kernels = tuple(found.values())
@@ -152,23 +189,31 @@ class SimulatedAgent:
             raise NotFound(f"this simulated agent has no kernel {request.kernel_id}")
         if request.is_timed:
             raise NotFound("simulated kernels keep no times of logs")
+
         last = kernel.observation
-        yield _log_of(kernel.spec, Outcome(last.state, last.exit_code, last.reason, last.detail)).encode()
+        yield _log_of(
+            kernel.spec, Outcome(last.state, last.exit_code, last.reason, last.detail)
+        ).encode()
 
     # Faults and shutdown.
 
     def die(self, *, reboot: bool = False, lose_checkpoint: bool = False) -> None:
         """End the agent's process, and start a new one from the checkpoint.
 
-        ``reboot``: the node's kernels end too. ``lose_checkpoint``: the kernels keep running, and the new
-        process finds them without a record of them.
+        ``reboot``: the node's kernels end too. ``lose_checkpoint``: the kernels keep running, and
+        the new process finds them without a record of them.
         """
         self.incarnation = self._context.clock.new_id()
-        self._ordered, self._applied, self._reported_generation = None, 0, 0
+        self._ordered = None
+        self._applied = 0
+        self._reported_generation = 0
         if reboot:
             for kernel in self._kernels.values():
                 if not kernel.ended:
-                    self._end(kernel, Outcome(GONE, None, Reason.KERNEL_GONE, "its node was restarted"))
+                    self._end(
+                        kernel, Outcome(GONE, None, Reason.KERNEL_GONE, "its node was restarted")
+                    )
+
             for kernel_id in list(self._orphans):
                 self._destroy(kernel_id)
         elif lose_checkpoint:
@@ -178,6 +223,7 @@ class SimulatedAgent:
                     self._context.statistics.move(kernel.observation.state, None)
                 else:
                     self._orphans[kernel_id] = kernel
+
             self._kernels.clear()
 
     def drain(self) -> None:
@@ -241,12 +287,15 @@ class SimulatedAgent:
         context.statistics.created += 1
         context.statistics.move(None, CREATING)
         self._note_change(coalescing_window(CREATING))
+
         if self._draining:
             self._end(kernel, _SHUTDOWN)
         elif simulated.script.start_s > spec.start_timeout_s:
             detail = f"it was not ready {spec.start_timeout_s:g} s after it was created"
             late = Outcome(EXITED, None, Reason.START_TIMEOUT, detail)
-            kernel.timer = context.timers.call_later(spec.start_timeout_s, lambda: self._end(kernel, late))
+            kernel.timer = context.timers.call_later(
+                spec.start_timeout_s, lambda: self._end(kernel, late)
+            )
         else:
             self._set_timer(kernel)
 
@@ -269,7 +318,8 @@ class SimulatedAgent:
 
     def _set_timer(self, kernel: _Kernel) -> None:
         self._cancel_timer(kernel)
-        at, timers = kernel.simulated.next_change, self._context.timers
+        at = kernel.simulated.next_change
+        timers = self._context.timers
         if at is not None:
             kernel.timer = timers.call_later(at - timers.time(), lambda: self._advance(kernel, at))
 
@@ -279,7 +329,8 @@ class SimulatedAgent:
             kernel.timer = None
 
     def _advance(self, kernel: _Kernel, now: float) -> None:
-        """``now``: the time that the timer was set for; an event loop may call slightly before it."""
+        """``now``: the time that the timer was set for; an event loop may call slightly before
+        it."""
         kernel.simulated.advance(now)
         if not kernel.simulated.alive:
             self._end(kernel, self._determine_outcome(kernel))
@@ -287,16 +338,19 @@ class SimulatedAgent:
         if kernel.observation.state is CREATING and kernel.simulated.state is RUNNING:
             self._context.statistics.ready += 1
             self._observe(kernel, _in_state(kernel.observation, RUNNING))
+
         self._set_timer(kernel)
 
     def _determine_outcome(self, kernel: _Kernel) -> Outcome:
-        simulated, faults = kernel.simulated, self._context.statistics.faults
+        simulated = kernel.simulated
+        faults = self._context.statistics.faults
         stopped = kernel.observation.state is STOPPING
         if not stopped and simulated.script.refusal:
             faults["failed-start"] += 1
             return Outcome(EXITED, None, Reason.CREATE_FAILED, simulated.script.refusal)
         if not stopped and simulated.exit_code:
             faults["failed-run"] += 1
+
         cause = TerminationCause() if stopped else None
         return determine_outcome(
             EXITED, simulated.exit_code, oom=False, refused=False, detail="", cause=cause
@@ -309,9 +363,16 @@ class SimulatedAgent:
         last = kernel.observation
         tail = _log_of(kernel.spec, outcome) if outcome.state is EXITED else ""
         ended = Observation(
-            last.kernel_id, last.session_id, outcome.state, last.host, last.port,
-            outcome.exit_code, outcome.reason, outcome.detail, tail,
-        )  # fmt: skip
+            last.kernel_id,
+            last.session_id,
+            outcome.state,
+            last.host,
+            last.port,
+            outcome.exit_code,
+            outcome.reason,
+            outcome.detail,
+            tail,
+        )
         self._observe(kernel, ended)
 
     def _observe(self, kernel: _Kernel, observation: Observation) -> None:
@@ -326,7 +387,9 @@ class SimulatedAgent:
         if within_s > IMMEDIATE:
             self._changed(within_s)
         elif self._coalescing is None:
-            self._coalescing = self._context.timers.call_later(self._context.coalesce_s, self._flush)
+            self._coalescing = self._context.timers.call_later(
+                self._context.coalesce_s, self._flush
+            )
 
     def _flush(self) -> None:
         self._coalescing = None

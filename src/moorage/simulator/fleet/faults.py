@@ -9,13 +9,14 @@ from moorage.simulator.fleet.profile import Range
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities: ``fail_start``, ``fail_run`` and ``hang_stop`` as in ``KernelProfile``; ``lose_report``:
-    a report with changes repeats the one before it.
+    """Probabilities: ``fail_start``, ``fail_run`` and ``hang_stop`` as in ``KernelProfile``;
+    ``lose_report``: a report with changes repeats the one before it.
 
-    ``disconnect_every_s`` and ``die_every_s``: mean interval in seconds, over all agents, at which one agent
-    loses its connection or its process dies; 0: never. A dead agent is down for ``down_s``. With probability
-    ``reboot`` its kernels end with the node; otherwise, with probability ``lose_checkpoint``, the agent
-    restarts without a record of the kernels that still run.
+    ``disconnect_every_s`` and ``die_every_s``: mean interval in seconds, over all agents, at which
+    one agent loses its connection or its process dies; 0: never. A dead agent is down for
+    ``down_s``. With probability ``reboot`` its kernels end with the node; otherwise, with
+    probability ``lose_checkpoint``, the agent restarts without a record of the kernels that still
+    run.
     """
 
     fail_start: float = 0.0
@@ -32,11 +33,23 @@ class Faults:
 PRESETS = {
     "none": Faults(),
     "light": Faults(
-        fail_start=0.01, fail_run=0.02, hang_stop=0.01, lose_report=0.01, disconnect_every_s=10,
-        die_every_s=60, reboot=0.2, lose_checkpoint=0.1,
+        fail_start=0.01,
+        fail_run=0.02,
+        hang_stop=0.01,
+        lose_report=0.01,
+        disconnect_every_s=10,
+        die_every_s=60,
+        reboot=0.2,
+        lose_checkpoint=0.1,
     ),
     "heavy": Faults(
-        fail_start=0.1, fail_run=0.1, hang_stop=0.05, lose_report=0.1, disconnect_every_s=1,
-        die_every_s=3, reboot=0.3, lose_checkpoint=0.2,
+        fail_start=0.1,
+        fail_run=0.1,
+        hang_stop=0.05,
+        lose_report=0.1,
+        disconnect_every_s=1,
+        die_every_s=3,
+        reboot=0.3,
+        lose_checkpoint=0.2,
     ),
-}  # fmt: skip
+}

@@ -1,6 +1,8 @@
-"""Listeners of simulated kernels: one port that answers for all of them, or one that refuses connections.
+"""Listeners of simulated kernels: one port that answers for all of them, or one that refuses
+connections.
 
-Both are async context managers that yield the port. They raise ``StartupError`` when no port can be bound.
+Both are async context managers that yield the port. They raise ``StartupError`` when no port can be
+bound.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ def _bind(host: str) -> socket.socket:
             f"the simulation cannot bind a port on {host}: {error}",
             next_step="set agent.address to an address of this host",
         ) from None
+
     return sock
 
 
@@ -33,7 +36,8 @@ def _port(sock: socket.socket) -> int:
 
 
 class RefusingPort:
-    """A bound port without a listener: no other process gets it, and connections to it are refused."""
+    """A bound port without a listener: no other process gets it, and connections to it are
+    refused."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -49,7 +53,8 @@ class RefusingPort:
 
 
 class StubModelServer:
-    """Answers every chat or text completion with one word, in OpenAI's format, streamed on request."""
+    """Answers every chat or text completion with one word, in OpenAI's format, streamed on
+    request."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -91,17 +96,25 @@ async def _respond(
         body = await request.json()
     except json.JSONDecodeError:
         body = None
+
     if not isinstance(body, dict):
-        return web.json_response({"error": {"message": "the body is not a JSON object"}}, status=400)
+        return web.json_response(
+            {"error": {"message": "the body is not a JSON object"}}, status=400
+        )
+
     frame = {"id": "simulated", "created": 0, "model": str(body.get("model", ""))}
     base = {"index": 0, "finish_reason": "stop"}
     if not body.get("stream"):
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        return web.json_response(frame | {"object": kind, "choices": [base | choice], "usage": usage})
+        return web.json_response(
+            frame | {"object": kind, "choices": [base | choice], "usage": usage}
+        )
+
     stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await stream.prepare(request)
     chunk = frame | {"object": "chat.completion.chunk" if kind == "chat.completion" else kind}
     data = json.dumps(chunk | {"choices": [base | delta]})
     await stream.write(f"data: {data}\n\ndata: [DONE]\n\n".encode())
     await stream.write_eof()
+
     return stream

@@ -36,28 +36,31 @@ class Range:
 
 
 def parse_range(text: str, option: str) -> Range:
-    """``"5ms..50ms"`` or ``"5ms"``: two durations or one. Raises ``InvalidInput``, naming ``option``."""
+    """``"5ms..50ms"`` or ``"5ms"``: two durations or one. Raises ``InvalidInput``, naming
+    ``option``."""
     low, dots, high = text.partition("..")
     try:
         parsed = Range(parse_duration(low), parse_duration(high if dots else low))
     except ValueError:
         parsed = Range(0, -1)
+
     if parsed.low > parsed.high:
         raise InvalidInput(
             f"{option} {text!r} is not a range of durations",
             next_step="write LOW..HIGH or one duration, for example 5ms..50ms",
         )
+
     return parsed
 
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """Distribution of kernel behavior. ``run_s`` None: batch kernels run until they are stopped, as kernels
-    of other types always do.
+    """Distribution of kernel behavior. ``run_s`` None: batch kernels run until they are stopped, as
+    kernels of other types always do.
 
-    ``fail_start``, ``fail_run`` and ``hang_stop`` are probabilities: the kernel cannot be started; it exits
-    with 1 (a kernel that would run until it is stopped crashes after a time drawn from ``run_s``); it ignores
-    SIGTERM and is killed at the end of its grace period.
+    ``fail_start``, ``fail_run`` and ``hang_stop`` are probabilities: the kernel cannot be started;
+    it exits with 1 (a kernel that would run until it is stopped crashes after a time drawn from
+    ``run_s``); it ignores SIGTERM and is killed at the end of its grace period.
     """
 
     start_s: Range = Range(0.005, 0.05)
@@ -68,8 +71,8 @@ class KernelProfile:
     hang_stop: float = 0.0
 
     def draw(self, spec: KernelSpec, rng: Rng) -> KernelScript:
-        """Draws the same number of random values for every kernel (given the profile), so overrides for one
-        kernel leave the scripts of all others unchanged."""
+        """Draws the same number of random values for every kernel (given the profile), so overrides
+        for one kernel leave the scripts of all others unchanged."""
         fails_start, fails_run, hangs = (
             rng.random() < p for p in (self.fail_start, self.fail_run, self.hang_stop)
         )
@@ -92,19 +95,25 @@ def _override(drawn: KernelScript, env: Mapping[str, str]) -> KernelScript:
     given = {name: env[name] for name in OVERRIDES if name in env}
     if not given:
         return drawn
-    start_ms, run_s = _number(given, "SIM_START_MS"), _number(given, "SIM_RUN_S")
-    stop_ms, exit_code = _number(given, "SIM_STOP_MS"), _number(given, "SIM_EXIT", low=-64, high=255)
+
+    start_ms = _number(given, "SIM_START_MS")
+    run_s = _number(given, "SIM_RUN_S")
+    stop_ms = _number(given, "SIM_STOP_MS")
+    exit_code = _number(given, "SIM_EXIT", low=-64, high=255)
     script = drawn
     if start_ms is not None:
         script = replace(script, start_s=start_ms / 1000)
+
     if given.get("SIM_RUN_S") == FOREVER:
         script = replace(script, run_s=None)
     elif run_s is not None:
         script = replace(script, run_s=run_s, exit_code=0)
+
     if exit_code is not None:
         script = replace(script, exit_code=int(exit_code))
     if stop_ms is not None:
         script = replace(script, stop_s=stop_ms / 1000)
+
     match given.get("SIM_FAIL_START"):
         case None:
             pass
@@ -114,6 +123,7 @@ def _override(drawn: KernelScript, env: Mapping[str, str]) -> KernelScript:
             script = replace(script, refusal="SIM_FAIL_START is set")
         case other:
             raise ValueError(f"SIM_FAIL_START = {other!r}: must be 0 or 1")
+
     return script
 
 
@@ -121,11 +131,14 @@ def _number(given: Mapping[str, str], name: str, low: float = 0, high: float = 1
     text = given.get(name)
     if text is None or (name == "SIM_RUN_S" and text == FOREVER):
         return None
+
     try:
         value = float(text)
     except ValueError:
         value = high + 1
+
     if not low <= value <= high or (name == "SIM_EXIT" and value != int(value)):
         kind = "whole number" if name == "SIM_EXIT" else "number"
         raise ValueError(f"{name} = {text!r}: must be a {kind} from {low:g} to {high:g}")
+
     return value

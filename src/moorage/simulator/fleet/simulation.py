@@ -1,8 +1,9 @@
-"""Fleet simulation: many simulated agents in one process, each with a real link of its own to the manager.
+"""Fleet simulation: many simulated agents in one process, each with a real link of its own to the
+manager.
 
-Every agent also has its own connection, as real agents have. Sharing a few connections would save this
-process 30 KiB and a fifth of the CPU time per agent, but the manager would not bear the load of a thousand
-agents.
+Every agent also has its own connection, as real agents have. Sharing a few connections would save
+this process 30 KiB and a fifth of the CPU time per agent, but the manager would not bear the load
+of a thousand agents.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _SHUTDOWN_NOTICE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FleetConfig:
-    """``ramp_s``: seconds over which the agents connect, evenly spaced. ``coalesce_s``: coalescing window for
-    reports, in seconds. ``serve``: kernels with a port answer requests there in OpenAI's format; else the
-    port refuses connections. ``cpu`` (1/1000 of a CPU) and ``mem`` (bytes) per agent; None: as in ``fake:``
-    inventories."""
+    """``ramp_s``: seconds over which the agents connect, evenly spaced. ``coalesce_s``: coalescing
+    window for reports, in seconds. ``serve``: kernels with a port answer requests there in OpenAI's
+    format; else the port refuses connections. ``cpu`` (1/1000 of a CPU) and ``mem`` (bytes) per
+    agent; None: as in ``fake:`` inventories."""
 
     agents: int = 10
     gpus: int = 8
@@ -57,11 +58,11 @@ class FleetConfig:
 
 
 class FleetSimulation:
-    """Async context manager: the agents connect when it is entered (see ``FleetConfig.ramp_s``); when it is
-    left they end their kernels and report that.
+    """Async context manager: the agents connect when it is entered (see ``FleetConfig.ramp_s``);
+    when it is left they end their kernels and report that.
 
-    ``settings`` supplies the manager's address, the resource group, the agents' address and labels, and the
-    report interval. Raises ``StartupError`` when no port can be bound.
+    ``settings`` supplies the manager's address, the resource group, the agents' address and labels,
+    and the report interval. Raises ``StartupError`` when no port can be bound.
     """
 
     def __init__(
@@ -74,12 +75,18 @@ class FleetSimulation:
         clock: Clock,
         token: str,
     ) -> None:
-        self.config, self.faults = config, faults
+        self.config = config
+        self.faults = faults
         self.statistics = Statistics(agents=config.agents)
         self._profile = replace(
-            profile, fail_start=faults.fail_start, fail_run=faults.fail_run, hang_stop=faults.hang_stop
+            profile,
+            fail_start=faults.fail_start,
+            fail_run=faults.fail_run,
+            hang_stop=faults.hang_stop,
         )
-        self._settings, self._clock, self._token = settings, clock, token
+        self._settings = settings
+        self._clock = clock
+        self._token = token
         self._rng = random.Random(f"{config.seed}/faults")
         self._agents: list[_LinkedAgent] = []
         self._stack = AsyncExitStack()
@@ -117,19 +124,24 @@ class FleetSimulation:
         ):
             if every_s:
                 tasks.append(spawn(f"simulate.{name}", self._inject_repeatedly(every_s, inject)))
+
         stack.push_async_callback(cancel_and_wait, *tasks)
 
     async def _close(self) -> None:
         await asyncio.gather(*(agent.close() for agent in self._agents))
 
     def _info(self, number: int) -> AgentInfo:
-        config, settings = self.config, self._settings
+        config = self.config
+        settings = self._settings
         agent_id = AgentId(f"{config.prefix}{number:0{len(str(max(config.agents - 1, 1)))}}")
         capacities = {"cpu": config.cpu, "mem": config.mem}
         offers = tuple(
-            offer if (capacity := capacities.get(offer.slot)) is None else replace(offer, capacity=capacity)
+            offer
+            if (capacity := capacities.get(offer.slot)) is None
+            else replace(offer, capacity=capacity)
             for offer in FakeInventory(config.gpus, config.model, agent_id).offers()
         )
+
         return AgentInfo(
             agent_id=agent_id,
             resource_group=settings.resource_group,
@@ -160,14 +172,18 @@ class FleetSimulation:
     async def _ramp(self) -> None:
         started = self._clock.monotonic()
         for number, agent in enumerate(self._agents):
-            wait_s = started + self.config.ramp_s * number / len(self._agents) - self._clock.monotonic()
+            wait_s = (
+                started + self.config.ramp_s * number / len(self._agents) - self._clock.monotonic()
+            )
             if wait_s > 0.001:
                 await asyncio.sleep(wait_s)
             agent.connect()
 
     # Fault injection.
 
-    async def _inject_repeatedly(self, every_s: float, inject: Callable[[_LinkedAgent], None]) -> None:
+    async def _inject_repeatedly(
+        self, every_s: float, inject: Callable[[_LinkedAgent], None]
+    ) -> None:
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / every_s))
             up = [agent for agent in self._agents if agent.up]
@@ -201,7 +217,8 @@ class _LinkedAgent:
     ) -> None:
         rng = random.Random(f"{seed}/{info.agent_id}")
         self.simulated = SimulatedAgent(info, context, rng, changed=self._changed)
-        self._statistics, self._make_link = context.statistics, make_link
+        self._statistics = context.statistics
+        self._make_link = make_link
         self._link: LinkClient | None = None
         self._task: SupervisedTask | None = None
         self._interruption: asyncio.Task[None] | None = None
@@ -214,7 +231,9 @@ class _LinkedAgent:
 
     def connect(self) -> None:
         self._link = self._make_link(self.simulated, self._note_connection)
-        self._task = SupervisedTask("simulate.link", self._link.run, key=self.simulated.info.agent_id)
+        self._task = SupervisedTask(
+            "simulate.link", self._link.run, key=self.simulated.info.agent_id
+        )
 
     def interrupt(self, down_s: float, fault: Callable[[], None] = lambda: None) -> None:
         """Cut the connection now, apply ``fault``, and connect again after ``down_s`` seconds."""

@@ -10,9 +10,9 @@ from moorage.common.model.status import ObservedState
 
 @dataclass
 class Statistics:
-    """Counters since the start; ``connected`` and ``states`` are current values. ``states``: kernels by
-    state. ``ended``: kernels by reason code, "stopped" for those that only the manager's order ended.
-    ``faults``: injected faults by kind."""
+    """Counters since the start; ``connected`` and ``states`` are current values. ``states``:
+    kernels by state. ``ended``: kernels by reason code, "stopped" for those that only the manager's
+    order ended. ``faults``: injected faults by kind."""
 
     agents: int = 0
     connected: int = 0
@@ -46,28 +46,37 @@ class Progress:
     """Progress lines; the rates in each are since the line before."""
 
     def __init__(self, statistics: Statistics, since: float) -> None:
-        self._statistics, self._started_at, self._last_at = statistics, since, since
-        self._created = self._reports = 0
+        self._statistics = statistics
+        self._started_at = since
+        self._last_at = since
+        self._created = 0
+        self._reports = 0
 
     def line(self, now: float) -> str:
         """``now``: the clock's ``monotonic``, in seconds, as ``since``."""
-        statistics, passed = self._statistics, max(now - self._last_at, 1e-9)
+        statistics = self._statistics
+        passed = max(now - self._last_at, 1e-9)
         starts = (statistics.created - self._created) / passed
         reports = (statistics.reports - self._reports) / passed
-        self._last_at, self._created, self._reports = now, statistics.created, statistics.reports
+        self._last_at = now
+        self._created = statistics.created
+        self._reports = statistics.reports
         parts = [
             f"{now - self._started_at:6.0f} s  {statistics.connected}/{statistics.agents} agents",
             f"{starts:.0f} starts/s",
             f"{reports:.0f} reports/s",
-            "kernels " + (_format({s.value.lower(): n for s, n in statistics.states.items() if n}) or "none"),
+            "kernels "
+            + (_format({s.value.lower(): n for s, n in statistics.states.items() if n}) or "none"),
         ]
         if statistics.faults:
             parts.append("faults " + _format(statistics.faults))
+
         return "  ".join(parts)
 
 
 def summarize(statistics: Statistics, seconds: float) -> str:
-    rate, ended = statistics.created / max(seconds, 1e-9), sum(statistics.ended.values())
+    rate = statistics.created / max(seconds, 1e-9)
+    ended = sum(statistics.ended.values())
     lines = [
         f"{statistics.agents} agents for {seconds:.1f} s: {statistics.created} kernels created "
         f"({rate:.1f}/s), {statistics.ready} ready, {ended} ended, {statistics.reports} reports",

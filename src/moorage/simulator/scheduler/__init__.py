@@ -1,7 +1,7 @@
 """Scheduler simulator: policies in virtual time, with the manager's own planner. Pure.
 
-Its input is a ``Trace``: synthetic jobs and jobs of a file (``jobs``), or the scheduler's own record of past
-work (``recording``).
+Its input is a ``Trace``: synthetic jobs and jobs of a file (``jobs``), or the scheduler's own
+record of past work (``recording``).
 """
 
 from moorage.simulator.scheduler.jobs import SHAPES, Rng, generate_jobs, read_jobs

@@ -1,10 +1,10 @@
-"""Jobs for the scheduler simulator: synthetic ones in shapes that studies of GPU clusters describe, or from a
-file.
+"""Jobs for the scheduler simulator: synthetic ones in shapes that studies of GPU clusters describe,
+or from a file.
 
-All shapes share what those studies found (Jeon et al. on Microsoft's Philly, 2019; Hu et al. on SenseTime's
-Helios, 2021; Feitelson's workload modelling): GPU counts are powers of two, most jobs need one GPU, the few
-large jobs use most of the GPU time, and run times spread over orders of magnitude, as log-uniform numbers do.
-The numbers in ``SHAPES`` are our own.
+All shapes share what those studies found (Jeon et al. on Microsoft's Philly, 2019; Hu et al. on
+SenseTime's Helios, 2021; Feitelson's workload modelling): GPU counts are powers of two, most jobs
+need one GPU, the few large jobs use most of the GPU time, and run times spread over orders of
+magnitude, as log-uniform numbers do. The numbers in ``SHAPES`` are our own.
 
 Times are microseconds since the trace began, durations microseconds.
 """
@@ -48,10 +48,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``sizes``: number of GPUs, and its percentage of jobs. ``runs``: shortest and longest run time, between
-    which run times are log-uniform. ``bursts``: percentage of jobs that arrive in bursts of about
-    ``burst_size`` jobs within ten minutes. ``heavy``: percentage of jobs of one heavy user, all in the first
-    tenth of the time. All others arrive uniformly over time and over ``users`` users."""
+    """``sizes``: number of GPUs, and its percentage of jobs. ``runs``: shortest and longest run
+    time, between which run times are log-uniform. ``bursts``: percentage of jobs that arrive in
+    bursts of about ``burst_size`` jobs within ten minutes. ``heavy``: percentage of jobs of one
+    heavy user, all in the first tenth of the time. All others arrive uniformly over time and over
+    ``users`` users."""
 
     description: str
     sizes: tuple[tuple[int, int], ...]
@@ -66,30 +67,45 @@ _MIXED = ((1, 55), (2, 13), (4, 12), (8, 12), (16, 5), (32, 3))
 
 SHAPES = {
     "uniform": Shape("small jobs of one size", ((1, 100),), (MINUTE, 2 * HOUR)),
-    "mixed": Shape("many small jobs, and some that need several agents", _MIXED, (MINUTE, 12 * HOUR)),
+    "mixed": Shape(
+        "many small jobs, and some that need several agents", _MIXED, (MINUTE, 12 * HOUR)
+    ),
     "bursty": Shape("sizes up to one agent, in bursts", _MIXED[:4], (MINUTE, 6 * HOUR), bursts=80),
     "heavy-user": Shape(
-        "one user submits half of the jobs at once", ((1, 70), (2, 20), (4, 10)), (MINUTE, 4 * HOUR), heavy=50
+        "one user submits half of the jobs at once",
+        ((1, 70), (2, 20), (4, 10)),
+        (MINUTE, 4 * HOUR),
+        heavy=50,
     ),
     "stream": Shape(
-        "a stream of small jobs, and a few that need a whole agent", ((1, 98), (8, 2)), (MINUTE, HOUR)
+        "a stream of small jobs, and a few that need a whole agent",
+        ((1, 98), (8, 2)),
+        (MINUTE, HOUR),
     ),
 }
 
 
-def generate_jobs(shape: str, jobs: int, gpus: int, load: float, estimates: str, rng: Rng) -> tuple[Job, ...]:
-    """``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which they arrive.
+def generate_jobs(
+    shape: str, jobs: int, gpus: int, load: float, estimates: str, rng: Rng
+) -> tuple[Job, ...]:
+    """``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which they
+    arrive.
 
-    ``estimates``: run time limits, as users set them: "exact", "padded" (1 to 4 times the run time) or
-    "none". Raises ``InvalidInput`` for an unknown name.
+    ``estimates``: run time limits, as users set them: "exact", "padded" (1 to 4 times the run time)
+    or "none". Raises ``InvalidInput`` for an unknown name.
     """
     kind = SHAPES.get(shape)
     if kind is None:
         raise InvalidInput(
-            f"unknown trace {shape!r}", next_step=f"use one of {', '.join(SHAPES)}, or a .jsonl file"
+            f"unknown trace {shape!r}",
+            next_step=f"use one of {', '.join(SHAPES)}, or a .jsonl file",
         )
+
     if estimates not in ("exact", "padded", "none"):
-        raise InvalidInput(f"unknown estimates {estimates!r}", next_step="use exact, padded or none")
+        raise InvalidInput(
+            f"unknown estimates {estimates!r}", next_step="use exact, padded or none"
+        )
+
     drawn = [(_size(kind.sizes, rng), _log_uniform(*kind.runs, rng)) for _ in range(jobs)]
     span = max(1, round(sum(size * runs for size, runs in drawn) / (gpus * load)))
     arrivals = [_arrival(kind, jobs, span, rng) for _ in drawn]
@@ -98,6 +114,7 @@ def generate_jobs(shape: str, jobs: int, gpus: int, load: float, estimates: str,
         padding = 1 + 3 * rng.random() if estimates == "padded" else 1.0
         limit = None if estimates == "none" else round(runs * padding)
         rows.append((at, size, runs, user, limit))
+
     return tuple(
         Job(f"job-{number:05}", at, size, runs, user, limit)
         for number, (at, size, runs, user, limit) in enumerate(sorted(rows, key=lambda row: row[0]))
@@ -118,14 +135,17 @@ def _log_uniform(low: int, high: int, rng: Rng) -> int:
 
 
 def _arrival(kind: Shape, jobs: int, span: int, rng: Rng) -> tuple[int, str]:
-    """Arrival time and user. Uniform times are those of a Poisson process with that many arrivals."""
+    """Arrival time and user. Uniform times are those of a Poisson process with that many
+    arrivals."""
     if rng.random() * 100 < kind.heavy:
         return round(rng.random() * span / 10), "heavy"
+
     user = f"user-{int(rng.random() * kind.users)}"
     if rng.random() * 100 < kind.bursts:
         bursts = max(1, jobs * kind.bursts // (100 * kind.burst_size))
         begin = (int(rng.random() * bursts) + 0.5) * span / bursts
         return round(begin + rng.random() * 10 * MINUTE), user
+
     return round(rng.random() * span), user
 
 
@@ -139,8 +159,8 @@ class _JobLine(Model):
 
 
 def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
-    """One JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally ``user``, ``limit_s``,
-    ``priority``.
+    """One JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally ``user``,
+    ``limit_s``, ``priority``.
 
     A job is stopped at its limit. Raises ``InvalidInput`` naming line and field.
     """
@@ -148,6 +168,7 @@ def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
+
         try:
             line = _JobLine.model_validate_json(text)
         except ValidationError as error:
@@ -155,12 +176,20 @@ def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
             field = ".".join(str(part) for part in first["loc"]) or "the line"
             raise InvalidInput(
                 f"line {number} of the trace: {field}: {first['msg']}",
-                next_step='example: {"at_s": 0, "gpus": 2, "run_s": 60, "user": "ann", "limit_s": 90}',
+                next_step=(
+                    'example: {"at_s": 0, "gpus": 2, "run_s": 60, "user": "ann", "limit_s": 90}'
+                ),
             ) from None
+
         limit = None if line.limit_s is None else max(1, round(line.limit_s * SECOND))
         runs = max(1, round(line.run_s * SECOND))
-        at, runs = round(line.at_s * SECOND), runs if limit is None else min(runs, limit)
-        jobs.append((at, Job(f"job-{number:05}", at, line.gpus, runs, line.user, limit, line.priority)))
+        at = round(line.at_s * SECOND)
+        runs = runs if limit is None else min(runs, limit)
+        jobs.append(
+            (at, Job(f"job-{number:05}", at, line.gpus, runs, line.user, limit, line.priority))
+        )
+
     if not jobs:
         raise InvalidInput("the trace is empty", next_step="write one job per line, as JSON")
+
     return tuple(job for _, job in sorted(jobs, key=lambda pair: (pair[0], pair[1].name)))

@@ -1,4 +1,5 @@
-"""Recording: a trace of past work, built from the scheduler's decision log and from what then ran. Pure.
+"""Recording: a trace of past work, built from the scheduler's decision log and from what then ran.
+Pure.
 
 Times are unix microseconds.
 """
@@ -20,8 +21,8 @@ from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quo
 from moorage.simulator.scheduler.jobs import SECOND
 from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Requeue, Trace, without_load
 
-# A new session is in a pass within this time. One that first appears later was not eligible before (backoff,
-# or a start time that its user set): it arrives when it first appears.
+# A new session is in a pass within this time. One that first appears later was not eligible before
+# (backoff, or a start time that its user set): it arrives when it first appears.
 _LATE = 5 * SECOND
 
 
@@ -37,7 +38,8 @@ class _Decisions:
     arrivals: dict[KernelId, tuple[Pending, int]] = field(default_factory=dict)
     attempts: Counter[SessionId] = field(default_factory=Counter)
     with_unmet_dependencies: set[KernelId] = field(default_factory=set)
-    # Preempted sessions that have not been pending again, and the later attempts of those that have.
+    # Preempted sessions that have not been pending again, and the later attempts of those that
+    # have.
     requeued: set[SessionId] = field(default_factory=set)
     ended: set[SessionId] = field(default_factory=set)
     # By session, and the number of its arrivals before that.
@@ -48,20 +50,25 @@ class _Decisions:
     def add(self, decision: Decision) -> None:
         if self.first is None:
             self.first = decision
+
         self.last = decision
-        at, snapshot = decision.at, decision.snapshot
+        at = decision.at
+        snapshot = decision.snapshot
         if not self.policies or self.policies[-1][1] != decision.policy:
             self.policies.append((at, decision.policy))
         if not self.quotas or not _same_limits(self.quotas[-1][1], snapshot.quotas):
             self.quotas.append((at, snapshot.quotas))
+
         agents = {agent.agent_id: agent for agent in snapshot.agents}
         for agent_id, agent in agents.items():
             known = self.current_agents.get(agent_id)
             if known is not agent and (known is None or changed_free_devices(known, agent) is None):
                 self.agents.append((at, without_load(agent)))
+
         for agent_id in self.current_agents.keys() - agents.keys():
             removed = replace(without_load(self.current_agents[agent_id]), available=False)
             self.agents.append((at, removed))
+
         self.current_agents = agents
         for item in snapshot.pending:
             if item.kernel_id not in self.known:
@@ -76,24 +83,30 @@ class _Decisions:
             self.known.add(item.kernel_id)
             number = self.attempts[item.session_id]
             self.later.setdefault((item.session_id, number), []).append(item)
+
             return
+
         if item.dependencies != "met" or item.earlier_agents:
             self.with_unmet_dependencies.add(item.kernel_id)
             return
+
         late = decision is not self.first and decision.at - item.queued_since > _LATE
         late = late or item.kernel_id in self.with_unmet_dependencies
         at = decision.at if late else item.queued_since
         if decision is not self.first:
             item = replace(item, retries=0, bypassed=0)
+
         self.attempts[item.session_id] += 1
         if (attempt := self.attempts[item.session_id]) > 1:
             # Under another policy this attempt may arrive before the previous one has started.
             item = replace(item, session_id=SessionId(f"{item.session_id}/{attempt}"))
+
         self.known.add(item.kernel_id)
         self.arrivals[item.kernel_id] = item, at
 
     def attempts_of(self, item: Pending) -> list[Pending]:
-        """``item``, which is an arrival, and the attempts that followed because it was preempted."""
+        """``item``, which is an arrival, and the attempts that followed because it was
+        preempted."""
         return [item, *self.later.get(_arrival_number(item), ())]
 
     def ended_by_preemption(self, item: Pending) -> bool:
@@ -112,24 +125,33 @@ def _arrival_number(item: Pending) -> tuple[SessionId, int]:
 
 
 def build_trace(decisions: Iterable[Decision], runs: Iterable[RunView], end: int) -> Trace | None:
-    """``runs``: everything that held an allocation between the first decision and ``end``. None: there was no
-    decision."""
+    """``runs``: everything that held an allocation between the first decision and ``end``. None:
+    there was no decision."""
     collected = _Decisions()
     for decision in decisions:
         collected.add(decision)
-    first, last = collected.first, collected.last
+
+    first = collected.first
+    last = collected.last
     if first is None or last is None:
         return None
+
     runs_by_kernel = {KernelId(run.kernel_id): run for run in runs}
-    waiting = {item.kernel_id for item in last.snapshot.pending} - {place.kernel_id for place in last.places}
-    arrivals, cancelled, recorded = [], 0, set[KernelId]()
+    waiting = {item.kernel_id for item in last.snapshot.pending} - {
+        place.kernel_id for place in last.places
+    }
+    arrivals = []
+    cancelled = 0
+    recorded = set[KernelId]()
     for kernel_id, (item, at) in collected.arrivals.items():
         attempts = [_runs_of(attempt, runs_by_kernel) for attempt in collected.attempts_of(item)]
         recorded |= {KernelId(run.kernel_id) for own in attempts for run in own}
         if not attempts[0] and kernel_id not in waiting:
             cancelled += 1
             continue
+
         arrivals.append(_arrival(item, at, attempts, collected.ended_by_preemption(item)))
+
     fixed, requeues = _fixed_work(collected, runs_by_kernel, recorded)
     return Trace(
         group=first.snapshot.group,
@@ -166,34 +188,44 @@ def _arrival(item: Pending, at: int, attempts: list[list[RunView]], cut_short: b
 def _fixed_work(
     collected: _Decisions, runs: Mapping[KernelId, RunView], recorded: set[KernelId]
 ) -> tuple[list[FixedKernel], dict[SessionId, Requeue]]:
-    """The kernels of ``runs`` that are not in ``recorded``, and how their sessions wait once preempted."""
+    """The kernels of ``runs`` that are not in ``recorded``, and how their sessions wait once
+    preempted."""
     assert collected.first is not None
-    begin, again = collected.first.at, dict[SessionId, Requeue]()
+    begin = collected.first.at
+    again = dict[SessionId, Requeue]()
     for (session_id, number), attempts in collected.later.items():
         if number == 0:  # it began before the recording
-            recorded |= {KernelId(run.kernel_id) for item in attempts for run in _runs_of(item, runs)}
+            recorded |= {
+                KernelId(run.kernel_id) for item in attempts for run in _runs_of(item, runs)
+            }
             cut_short = collected.was_cut_short(session_id)
             own_runs = [own for item in attempts if (own := _runs_of(item, runs))]
             last = None if cut_short else _duration(_runs_of(attempts[-1], runs))
             again[session_id] = Requeue(attempts[0], last, tuple(map(_span, own_runs)))
+
     fixed = []
     for kernel_id, run in runs.items():
         if kernel_id in recorded:
             continue
+
         kernel = _fixed_kernel(run, begin)
         if kernel.end is not None and kernel.end <= begin:
             continue
+
         session_id = kernel.running.session_id
         if session_id in again or collected.was_cut_short(session_id):
             requeue = again.get(session_id)
             needs = None if requeue is None else requeue.runs
             end = None if needs is None else max(begin, kernel.running.started_at + needs)
             kernel = replace(kernel, end=end, preempted_at=kernel.end)
+
         fixed.append(kernel)
+
     for session_id, kernels in _by_session(fixed).items():
         if session_id not in again:
             item = _as_pending(kernels, collected.current_agents.get(kernels[0].agent_id))
             again[session_id] = Requeue(item, _full_run(kernels))
+
     return fixed, again
 
 
@@ -212,7 +244,8 @@ def _full_run(kernels: list[FixedKernel]) -> int | None:
 
 
 def _as_pending(fixed: list[FixedKernel], agent: AgentState | None) -> Pending:
-    """A session that was never seen pending, by what its kernels hold. Agents like its own may take it."""
+    """A session that was never seen pending, by what its kernels hold. Agents like its own may take
+    it."""
     main, *others = (kernel.running for kernel in fixed)
     separate = len({kernel.agent_id for kernel in fixed}) == len(fixed)
     return Pending(
@@ -243,7 +276,8 @@ def _request(kernel: Running) -> dict[str, int]:
 
 
 def _last_end(arrivals: list[Arrival], runs: Iterable[RunView], end: int) -> int:
-    """Time at which the last kernel ended; ``end`` if one had not ended, or a session had not started."""
+    """Time at which the last kernel ended; ``end`` if one had not ended, or a session had not
+    started."""
     ends = [end if run.released_at is None else unix_micros(run.released_at) for run in runs]
     ends += [end for arrival in arrivals if arrival.started is None]
     return max(ends, default=end)
@@ -257,7 +291,8 @@ def _same_limits(before: tuple[Quota, ...], after: tuple[Quota, ...]) -> bool:
 
 
 def _duration(runs: list[RunView]) -> int | None:
-    """From the first start to the last end, at least 1; None while one runs, and without any run."""
+    """From the first start to the last end, at least 1; None while one runs, and without any
+    run."""
     end = _end_of(runs)
     return None if end is None else max(1, end - _span(runs)[0])
 

@@ -1,4 +1,5 @@
-"""Scheduler simulation: a trace in virtual time, with a scheduling pass whenever something changes. Pure."""
+"""Scheduler simulation: a trace in virtual time, with a scheduling pass whenever something changes.
+Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ POLICIES: Mapping[str, Policy] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One session. ``amount`` is of the trace's slot. ``started`` None: it did not start within the trace."""
+    """One session. ``amount`` is of the trace's slot. ``started`` None: it did not start within the
+    trace."""
 
     session: str
     arrived: int
@@ -44,10 +46,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Amounts are of the trace's slot. ``outcomes`` are in the order of arrival. ``usage``: amount in use,
-    from the time given. ``capacity``: the mean over the trace; ``largest_agent``: the most that one agent
-    has. ``span``: begin and end of a recording; None for a trace that is simulated until everything has
-    ended."""
+    """Amounts are of the trace's slot. ``outcomes`` are in the order of arrival. ``usage``: amount
+    in use, from the time given. ``capacity``: the mean over the trace; ``largest_agent``: the most
+    that one agent has. ``span``: begin and end of a recording; None for a trace that is simulated
+    until everything has ended."""
 
     outcomes: tuple[Outcome, ...]
     usage: tuple[tuple[int, int], ...]
@@ -62,17 +64,19 @@ def simulate(
 ) -> Result:
     """Run every session of the trace under ``policy``; None: the trace's own policies.
 
-    There is one scheduling pass for each time at which something arrives, ends or changes; retries and
-    bypasses are counted by these passes. Starting takes no time. A preempted session stops when the grace
-    ends; if it is requeued, it then waits again, and runs again from its beginning.
+    There is one scheduling pass for each time at which something arrives, ends or changes; retries
+    and bypasses are counted by these passes. Starting takes no time. A preempted session stops when
+    the grace ends; if it is requeued, it then waits again, and runs again from its beginning.
     """
     state = _State(trace, policy, selectors)
     while state.events and (trace.end is None or state.events[0][0] <= trace.end):
         now = state.events[0][0]
         while state.events and state.events[0][0] == now:
             state.apply(now, heappop(state.events)[2])
+
         if state.pending:
             state.schedule(now)
+
     started = [state.started.get(arrival.item.kernel_id) for arrival in trace.arrivals]
     preemptions = [state.preemptions[arrival.item.session_id] for arrival in trace.arrivals]
     return _result(trace, started, preemptions, state.usage, state.passes)
@@ -84,16 +88,20 @@ def observe(trace: Trace) -> Result:
     for kernel in trace.fixed:
         end = kernel.preempted_at or kernel.end
         _add_usage(changes, kernel.begin, end, _amount(kernel.running.allocations, trace.slot))
+
     spans = [(arrival.item, _recorded_spans(arrival)) for arrival in trace.arrivals]
     spans += [(requeue.item, requeue.attempts) for requeue in trace.requeues.values()]
     for item, attempts in spans:
         amount = item.shape.amounts.get(trace.slot, 0)
         for started, end in attempts:
             _add_usage(changes, max(trace.begin, started), end, amount)
-    in_use, usage = 0, {}
+
+    in_use = 0
+    usage = {}
     for at in sorted(changes):
         in_use += changes[at]
         usage[at] = in_use
+
     preemptions = [max(0, len(arrival.attempts) - 1) for arrival in trace.arrivals]
     return _result(trace, [arrival.started for arrival in trace.arrivals], preemptions, usage, 0)
 
@@ -122,21 +130,27 @@ def _result(
     rows = zip(trace.arrivals, started, preemptions, strict=True)
     outcomes = tuple(_outcome(trace, *row) for row in rows)
     span = None if trace.end is None else (trace.begin, trace.end)
+
     return Result(outcomes, tuple(sorted(usage.items())), capacity, largest, passes, span)
 
 
 def _outcome(trace: Trace, arrival: Arrival, started: int | None, preemptions: int) -> Outcome:
-    item, runs = arrival.item, arrival.runs
+    item = arrival.item
+    runs = arrival.runs
     if runs is None:  # at least until the recording ends
         assert trace.end is not None, "only a recording has sessions of unknown run time"
         runs = max(1, trace.end - (arrival.at if started is None else started))
     amount = item.shape.amounts.get(trace.slot, 0)
-    return Outcome(item.session_id, arrival.at, amount, runs, item.user, item.priority, started, preemptions)
+    return Outcome(
+        item.session_id, arrival.at, amount, runs, item.user, item.priority, started, preemptions
+    )
 
 
 def _capacity(trace: Trace) -> tuple[int, int]:
     """Mean capacity over the trace, and the largest capacity of one agent; at least 1."""
-    area, largest, since = 0, 0, trace.begin
+    area = 0
+    largest = 0
+    since = trace.begin
     end = trace.begin if trace.end is None else trace.end
     capacities: dict[AgentId, int] = {}
     for at, agent in trace.agents:
@@ -145,14 +159,18 @@ def _capacity(trace: Trace) -> tuple[int, int]:
         amount = agent.packed.capacity.get(trace.slot, 0) if agent.available else 0
         capacities[agent.agent_id] = amount
         largest = max(largest, amount)
+
     area += sum(capacities.values()) * (end - since)
     length = end - trace.begin
     return round(area / length) if length else sum(capacities.values()), largest or 1
 
 
 def _amount(allocations: Sequence[Allocation], slot: str) -> int:
-    """The amount of ``slot``; requests name 1/1000 shares of a device family, allocations its devices."""
-    family = slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else slot
+    """The amount of ``slot``; requests name 1/1000 shares of a device family, allocations its
+    devices."""
+    family = (
+        slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else slot
+    )
     return sum(allocation.amount for allocation in allocations if allocation.slot == family)
 
 
@@ -175,9 +193,14 @@ _Event = Arrival | FixedKernel | AgentState | Policy | _Quotas | _Release
 class _State:
     """The simulated resource group at one point of virtual time."""
 
-    def __init__(self, trace: Trace, policy: Policy | None, selectors: Mapping[str, Selector] | None) -> None:
-        self._group, self._slot, self._selectors = trace.group, trace.slot, selectors
-        self._planners, self._numbers = PlannerCache(), count()
+    def __init__(
+        self, trace: Trace, policy: Policy | None, selectors: Mapping[str, Selector] | None
+    ) -> None:
+        self._group = trace.group
+        self._slot = trace.slot
+        self._selectors = selectors
+        self._planners = PlannerCache()
+        self._numbers = count()
         self._policy = policy or trace.policies[0][1]
         self._quotas: tuple[Quota, ...] = ()
         self._idle_agents: dict[AgentId, AgentState] = {}  # without load
@@ -185,11 +208,16 @@ class _State:
         self._changed_agents: dict[AgentId, None] = {}  # a set in the order of insertion
         self._running: dict[AgentId, dict[KernelId, Running]] = {}
         self._cursors = dict(trace.cursors)
+
         # By session: how it waits, and what is known of its run once it starts.
         self._items: dict[SessionId, Pending] = {each: r.item for each, r in trace.requeues.items()}
-        self._run_times: dict[SessionId, int | None] = {each: r.runs for each, r in trace.requeues.items()}
+        self._run_times: dict[SessionId, int | None] = {
+            each: r.runs for each, r in trace.requeues.items()
+        }
         self._not_preemptible: set[SessionId] = set()
-        self._placed: dict[SessionId, list[tuple[AgentId, KernelId]]] = {}  # kernels that have not ended
+
+        # kernels that have not ended
+        self._placed: dict[SessionId, list[tuple[AgentId, KernelId]]] = {}
         self._requeued: set[SessionId] = set()  # stopping, and to be pending again
         self.preemptions: Counter[SessionId] = Counter()
         self._in_use = 0
@@ -202,9 +230,11 @@ class _State:
             self._push(at, agent)
         for at, quotas in trace.quotas:
             self._push(at, _Quotas(quotas))
+
         if policy is None:
             for at, recorded in trace.policies:
                 self._push(at, recorded)
+
         for kernel in trace.fixed:
             self._push(kernel.begin, kernel)
         for arrival in trace.arrivals:
@@ -236,12 +266,15 @@ class _State:
                 self._quotas = event.quotas
 
     def schedule(self, now: int) -> None:
-        """One scheduling pass, with what the manager stores after one: cursors, retries, bypasses, starts."""
+        """One scheduling pass, with what the manager stores after one: cursors, retries, bypasses,
+        starts."""
         self.passes += 1
         for agent_id in self._changed_agents:
             self._update_agent(agent_id)
+
         self._changed_agents.clear()
-        agents, pending = tuple(self._agents.values()), tuple(self.pending.values())
+        agents = tuple(self._agents.values())
+        pending = tuple(self.pending.values())
         snapshot = Snapshot(self._group, agents, pending, self._quotas_in_use(), self._cursors)
         plan = self._planners.plan(snapshot, self._policy, now, self._selectors)
         self._cursors |= plan.cursors
@@ -258,10 +291,12 @@ class _State:
 
     def _preempt(self, victim: Victim, now: int) -> None:
         """Its kernels stop when the grace ends."""
-        session_id, ends_at = victim.session_id, now + victim.grace
+        session_id = victim.session_id
+        ends_at = now + victim.grace
         self.preemptions[session_id] += 1
         if victim.how == "requeue":
             self._requeued.add(session_id)
+
         for agent_id, kernel_id in self._placed[session_id]:
             running = self._running[agent_id][kernel_id]
             stopping = replace(running, terminating=True, ends_at=ends_at)
@@ -270,15 +305,18 @@ class _State:
             self._push(ends_at, _Release(agent_id, stopping))
 
     def _release(self, now: int, agent_id: AgentId, running: Running) -> None:
-        session_id, kernel_id = running.session_id, running.kernel_id
+        session_id = running.session_id
+        kernel_id = running.kernel_id
         if self._running[agent_id].get(kernel_id) is not running:
             return  # it is being stopped, and ends then
+
         del self._running[agent_id][kernel_id]
         self._changed_agents[agent_id] = None
         self._in_use -= _amount(running.allocations, self._slot)
         self.usage[now] = self._in_use
         placed = self._placed[session_id]
         placed.remove((agent_id, kernel_id))
+
         if not placed and session_id in self._requeued:
             self._requeued.remove(session_id)
             item = replace(self._items[session_id], retries=0, bypassed=0, waiting_since=now)
@@ -317,16 +355,23 @@ class _State:
         idle = self._idle_agents.get(agent_id)
         if idle is None:  # in another group, or removed before the recording began
             return
+
         running = tuple(self._running.get(agent_id, {}).values())
-        free, free_devices = dict(idle.free), {device.device_id: device.free for device in idle.devices}
+        free = dict(idle.free)
+        free_devices = {device.device_id: device.free for device in idle.devices}
         for allocation in (allocation for kernel in running for allocation in kernel.allocations):
-            device_id, slot, amount = allocation.device_id, allocation.slot, allocation.amount
+            device_id = allocation.device_id
+            slot = allocation.slot
+            amount = allocation.amount
             if device_id in free_devices:
                 free_devices[device_id] = max(0, free_devices[device_id] - amount)
             elif slot in free:
                 free[slot] = max(0, free[slot] - amount)
+
         devices = tuple(
-            device if (rest := free_devices[device.device_id]) == device.free else replace(device, free=rest)
+            device
+            if (rest := free_devices[device.device_id]) == device.free
+            else replace(device, free=rest)
             for device in idle.devices
         )
         self._agents[agent_id] = replace(
@@ -334,9 +379,11 @@ class _State:
         )
 
     def _quotas_in_use(self) -> tuple[Quota, ...]:
-        """The quotas with their use in this simulation, and the recorded use by other resource groups."""
+        """The quotas with their use in this simulation, and the recorded use by other resource
+        groups."""
         if not self._quotas:
             return ()
+
         running = [
             kernel
             for kernels in self._running.values()
@@ -348,14 +395,22 @@ class _State:
             kernels = running
             if quota.scope != "group":
                 kernels = [
-                    k for k in running if quota.name == (k.user if quota.scope == "user" else k.project)
+                    k
+                    for k in running
+                    if quota.name == (k.user if quota.scope == "user" else k.project)
                 ]
+
             used = in_shares(quota.used_elsewhere)
-            for allocation in (allocation for kernel in kernels for allocation in kernel.allocations):
+            for allocation in (
+                allocation for kernel in kernels for allocation in kernel.allocations
+            ):
                 slot = allocation.slot
                 if allocation.device_id:
                     slot = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
+
                 used[slot] = used.get(slot, 0) + allocation.amount
+
             sessions = len({kernel.session_id for kernel in kernels}) + quota.running_elsewhere
             counted.append(replace(quota, used=used, running=sessions))
+
         return tuple(counted)

@@ -17,13 +17,16 @@ _SLOWDOWN_BOUND = 10 * SECOND
 class Statistics:
     """Times in seconds; zeros if nothing started."""
 
-    utilization: float  # mean share of the capacity in use: over a recording, else until the last arrival
+    # mean share of the capacity in use: over a recording, else until the last arrival
+    utilization: float
     mean_wait: float
     p99_wait: float
     max_wait: float
-    large_wait: float | None  # mean over sessions that need at least the largest agent; None: there are none
+    # mean over sessions that need at least the largest agent; None: there are none
+    large_wait: float | None
     slowdown: float  # mean of (wait + run) / run, at least 1; runs below 10 s count as 10 s
-    bypasses: float  # mean number of sessions of the same priority that arrived later and started earlier
+    # mean number of sessions of the same priority that arrived later and started earlier
+    bypasses: float
     max_bypasses: int  # the largest such number of one session
     fairness: float  # Jain's index over the users' shares of run time in the time since arrival
     makespan: float  # from the first arrival to the last end
@@ -32,19 +35,31 @@ class Statistics:
 
 
 def summarize(result: Result) -> Statistics:
-    """In a recording, sessions that have not started have waited until its end. In a trace that runs until
-    everything has ended, they request more than the capacity, and count only as unstarted."""
-    outcomes, span = result.outcomes, result.span
+    """In a recording, sessions that have not started have waited until its end. In a trace that
+    runs until everything has ended, they request more than the capacity, and count only as
+    unstarted."""
+    outcomes = result.outcomes
+    span = result.span
     started = [(o, o.started) for o in outcomes if o.started is not None]
+
     # With the time until which each session waited.
-    waited = started if span is None else [(o, span[1] if o.started is None else o.started) for o in outcomes]
+    waited = (
+        started
+        if span is None
+        else [(o, span[1] if o.started is None else o.started) for o in outcomes]
+    )
     waits = sorted(until - outcome.arrived for outcome, until in waited)
-    large = [until - outcome.arrived for outcome, until in waited if outcome.amount >= result.largest_agent]
+    large = [
+        until - outcome.arrived
+        for outcome, until in waited
+        if outcome.amount >= result.largest_agent
+    ]
     bypasses = _bypasses(waited)
     first_arrival = min((outcome.arrived for outcome in outcomes), default=0)
     last_arrival = max((outcome.arrived for outcome in outcomes), default=0)
     begin, end = (first_arrival, last_arrival) if span is None else span
     last_end = max((at + outcome.runs for outcome, at in started), default=begin)
+
     return Statistics(
         utilization=utilization(result, begin, end),
         mean_wait=_mean(waits) / SECOND,
@@ -65,11 +80,16 @@ def utilization(result: Result, begin: int, end: int) -> float:
     """Mean share of the capacity in use from ``begin`` to ``end``."""
     if end <= begin or not result.capacity:
         return 0.0
-    area, level, since = 0, 0, begin
+
+    area = 0
+    level = 0
+    since = begin
     for at, in_use in result.usage:
         at = min(max(at, begin), end)
         area += level * (at - since)
-        since, level = at, in_use
+        since = at
+        level = in_use
+
     area += level * (end - since)
     return area / ((end - begin) * result.capacity)
 
@@ -94,31 +114,36 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _user_shares(outcomes: Sequence[Outcome], end: int | None) -> list[float]:
-    """For each user, the run time of its sessions as a share of the time since they arrived. ``end``:
-    sessions that have not started have waited until then; None: they do not count."""
+    """For each user, the run time of its sessions as a share of the time since they arrived.
+    ``end``: sessions that have not started have waited until then; None: they do not count."""
     ran: dict[str, int] = {}
     present: dict[str, int] = {}
     for outcome in outcomes:
-        user, started = outcome.user, outcome.started
+        user = outcome.user
+        started = outcome.started
         if started is not None:
             ran[user] = ran.get(user, 0) + outcome.runs
             present[user] = present.get(user, 0) + started - outcome.arrived + outcome.runs
         elif end is not None:
             ran.setdefault(user, 0)
             present[user] = present.get(user, 0) + end - outcome.arrived
+
     return [ran[user] / present[user] for user in sorted(ran) if present[user]]
 
 
 def _bypasses(waited: Sequence[tuple[Outcome, int]]) -> list[int]:
-    """For each session, the number of sessions of its priority that arrived after it and started before
-    it."""
+    """For each session, the number of sessions of its priority that arrived after it and started
+    before it."""
     counts = []
     later_starts: list[int] = []  # of sessions of the current priority that arrived later
     priority = None
     by_arrival = sorted(waited, key=lambda pair: (pair[0].priority, pair[0].arrived))
     for outcome, started in reversed(by_arrival):
         if outcome.priority != priority:
-            later_starts, priority = [], outcome.priority
+            later_starts = []
+            priority = outcome.priority
+
         counts.append(bisect_left(later_starts, started))
         insort(later_starts, started)
+
     return counts

@@ -1,7 +1,8 @@
-"""Trace for the scheduler simulator: sessions that arrive, and the resources, policies and quotas over time.
+"""Trace for the scheduler simulator: sessions that arrive, and the resources, policies and quotas
+over time.
 
-Times are microseconds: unix time in a recording, time since the start in a synthetic trace. Durations are
-microseconds too.
+Times are microseconds: unix time in a recording, time since the start in a synthetic trace.
+Durations are microseconds too.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _GPU = "cuda.device"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation unless it is
-    preempted; None: it still held it when the recording ended, or it never started. ``started``: its first
-    start in the recording. ``attempts``: begin and end of each recorded run, if it was preempted there."""
+    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation
+    unless it is preempted; None: it still held it when the recording ended, or it never started.
+    ``started``: its first start in the recording. ``attempts``: begin and end of each recorded run,
+    if it was preempted there."""
 
     item: Pending
     at: int
@@ -35,9 +37,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class FixedKernel:
-    """A kernel that starts at ``begin`` on its recorded agent under every policy: it started before the
-    recording did, or in a pass that was not recorded. It runs until ``end`` (None: after the recording)
-    unless it is preempted. ``preempted_at``: when it was preempted in the recording."""
+    """A kernel that starts at ``begin`` on its recorded agent under every policy: it started before
+    the recording did, or in a pass that was not recorded. It runs until ``end`` (None: after the
+    recording) unless it is preempted. ``preempted_at``: when it was preempted in the recording."""
 
     agent_id: AgentId
     running: Running
@@ -58,10 +60,10 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``end`` None: until everything has ended. ``agents``: the state of an agent without load, valid from
-    the time given; ``policies`` and ``quotas`` likewise. ``requeues``: of the sessions of fixed kernels.
-    ``cancelled``: recorded sessions that left the queue without starting; they are not simulated. ``slot``:
-    the slot that statistics measure."""
+    """``end`` None: until everything has ended. ``agents``: the state of an agent without load,
+    valid from the time given; ``policies`` and ``quotas`` likewise. ``requeues``: of the sessions
+    of fixed kernels. ``cancelled``: recorded sessions that left the queue without starting; they
+    are not simulated. ``slot``: the slot that statistics measure."""
 
     group: str
     begin: int
@@ -95,8 +97,8 @@ class Trace:
 
 
 def _most_requested(arrivals: Iterable[Arrival]) -> str:
-    """The device family with the largest total request, as the slot that requests name; cpu if there is
-    none."""
+    """The device family with the largest total request, as the slot that requests name; cpu if
+    there is none."""
     totals: dict[str, int] = {}
     for arrival in arrivals:
         for slot, amount in arrival.item.shape.amounts.items():
@@ -127,8 +129,12 @@ def trace_of_jobs(jobs: Sequence[Job], fleet: Fleet) -> Trace:
     """Jobs on an empty fleet, from the first arrival until everything has ended."""
     devices = tuple(DeviceState(DeviceId(f"gpu-{n:03}"), _GPU, 1000) for n in range(fleet.gpus))
     supported = frozenset({DEFAULT_RUNTIME}), frozenset({"custom"})
-    agents = [AgentState(AgentId(f"agent-{n:05}"), *supported, {}, {}, devices) for n in range(fleet.agents)]
+    agents = [
+        AgentState(AgentId(f"agent-{n:05}"), *supported, {}, {}, devices)
+        for n in range(fleet.agents)
+    ]
     begin = min((job.at for job in jobs), default=0)
+
     return Trace(
         group="simulation",
         begin=begin,
@@ -139,14 +145,26 @@ def trace_of_jobs(jobs: Sequence[Job], fleet: Fleet) -> Trace:
 
 
 def _pending(job: Job, gpus: int) -> Pending:
-    """One kernel if the job fits on an agent; else kernels that fill whole agents, and one for the rest."""
+    """One kernel if the job fits on an agent; else kernels that fill whole agents, and one for the
+    rest."""
     full, rest = divmod(job.gpus, gpus)
     sizes = [gpus] * full + [rest] * (rest > 0)
     first, *others = (
         KernelRequest(KernelId(f"{job.name}-{n}"), {_GPU: size}) for n, size in enumerate(sizes)
     )
+
     return Pending(
-        SessionId(job.name), first.kernel_id, 1, job.priority, job.at, 0,
-        DEFAULT_RUNTIME, "custom", first.slots, user=job.user, time_limit=job.limit,
-        sub_kernels=tuple(others), mode="multi-node",
-    )  # fmt: skip
+        SessionId(job.name),
+        first.kernel_id,
+        1,
+        job.priority,
+        job.at,
+        0,
+        DEFAULT_RUNTIME,
+        "custom",
+        first.slots,
+        user=job.user,
+        time_limit=job.limit,
+        sub_kernels=tuple(others),
+        mode="multi-node",
+    )

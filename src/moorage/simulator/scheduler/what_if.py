@@ -21,7 +21,8 @@ _PREFIX = "added"
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """The limits to set or, where None, to remove; all others stay as recorded. Amounts in base units."""
+    """The limits to set or, where None, to remove; all others stay as recorded. Amounts in base
+    units."""
 
     scope: Literal["user", "project", "group"]
     name: str
@@ -36,10 +37,17 @@ def model_agent(trace: Trace, like: str | None) -> AgentState:
     agents = {agent.agent_id: agent for _, agent in trace.agents}
     if like is not None and AgentId(like) not in agents:
         names = ", ".join(sorted(agents)[:10])
-        raise InvalidInput(f"--like {like!r} is no recorded agent", next_step=f"use one of: {names}")
+        raise InvalidInput(
+            f"--like {like!r} is no recorded agent", next_step=f"use one of: {names}"
+        )
+
     if like is not None:
         return agents[AgentId(like)]
-    return max(agents.values(), key=lambda agent: (agent.packed.capacity.get(trace.slot, 0), agent.agent_id))
+
+    return max(
+        agents.values(),
+        key=lambda agent: (agent.packed.capacity.get(trace.slot, 0), agent.agent_id),
+    )
 
 
 def with_agents(trace: Trace, model: AgentState, count: int) -> Trace:
@@ -48,16 +56,20 @@ def with_agents(trace: Trace, model: AgentState, count: int) -> Trace:
 
 
 def with_devices(trace: Trace, model: AgentState, count: int) -> Trace:
-    """``count`` more devices of the trace's family, on further agents like ``model``; the last of them may
-    have fewer. Raises ``InvalidInput`` if ``model`` has none."""
+    """``count`` more devices of the trace's family, on further agents like ``model``; the last of
+    them may have fewer. Raises ``InvalidInput`` if ``model`` has none."""
     slot = trace.slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX
     devices = [device for device in model.devices if device.slot == slot]
     if not devices:
-        raise InvalidInput(f"agent {model.agent_id} has no {slot}", next_step="name one that has with --like")
+        raise InvalidInput(
+            f"agent {model.agent_id} has no {slot}", next_step="name one that has with --like"
+        )
+
     added = [model] * (count // len(devices))
     if rest := count % len(devices):
         others = tuple(device for device in model.devices if device.slot != slot)
         added.append(replace(model, devices=(*devices[:rest], *others)))
+
     return _with(trace, added)
 
 
@@ -91,7 +103,9 @@ def with_quotas(trace: Trace, changes: list[QuotaChange]) -> Trace:
         for change in changes:
             name = change.scope, change.name
             by_name[name] = _changed(by_name.get(name) or Quota(change.scope, change.name), change)
+
         changed.append((at, tuple(by_name.values())))
+
     return replace(trace, quotas=tuple(changed))
 
 

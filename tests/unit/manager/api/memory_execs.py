@@ -45,7 +45,8 @@ class Echo:
 
 
 class MemoryExecs:
-    """``blocked``: commands read no input. ``requests``: session name, spec and actor of each command.
+    """``blocked``: commands read no input. ``requests``: session name, spec and actor of each
+    command.
 
     ``disconnected``: set when a user has disconnected."""
 
@@ -63,7 +64,9 @@ class MemoryExecs:
             raise Conflict("it is not running")
 
     @asynccontextmanager
-    async def open(self, session: SessionView, spec: ExecSpec, *, actor: str) -> AsyncIterator[Echo]:
+    async def open(
+        self, session: SessionView, spec: ExecSpec, *, actor: str
+    ) -> AsyncIterator[Echo]:
         self.requests.append((session.name, spec, actor))
         self.opened.append(Echo(blocked=self.blocked))
         try:
@@ -72,7 +75,9 @@ class MemoryExecs:
             self.disconnected.set()
 
     @asynccontextmanager
-    async def ask(self, session: SessionView, hostname: str, code: str) -> AsyncIterator[ScriptedAnswer]:
+    async def ask(
+        self, session: SessionView, hostname: str, code: str
+    ) -> AsyncIterator[ScriptedAnswer]:
         self.asked.append((session.name, hostname, json.loads(code)))
         yield ScriptedAnswer(self.answers.get(json.loads(code)["op"], ExecEnd(exit_code=127)))
 

@@ -17,15 +17,19 @@ from moorage.manager.identity.keys import DEFAULT_PROJECT, ApiKey, Owner
 from moorage.manager.identity.roles import UserFacts, decide_key, owner_of_new_key
 from moorage.manager.identity.scope import Scope
 
-ADMIN_KEY, MEMBER_KEY = "mg-admin-secret", "mg-member-secret"
+ADMIN_KEY = "mg-admin-secret"
+MEMBER_KEY = "mg-member-secret"
 
 
 class MemoryKeys:
-    """``notifies``: changes are announced; False: notifications are lost. ``check`` raises while the
-    database is unavailable."""
+    """``notifies``: changes are announced; False: notifications are lost. ``check`` raises while
+    the database is unavailable."""
 
     def __init__(self, check: Callable[[], None], clock: Clock) -> None:
-        self._check, self._clock, self.notifies, self.lookups = check, clock, True, 0
+        self._check = check
+        self._clock = clock
+        self.notifies = True
+        self.lookups = 0
         self._callbacks: list[Callable[[], None]] = []
         self.views: dict[str, KeyView] = {}
         self.by_sha256: dict[str, ApiKey] = {}
@@ -45,19 +49,27 @@ class MemoryKeys:
             raise InvalidInput("expires_at is in the past")
         if spec.name in self.views:
             raise Conflict(f"there is a key named {spec.name!r}")
+
         secret = f"mg-{self._clock.secret()}"
         owner = owner_of_new_key(scope, spec)
         decided = decide_key(
-            scope, spec, UserFacts(False, True, None, None if scope.role is Role.ADMIN else "member")
+            scope,
+            spec,
+            UserFacts(False, True, None, None if scope.role is Role.ADMIN else "member"),
         )
         if isinstance(decided, MoorageError):
             raise decided
-        spec = spec.model_copy(update={"user": owner.user, "project": owner.project, "role": decided.role})
+
+        spec = spec.model_copy(
+            update={"user": owner.user, "project": owner.project, "role": decided.role}
+        )
         view = self._keep(secret, spec, scope.actor)
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
     async def page(self, scope: Scope, paging: Paging, **_: object) -> Page[KeyView]:
-        return page([self.views[name] for name in sorted(self.views) if self._sees(scope, name)], paging)
+        return page(
+            [self.views[name] for name in sorted(self.views) if self._sees(scope, name)], paging
+        )
 
     def _sees(self, scope: Scope, name: str) -> bool:
         view = self.views.get(name)
@@ -92,8 +104,10 @@ class MemoryKeys:
         return view
 
     def _keep(self, secret: str, spec: KeySpec, actor: str) -> KeyView:
-        key_id, user = self._clock.new_id(), spec.user or spec.name
-        project, role = spec.project or DEFAULT_PROJECT, spec.role or Role.MEMBER
+        key_id = self._clock.new_id()
+        user = spec.user or spec.name
+        project = spec.project or DEFAULT_PROJECT
+        role = spec.role or Role.MEMBER
         view = KeyView(
             id=key_id, name=spec.name, prefix=secret[:8], role=role, user=user, project=project,
             created_at=self._clock.now(), created_by=actor,
@@ -101,8 +115,11 @@ class MemoryKeys:
         )  # fmt: skip
         self.views[spec.name] = view
         owner = Owner(user, project)
-        self.by_sha256[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(key_id, spec.name, role, owner)
+        self.by_sha256[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(
+            key_id, spec.name, role, owner
+        )
         self._notify()
+
         return view
 
     def _notify(self) -> None:

@@ -13,7 +13,8 @@ V = TypeVar("V")
 
 
 def page(found: Iterable[V], paging: Paging) -> Page[V]:
-    kept, cursor = list(found), paging.cursor
+    kept = list(found)
+    cursor = paging.cursor
     if cursor is not None and not cursor.isdigit():
         raise InvalidInput(f"{cursor!r} is not a cursor", next_step="use `next` of the page before")
     begin = int(cursor or 0)

@@ -18,14 +18,17 @@ class MemorySecrets:
     """``values``: by project and name."""
 
     def __init__(self, check: Callable[[], None], clock: Clock) -> None:
-        self._check, self._clock = check, clock
+        self._check = check
+        self._clock = clock
         self.values: dict[tuple[str, str], str] = {}
         self._views: dict[tuple[str, str], SecretView] = {}
 
     async def put(self, scope: Scope, name: str, value: str) -> SecretView:
         self._check()
-        project, actor = scope.owner.project, scope.actor
-        old, now = self._views.get((project, name)), self._clock.now()
+        project = scope.owner.project
+        actor = scope.actor
+        old = self._views.get((project, name))
+        now = self._clock.now()
         self.values[project, name] = value
         self._views[project, name] = SecretView(
             name=name,
@@ -36,6 +39,7 @@ class MemorySecrets:
             changed_at=now,
             changed_by=actor,
         )
+
         return self._views[project, name]
 
     async def page(self, scope: Scope, paging: Paging) -> Page[SecretView]:

@@ -39,10 +39,12 @@ def _is_wanted(view: SessionView, statuses: frozenset[Status], results: frozense
 
 
 class MemorySessions:
-    """Also the ``Terminator`` and the ``LogSource``. ``next``: fields of sessions that are created next."""
+    """Also the ``Terminator`` and the ``LogSource``. ``next``: fields of sessions that are created
+    next."""
 
     def __init__(self, check: Callable[[], None], clock: Clock) -> None:
-        self._check, self._clock = check, clock
+        self._check = check
+        self._clock = clock
         self.scripted: list[ScriptedSession] = []
         self.removable = True
         self.next: dict[str, Any] = {}
@@ -62,9 +64,14 @@ class MemorySessions:
     ) -> ScriptedSession:
         session_id = self._clock.new_id()
         name = spec.name or f"{spec.type}-{session_id[-6:]}"
-        given = {name: list(value) if name == "script" else value for name, value in self.next.items()}
-        session = ScriptedSession(session_id, name, spec, owner, endpoint, actor, **(given | fields))
+        given = {
+            name: list(value) if name == "script" else value for name, value in self.next.items()
+        }
+        session = ScriptedSession(
+            session_id, name, spec, owner, endpoint, actor, **(given | fields)
+        )
         self.scripted.append(session)
+
         return session
 
     def find(self, ref: str, scope: Scope = SYSTEM) -> ScriptedSession | None:
@@ -83,7 +90,9 @@ class MemorySessions:
     ) -> SessionView:
         self._check()
         if any(one.name == spec.name and one.status in LIVE for one in self.scripted):
-            raise Conflict(f"a session named {spec.name!r} already exists", next_step="choose another name")
+            raise Conflict(
+                f"a session named {spec.name!r} already exists", next_step="choose another name"
+            )
         return self.add(spec, owner=scope.owner, actor=scope.actor).view()
 
     async def create_once(
@@ -100,6 +109,7 @@ class MemorySessions:
             if first.spec != spec:
                 raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
             return first.view(), True
+
         view = await self.create(scope, spec)
         self.created_once[idempotency_key] = self.scripted[-1]
         return view, False
@@ -111,7 +121,9 @@ class MemorySessions:
         self, scope: Scope, session_ids: Collection[SessionId]
     ) -> dict[SessionId, tuple[str, Status]]:
         self._check()
-        found = [one for one in self.scripted if one.id in session_ids and scope.reads(one.owner.project)]
+        found = [
+            one for one in self.scripted if one.id in session_ids and scope.reads(one.owner.project)
+        ]
         return {SessionId(one.id): (one.name, one.status) for one in found}
 
     async def page(
@@ -139,7 +151,9 @@ class MemorySessions:
         ]
         return page(kept, paging)
 
-    async def change_labels(self, scope: Scope, session_id: str, changes: Mapping[str, str | None]) -> None:
+    async def change_labels(
+        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
+    ) -> None:
         session = self.one(session_id, scope)
         labels = {**session.spec.user_labels, **changes}
         kept = {key: value for key, value in labels.items() if value is not None}
@@ -174,6 +188,7 @@ class MemorySessions:
         ]
         for session in theirs:
             session.stop(Reason.USER_REQUESTED, scope.actor)
+
         return StoppedSessions(user=user, asked_at=clock.now(), sessions=len(theirs))
 
     async def history(self, scope: Scope, ref: str, paging: Paging) -> Page[HistoryEntry]:
@@ -221,7 +236,9 @@ class MemoryEndpoints:
     """``starts_replicas``: creating an endpoint creates its replicas; else an endpoint has none."""
 
     def __init__(self, sessions: MemorySessions, check: Callable[[], None], clock: Clock) -> None:
-        self._sessions, self._check, self._clock = sessions, check, clock
+        self._sessions = sessions
+        self._check = check
+        self._clock = clock
         self.starts_replicas = False
         self._endpoints: dict[str, _Endpoint] = {}
         self.created_once: dict[IdempotencyKey | None, EndpointSpec] = {}
@@ -234,7 +251,9 @@ class MemoryEndpoints:
     def add(self, spec: EndpointSpec, owner: Owner = ROOT, **fields: Any) -> None:
         self._endpoints[spec.name] = _Endpoint(self._clock.new_id(), spec, owner)
         for number in range(spec.replicas if self.starts_replicas else 0):
-            self._sessions.add(spec.session(f"{spec.name}-r{number + 1}"), spec.name, owner, **fields)
+            self._sessions.add(
+                spec.session(f"{spec.name}-r{number + 1}"), spec.name, owner, **fields
+            )
 
     def replicas(self, name: str) -> list[ScriptedSession]:
         return [session for session in self._sessions.scripted if session.endpoint == name]
@@ -249,12 +268,17 @@ class MemoryEndpoints:
         idempotency_key: IdempotencyKey | None = None,
     ) -> tuple[EndpointView, bool]:
         self._check()
-        if (first := self.created_once.get(idempotency_key)) is not None and idempotency_key is not None:
+        first = self.created_once.get(idempotency_key)
+        if first is not None and idempotency_key is not None:
             if first != spec:
                 raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
             return await self.get(scope, spec.name), True
+
         if spec.name in self._endpoints:
-            raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")
+            raise Conflict(
+                f"an endpoint named {spec.name!r} exists already", next_step="choose another name"
+            )
+
         self.add(spec, scope.owner)
         self._endpoints[spec.name].user_labels = user_labels
         self.created_once[idempotency_key] = spec
@@ -273,6 +297,7 @@ class MemoryEndpoints:
         view = await self.get(scope, name)
         if if_match is not None and view.version not in if_match:
             raise PreconditionFailed(f"endpoint {name!r} has changed", next_step="read it again")
+
         endpoint = self._endpoints[name]
         spec = patch.merged(endpoint.spec, endpoint.spec.replicas)
         new_work = is_new_work(endpoint.spec, endpoint.spec.replicas, spec)
@@ -280,9 +305,12 @@ class MemoryEndpoints:
         if spec.template() != endpoint.spec.template():
             endpoint.revisions.append(spec)
             endpoint.revision = len(endpoint.revisions)
-        endpoint.spec, endpoint.version = spec, endpoint.version + 1
+
+        endpoint.spec = spec
+        endpoint.version = endpoint.version + 1
         changed = {**endpoint.user_labels, **(patch.user_labels or {})}
         endpoint.user_labels = {key: value for key, value in changed.items() if value is not None}
+
         return await self.get(scope, name), False
 
     async def revisions(self, scope: Scope, name: str, paging: Paging) -> Page[RevisionView]:
@@ -323,11 +351,13 @@ class MemoryEndpoints:
         endpoint = self._endpoints.get(name)
         if endpoint is None or not scope.reads(endpoint.owner.project):
             raise NotFound(f"no endpoint {name!r}")
+
         replicas = self.replicas(name)
         ready = sum(one.status is Status.RUNNING for one in replicas)
         failed = [one for one in replicas if one.status is Status.ERROR]
         status = EndpointStatus.LOADING if replicas else EndpointStatus.QUEUED
         status = EndpointStatus.READY if ready else status
+
         return EndpointView(
             id=endpoint.id,
             name=name,

@@ -52,7 +52,8 @@ _V = TypeVar("_V")
 
 @dataclass
 class Database:
-    """``unavailable``: it does not respond. ``broken``: it fails with an error that clients must not see."""
+    """``unavailable``: it does not respond. ``broken``: it fails with an error that clients must
+    not see."""
 
     unavailable: bool = False
     broken: bool = False
@@ -83,7 +84,10 @@ class MemoryExplanations:
         await self._store.groups.get(spec.resource_group)
         place = KernelPlaceView(agent_id=self._store.agents.views[0].id, devices=[])
         return PlanView(
-            text=f"for {scope.owner.user}", fits=True, resource_group=spec.resource_group, places=[place]
+            text=f"for {scope.owner.user}",
+            fits=True,
+            resource_group=spec.resource_group,
+            places=[place],
         )
 
     async def infeasible(self, spec: SessionSpec) -> list[str]:
@@ -165,7 +169,9 @@ class MemoryGroups:
     async def highest_ceilings(self) -> PriorityCeilings:
         return await self.ceilings("default")
 
-    async def put(self, name: str, options: GroupOptions, *, actor: str, **conditions: Any) -> GroupView:
+    async def put(
+        self, name: str, options: GroupOptions, *, actor: str, **conditions: Any
+    ) -> GroupView:
         self._database.check()
         if self.changed_by_others and conditions.get("if_match") is not None:
             raise PreconditionFailed(f"somebody else has changed resource group {name!r}")
@@ -177,13 +183,17 @@ class MemoryQuotas:
     """``used``, ``running``, ``waiting``: the same figures for every quota."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+        self._database = database
+        self._clock = clock
         self.used: dict[str, int] = {}
-        self.running = self.waiting = 0
+        self.running = 0
+        self.waiting = 0
         self.node_hours_used = 0.0
         self.views: dict[tuple[str, str], QuotaView] = {}
 
-    async def page(self, scope: Scope, paging: Paging, *, kind: QuotaScope | None) -> Page[QuotaView]:
+    async def page(
+        self, scope: Scope, paging: Paging, *, kind: QuotaScope | None
+    ) -> Page[QuotaView]:
         self._database.check()
         return page([self.views[key] for key in sorted(self.views)], paging)
 
@@ -206,6 +216,7 @@ class MemoryQuotas:
         now = self.views.get((kind, name))
         if if_match is not None and (now is None or now.version not in if_match):
             raise PreconditionFailed(f"somebody else has changed the quota of {name!r}")
+
         self.views[kind, name] = QuotaView(
             scope=kind,
             name=name,
@@ -269,16 +280,22 @@ class MemoryStore:
         self.session_records = self.sessions
         self.endpoints = MemoryEndpoints(self.sessions, self.database.check, clock)
         self.usage = MemoryUsage(self.sessions)
-        self.usage_records, self.limit_shares = MemoryUsageRecords(), MemoryLimits()
-        self.budgets, self.leases = MemoryBudgets(), MemoryLeases()
+        self.usage_records = MemoryUsageRecords()
+        self.limit_shares = MemoryLimits()
+        self.budgets = MemoryBudgets()
+        self.leases = MemoryLeases()
         self.agents = MemoryAgents(self.database, clock)
-        self.groups, self.group_aliases = MemoryGroups(self.database), MemoryGroupAliases()
+        self.groups = MemoryGroups(self.database)
+        self.group_aliases = MemoryGroupAliases()
         self.quotas = MemoryQuotas(self.database, clock)
         self.secrets = MemorySecrets(self.database.check, clock)
         self.keys = MemoryKeys(self.database.check, clock)
-        self.users = self.projects = self.console_sessions = self.ssh_keys = cast(
-            Any, None
-        )  # their tests use the real store
+
+        # their tests use the real store
+        self.users = cast(Any, None)
+        self.projects = self.users
+        self.console_sessions = self.users
+        self.ssh_keys = self.users
         self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
         self.explanations = MemoryExplanations(self)
         self.audit = MemoryAudit()
@@ -289,7 +306,8 @@ class MemoryStore:
 
 
 class MemoryLogs:
-    """Yields ``chunks``, then waits for ``more`` if the log is followed. ``closed``: a read has ended.
+    """Yields ``chunks``, then waits for ``more`` if the log is followed. ``closed``: a read has
+    ended.
 
     ``requests``: session name, tail lines and follow flag of each read."""
 
@@ -316,10 +334,12 @@ class MemoryLogs:
         try:
             if not self.chunks:
                 yield LogPiece(b"")  # the agent has answered
+
             for chunk in self.chunks:
                 if isinstance(chunk, Exception):
                     raise chunk
                 yield LogPiece(chunk)
+
             while follow and (item := await self.more.get()) is not None:
                 if isinstance(item, MoorageError):
                     raise item

@@ -1,4 +1,5 @@
-"""In-memory usage statistics: the same usage for all running sessions, different usage for each agent."""
+"""In-memory usage statistics: the same usage for all running sessions, different usage for each
+agent."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class MemoryUsage:
             )
             for k in view.kernels
         ]
-        return SessionStats(id=view.id, name=view.name, status=view.status, slots=view.slots, kernels=kernels)
+        return SessionStats(
+            id=view.id, name=view.name, status=view.status, slots=view.slots, kernels=kernels
+        )
 
     async def of_agent(self, agent_id: str) -> AgentStats:
         return _agent(agent_id, 2000)
@@ -98,6 +101,7 @@ class MemoryUsageRecords:
         self.asked.append((since, until, split))
         if cursor is None and len(self.items) > 1:
             return Page[ModelUsage](items=self.items[:1], next="1")
+
         return Page[ModelUsage](items=self.items[1:] if cursor else self.items)
 
 
@@ -130,16 +134,24 @@ class MemoryBudgets:
         self.views[kind, name, unit, period] = view
         return view
 
-    async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> BudgetView:
+    async def delete(
+        self, scope: Scope, kind: str, name: str, unit: str, period: str
+    ) -> BudgetView:
         if (kind, name, unit, period) not in self.views:
-            raise NotFound(f"{kind} {name!r} has no budget of {unit} by the {period}", next_step="list them")
+            raise NotFound(
+                f"{kind} {name!r} has no budget of {unit} by the {period}", next_step="list them"
+            )
         return self.views.pop((kind, name, unit, period))
 
     async def prices(self) -> Page[PriceView]:
         return Page[PriceView](items=self.price_views)
 
     async def put_price(self, scope: Scope, spec: PriceSpec) -> PriceView:
-        given = spec.model_dump() | {"since": spec.since or AT, "changed_at": AT, "changed_by": scope.actor}
+        given = spec.model_dump() | {
+            "since": spec.since or AT,
+            "changed_at": AT,
+            "changed_by": scope.actor,
+        }
         self.price_views.append(PriceView.model_validate(given))
         return self.price_views[-1]
 

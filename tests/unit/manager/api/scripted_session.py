@@ -23,8 +23,8 @@ START = (Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING)
 
 @dataclass
 class ScriptedSession:
-    """``script``: the next statuses; the last one is final. ``log_breaks``: how often reading
-    fails after the first piece. ``log_rotates``: how many pieces are rotated away at each failure."""
+    """``script``: the next statuses; the last one is final. ``log_breaks``: how often reading fails
+    after the first piece. ``log_rotates``: how many pieces are rotated away at each failure."""
 
     id: str
     name: str
@@ -62,7 +62,9 @@ class ScriptedSession:
         """A pending session is cancelled; others terminate after ``advances_to_stop``."""
         if self.status not in LIVE:
             return
-        self.reason, self.exit_code = reason, 0
+
+        self.reason = reason
+        self.exit_code = 0
         if self.status is Status.PENDING:
             self.script = []
             self._move(Status.CANCELLED, "stop", actor)
@@ -123,7 +125,8 @@ class ScriptedSession:
         )
 
     def _move(self, status: Status, event: str, actor: str) -> None:
-        before, self.status = self.status, status
+        before = self.status
+        self.status = status
         if before is not status:
             self._note(before, event, actor)
 
@@ -146,7 +149,13 @@ class ScriptedSession:
 def fails_with(reason: Reason, detail: str, log_tail: str) -> dict[str, Any]:
     """Fields of a session that starts and then ends in ERROR."""
     script: Sequence[Status] = (Status.SCHEDULED, Status.CREATING, Status.ERROR)
-    return {"script": list(script), "reason": reason, "detail": detail, "log_tail": log_tail, "exit_code": 1}
+    return {
+        "script": list(script),
+        "reason": reason,
+        "detail": detail,
+        "log_tail": log_tail,
+        "exit_code": 1,
+    }
 
 
 def runs(exit_code: int, reason: Reason, *log: bytes) -> dict[str, Any]:

@@ -22,7 +22,8 @@ MAX_BODY = 64 * 1024
 
 @dataclass
 class Api:
-    """``checks``: results of the readiness checks, by name; ``degraded``: what else needs a person."""
+    """``checks``: results of the readiness checks, by name; ``degraded``: what else needs a
+    person."""
 
     store: MemoryStore
     logs: MemoryLogs
@@ -42,9 +43,12 @@ class Api:
         """The response and its JSON, or its text if it is not JSON."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         headers |= options.pop("headers", {})
+
         async with self.http.request(method, path, headers=headers, **options) as response:
             is_json = response.content_type.endswith("json")
-            return response, await (response.json(content_type=None) if is_json else response.text())
+            return response, await (
+                response.json(content_type=None) if is_json else response.text()
+            )
 
 
 @asynccontextmanager
@@ -52,7 +56,8 @@ async def serving_api(
     clock: Clock, limits: Limits = DEFAULT_LIMITS, max_body_bytes: int = MAX_BODY
 ) -> AsyncIterator[Api]:
     """The API on a free port. ``clock``: a ``ManualClock`` in most tests."""
-    checks, degraded = {"postgres": "ok"}, dict[str, str]()
+    checks = {"postgres": "ok"}
+    degraded = dict[str, str]()
     served = Api(
         MemoryStore(clock),
         MemoryLogs(),

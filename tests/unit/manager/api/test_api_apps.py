@@ -37,9 +37,16 @@ async def test_access_token_is_created_listed_and_revoked(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("method", "rest"),
-    [("POST", "access-tokens"), ("GET", "access-tokens"), ("DELETE", "access-tokens/x"), ("GET", "")],
+    [
+        ("POST", "access-tokens"),
+        ("GET", "access-tokens"),
+        ("DELETE", "access-tokens/x"),
+        ("GET", ""),
+    ],
 )
-async def test_sessions_of_other_projects_give_no_access_tokens(api: Api, method: str, rest: str) -> None:
+async def test_sessions_of_other_projects_give_no_access_tokens(
+    api: Api, method: str, rest: str
+) -> None:
     await api.request("POST", "/v1/sessions", key=ADMIN_KEY, json=SESSION)
     body = {"json": {}} if method == "POST" else {}
     path = f"/v1/sessions/lab/apps/jupyter/{rest}" if rest else "/v1/sessions/lab/apps"

@@ -46,6 +46,7 @@ def test_every_error_of_the_api_has_a_type_with_its_status() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if "migrations" not in module.name:
                 importlib.import_module(module.name)
+
     found = {
         (one.code, one.http)
         for one in _errors()
@@ -78,6 +79,7 @@ async def test_error_names_its_type_and_the_page_has_it(api: Api) -> None:
         page = await response.text()
         assert response.content_type == "text/html"
         policy = response.headers["Content-Security-Policy"]
+
     assert 'id="not-found"' in page
     assert all(escape(row.summary) in page for row in ROUTES)
     style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
@@ -85,4 +87,6 @@ async def test_error_names_its_type_and_the_page_has_it(api: Api) -> None:
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
-    assert not re.search(r"<script|style=|src=|https?://", page), "nothing that the policy refuses, no CDN"
+    assert not re.search(r"<script|style=|src=|https?://", page), (
+        "nothing that the policy refuses, no CDN"
+    )

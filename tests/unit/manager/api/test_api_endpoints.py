@@ -19,7 +19,12 @@ async def create(api: Api, **more: object) -> Any:
 
 async def test_patch_merges(api: Api) -> None:
     await create(api, arch="x86_64")
-    change = {"model": "two", "env": {"A": None, "C": "3"}, "arch": None, "rollout": {"max_surge": 2}}
+    change = {
+        "model": "two",
+        "env": {"A": None, "C": "3"},
+        "arch": None,
+        "rollout": {"max_surge": 2},
+    }
     response, view = await api.request("PATCH", PATH, json=change)
     assert (response.status, response.headers["ETag"], view["revision"]) == (200, '"2"', 2)
     spec = view["spec"]
@@ -53,8 +58,11 @@ async def test_invalid_patch_changes_nothing(api: Api, change: dict[str, Any], s
 async def test_version_must_match(api: Api) -> None:
     await create(api)
     for given in ('"1"', 'W/"2"', '"1", "3"', "*"):
-        response, view = await api.request("PATCH", PATH, json={"priority": 20}, headers={"If-Match": given})
+        response, view = await api.request(
+            "PATCH", PATH, json={"priority": 20}, headers={"If-Match": given}
+        )
         assert response.status == 200, view
+
     response, problem = await api.request("PATCH", PATH, json={}, headers={"If-Match": '"1"'})
     check_problem(response, problem, 412, "precondition-failed")
     response, problem = await api.request("PATCH", PATH, json={}, headers={"If-Match": "5"})
@@ -66,7 +74,10 @@ async def test_repeated_create(api: Api) -> None:
     first, view = await api.request("POST", "/v1/endpoints", json=MODEL, headers=key)
     again, same = await api.request("POST", "/v1/endpoints", json=MODEL, headers=key)
     assert (first.status, again.status, same["id"]) == (201, 201, view["id"])
-    assert ("Idempotent-Replayed" in first.headers, again.headers["Idempotent-Replayed"]) == (False, "true")
+    assert ("Idempotent-Replayed" in first.headers, again.headers["Idempotent-Replayed"]) == (
+        False,
+        "true",
+    )
 
 
 async def test_rollout_and_undo(api: Api) -> None:

@@ -38,7 +38,12 @@ JSON = {"Content-Type": "application/json"}
             '"batsch"',
             "must be one of interactive, batch, inference, system, did you mean 'batch'?",
         ),
-        ({**BATCH, "priority": 101}, "priority", "101", "Input should be less than or equal to 100"),
+        (
+            {**BATCH, "priority": 101},
+            "priority",
+            "101",
+            "Input should be less than or equal to 100",
+        ),
         ({**BATCH, "command": ["a", 5]}, "command[1]", "5", "Input should be a valid string"),
         (
             {**BATCH, "probe": {"paht": "/"}},
@@ -78,6 +83,7 @@ async def test_invalid_field_is_named(
         assert entry["found"] == found
     if message is not None:
         assert entry["message"] == message
+
     assert not api.store.sessions.views
 
 
@@ -141,30 +147,39 @@ async def test_invalid_group_name_is_refused(api: Api) -> None:
         (b"", "the body is empty"),
     ],
 )
-async def test_malformed_json_is_refused_with_its_position(api: Api, body: bytes, position: str) -> None:
+async def test_malformed_json_is_refused_with_its_position(
+    api: Api, body: bytes, position: str
+) -> None:
     response, problem = await api.request("POST", "/v1/sessions", data=body, headers=JSON)
     check_problem(response, problem, 400, "malformed-body")
     assert position in problem["detail"]
 
 
 @pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
+    "content_type",
+    ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"],
 )
 async def test_other_content_types_are_refused(api: Api, content_type: str) -> None:
     response, problem = await api.request(
-        "POST", "/v1/sessions", data=json.dumps(BATCH).encode(), headers={"Content-Type": content_type}
+        "POST",
+        "/v1/sessions",
+        data=json.dumps(BATCH).encode(),
+        headers={"Content-Type": content_type},
     )
     check_problem(response, problem, 415, "unsupported-media-type")
     assert "application/json" in problem["next_step"]
 
 
 async def test_compressed_bodies(api: Api) -> None:
-    """A body that decompresses to a large one is too large; one that does not decompress is malformed."""
+    """A body that decompresses to a large one is too large; one that does not decompress is
+    malformed."""
     headers = JSON | {"Content-Encoding": "gzip"}
     packed = gzip.compress(json.dumps(BATCH | {"args": ["x" * MAX_BODY]}).encode())
     response, problem = await api.request("POST", "/v1/sessions", data=packed, headers=headers)
     check_problem(response, problem, 413, "body-too-large")
-    response, problem = await api.request("POST", "/v1/sessions", data=b"not gzip at all", headers=headers)
+    response, problem = await api.request(
+        "POST", "/v1/sessions", data=b"not gzip at all", headers=headers
+    )
     check_problem(response, problem, 400, "malformed-body")
 
 
@@ -180,9 +195,11 @@ async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes,
         for begin in range(0, len(body), 65_536):
             writer.write(body[begin : begin + 65_536])
             await writer.drain()
+
         heading = await reader.readuntil(b"\r\n\r\n")
         (length,) = re.findall(rb"Content-Length: (\d+)", heading)
         content = await reader.readexactly(int(length))
+
     writer.close()
     await writer.wait_closed()
     return heading, json.loads(content)
@@ -196,6 +213,7 @@ async def test_large_body_is_refused_with_a_readable_response(api: Api, chunked:
         body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     else:
         head = b"Content-Length: %d\r\n" % len(body)
+
     heading, problem = await send_all_then_read(api, head, body)
     assert heading.startswith(b"HTTP/1.1 413 ")
     assert problem["code"] == "body-too-large"
@@ -219,7 +237,8 @@ async def test_expect_continue_admits_a_small_body(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [None, "Bearer", "Bearer ", "Bearer wrong", "Basic cm9vdDpyb290", ADMIN_KEY, "Bearer ключ"]
+    "header",
+    [None, "Bearer", "Bearer ", "Bearer wrong", "Basic cm9vdDpyb290", ADMIN_KEY, "Bearer ключ"],
 )
 async def test_requests_without_a_valid_key_are_refused(api: Api, header: str | None) -> None:
     headers = {"Authorization": header} if header else {}
@@ -230,7 +249,9 @@ async def test_requests_without_a_valid_key_are_refused(api: Api, header: str | 
 
 
 async def test_key_is_checked_before_the_body_is_read(api: Api) -> None:
-    response, problem = await api.request("POST", "/v1/sessions", key="wrong", data=b"{", headers=JSON)
+    response, problem = await api.request(
+        "POST", "/v1/sessions", key="wrong", data=b"{", headers=JSON
+    )
     check_problem(response, problem, 401, "unauthenticated")
 
 
@@ -244,7 +265,9 @@ async def test_keys_are_cached_for_two_seconds(api: Api) -> None:
 
 
 async def test_member_may_not_change_groups(api: Api) -> None:
-    response, problem = await api.request("PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"})
+    response, problem = await api.request(
+        "PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"}
+    )
     check_problem(response, problem, 403, "forbidden")
     assert api.store.groups.options["default"] == GroupOptions()
 
@@ -349,7 +372,9 @@ async def test_member_may_not_change_quotas(api: Api, method: str) -> None:
         ("user/a%20b", {}, "name"),
     ],
 )
-async def test_invalid_quota_is_refused(api: Api, path: str, body: dict[str, Any], detail: str) -> None:
+async def test_invalid_quota_is_refused(
+    api: Api, path: str, body: dict[str, Any], detail: str
+) -> None:
     response, problem = await api.request("PUT", f"/v1/quotas/{path}", json=body)
     check_problem(response, problem, 422, "invalid-input")
     assert detail in problem["detail"]
@@ -369,4 +394,5 @@ async def test_disconnect_before_the_response_is_no_failure(
     monkeypatch.setattr(web.StreamResponse, "prepare", closed_prepare)
     with capture_logs() as logged, pytest.raises(aiohttp.ServerDisconnectedError):
         await api.request("GET", "/v1/events")
+
     assert not logged

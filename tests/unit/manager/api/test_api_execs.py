@@ -23,7 +23,9 @@ SPEC = {"command": ["cat"], "stdin": True}
 @asynccontextmanager
 async def exec_in(api: Api, first: Any = SPEC) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     await api.request("POST", "/v1/sessions", json={"name": "dev", "type": "interactive"})
-    async with api.http.ws_connect("/v1/sessions/dev/exec", headers=AUTH, protocols=(PROTOCOL,)) as ws:
+    async with api.http.ws_connect(
+        "/v1/sessions/dev/exec", headers=AUTH, protocols=(PROTOCOL,)
+    ) as ws:
         if isinstance(first, bytes):
             await ws.send_bytes(first)
         else:
@@ -47,6 +49,7 @@ async def test_input_output_resize_and_exit_code(api: Api) -> None:
         assert channel is Channel.STATUS
         assert ExecEnd.model_validate_json(end) == ExecEnd(exit_code=7)
         assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+
     [(name, spec, actor)] = api.execs.requests
     assert (name, spec.command, spec.size.cols, actor) == ("dev", ["cat"], 4, "key:root")
     assert api.execs.opened[0].resizes == ["50x200"]
@@ -55,6 +58,7 @@ async def test_input_output_resize_and_exit_code(api: Api) -> None:
 async def test_refusals_before_the_upgrade(api: Api) -> None:
     for name in ("dev", "stopped"):
         await api.request("POST", "/v1/sessions", json={"name": name, "type": "interactive"})
+
     for path, key, status, code in (
         ("dev", None, 401, "unauthenticated"),
         ("none", ADMIN_KEY, 404, "not-found"),
@@ -63,8 +67,10 @@ async def test_refusals_before_the_upgrade(api: Api) -> None:
     ):
         response, problem = await api.request("GET", f"/v1/sessions/{path}/exec", key=key)
         check_problem(response, problem, status, code)
+
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         await api.http.ws_connect("/v1/sessions/stopped/exec", headers=AUTH)
+
     assert refused.value.status == 409
 
 
@@ -105,8 +111,9 @@ async def test_disconnect_of_the_user_is_detected(api: Api) -> None:
 
 @asynccontextmanager
 async def flooded(api: Api) -> AsyncIterator[None]:
-    """A user who has sent more input than the command reads. The socket is shut down without a close frame:
-    the frame would queue behind the unread input, and the client would wait for its reply."""
+    """A user who has sent more input than the command reads. The socket is shut down without a
+    close frame: the frame would queue behind the unread input, and the client would wait for its
+    reply."""
     api.execs.blocked = True
     async with exec_in(api) as ws:
         connection = ws.get_extra_info("socket")
@@ -123,6 +130,7 @@ async def flooded(api: Api) -> AsyncIterator[None]:
         finally:
             with suppress(OSError):  # the manager may have stopped
                 connection.shutdown(socket.SHUT_RDWR)
+
             flooding.cancel()
             await asyncio.gather(flooding, return_exceptions=True)
 

@@ -23,9 +23,13 @@ async def servers() -> AsyncIterator[dict[Patience, Api]]:
         found = {}
         for patience in Patience:
             limits = Limits(
-                head_s=patience.request_s, body_s=patience.request_s, idle_s=patience.idle_s, linger_s=0.02
+                head_s=patience.request_s,
+                body_s=patience.request_s,
+                idle_s=patience.idle_s,
+                linger_s=0.02,
             )
             found[patience] = await stack.enter_async_context(serving_api(SystemClock(), limits))
+
         yield found
 
 

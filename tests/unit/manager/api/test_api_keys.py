@@ -17,7 +17,11 @@ async def test_key_is_created_used_and_revoked(api: Api) -> None:
     assert response.headers["Location"] == "/v1/keys/ci%2Fnightly"
     assert response.headers["Cache-Control"] == "no-store"
     assert (created["user"], created["project"], created["role"]) == ("ann", "vision", "member")
-    assert (created["created_by"], created["expires_at"], created["last_used_at"]) == ("key:root", None, None)
+    assert (created["created_by"], created["expires_at"], created["last_used_at"]) == (
+        "key:root",
+        None,
+        None,
+    )
     secret = created.pop("secret")
     _, session = await api.request("POST", "/v1/sessions", key=secret, json={"command": ["x"]})
     assert (session["user"], session["project"]) == ("ann", "vision")
@@ -43,7 +47,9 @@ async def test_revoked_key_expires_from_the_cache_without_a_notification(api: Ap
     ("method", "path"),
     [("POST", "/v1/keys"), ("GET", "/v1/keys/root"), ("DELETE", "/v1/keys/root")],
 )
-async def test_member_may_not_read_or_change_keys_of_others(api: Api, method: str, path: str) -> None:
+async def test_member_may_not_read_or_change_keys_of_others(
+    api: Api, method: str, path: str
+) -> None:
     body = {"json": {"name": "mine", "role": "admin"}} if method == "POST" else {}
     response, problem = await api.request(method, path, key=MEMBER_KEY, **body)
     check_problem(response, problem, *((403, "forbidden") if body else (404, "not-found")))

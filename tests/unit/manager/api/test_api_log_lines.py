@@ -26,11 +26,13 @@ async def test_lines_have_trace_and_session(api: Api, monkeypatch: pytest.Monkey
         response, _ = await api.request("GET", "/v1/sessions/job/logs", headers=HEADERS)
         assert response.status == 500
         logging.getLogger("library").warning("outside")
+
     within, outside = lines.of("library")
     (failed,) = lines.of("moorage.api")
     for line in (within, failed):
         assert (line["trace_id"], line["session_id"]) == (TRACE, made["id"])
         assert (line["request_id"], line["component"]) == ("r-1", "manager")
+
     assert "a bug" in failed["exception"]
     assert not outside.keys() & {"trace_id", "session_id", "request_id"}
 
@@ -44,5 +46,6 @@ async def test_lines_have_the_endpoint(api: Api, monkeypatch: pytest.MonkeyPatch
     with json_lines("manager") as lines:
         response, _ = await api.request("GET", "/v1/endpoints/chat")
         assert response.status == 500
+
     (line,) = lines.of("library")
     assert line["endpoint"] == "chat"

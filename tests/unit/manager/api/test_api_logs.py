@@ -65,6 +65,7 @@ async def test_disconnect_ends_the_read(api: Api, has_output: bool) -> None:
         b"GET /v1/sessions/job/logs?follow=true HTTP/1.1\r\nHost: localhost\r\n"
         b"Authorization: Bearer " + ADMIN_KEY.encode() + b"\r\n\r\n"
     )
+
     async with asyncio.timeout(10):
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         assert not api.logs.closed.is_set()

@@ -32,7 +32,9 @@ def looks_after_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_stream_of_a_revoked_key_ends(api: Api) -> None:
-    await api.request("POST", "/v1/sessions", key=MEMBER_KEY, json={"name": "job", "command": ["true"]})
+    await api.request(
+        "POST", "/v1/sessions", key=MEMBER_KEY, json={"name": "job", "command": ["true"]}
+    )
     api.logs.chunks = [b"begin\n"]
     headers = {"Authorization": f"Bearer {MEMBER_KEY}"}
     async with (
@@ -46,6 +48,7 @@ async def test_stream_of_a_revoked_key_ends(api: Api) -> None:
         await api.request("DELETE", "/v1/keys/ada")
         with pytest.raises(aiohttp.ClientError):
             await response.content.read()
+
         await api.logs.closed.wait()
 
 
@@ -87,14 +90,17 @@ async def test_key_that_revokes_itself_gets_its_answer(monkeypatch: pytest.Monke
     """A check leaves requests alone that have just begun."""
     monkeypatch.setattr(long_requests, "YOUNG_S", 0.5)
     monkeypatch.setattr(long_requests, "RECHECK_S", 0.02)
-    refused, aborted = 0, asyncio.Event()
+    refused = 0
+    aborted = asyncio.Event()
 
     async def refuse() -> Scope:
         nonlocal refused
         refused += 1
         raise Unauthenticated("the API key is invalid or revoked")
 
-    request: Any = SimpleNamespace(path="/v1/keys/own", transport=SimpleNamespace(abort=aborted.set))
+    request: Any = SimpleNamespace(
+        path="/v1/keys/own", transport=SimpleNamespace(abort=aborted.set)
+    )
     requests = OpenRequests(SystemClock(), lambda _: None)
     async with asyncio.timeout(10), asynccontextmanager(requests.running)(web.Application()):
         with requests.ending_without_rights(request, BEFORE, refuse):
@@ -106,7 +112,9 @@ async def test_key_that_revokes_itself_gets_its_answer(monkeypatch: pytest.Monke
 async def test_lost_notification_costs_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_requests, "RECHECK_S", 0.05)
     async with serving_api(ManualClock()) as api:
-        await api.request("POST", "/v1/sessions", key=MEMBER_KEY, json={"name": "job", "command": ["true"]})
+        await api.request(
+            "POST", "/v1/sessions", key=MEMBER_KEY, json={"name": "job", "command": ["true"]}
+        )
         api.logs.chunks = [b"begin\n"]
         headers = {"Authorization": f"Bearer {MEMBER_KEY}"}
         async with (

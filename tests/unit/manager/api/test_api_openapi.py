@@ -166,11 +166,15 @@ def test_operation_ids_are_unique_and_path_parameters_declared() -> None:
 
 
 def test_only_service_routes_joining_and_signing_in_need_no_key() -> None:
-    open_paths = {(path, method) for path, method, operation in operations() if operation["security"] == []}
+    open_paths = {
+        (path, method) for path, method, operation in operations() if operation["security"] == []
+    }
     # A joining node has no key: the request is signed with its join token.
     service = {(path, "get") for path in EXPECTED if not path.startswith("/v1/")}
     assert open_paths == service | {("/v1/join", "post"), ("/v1/session", "post")} | {
-        (path, "get") for path in EXPECTED if path.startswith(("/v1/session/oidc", "/v1/session/ways"))
+        (path, "get")
+        for path in EXPECTED
+        if path.startswith(("/v1/session/oidc", "/v1/session/ways"))
     }
 
 
@@ -221,7 +225,9 @@ def test_budget_warnings_are_headers_of_what_a_key_asks_for() -> None:
 def test_dry_run_response_is_described() -> None:
     responses = DOCUMENT["paths"]["/v1/sessions"]["post"]["responses"]
     schemas = {
-        status: responses[status]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        status: responses[status]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[
+            2
+        ]
         for status in ("200", "201")
     }
     assert schemas == {"200": "PlanView", "201": "SessionView"}
@@ -232,7 +238,8 @@ def test_route_declares_the_types_of_its_handler(route: Route) -> None:
     hints = get_type_hints(route.handler)
     body, query = get_args(hints["call"])
     assert (body, query) == (route.body or type(None), route.query)
-    if isinstance(route.answer, str) or route.path == "/readyz":  # answers 200 or 503 with the same model
+    # answers 200 or 503 with the same model
+    if isinstance(route.answer, str) or route.path == "/readyz":
         assert issubclass(hints["return"], web.StreamResponse)
     else:
         assert hints["return"] == (route.answer | route.dry_run if route.dry_run else route.answer)

@@ -47,7 +47,10 @@ async def test_session_is_created_read_listed_and_stopped(api: Api) -> None:
 async def test_reached_limits_of_budgets_are_a_header(api: Api) -> None:
     response, _ = await api.request("GET", "/v1/sessions")
     assert "X-Moorage-Budget-Warning" not in response.headers
-    api.store.budgets.reached = ["the soft limit of user ann is reached", "that of project \u00e4 too"]
+    api.store.budgets.reached = [
+        "the soft limit of user ann is reached",
+        "that of project \u00e4 too",
+    ]
     response, _ = await api.request("GET", "/v1/sessions")
     told = response.headers["X-Moorage-Budget-Warning"]
     assert told == "the soft limit of user ann is reached; that of project ? too"
@@ -69,7 +72,9 @@ async def test_dry_run_returns_a_plan_and_creates_nothing(api: Api) -> None:
     assert page["items"] == []
     created, _ = await api.request("POST", "/v1/sessions", json=BATCH, headers=key, key=MEMBER_KEY)
     assert created.status == 201, "the key was not used up"
-    response, _ = await api.request("POST", "/v1/sessions?dry_run=true", json=BATCH | {"priority": 101})
+    response, _ = await api.request(
+        "POST", "/v1/sessions?dry_run=true", json=BATCH | {"priority": 101}
+    )
     assert response.status == 422
 
 
@@ -81,7 +86,9 @@ async def test_idempotency_key_creates_one_session(api: Api) -> None:
     assert "Idempotent-Replayed" not in first.headers
     assert again.headers["Idempotent-Replayed"] == "true"
     assert again.headers["Location"] == first.headers["Location"]
-    other, problem = await api.request("POST", "/v1/sessions", json=BATCH | {"priority": 3}, headers=key)
+    other, problem = await api.request(
+        "POST", "/v1/sessions", json=BATCH | {"priority": 3}, headers=key
+    )
     assert (other.status, problem["code"]) == (409, "conflict")
     assert "3b1f" in problem["detail"]
     body = {"name": "theirs", "command": ["true"]}
@@ -123,6 +130,7 @@ async def test_session_filters_and_pages(api: Api, query: str, names: list[str])
         {"name": "c", "resource_group": "gpu"},
     ):
         await api.request("POST", "/v1/sessions", json=BATCH | fields)
+
     await api.request("POST", "/v1/sessions/a/stop")
     response, page = await api.request("GET", f"/v1/sessions{query}")
     assert response.status == 200
@@ -132,14 +140,18 @@ async def test_session_filters_and_pages(api: Api, query: str, names: list[str])
 
 @pytest.mark.parametrize("path_name", ["Qwen/Qwen3-0.6B", "Qwen%2FQwen3-0.6B"])
 async def test_endpoint_with_a_slash_in_its_name(api: Api, path_name: str) -> None:
-    response, created = await api.request("POST", "/v1/endpoints", json=MODEL | {"name": "Qwen/Qwen3-0.6B"})
+    response, created = await api.request(
+        "POST", "/v1/endpoints", json=MODEL | {"name": "Qwen/Qwen3-0.6B"}
+    )
     assert response.status == 201
     assert response.headers["Location"] == "/v1/endpoints/Qwen%2FQwen3-0.6B"
     path = f"/v1/endpoints/{path_name}"
     assert (await api.request("GET", path))[1] == created
     response, scaled = await api.request("POST", f"{path}/scale", json={"replicas": 3})
     assert (response.status, scaled["replicas"]) == (200, 3)
-    assert [item["replicas"] for item in (await api.request("GET", "/v1/endpoints"))[1]["items"]] == [3]
+    assert [
+        item["replicas"] for item in (await api.request("GET", "/v1/endpoints"))[1]["items"]
+    ] == [3]
     response, removed = await api.request("DELETE", path)
     assert (response.status, removed["status"]) == (202, "stopped")
     assert (await api.request("GET", path))[0].status == 404
@@ -243,7 +255,11 @@ async def test_quotas(api: Api) -> None:
     body = {"slots": {"cuda.device": 0, "mem": "1GiB"}, "sessions": 0}
     response, put = await api.request("PUT", "/v1/quotas/project/vision/a", json=body)
     assert (response.status, put["scope"], put["name"]) == (200, "project", "vision/a")
-    assert (put["slots"], put["sessions"], put["pending"]) == ({"cuda.device": 0, "mem": 1 << 30}, 0, None)
+    assert (put["slots"], put["sessions"], put["pending"]) == (
+        {"cuda.device": 0, "mem": 1 << 30},
+        0,
+        None,
+    )
     assert put["changed_by"] == "key:root"
     assert (await api.request("GET", "/v1/quotas", key=MEMBER_KEY))[1] == {
         "items": [put],

@@ -13,17 +13,28 @@ async def test_secrets_belong_to_the_project_of_the_key(api: Api) -> None:
     spec = {"name": "lead", "project": "lovelace", "role": "project-admin"}
     _, created = await api.request("POST", "/v1/keys", json=spec)
     lead = created["secret"]
-    refused, _ = await api.request("PUT", "/v1/secrets/hf", key=MEMBER_KEY, json={"value": "hunter2"})
+    refused, _ = await api.request(
+        "PUT", "/v1/secrets/hf", key=MEMBER_KEY, json={"value": "hunter2"}
+    )
     assert refused.status == 403
     response, put = await api.request("PUT", "/v1/secrets/hf", key=lead, json={"value": "hunter2"})
-    assert (response.status, put["name"], put["project"], put["version"]) == (200, "hf", "lovelace", 1)
+    assert (response.status, put["name"], put["project"], put["version"]) == (
+        200,
+        "hf",
+        "lovelace",
+        1,
+    )
     assert "hunter2" not in str(put)
     assert (await api.request("GET", "/v1/secrets", key=MEMBER_KEY))[1] == {
         "items": [put],
         "next": None,
         "unreadable": [],
     }
-    assert (await api.request("GET", "/v1/secrets"))[1] == {"items": [], "next": None, "unreadable": []}
+    assert (await api.request("GET", "/v1/secrets"))[1] == {
+        "items": [],
+        "next": None,
+        "unreadable": [],
+    }
     assert (await api.request("DELETE", "/v1/secrets/hf"))[0].status == 404
     assert (await api.request("DELETE", "/v1/secrets/hf", key=lead))[1] == put
     assert (await api.request("GET", "/v1/secrets", key=MEMBER_KEY))[1] == {
@@ -34,7 +45,9 @@ async def test_secrets_belong_to_the_project_of_the_key(api: Api) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"value": ""}, {"value": "a\0b"}, {"value": 1}])
-async def test_refused_values_are_not_repeated_in_the_answer(api: Api, body: dict[str, Any]) -> None:
+async def test_refused_values_are_not_repeated_in_the_answer(
+    api: Api, body: dict[str, Any]
+) -> None:
     response, problem = await api.request("PUT", "/v1/secrets/hf", json=body)
     assert response.status == 422
     assert problem["errors"][0]["field"] == "value"
@@ -56,7 +69,9 @@ async def test_names_of_secrets_are_checked(api: Api, name: str) -> None:
         ("/v1/endpoints", {"name": "m", "command": ["x"], "probe": {}}),
     ],
 )
-async def test_unknown_secrets_and_masks_are_refused(api: Api, path: str, body: dict[str, Any]) -> None:
+async def test_unknown_secrets_and_masks_are_refused(
+    api: Api, path: str, body: dict[str, Any]
+) -> None:
     response, problem = await api.request("POST", path, json=body | {"secret_env": {"T": "absent"}})
     assert (response.status, "no secret 'absent'" in problem["detail"]) == (422, True)
     response, problem = await api.request("POST", path, json=body | {"env": {"HF_TOKEN": "***"}})

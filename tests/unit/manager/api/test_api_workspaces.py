@@ -29,9 +29,14 @@ async def test_workspace_is_removed_only_after_its_session_ended(api: Api) -> No
     api.workspaces.in_use.add(created["id"])
     check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 409, "conflict")
     api.workspaces.in_use.clear()
+
     for ref, session_id in (("job", created["id"]), ("forgotten", "forgotten")):
         response, removed = await api.request("DELETE", f"/v1/workspaces/{ref}")
-        assert (response.status, [one["session_id"] for one in removed["items"]]) == (200, [session_id])
+        assert (response.status, [one["session_id"] for one in removed["items"]]) == (
+            200,
+            [session_id],
+        )
+
     check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 404, "not-found")
     api.workspaces.silent = ["node-2"]
     check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 503, "agent-unreachable")

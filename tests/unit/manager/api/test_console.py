@@ -34,7 +34,10 @@ async def test_page_has_a_fresh_nonce_and_a_strict_policy(api: Api) -> None:
         assert "default-src 'none'; script-src 'self'; " in policy
         nonces.add(nonce)
         assert b"<style" not in body
-        assert not re.search(rb"<script(?![^>]*\ssrc=)", body), "no script stands in the page itself"
+        assert not re.search(rb"<script(?![^>]*\ssrc=)", body), (
+            "no script stands in the page itself"
+        )
+
     assert len(nonces) == 3
 
 
@@ -47,6 +50,7 @@ async def test_files_are_cached_for_good_and_compressed(api: Api) -> None:
     _, _, page = await fetch(api, "/console/")
     found = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.decode())
     assert found
+
     for path in found:
         status, headers, body = await fetch(api, path, **{"Accept-Encoding": "identity"})
         assert (status, headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
@@ -84,7 +88,8 @@ def test_first_load_is_small() -> None:
 
 
 def test_bundle_names_no_foreign_host() -> None:
-    """Addresses in it are namespaces and links in messages of libraries, never something that is loaded."""
+    """Addresses in it are namespaces and links in messages of libraries, never something that is
+    loaded."""
     for file in BUNDLE.rglob("*"):
         if file.suffix in (".css", ".html"):
             hosts = set(re.findall(r"https?://([^/\"'\s)]+)", file.read_text()))
@@ -112,13 +117,17 @@ async def test_chat_is_passed_on_without_the_cookie() -> None:
             await response.write(piece)
         return response
 
-    proxy, console, address = web.Application(), web.Application(), ModelAddress()
+    proxy = web.Application()
+    console = web.Application()
+    address = ModelAddress()
     proxy.router.add_post("/v1/chat/completions", answer)
     add_chat(console, "/console", address)
+
     async with TestServer(proxy) as served, TestClient(TestServer(console)) as client:
         address.url = str(served.make_url("/v1"))
         headers = {"Authorization": "Bearer mg-key", "Cookie": "moorage-console=secret"}
         async with client.post("/console/chat", data=b"{}", headers=headers) as response:
             assert (response.status, response.content_type) == (200, "text/event-stream")
             assert await response.read() == b"data: one\n\ndata: [DONE]\n\n"
+
     assert seen == [("Bearer mg-key", "", b"{}")]

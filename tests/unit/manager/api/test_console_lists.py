@@ -1,4 +1,5 @@
-"""Lists that the console reads: each answer says what it lacks, and one place of the console notes it."""
+"""Lists that the console reads: each answer says what it lacks, and one place of the console notes
+it."""
 
 from __future__ import annotations
 
@@ -24,10 +25,13 @@ def lists() -> dict[str, dict[str, Any]]:
     found = {}
     for path in asked - NOT_STORED:
         content = document["paths"][path]["get"]["responses"]["200"].get("content", {})
-        name = content.get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+        name = (
+            content.get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+        )
         properties = document["components"]["schemas"].get(name, {}).get("properties", {})
         if "items" in properties:
             found[path] = properties
+
     return found
 
 
@@ -35,7 +39,12 @@ LISTS = lists()
 
 
 def test_the_lists_are_found() -> None:
-    assert {"/v1/sessions", "/v1/keys", "/v1/budgets", "/v1/projects/{name}/members"} <= LISTS.keys()
+    assert {
+        "/v1/sessions",
+        "/v1/keys",
+        "/v1/budgets",
+        "/v1/projects/{name}/members",
+    } <= LISTS.keys()
 
 
 @pytest.mark.parametrize("path", sorted(LISTS))

@@ -1,4 +1,5 @@
-"""Prometheus exposition of endpoints: statuses, replicas, and loads; zeros for what does not serve."""
+"""Prometheus exposition of endpoints: statuses, replicas, and loads; zeros for what does not
+serve."""
 
 from __future__ import annotations
 
@@ -21,8 +22,17 @@ def replica(name: str, state: str, **load: float) -> ReplicaView:
     )
 
 
-def endpoint(name: str, status: EndpointStatus, *replicas: ReplicaView, **fields: object) -> EndpointView:
-    given = {"id": name, "name": name, "status": status, "replicas": 3, "ready": 1, "created_at": NOW}
+def endpoint(
+    name: str, status: EndpointStatus, *replicas: ReplicaView, **fields: object
+) -> EndpointView:
+    given = {
+        "id": name,
+        "name": name,
+        "status": status,
+        "replicas": 3,
+        "ready": 1,
+        "created_at": NOW,
+    }
     return EndpointView.model_validate(given | {"sessions": list(replicas)} | fields)
 
 
@@ -73,6 +83,7 @@ def test_shared_endpoint_has_no_series_of_replicas() -> None:
 def test_endpoint_whose_successor_is_late() -> None:
     late = LateSuccessor(session_id="m-1", ends_at=NOW, expected_at=None)
     found = values(
-        endpoint("m", EndpointStatus.READY, late_successor=late), endpoint("n", EndpointStatus.READY)
+        endpoint("m", EndpointStatus.READY, late_successor=late),
+        endpoint("n", EndpointStatus.READY),
     )
     assert (found["successor_late", "m"], found["successor_late", "n"]) == (1, 0)

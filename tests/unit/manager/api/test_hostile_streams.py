@@ -1,5 +1,5 @@
-"""Hostile agents that answer requests about code, and hostile clients of WebSockets: no answer and no frame
-is a fault of the manager, and others are served."""
+"""Hostile agents that answer requests about code, and hostile clients of WebSockets: no answer and
+no frame is a fault of the manager, and others are served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,22 @@ CLOSE = {"Connection": "close"}
 KEY = {"Authorization": f"Bearer {ADMIN_KEY}"}
 VALUES = st.sampled_from(
     [
-        *(None, True, -1, 0, 1, 1 << 70, 1.5, float("nan"), float("inf"), "", "x", "\0", "\ud800", "stream"),
+        *(
+            None,
+            True,
+            -1,
+            0,
+            1,
+            1 << 70,
+            1.5,
+            float("nan"),
+            float("inf"),
+            "",
+            "x",
+            "\0",
+            "\ud800",
+            "stream",
+        ),
         *(
             [],
             [[]],
@@ -45,7 +60,16 @@ LINES = st.dictionaries(st.sampled_from(["seq", "item", "x"]), VALUES, max_size=
 )
 WRONG = st.binary(max_size=30) | st.sampled_from(
     [
-        *(b"[" * 100_000, b"1" * 5000, b"null", b"\xff\xfe", b"\xed\xa0\x80", b"{}", b'"\\ud800"', b""),
+        *(
+            b"[" * 100_000,
+            b"1" * 5000,
+            b"null",
+            b"\xff\xfe",
+            b"\xed\xa0\x80",
+            b"{}",
+            b'"\\ud800"',
+            b"",
+        ),
     ]
 )
 ANSWERS = st.lists(LINES | WRONG, max_size=4).map(b"\n".join) | st.builds(
@@ -62,8 +86,11 @@ def served() -> Iterator[tuple[asyncio.Runner, Api]]:
         stack = AsyncExitStack()
         api = runner.run(stack.enter_async_context(serving_api(SystemClock())))
         runner.run(
-            api.request("POST", "/v1/sessions", headers=CLOSE, json={"name": "dev", "type": "interactive"})
+            api.request(
+                "POST", "/v1/sessions", headers=CLOSE, json={"name": "dev", "type": "interactive"}
+            )
         )
+
         try:
             yield runner, api
         finally:
@@ -85,12 +112,14 @@ async def asked(api: Api) -> list[int]:
             async with api.http.request(method, path, json=body, headers=KEY | CLOSE) as response:
                 statuses.append(response.status)
                 await response.read()
+
     try:
         async with api.http.ws_connect(f"{RUNS}/r1/events", headers=KEY) as socket:
             async for _ in socket:
                 pass
     except aiohttp.WSServerHandshakeError as error:
         statuses.append(error.status)
+
     return statuses
 
 
@@ -125,10 +154,20 @@ def _frame(first: int, length: int, given: int, payload: bytes, masked: bool) ->
     return head + (b"\0\0\0\0" if masked else b"") + payload
 
 
-FIRST = st.sampled_from([0x81, 0x82, 0x82, 0x82, 0x01, 0x80, 0x88, 0x89, 0x8A, 0x83, 0xC2, 0xF2, 0xFF, 0x00])
+FIRST = st.sampled_from(
+    [0x81, 0x82, 0x82, 0x82, 0x01, 0x80, 0x88, 0x89, 0x8A, 0x83, 0xC2, 0xF2, 0xFF, 0x00]
+)
 PAYLOADS = st.sampled_from(
     [
-        *(b"", b"\0", b"\0hello", b"\4{}", b'\4{"rows": 1e9, "cols": -1}', b"\4[" + b"[" * 100, b"\xff\0"),
+        *(
+            b"",
+            b"\0",
+            b"\0hello",
+            b"\4{}",
+            b'\4{"rows": 1e9, "cols": -1}',
+            b"\4[" + b"[" * 100,
+            b"\xff\0",
+        ),
         *(
             b"\xff\xff",
             b"\1x",
@@ -172,10 +211,12 @@ async def sent(api: Api, frames: bytes) -> None:
     answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
     assert answer.startswith(b"HTTP/1.1 101"), answer
     writer.write(frames)
+
     with suppress(OSError, asyncio.IncompleteReadError):
         async with asyncio.timeout(0.05):
             while await reader.read(65_536):
                 pass
+
     writer.transport.abort()
 
 

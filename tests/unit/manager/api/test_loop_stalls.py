@@ -40,12 +40,17 @@ def _hostile(row: Route) -> dict[str, bytes]:
     some = dict(list(names.items())[:inline])
     lists = {name: [[]] * (inline // len(_fields(row)) or 1) for name in _fields(row)}
     first = _fields(row)[0].encode()
+
     return {
         "unknown fields": json.dumps({f"f{number}": 1 for number in range(80_000)}).encode(),
         "typing errors": json.dumps(some).encode(),
         "long unknown field": b'{"' + b"a" * (MIB - 100) + b'": 1}',
         "wrong kinds": json.dumps(lists).encode(),
-        "wrong members": b'{"' + first + b'": [' + b",".join([b"[]"] * (INLINE_BYTES // 3 - 50)) + b"]}",
+        "wrong members": b'{"'
+        + first
+        + b'": ['
+        + b",".join([b"[]"] * (INLINE_BYTES // 3 - 50))
+        + b"]}",
         "many wrong members": b'{"' + first + b'": [' + b",".join([b"[]"] * 300_000) + b"]}",
         "long string": b'{"' + first + b'": "' + b"a" * (MIB - 100) + b'"}',
         "long number": b'{"' + first + b'": ' + b"9" * (MIB - 100) + b"}",
@@ -55,7 +60,8 @@ def _hostile(row: Route) -> dict[str, bytes]:
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """Measures the CPU time of the loop's thread between two selections, which is that of some callbacks."""
+    """Measures the CPU time of the loop's thread between two selections, which is that of some
+    callbacks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +69,8 @@ class MeasuringSelector(selectors.DefaultSelector):
         self._since = time.thread_time()
 
     def reset(self) -> None:
-        self.longest_s, self._since = 0.0, time.thread_time()
+        self._since = time.thread_time()
+        self.longest_s = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
         self.longest_s = max(self.longest_s, time.thread_time() - self._since)
@@ -151,7 +158,9 @@ def test_values_are_counted_outside_of_strings() -> None:
     assert count_values(b'"' + b"," * 10, 5) == 11, "a string without an end hides nothing"
 
 
-async def test_large_body_is_validated_in_a_thread(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_body_is_validated_in_a_thread(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_loop = []
     validate = SessionSpec.model_validate_json
 
@@ -161,5 +170,8 @@ async def test_large_body_is_validated_in_a_thread(api: Api, monkeypatch: pytest
 
     monkeypatch.setattr(SessionSpec, "model_validate_json", noted)
     for count in (10, INLINE_BYTES // 4):
-        await api.request("POST", "/v1/sessions", json={"name": f"n{count}", "command": ["a"] * count})
+        await api.request(
+            "POST", "/v1/sessions", json={"name": f"n{count}", "command": ["a"] * count}
+        )
+
     assert in_loop == [True, False]

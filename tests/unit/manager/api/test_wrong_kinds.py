@@ -29,7 +29,9 @@ KINDS = (
     {"a": [1]},
     {"": None},
 )
-BODIES = sorted({row.body for row in ROUTES if row.body is not None}, key=lambda model: model.__name__)
+BODIES = sorted(
+    {row.body for row in ROUTES if row.body is not None}, key=lambda model: model.__name__
+)
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -39,7 +41,9 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from models_in(part)
 
 
-def wrong(model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()) -> Iterator[dict[str, Any]]:
+def wrong(
+    model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()
+) -> Iterator[dict[str, Any]]:
     """Objects in which one field, at any depth, has a value of each kind."""
     for name, field in model.model_fields.items():
         for kind in KINDS:

@@ -1,8 +1,8 @@
 """Memory release check: delays the start of a kernel until the memory of its GPUs is free.
 
-The memory of a killed process is released with a delay, or never: the driver may hang, or the process may
-belong to somebody else on the node. A kernel that starts too early fails with an out-of-memory error that
-does not name the cause.
+The memory of a killed process is released with a delay, or never: the driver may hang, or the
+process may belong to somebody else on the node. A kernel that starts too early fails with an
+out-of-memory error that does not name the cause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from moorage.common.model.reasons import Reason
 if TYPE_CHECKING:
     from moorage.agent.devices.health.monitor import DeviceFences
 
-_MIN_DELAY_S, _MAX_DELAY_S = 0.1, 1.0
+_MIN_DELAY_S = 0.1
+_MAX_DELAY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,9 @@ class Refusal:
 
 
 class MemoryReleaseCheck:
-    """``other_kernels``: the running kernels without the one that is about to start. ``free_bytes``: a device
-    with at most this much unreleased memory counts as free. ``program``: name of a process's program."""
+    """``other_kernels``: the running kernels without the one that is about to start.
+    ``free_bytes``: a device with at most this much unreleased memory counts as free. ``program``:
+    name of a process's program."""
 
     def __init__(
         self,
@@ -54,26 +56,34 @@ class MemoryReleaseCheck:
         timeout_s: float,
         program: Callable[[int], str],
     ) -> None:
-        self._meter, self._fences, self._clock = meter, fences, clock
-        self._parents, self._other_kernels = parents, other_kernels
-        self._free_bytes, self._timeout_s, self._program = free_bytes, timeout_s, program
+        self._meter = meter
+        self._fences = fences
+        self._clock = clock
+        self._parents = parents
+        self._other_kernels = other_kernels
+        self._free_bytes = free_bytes
+        self._timeout_s = timeout_s
+        self._program = program
 
     async def wait(
         self, kernel_id: KernelId, devices: frozenset[DeviceId], on_progress: Callable[[str], None]
     ) -> Refusal | None:
-        """Wait until the memory of ``devices`` is free, and return None. A device whose memory is still in
-        use at the timeout is fenced, and the kernel is refused. ``on_progress`` gets the reason for the delay
-        after each check. May be cancelled."""
-        deadline, delay = self._clock.monotonic() + self._timeout_s, _MIN_DELAY_S
+        """Wait until the memory of ``devices`` is free, and return None. A device whose memory is
+        still in use at the timeout is fenced, and the kernel is refused. ``on_progress`` gets the
+        reason for the delay after each check. May be cancelled."""
+        deadline = self._clock.monotonic() + self._timeout_s
+        delay = _MIN_DELAY_S
         while True:
             reasons = await self._unreleased(kernel_id, devices)
             if not reasons:
                 return None
+
             text = "; ".join(reasons.values())
             if self._clock.monotonic() >= deadline:
                 for device_id, reason in reasons.items():
                     self._fences.fence(device_id, reason)
                 return Refusal(Reason.DEVICE_BUSY, f"after {self._timeout_s:g} s: {text}")
+
             on_progress(f"waiting for GPU memory: {text}")
             await asyncio.sleep(delay)
             delay = min(2 * delay, _MAX_DELAY_S)
@@ -82,11 +92,14 @@ class MemoryReleaseCheck:
         """The devices with unreleased memory, with a message for users."""
         return await self._unreleased(KernelId(""), devices)
 
-    async def _unreleased(self, kernel_id: KernelId, devices: Collection[DeviceId]) -> dict[DeviceId, str]:
+    async def _unreleased(
+        self, kernel_id: KernelId, devices: Collection[DeviceId]
+    ) -> dict[DeviceId, str]:
         parents = self._parents()
         kernels = await self._other_kernels(kernel_id)
         measurements = await asyncio.to_thread(
-            self._meter.measure, {device_id: parents.get(device_id, DeviceId("")) for device_id in devices}
+            self._meter.measure,
+            {device_id: parents.get(device_id, DeviceId("")) for device_id in devices},
         )
         kernel_pids = {pid for kernel in kernels for pid in kernel.pids}
         messages = {}
@@ -96,4 +109,5 @@ class MemoryReleaseCheck:
             if memory.size > self._free_bytes:
                 names = {pid: self._program(pid) for pid in memory.by_pid}
                 messages[device_id] = describe_unreleased(device_id, memory, names)
+
         return messages

@@ -1,5 +1,5 @@
-"""Device health monitor: fences unhealthy devices, returns them after their probation, and offers fenced
-devices as unhealthy."""
+"""Device health monitor: fences unhealthy devices, returns them after their probation, and offers
+fenced devices as unhealthy."""
 
 from __future__ import annotations
 
@@ -23,21 +23,25 @@ log = structlog.get_logger("moorage.agent.devices")
 
 
 class DeviceFences:
-    """The devices that are fenced now. ``changed`` is called when a device was fenced or has returned."""
+    """The devices that are fenced now. ``changed`` is called when a device was fenced or has
+    returned."""
 
     def __init__(self, clock: Clock, *, probation_s: float) -> None:
-        self._clock, self._probation_s = clock, probation_s
+        self._clock = clock
+        self._probation_s = probation_s
         self._fences: dict[DeviceId, Fence] = {}
         self.changed: Callable[[], None] = lambda: None
 
     def update(self, unhealthy: Mapping[DeviceId, str]) -> None:
         """Apply a complete check: all other devices count as healthy."""
-        before, reasons_before = self._fences, self.reasons()
+        before = self._fences
+        reasons_before = self.reasons()
         self._fences = update_fences(before, unhealthy, self._clock.monotonic(), self._probation_s)
         for device_id in self._fences.keys() - before.keys():
             log.error("fenced a device", device=device_id, reason=self._fences[device_id].reason)
         for device_id in before.keys() - self._fences.keys():
             log.warning("a device is healthy again", device=device_id, was=before[device_id].reason)
+
         if self.reasons() != reasons_before:
             self.changed()
 
@@ -55,7 +59,8 @@ class FencedInventory:
     """An inventory that offers fenced devices as unhealthy."""
 
     def __init__(self, inner: Inventory, fences: DeviceFences) -> None:
-        self._inner, self._fences = inner, fences
+        self._inner = inner
+        self._fences = fences
 
     def offers(self) -> tuple[SlotOffer, ...]:
         reasons = self._fences.reasons()
@@ -86,7 +91,9 @@ class DeviceHealthMonitor:
         free_bytes: int,
         free_timeout_s: float,
     ) -> None:
-        self._devices, self._runtimes, self._running = devices, runtimes, running
+        self._devices = devices
+        self._runtimes = runtimes
+        self._running = running
         self.fences = DeviceFences(clock, probation_s=probation_s)
         self.memory_release = MemoryReleaseCheck(
             devices,
@@ -103,14 +110,16 @@ class DeviceHealthMonitor:
         """Check all devices once and update the fences."""
         parents = dict(self._devices.parents)
         unhealthy = await asyncio.to_thread(self._devices.unhealthy, parents)
-        # A device that was fenced for unreleased memory stays fenced until that memory is free; the vendor
-        # does not know about it.
+        # A device that was fenced for unreleased memory stays fenced until that memory is free; the
+        # vendor does not know about it.
         fenced = [d for d in self.fences.reasons() if d not in unhealthy]
         unreleased = await self.memory_release.unreleased(fenced) if fenced else {}
         self.fences.update(unreleased | unhealthy)
 
     async def _other_kernels(self, kernel_id: KernelId) -> list[KernelProcesses]:
-        running = {k: kernel for k, kernel in self._running().items() if k != kernel_id and kernel.devices}
+        running = {
+            k: kernel for k, kernel in self._running().items() if k != kernel_id and kernel.devices
+        }
         pids: dict[KernelId, tuple[int, ...]] = {}
         for name in {kernel.runtime for kernel in running.values()} & self._runtimes.keys():
             handles = {k: kernel.handle for k, kernel in running.items() if kernel.runtime == name}
@@ -118,8 +127,13 @@ class DeviceHealthMonitor:
                 counters = await self._runtimes[name].usage(handles)
             except (RuntimeFailed, OSError):
                 continue  # with unknown pids these kernels are never blamed for memory in use
+
             pids |= {k: usage.pids for k, usage in counters.items()}
-        return [KernelProcesses(pids.get(k, ()), frozenset(kernel.devices)) for k, kernel in running.items()]
+
+        return [
+            KernelProcesses(pids.get(k, ()), frozenset(kernel.devices))
+            for k, kernel in running.items()
+        ]
 
 
 def program_name(pid: int) -> str:

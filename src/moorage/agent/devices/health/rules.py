@@ -1,4 +1,5 @@
-"""Rules of device health. Pure: when a device is fenced and returns, and which memory is unreleased.
+"""Rules of device health. Pure: when a device is fenced and returns, and which memory is
+unreleased.
 
 A fenced device is offered as unhealthy: it keeps its kernels and gets no new ones.
 """
@@ -12,9 +13,9 @@ from moorage.agent.devices.vendor import DeviceMeasurement
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import format_amount
 
-# XIDs that a faulty program causes, and after which the device keeps working: engine exceptions, page faults,
-# channel resets and the like. All other XIDs are faults of the device, its links or its driver. Source: the
-# XID catalog in NVIDIA's GPU deployment documentation.
+# XIDs that a faulty program causes, and after which the device keeps working: engine exceptions,
+# page faults, channel resets and the like. All other XIDs are faults of the device, its links or
+# its driver. Source: the XID catalog in NVIDIA's GPU deployment documentation.
 APPLICATION_XIDS = frozenset({8, 13, 31, 32, 43, 45, 68, 69, 94, 109})
 _MAX_LISTED = 4
 
@@ -28,11 +29,16 @@ class Fence:
 
 
 def update_fences(
-    before: Mapping[DeviceId, Fence], unhealthy: Mapping[DeviceId, str], now: float, probation_s: float
+    before: Mapping[DeviceId, Fence],
+    unhealthy: Mapping[DeviceId, str],
+    now: float,
+    probation_s: float,
 ) -> dict[DeviceId, Fence]:
-    """``unhealthy``: the devices that are unhealthy now, with the reason. A fence is lifted after the device
-    has been healthy for ``probation_s`` seconds."""
-    on_probation = {d: fence for d, fence in before.items() if now - fence.last_unhealthy_at < probation_s}
+    """``unhealthy``: the devices that are unhealthy now, with the reason. A fence is lifted after
+    the device has been healthy for ``probation_s`` seconds."""
+    on_probation = {
+        d: fence for d, fence in before.items() if now - fence.last_unhealthy_at < probation_s
+    }
     return on_probation | {device_id: Fence(reason, now) for device_id, reason in unhealthy.items()}
 
 
@@ -42,8 +48,8 @@ def is_device_fault(xid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnreleasedMemory:
-    """Device memory in use that no running kernel accounts for, in bytes. ``by_pid``: the processes that hold
-    it; None where the driver does not report the share of a process."""
+    """Device memory in use that no running kernel accounts for, in bytes. ``by_pid``: the processes
+    that hold it; None where the driver does not report the share of a process."""
 
     size: int
     by_pid: Mapping[int, int | None]
@@ -52,23 +58,28 @@ class UnreleasedMemory:
 def unreleased_memory(
     measurement: DeviceMeasurement, kernel_pids: Collection[int], shared: bool
 ) -> UnreleasedMemory:
-    """``kernel_pids``: processes of the running kernels. ``shared``: one of these kernels has a share of this
-    device.
+    """``kernel_pids``: processes of the running kernels. ``shared``: one of these kernels has a
+    share of this device.
 
-    On a device without kernels, all memory in use is unreleased, whichever process holds it. On a shared
-    device, only the memory of processes outside the kernels is. Where the driver does not distinguish
-    processes (slices, some containers), the memory is attributed to the kernels.
+    On a device without kernels, all memory in use is unreleased, whichever process holds it. On a
+    shared device, only the memory of processes outside the kernels is. Where the driver does not
+    distinguish processes (slices, some containers), the memory is attributed to the kernels.
     """
-    foreign = {pid: size for pid, size in measurement.memory_by_pid.items() if pid not in kernel_pids}
+    foreign = {
+        pid: size for pid, size in measurement.memory_by_pid.items() if pid not in kernel_pids
+    }
     if not shared:
         return UnreleasedMemory(measurement.memory_used, foreign)
     if not measurement.memory_by_pid.keys() & set(kernel_pids):
         # No process of a kernel is listed: the driver reports the pids of another namespace.
         return UnreleasedMemory(0, {})
+
     return UnreleasedMemory(sum(size or 0 for size in foreign.values()), foreign)
 
 
-def describe_unreleased(device_id: DeviceId, memory: UnreleasedMemory, names: Mapping[int, str]) -> str:
+def describe_unreleased(
+    device_id: DeviceId, memory: UnreleasedMemory, names: Mapping[int, str]
+) -> str:
     """Message for users. ``names``: program names by pid."""
     largest = sorted(memory.by_pid.items(), key=lambda item: (-(item[1] or 0), item[0]))
     holders = [
@@ -80,4 +91,5 @@ def describe_unreleased(device_id: DeviceId, memory: UnreleasedMemory, names: Ma
     unlisted = len(memory.by_pid) - _MAX_LISTED
     listed = ", ".join(holders) + (f" and {unlisted} more" if unlisted > 0 else "")
     by = f" by {listed}" if holders else ", and the driver lists no process"
+
     return f"{format_amount('mem', memory.size)} of {device_id} still in use{by}"

@@ -1,4 +1,5 @@
-"""Calls of the NVIDIA driver on a thread of their own: a call that never returns stops nothing else."""
+"""Calls of the NVIDIA driver on a thread of their own: a call that never returns stops nothing
+else."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class DriverHangs(Exception):
 class DriverCalls:
     """One call after another, each with ``limit_s`` seconds.
 
-    After a call that takes longer, every call fails at once until that one has returned. The thread ends
-    with the process.
+    After a call that takes longer, every call fails at once until that one has returned. The thread
+    ends with the process.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -28,9 +29,11 @@ class DriverCalls:
         self._queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        # Numbers of calls: the one that runs or ran last, the last that has returned, and the last that was
-        # late.
-        self._started = self._returned = self._late = 0
+        # Numbers of calls: the one that runs or ran last, the last that has returned, and the last
+        # that was late.
+        self._started = 0
+        self._returned = 0
+        self._late = 0
 
     def call(self, function: Callable[[], T]) -> T:
         """The result of ``function``, or its exception. Raises ``DriverHangs``."""
@@ -38,8 +41,10 @@ class DriverCalls:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nvidia-driver", daemon=True)
                 self._thread.start()
+
         if self._returned < self._late:
             raise self._hangs()
+
         future: Future[T] = Future()
         self._queue.put((function, future))
         try:
@@ -50,13 +55,16 @@ class DriverCalls:
             raise self._hangs() from None
 
     def _hangs(self) -> DriverHangs:
-        return DriverHangs(f"the driver has not answered for {self._limit_s:g} s: `dmesg` may say why")
+        return DriverHangs(
+            f"the driver has not answered for {self._limit_s:g} s: `dmesg` may say why"
+        )
 
     def _run(self) -> None:
         while True:
             function, future = self._queue.get()
             if not future.set_running_or_notify_cancel():
                 continue  # its caller has given up
+
             self._started += 1
             try:
                 future.set_result(function())

@@ -1,7 +1,8 @@
 """The NVIDIA driver: opens its management library (NVML), and says why it does not answer.
 
-A library belongs to the kernel module of its own version. After an upgrade a process keeps the old one, and
-every program that starts loads the new one; so the library is loaded again once its file has changed.
+A library belongs to the kernel module of its own version. After an upgrade a process keeps the old
+one, and every program that starts loads the new one; so the library is loaded again once its file
+has changed.
 
 Does IO: call it in a thread, one call at a time.
 """
@@ -27,14 +28,17 @@ _NEXT_STEPS = {
     9: "`modprobe nvidia` loads it, and `dmesg` says why not",
     15: "it fell off the bus: reset it with `nvidia-smi --gpu-reset`, or reboot the node",
     16: "`nvidia-smi --gpu-reset`",
-    18: "the driver was upgraded and the node has not been rebooted (Driver/library version mismatch)",
+    18: (
+        "the driver was upgraded and the node has not been rebooted (Driver/library version "
+        "mismatch)"
+    ),
 }
 _DRIVER_NOT_LOADED = 9
 
 
 class DriverFailed(Exception):
-    """The driver does not answer; the message says why. ``absent``: nothing suggests that this node has an
-    NVIDIA GPU."""
+    """The driver does not answer; the message says why. ``absent``: nothing suggests that this node
+    has an NVIDIA GPU."""
 
     def __init__(self, reason: str, *, absent: bool = False) -> None:
         super().__init__(reason)
@@ -42,8 +46,8 @@ class DriverFailed(Exception):
 
 
 class NvidiaDriver:
-    """``nvml``: the library; by default that of this node, as soon as one is installed. ``root``: the
-    directory with /proc and /sys."""
+    """``nvml``: the library; by default that of this node, as soon as one is installed. ``root``:
+    the directory with /proc and /sys."""
 
     def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
         self.root = root
@@ -60,21 +64,27 @@ class NvidiaDriver:
             log.warning("the library of the NVIDIA driver was replaced", file=str(self._file[0]))
             self.close()
             self._unload()
+
         if self._open:
             return self._nvml
         if self._nvml is None:
             self._nvml = self._load()
+
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
             not_loaded = getattr(error, "value", None) == _DRIVER_NOT_LOADED
-            raise DriverFailed(explain(error), absent=not_loaded and not has_gpu(self.root)) from error
+            raise DriverFailed(
+                explain(error), absent=not_loaded and not has_gpu(self.root)
+            ) from error
+
         self._open = True
         self.generation += 1
         return self._nvml
 
     def close(self) -> None:
-        """End the use of the driver until the next ``open``. Its kernel module can be replaced meanwhile."""
+        """End the use of the driver until the next ``open``. Its kernel module can be replaced
+        meanwhile."""
         if not self._open:
             return
         self._open = False
@@ -92,6 +102,7 @@ class NvidiaDriver:
             absent = missing and not has_gpu(self.root)
             reason = f"no driver is installed (there is no {_LIBRARY})" if missing else str(error)
             raise DriverFailed(reason, absent=absent) from error
+
         try:
             import pynvml
         except ImportError as error:
@@ -99,11 +110,14 @@ class NvidiaDriver:
         finally:
             self._file = _file_of_library()
             _close(library)
+
         return pynvml
 
     def _unload(self) -> None:
         """Unload the library, so that the next one is read from its file."""
-        module, self._nvml, self._file = self._nvml, None, None
+        module = self._nvml
+        self._nvml = None
+        self._file = None
         library = module.nvmlLib
         importlib.reload(module)  # drops its pointers into the library
         if library is not None:
@@ -131,13 +145,17 @@ def has_gpu(root: Path) -> bool:
     """Whether this node has an NVIDIA GPU, or its kernel module, whatever the driver says."""
     if (root / "proc/driver/nvidia/version").exists():
         return True
+
     for device in (root / "sys/bus/pci/devices").glob("*"):
         try:
-            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text()
+            vendor = (device / "vendor").read_text().strip()
+            kind = (device / "class").read_text()
         except OSError:
             continue
+
         if vendor == _NVIDIA and kind.startswith(_DISPLAY):
             return True
+
     return False
 
 
@@ -153,16 +171,19 @@ def _file_of_library() -> tuple[Path, object] | None:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         return None
+
     for line in lines:
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and Path(fields[5]).name.startswith("libnvidia-ml.so"):
             file = Path(fields[5]).parent / _LIBRARY
             return file, _identity(file)
+
     return None
 
 
 def _identity(file: Path) -> object:
-    """What differs after the file, or the one that it links to, was replaced. None if it is gone."""
+    """What differs after the file, or the one that it links to, was replaced. None if it is
+    gone."""
     try:
         found = file.stat()
     except OSError:

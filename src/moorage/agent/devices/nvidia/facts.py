@@ -12,17 +12,22 @@ from moorage.common.model.ids import DeviceId
 
 
 def read_facts(driver: NvidiaDriver, gpus: Iterable[DeviceId], before: DriverFacts) -> DriverFacts:
-    """What the driver says now; ``before`` if it fails. Of a GPU that fails, what is known of it stays."""
+    """What the driver says now; ``before`` if it fails. Of a GPU that fails, what is known of it
+    stays."""
     try:
         nvml = driver.open()
     except DriverFailed:
         return before
+
     cuda = query_or_none(nvml, lambda: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))
     found = {str(gpu): _compute_capability(nvml, gpu) for gpu in gpus}
     return DriverFacts(
         driver=driver_version(nvml),
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
-        compute={**before.compute, **{gpu: capability for gpu, capability in found.items() if capability}},
+        compute={
+            **before.compute,
+            **{gpu: capability for gpu, capability in found.items() if capability},
+        },
     )
 
 

@@ -37,14 +37,19 @@ class NvidiaHealth:
         ``DriverFailed``."""
         self._nvml = driver.open()
         if self._generation != driver.generation:
-            self._generation, self._event_set = driver.generation, None
+            self._generation = driver.generation
+            self._event_set = None
             self._registered.clear()
+
         gpus = {parent or device_id for device_id, parent in devices.items()}
         unhealthy = self._read_xids(gpus)
         for gpu in sorted(gpus - unhealthy.keys()):
             if (reason := self._check_gpu(gpu)) is not None:
                 unhealthy[gpu] = reason
-        return {d: reason for d, parent in devices.items() if (reason := unhealthy.get(parent or d))}
+
+        return {
+            d: reason for d, parent in devices.items() if (reason := unhealthy.get(parent or d))
+        }
 
     def _check_gpu(self, gpu: DeviceId) -> str | None:
         nvml = self._nvml
@@ -55,6 +60,7 @@ class NvidiaHealth:
             # Its events must be registered again once it is back.
             self._registered.discard(gpu)
             return unreachable(error)
+
         errors = self._query(
             lambda: nvml.nvmlDeviceGetTotalEccErrors(
                 handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
@@ -65,9 +71,11 @@ class NvidiaHealth:
             self._ecc_errors[gpu] = int(errors)
             if errors > known:
                 return f"{errors - known} uncorrectable memory errors (ECC)"
+
         remapped = self._query(lambda: nvml.nvmlDeviceGetRemappedRows(handle))
         if remapped is not None and remapped[3]:
             return "row remapping failed: replace the GPU"
+
         return None
 
     def _read_xids(self, gpus: set[DeviceId]) -> dict[DeviceId, str]:
@@ -77,9 +85,11 @@ class NvidiaHealth:
             self._event_set = self._query(nvml.nvmlEventSetCreate)
         if self._event_set is None:
             return {}
+
         for gpu in sorted(gpus - self._registered):
             if self._register(gpu):
                 self._registered.add(gpu)
+
         faults: dict[DeviceId, str] = {}
         for _ in range(_MAX_EVENTS):
             try:
@@ -87,12 +97,16 @@ class NvidiaHealth:
                 uuid = nvml.nvmlDeviceGetUUID(event.device)
             except nvml.NVMLError:
                 break  # no event, or the device is lost, which ``_check_gpu`` detects
-            gpu, xid = DeviceId(uuid.decode() if isinstance(uuid, bytes) else uuid), int(event.eventData)
+
+            gpu = DeviceId(uuid.decode() if isinstance(uuid, bytes) else uuid)
+            xid = int(event.eventData)
             if event.eventType != nvml.nvmlEventTypeXidCriticalError or gpu not in gpus:
                 continue
             if is_device_fault(xid):
                 faults[gpu] = f"XID {xid} (see `dmesg` on its node)"
+
             log.warning("the driver reported an error", gpu=gpu, xid=xid, fenced=gpu in faults)
+
         return faults
 
     def _register(self, gpu: DeviceId) -> bool:
@@ -100,11 +114,14 @@ class NvidiaHealth:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu)
-            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._event_set)
+            nvml.nvmlDeviceRegisterEvents(
+                handle, nvml.nvmlEventTypeXidCriticalError, self._event_set
+            )
         except nvml.NVMLError_NotSupported:
             return True  # this GPU never reports events
         except nvml.NVMLError:
             return False
+
         return True
 
     def _query(self, query: Callable[[], T]) -> T | None:

@@ -8,7 +8,13 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, explain, failing, unreachable
+from moorage.agent.devices.nvidia.driver import (
+    DriverFailed,
+    NvidiaDriver,
+    explain,
+    failing,
+    unreachable,
+)
 from moorage.agent.devices.nvidia.nvml import query_or_none
 from moorage.agent.devices.nvidia.topology import numa_node, nvlink_domains
 from moorage.agent.runtimes.base import DevicePlace
@@ -18,25 +24,28 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 # The suffix of a slice's name, like "NVIDIA H100 80GB HBM3 MIG 1g.10gb" or "... MIG 1g.10gb+me".
 _PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
-# Devices that stand for what cannot be read: the driver of a node whose GPUs are unknown, and a GPU of
-# unknown id.
-DRIVER, UNREADABLE = DeviceId("nvidia-driver"), "unreadable-"
+# Devices that stand for what cannot be read: the driver of a node whose GPUs are unknown, and a GPU
+# of unknown id.
+DRIVER = DeviceId("nvidia-driver")
+UNREADABLE = "unreadable-"
 # Codes of nvml.h: a GPU without this feature, and a number without a slice.
-_NO_MIG, _NO_SLICE = frozenset({2, 3, 13}), frozenset({2, 6})
+_NO_MIG = frozenset({2, 3, 13})
+_NO_SLICE = frozenset({2, 6})
 
 Offers = tuple[SlotOffer, ...]
 
 
 class NvidiaInventory:
-    """What fails is offered as unhealthy, with the reason, because a missing GPU would look removed: a GPU
-    that was offered before, one that cannot be read, and, while nothing is known of the GPUs, the driver
-    itself. Only a node without a sign of an NVIDIA GPU offers nothing.
+    """What fails is offered as unhealthy, with the reason, because a missing GPU would look
+    removed: a GPU that was offered before, one that cannot be read, and, while nothing is known of
+    the GPUs, the driver itself. Only a node without a sign of an NVIDIA GPU offers nothing.
 
-    A GPU in MIG mode is not offered itself, but as its slices, each in a slot named after its profile
-    (``cuda-1g10gb.device``).
+    A GPU in MIG mode is not offered itself, but as its slices, each in a slot named after its
+    profile (``cuda-1g10gb.device``).
 
-    ``known``: what this node offered before the agent was started. ``same_boot``: since the node was booted
-    last, so that one of them which the driver does not list has failed and was not removed.
+    ``known``: what this node offered before the agent was started. ``same_boot``: since the node
+    was booted last, so that one of them which the driver does not list has failed and was not
+    removed.
     """
 
     def __init__(
@@ -66,21 +75,28 @@ class NvidiaInventory:
             if error.absent and not self._gpus:
                 self.absence = str(error)
                 return ()
+
             return self.failed(failing(error))
+
         try:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             self._driver.close()
             return self.failed(failing(explain(error)))
+
         if self._generation != self._driver.generation:
-            self._generation, self._gpu_at = self._driver.generation, {}
+            self._generation = self._driver.generation
+            self._gpu_at = {}
+
         self._gpus = self._merge(self._read_all(nvml, count))
         return self._all_offers()
 
     def failed(self, reason: str) -> Offers:
         """All GPUs that were offered, or the driver, as unhealthy for this reason."""
         if not self._gpus:
-            offer = SlotOffer("cuda.device", WHOLE_DEVICE, DRIVER, healthy=False, unhealthy_reason=reason)
+            offer = SlotOffer(
+                "cuda.device", WHOLE_DEVICE, DRIVER, healthy=False, unhealthy_reason=reason
+            )
             return (offer,)
         self._gpus = {gpu: _unhealthy(offers, reason) for gpu, offers in self._gpus.items()}
         return self._all_offers()
@@ -98,28 +114,36 @@ class NvidiaInventory:
         return [self._read_gpu(nvml, index) for index in range(count)]
 
     def _merge(self, read: list[Offers | str]) -> dict[DeviceId, Offers]:
-        """The offers by GPU, with those that were offered before and cannot be read, or are not listed,
-        now."""
+        """The offers by GPU, with those that were offered before and cannot be read, or are not
+        listed, now."""
         for index, found in enumerate(read):
             if not isinstance(found, str):
                 self._gpu_at[index] = found[0].parent or found[0].device_id
+
         listed = {self._gpu_at[index] for index in range(len(read)) if index in self._gpu_at}
-        missing = [gpu for gpu in self._gpus if gpu not in listed and not gpu.startswith(UNREADABLE)]
+        missing = [
+            gpu for gpu in self._gpus if gpu not in listed and not gpu.startswith(UNREADABLE)
+        ]
         merged: dict[DeviceId, Offers] = {}
         for index, found in enumerate(read):
             if not isinstance(found, str):
                 merged[self._gpu_at[index]] = found
                 continue
-            # A GPU that fails from the start has no id: it is one of those that were here before, if any is
-            # missing.
-            gpu = self._gpu_at.get(index) or (missing.pop(0) if missing else DeviceId(f"{UNREADABLE}{index}"))
+
+            # A GPU that fails from the start has no id: it is one of those that were here before,
+            # if any is missing.
+            gpu = self._gpu_at.get(index) or (
+                missing.pop(0) if missing else DeviceId(f"{UNREADABLE}{index}")
+            )
             unread = (SlotOffer("cuda.device", WHOLE_DEVICE, gpu),)
             merged[gpu] = _unhealthy(self._gpus.get(gpu, unread), found)
+
         if not self._forgets_missing:
             for gpu in missing:
                 merged[gpu] = _unhealthy(
                     self._gpus[gpu], "the driver does not list it any more: it fell off the bus"
                 )
+
         self._forgets_missing = False
         return merged
 
@@ -131,13 +155,17 @@ class NvidiaInventory:
                 numa=numa_node(nvml, gpu, self._driver.root),
                 nvlink_domain=self._nvlink_domains[index],
             )
-            node = query_or_none(nvml, lambda: f"/dev/nvidia{int(nvml.nvmlDeviceGetMinorNumber(gpu))}") or ""
+            node = (
+                query_or_none(nvml, lambda: f"/dev/nvidia{int(nvml.nvmlDeviceGetMinorNumber(gpu))}")
+                or ""
+            )
             place = DevicePlace(node, str(index))
             if not self._is_in_mig_mode(nvml, gpu):
                 self.places[gpu_offer.device_id] = place
                 return (gpu_offer,)
         except nvml.NVMLError as error:
             return unreachable(error)
+
         try:
             return self._read_slices(nvml, gpu, gpu_offer, place)
         except nvml.NVMLError as error:
@@ -146,7 +174,8 @@ class NvidiaInventory:
             return _unhealthy(known or (replace(gpu_offer, nvlink_domain=""),), reason)
 
     def _read_offer(self, nvml: Any, gpu: Any) -> SlotOffer:
-        uuid, model = nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetName(gpu)
+        uuid = nvml.nvmlDeviceGetUUID(gpu)
+        model = nvml.nvmlDeviceGetName(gpu)
         memory = int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)
         return SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(_text(uuid)), _text(model), memory)
 
@@ -170,15 +199,23 @@ class NvidiaInventory:
                 if error.value in _NO_SLICE:
                     continue
                 raise
+
             offer = self._read_offer(nvml, handle)
             profile = _PROFILE.search(offer.model)
             slot = f"cuda-{profile[1] + profile[2] if profile else 'slice'}.device"
+
             # No NVLink domain: slices cannot use NVLink, even if their GPU does.
             self.places[offer.device_id] = replace(place, index=f"{place.index}:{number}")
-            slices.append(replace(offer, slot=slot, numa=gpu_offer.numa, parent=gpu_offer.device_id))
+            slices.append(
+                replace(offer, slot=slot, numa=gpu_offer.numa, parent=gpu_offer.device_id)
+            )
+
         if not slices:
-            reason = "it is in MIG mode and has no slices: `nvidia-smi mig -cgi PROFILE -C` makes them"
+            reason = (
+                "it is in MIG mode and has no slices: `nvidia-smi mig -cgi PROFILE -C` makes them"
+            )
             return _unhealthy((replace(gpu_offer, nvlink_domain=""),), reason)
+
         return tuple(slices)
 
 

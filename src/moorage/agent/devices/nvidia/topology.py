@@ -1,4 +1,5 @@
-"""Topology of NVIDIA GPUs: NUMA nodes from sysfs, NVLink domains from NVML. Unreadable values are unknown."""
+"""Topology of NVIDIA GPUs: NUMA nodes from sysfs, NVLink domains from NVML. Unreadable values are
+unknown."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def numa_node(nvml: Any, gpu: Any, root: Path) -> int | None:
 
 
 def nvlink_domains(nvml: Any, gpus: list[Any]) -> list[str]:
-    """The NVLink domain of each GPU: the lowest index of the GPUs that reach each other, "" for a GPU that
-    reaches no other. ``gpus``: NVML handles; None for a GPU that cannot be read."""
+    """The NVLink domain of each GPU: the lowest index of the GPUs that reach each other, "" for a
+    GPU that reaches no other. ``gpus``: NVML handles; None for a GPU that cannot be read."""
     addresses = [None if gpu is None else _pci_address(nvml, gpu) for gpu in gpus]
     links = [set() if gpu is None else _linked(nvml, gpu) for gpu in gpus]
     domain = list(range(len(gpus)))
@@ -36,6 +37,7 @@ def nvlink_domains(nvml: Any, gpus: list[Any]) -> list[str]:
                 # Merge the two domains under the lower index.
                 low, high = sorted((domain[one], domain[other]))
                 domain = [low if index == high else index for index in domain]
+
     return [str(index) if domain.count(index) > 1 else "" for index in domain]
 
 
@@ -44,19 +46,22 @@ def _pci_address(nvml: Any, gpu: Any) -> str | None:
 
 
 def _sysfs_address(bus_id: str | bytes) -> str:
-    """The form used by sysfs, like ``0000:3b:00.0``: NVML writes the PCI domain with eight digits."""
+    """The form used by sysfs, like ``0000:3b:00.0``: NVML writes the PCI domain with eight
+    digits."""
     text = (bus_id.decode() if isinstance(bus_id, bytes) else bus_id).lower()
     domain, _, rest = text.partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def _linked(nvml: Any, gpu: Any) -> set[str]:
-    """PCI addresses of the GPUs at the remote ends of the active links, and ``_SWITCH`` for a switch."""
+    """PCI addresses of the GPUs at the remote ends of the active links, and ``_SWITCH`` for a
+    switch."""
     remote = set()
     for link in range(MAX_LINKS):
         try:
             if not nvml.nvmlDeviceGetNvLinkState(gpu, link):
                 continue
+
             kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpu, link)
             if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 remote.add(_SWITCH)
@@ -64,4 +69,5 @@ def _linked(nvml: Any, gpu: Any) -> set[str]:
                 remote.add(_sysfs_address(nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link).busId))
         except nvml.NVMLError:
             continue  # the GPU has no link with this number
+
     return remote

@@ -16,7 +16,8 @@ T = TypeVar("T")
 # NVML reports the largest possible number where the memory of a process is unknown.
 _UNKNOWN_MEMORY = 1 << 62
 _NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
-# Bits of nvmlClocksEventReasons: limits of power and heat. Others are choices of an operator, or idleness.
+# Bits of nvmlClocksEventReasons: limits of power and heat. Others are choices of an operator, or
+# idleness.
 SLOWDOWNS = {
     0x04: "power-limit",
     0x08: "hardware-slowdown",
@@ -41,15 +42,23 @@ class NvidiaMeter:
             handle = self._query(lambda d=device_id: self._nvml.nvmlDeviceGetHandleByUUID(d))
             memory = None if handle is None else self._memory(handle)
             if handle is not None and memory is not None:
-                measurements[device_id] = self._measure(device_id, handle, memory, is_gpu=not parent)
+                measurements[device_id] = self._measure(
+                    device_id, handle, memory, is_gpu=not parent
+                )
+
         return measurements
 
-    def _measure(self, device_id: DeviceId, handle: Any, memory: Any, *, is_gpu: bool) -> DeviceMeasurement:
+    def _measure(
+        self, device_id: DeviceId, handle: Any, memory: Any, *, is_gpu: bool
+    ) -> DeviceMeasurement:
         nvml = self._nvml
         # NVML reports utilization and power for whole GPUs only, not for slices.
         rates = self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle)) if is_gpu else None
-        temperature = self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        temperature = self._query(
+            lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+        )
         power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle)) if is_gpu else None
+
         return DeviceMeasurement(
             device_id,
             int(memory.used),
@@ -63,7 +72,9 @@ class NvidiaMeter:
         )
 
     def _slowed_by(self, handle: Any) -> tuple[str, ...]:
-        reasons = self._query(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        reasons = (
+            self._query(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        )
         return tuple(name for bit, name in SLOWDOWNS.items() if reasons & bit)
 
     def _memory(self, handle: Any) -> Any:
@@ -78,24 +89,31 @@ class NvidiaMeter:
     def _memory_by_pid(self, handle: Any) -> dict[int, int | None]:
         """Of compute and graphics processes."""
         by_pid: dict[int, int | None] = {}
-        for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+        for name in (
+            "nvmlDeviceGetComputeRunningProcesses",
+            "nvmlDeviceGetGraphicsRunningProcesses",
+        ):
             for process in self._query(lambda name=name: getattr(self._nvml, name)(handle)) or ():
                 memory = process.usedGpuMemory
                 unknown = memory is None or memory >= _UNKNOWN_MEMORY
                 by_pid[int(process.pid)] = None if unknown else int(memory)
+
         return by_pid
 
     def _utilization_by_pid(self, device_id: DeviceId, handle: Any) -> dict[int, int] | None:
-        """The newest sample of each process that was active since the last measurement. That there is none
-        is an error of its own. Some drivers return entries that they have not filled in."""
+        """The newest sample of each process that was active since the last measurement. That there
+        is none is an error of its own. Some drivers return entries that they have not filled in."""
         since = self._last_sample_at.get(device_id, 0)
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since)
         except self._nvml.NVMLError as error:
             return {} if getattr(error, "value", None) == _NOT_FOUND else None
+
         filled = [s for s in samples if s.pid and s.timeStamp > since and s.smUtil <= 100]
         newest = {int(s.pid): s for s in sorted(filled, key=lambda s: s.timeStamp)}
-        self._last_sample_at[device_id] = max((int(s.timeStamp) for s in newest.values()), default=since)
+        self._last_sample_at[device_id] = max(
+            (int(s.timeStamp) for s in newest.values()), default=since
+        )
         return {pid: int(sample.smUtil) * 10 for pid, sample in newest.items()}
 
     def _query(self, query: Callable[..., T]) -> T | None:

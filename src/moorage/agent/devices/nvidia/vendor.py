@@ -21,16 +21,16 @@ from moorage.common.model.ids import DeviceId
 
 log = structlog.get_logger("moorage.agent.nvidia")
 
-# The longest that a check of all GPUs may take, in seconds. Without the persistence mode a driver takes
-# seconds for each GPU that nobody uses.
+# The longest that a check of all GPUs may take, in seconds. Without the persistence mode a driver
+# takes seconds for each GPU that nobody uses.
 LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """What the driver of a node says for people. ``version``: "" if it does not answer. ``absence``: why
-    the node counts as one without GPUs; "" if it has any. ``unserved``: it has one that its driver does not
-    serve."""
+    """What the driver of a node says for people. ``version``: "" if it does not answer.
+    ``absence``: why the node counts as one without GPUs; "" if it has any. ``unserved``: it has one
+    that its driver does not serve."""
 
     version: str
     absence: str
@@ -40,8 +40,9 @@ class DriverReport:
 
 class NvidiaVendor:
     """``nvml``: the library; by default that of this node, loaded as soon as a driver is installed.
-    ``known``: keeps the GPUs of this node over restarts of the agent, so that they are offered as unhealthy
-    while the driver fails. ``limit_s``: after so many seconds without an answer the driver counts as failed.
+    ``known``: keeps the GPUs of this node over restarts of the agent, so that they are offered as
+    unhealthy while the driver fails. ``limit_s``: after so many seconds without an answer the
+    driver counts as failed.
     """
 
     name = "nvidia"
@@ -77,7 +78,8 @@ class NvidiaVendor:
         return offers
 
     def _read_facts(self, offers: tuple[SlotOffer, ...]) -> None:
-        """Read what cannot change while the library is open; keep what is known while the driver fails."""
+        """Read what cannot change while the library is open; keep what is known while the driver
+        fails."""
         gpus = tuple(sorted({o.parent or o.device_id for o in offers if o.healthy}))
         if (self._driver.generation, gpus) != self._facts_of:
             self.facts = read_facts(self._driver, gpus, self.facts)
@@ -88,13 +90,16 @@ class NvidiaVendor:
         reasons = {offer.device_id: offer.unhealthy_reason for offer in offers if not offer.healthy}
         if self._inventory.absence:
             reasons = {DRIVER: self._inventory.absence}
+
         for device_id, reason in reasons.items():
             if self._logged.get(device_id) == reason:
                 continue
+
             if self._inventory.absence:
                 log.info("no NVIDIA GPUs on this node", reason=reason)
             else:
                 log.warning("a GPU fails", device=device_id, reason=reason)
+
         self._logged = reasons
 
     def report(self) -> DriverReport:
@@ -106,6 +111,7 @@ class NvidiaVendor:
             return DriverReport("", "" if offers else str(error), False, offers)
         except DriverHangs:
             return DriverReport("", "", False, offers)
+
         absence = "" if offers else f"driver {version}, but no GPU"
         return DriverReport(version, absence, not offers and has_gpu(self._driver.root), offers)
 
@@ -113,7 +119,9 @@ class NvidiaVendor:
         devices = _readable(devices)
         try:
             return (
-                self._calls.call(lambda: self._meter.measure(self._driver.open(), devices)) if devices else {}
+                self._calls.call(lambda: self._meter.measure(self._driver.open(), devices))
+                if devices
+                else {}
             )
         except (DriverFailed, DriverHangs) as error:
             log.debug("GPUs cannot be measured", reason=str(error))
@@ -122,7 +130,11 @@ class NvidiaVendor:
     def unhealthy(self, devices: DeviceParents) -> dict[DeviceId, str]:
         devices = _readable(devices)
         try:
-            return self._calls.call(lambda: self._health.check(self._driver, devices)) if devices else {}
+            return (
+                self._calls.call(lambda: self._health.check(self._driver, devices))
+                if devices
+                else {}
+            )
         except DriverFailed as error:
             return dict.fromkeys(devices, failing(error))
         except DriverHangs as error:

@@ -12,9 +12,11 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.common.model.usage import MINUTE_S, KernelMinute, Use
 
 
-def usage_between(before: Counters, now: Counters, seconds: float, gpu: tuple[int | None, int | None]) -> Use:
-    """``gpu``: utilization in 1/1000 of a device, and memory in bytes. A counter that decreased was reset by
-    a restart of the kernel; its rate is 0."""
+def usage_between(
+    before: Counters, now: Counters, seconds: float, gpu: tuple[int | None, int | None]
+) -> Use:
+    """``gpu``: utilization in 1/1000 of a device, and memory in bytes. A counter that decreased was
+    reset by a restart of the kernel; its rate is 0."""
     return Use(
         cpu=max(0, round((now.cpu_us - before.cpu_us) / seconds / 1000)),
         memory=now.memory,
@@ -34,17 +36,21 @@ def kernel_device_usage(
     pids: Iterable[int],
     measurements: Mapping[DeviceId, DeviceMeasurement],
 ) -> tuple[int | None, int | None]:
-    """Utilization (1/1000 of a device) and memory (bytes) of a kernel with these processes on its devices
-    (``granted``: 1/1000 of each).
+    """Utilization (1/1000 of a device) and memory (bytes) of a kernel with these processes on its
+    devices (``granted``: 1/1000 of each).
 
-    If a driver reports other pids, or none (slices, containers), kernels cannot be distinguished. Then a
-    device that belongs to one kernel is attributed to it entirely, and the use of a shared device is unknown.
+    If a driver reports other pids, or none (slices, containers), kernels cannot be distinguished.
+    Then a device that belongs to one kernel is attributed to it entirely, and the use of a shared
+    device is unknown.
     """
-    kernel_pids, utilization, memory = set(pids), _Total(), _Total()
+    kernel_pids = set(pids)
+    utilization = _Total()
+    memory = _Total()
     for device_id, amount in granted.items():
         device = measurements.get(device_id)
         if device is None:
             continue
+
         exclusive = amount >= WHOLE_DEVICE
         on_device = kernel_pids & device.memory_by_pid.keys()
         shares = [device.memory_by_pid[pid] for pid in on_device]
@@ -53,10 +59,12 @@ def kernel_device_usage(
             memory.add(sum(known))
         else:
             memory.add(device.memory_used if exclusive else None)
+
         if device.utilization_by_pid is not None and on_device and not exclusive:
             utilization.add(sum(device.utilization_by_pid.get(pid, 0) for pid in on_device))
         else:
             utilization.add(device.utilization if exclusive else None)
+
     return utilization.value, memory.value
 
 

@@ -1,8 +1,9 @@
-"""Usage sampler: measures kernels, devices and the node every few seconds and sends a report to the manager.
+"""Usage sampler: measures kernels, devices and the node every few seconds and sends a report to the
+manager.
 
-Reports are best effort. While a manager is unreachable only the newest minutes are buffered, and a slow
-manager never delays a measurement. Of many kernels, each measurement takes some in turn, so that it costs the
-same for any number of them.
+Reports are best effort. While a manager is unreachable only the newest minutes are buffered, and a
+slow manager never delays a measurement. Of many kernels, each measurement takes some in turn, so
+that it costs the same for any number of them.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ T = TypeVar("T", EngineUse, KernelProgress)
 _MAX_MINUTES = 600
 # Kernels per measurement.
 AT_ONCE = 250
-# The loads of all engines and the progress of all kernels are sent at least so often, what changed with each
-# report.
+# The loads of all engines and the progress of all kernels are sent at least so often, what changed
+# with each report.
 ALL_ENGINES_S = 60.0
 
 
@@ -64,10 +65,10 @@ class Sample:
 
 
 class UsageSampler:
-    """``running``: the kernels to measure. ``devices``: the offered devices with their parents. ``send``
-    calls its argument for the report when it can send one, and returns whether the manager accepted it; calls
-    never overlap. ``wanted``: whether it wants one now. ``engines``: the load of each engine. ``progress``:
-    of each kernel that reports it."""
+    """``running``: the kernels to measure. ``devices``: the offered devices with their parents.
+    ``send`` calls its argument for the report when it can send one, and returns whether the manager
+    accepted it; calls never overlap. ``wanted``: whether it wants one now. ``engines``: the load of
+    each engine. ``progress``: of each kernel that reports it."""
 
     def __init__(
         self,
@@ -84,20 +85,30 @@ class UsageSampler:
         engines: Callable[[], Iterable[EngineUse]] = tuple,
         progress: Callable[[], Iterable[KernelProgress]] = tuple,
     ) -> None:
-        self._id, self._incarnation, self._clock = agent_id, incarnation, clock
-        self._runtimes, self._running, self._devices = runtimes, running, devices
-        self._meter, self._send, self._wanted = meter, send, wanted
-        self._engines, self._progress = engines, progress
+        self._id = agent_id
+        self._incarnation = incarnation
+        self._clock = clock
+        self._runtimes = runtimes
+        self._running = running
+        self._devices = devices
+        self._meter = meter
+        self._send = send
+        self._wanted = wanted
+        self._engines = engines
+        self._progress = progress
         self._sent_engines: dict[KernelId, EngineUse] = {}
         self._sent_progress: dict[KernelId, KernelProgress] = {}
         self._all_sent_at = 0.0
         self._previous: dict[KernelId, tuple[float, Counters]] = {}
-        # The kernels still to be measured in this round, the latest use of each, and what was not sent yet.
+
+        # The kernels still to be measured in this round, the latest use of each, and what was not
+        # sent yet.
         self._turn: deque[KernelId] = deque()
         self._latest: dict[KernelId, Use] = {}
         self._unsent: dict[KernelId, Use] = {}
         self._previous_node: tuple[float, int] | None = None
-        self._aggregator, self._completed = MinuteAggregator(), list[KernelMinute]()
+        self._aggregator = MinuteAggregator()
+        self._completed = list[KernelMinute]()
         self._sending: asyncio.Task[None] | None = None
         self.latest = Sample()
         self.dropped = 0
@@ -112,6 +123,7 @@ class UsageSampler:
         measurements: dict[DeviceId, DeviceMeasurement] = {}
         if devices := self._devices():
             measurements = await asyncio.to_thread(self._meter.measure, devices)
+
         at = self._clock.monotonic()
         usage = self._kernel_usage(running, counters, measurements, at)
         self._previous |= {kernel_id: (at, now) for kernel_id, now in counters.items()}
@@ -131,6 +143,7 @@ class UsageSampler:
         if self._sending is not None and not self._sending.done():
             self.dropped += 1  # the previous report is still being sent
             return
+
         self._sending = spawn("usage.send", self._send_report())
 
     def _next_kernels(self) -> dict[KernelId, RunningKernel]:
@@ -149,16 +162,20 @@ class UsageSampler:
             if (minute := self._aggregator.drop(kernel_id)) is not None:
                 self._completed.append(minute)
 
-    async def _read_counters(self, running: Mapping[KernelId, RunningKernel]) -> dict[KernelId, Counters]:
+    async def _read_counters(
+        self, running: Mapping[KernelId, RunningKernel]
+    ) -> dict[KernelId, Counters]:
         counters: dict[KernelId, Counters] = {}
         for name, runtime in self._runtimes.items():
             handles = {k: kernel.handle for k, kernel in running.items() if kernel.runtime == name}
             if not handles:
                 continue
+
             try:
                 counters |= await runtime.usage(handles)
             except (RuntimeFailed, OSError) as error:
                 log.debug("cannot read the usage of kernels", runtime=name, reason=str(error))
+
         return counters
 
     def _kernel_usage(
@@ -174,6 +191,7 @@ class UsageSampler:
             if at > since:
                 gpu = kernel_device_usage(running[kernel_id].devices, now.pids, measurements)
                 usage[kernel_id] = usage_between(before, now, at - since, gpu)
+
         return usage
 
     async def _node_usage(self, at: float) -> tuple[int, int]:
@@ -195,6 +213,7 @@ class UsageSampler:
         if not await self._send(make):
             self.dropped += 1
             return
+
         for report in made:
             self._sent_engines |= {one.kernel_id: one for one in report.engines}
             self._sent_progress |= {one.kernel_id: one for one in report.progress}
@@ -204,8 +223,10 @@ class UsageSampler:
     def _make_report(self) -> UsageReport:
         """With the newest measurement, and that of each kernel since the report before."""
         latest = self.latest
-        unsent, self._unsent = self._unsent, {}
+        unsent = self._unsent
+        self._unsent = {}
         self._send_all_again()
+
         return UsageReport(
             self._id,
             self._incarnation,
@@ -224,7 +245,9 @@ class UsageSampler:
         """Now and then, since the manager may have lost some."""
         now = self._clock.monotonic()
         if now - self._all_sent_at >= ALL_ENGINES_S:
-            self._all_sent_at, self._sent_engines, self._sent_progress = now, {}, {}
+            self._all_sent_at = now
+            self._sent_engines = {}
+            self._sent_progress = {}
 
 
 def _changed(sent: dict[KernelId, T], values: Iterable[T]) -> tuple[T, ...]:

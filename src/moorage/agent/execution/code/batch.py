@@ -27,21 +27,25 @@ class Batch:
             command = run.request[stage]
             if not command:
                 continue
+
             code = await self._stage(run, command)
             run.append({"type": "stage", "stage": stage, "exit_code": code})
             if code != 0 and stage == "build":
                 code = _NOT_BUILT
                 break
+
         run.end(code)
 
     async def _stage(self, run: Run, command: str) -> int:
-        execution = self._execution = await self._run_command(Command(("sh", "-c", command)))
+        execution = await self._run_command(Command(("sh", "-c", command)))
+        self._execution = execution
         decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in range(2)]
         size = 0
         try:
             while (piece := await execution.read()) is not None:
                 text = decoders[piece[0] == STDERR].decode(piece[1])
-                before, size = size, size + len(text) + 64
+                before = size
+                size = size + len(text) + 64
                 if size <= MAX_OUTPUT_BYTES:
                     name = "stderr" if piece[0] == STDERR else "stdout"
                     run.append({"type": "stream", "name": name, "text": text})
@@ -50,6 +54,7 @@ class Batch:
                 elif size > FLOOD * MAX_OUTPUT_BYTES and not run.flooded:
                     run.flooded = True
                     run.wake.set()
+
             return await execution.wait()
         finally:
             self._execution = None

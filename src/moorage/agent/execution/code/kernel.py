@@ -1,9 +1,10 @@
-"""Code kernel: a program of the session that runs code, and the speaker through which the agent talks to it.
+"""Code kernel: a program of the session that runs code, and the speaker through which the agent
+talks to it.
 
-The program is a command of the session (decision 12), with its rights, limits and environment. Its sockets
-are files of the session's workspace, so no port is open and no network is needed. The agent watches the
-program, not its heartbeat. A request that was sent to a dead kernel would run in the next one at the same
-address, so each start has a directory and a key of its own.
+The program is a command of the session (decision 12), with its rights, limits and environment. Its
+sockets are files of the session's workspace, so no port is open and no network is needed. The agent
+watches the program, not its heartbeat. A request that was sent to a dead kernel would run in the
+next one at the same address, so each start has a directory and a key of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ log = structlog.get_logger("moorage.agent.code")
 FOLDER = ".moorage-code"
 _LINE = 32 * 1024 * 1024
 _START_S = speaker.READY_S + 10.0
-_SHUTDOWN_S, _COMPLETE_S = 1.0, speaker.REPLY_S
+_SHUTDOWN_S = 1.0
+_COMPLETE_S = speaker.REPLY_S
 _BEGIN_S = 2.0  # how long an interrupt waits for code that was sent to begin
 _SHORT_BYTES = 1024 * 1024  # what a short command may print
 _TAIL = 2000  # characters of what the program printed before it ended
@@ -45,8 +47,8 @@ RunCommand = Callable[[Command], Awaitable[Execution]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The kernel of a session that code runs in. ``run``: runs a command in it. ``folder``: its workspace, as
-    the node sees it; commands start there."""
+    """The kernel of a session that code runs in. ``run``: runs a command in it. ``folder``: its
+    workspace, as the node sees it; commands start there."""
 
     run: RunCommand
     folder: Path
@@ -56,17 +58,21 @@ class CodeKernel:
     """Performs the runs of one lane. Started with the first, and again after it has ended."""
 
     def __init__(self, spec: Kernelspec, place: Place, clock: Clock) -> None:
-        self._spec, self._place, self._clock = spec, place, clock
+        self._spec = spec
+        self._place = place
+        self._clock = clock
         self._program: _Program | None = None
         self._starting = asyncio.Lock()
-        self._sent = self._interrupted = False
+        self._sent = False
+        self._interrupted = False
 
     @property
     def alive(self) -> bool:
         return self._program is not None and not self._program.ended.is_set()
 
     async def perform(self, run: Run) -> None:
-        self._sent = self._interrupted = False
+        self._sent = False
+        self._interrupted = False
         program = await self._started()
         if self._interrupted:
             run.end(None, BEFORE)
@@ -79,12 +85,13 @@ class CodeKernel:
         return await (await self._started()).complete(code, cursor)
 
     async def interrupt(self) -> None:
-        """An idle kernel ignores a signal, so a run that is not sent yet is not sent, and one that was sent
-        is interrupted when it has begun."""
+        """An idle kernel ignores a signal, so a run that is not sent yet is not sent, and one that
+        was sent is interrupted when it has begun."""
         if not self._sent:
             self._interrupted = True
         if self._program is None or not self.alive or not self._sent:
             return
+
         await self._program.wait_for_begin()
         if self._spec.by_message:
             self._program.send(op="interrupt")
@@ -100,7 +107,8 @@ class CodeKernel:
         return True
 
     async def kill(self) -> None:
-        program, self._program = self._program, None
+        program = self._program
+        self._program = None
         if program is not None:
             await program.close()
 
@@ -115,25 +123,32 @@ class CodeKernel:
                 except BaseException:
                     await program.close()
                     raise
+
                 self._program = program
+
             return self._program
 
 
 class _Program:
-    """One start of a code kernel. ``ended`` is set when the program or its speaker is gone; ``why``."""
+    """One start of a code kernel. ``ended`` is set when the program or its speaker is gone;
+    ``why``."""
 
     def __init__(self, spec: Kernelspec, place: Place, clock: Clock) -> None:
-        self._spec, self._place = spec, place
+        self._spec = spec
+        self._place = place
         self.folder = f"{FOLDER}/{clock.secret(6)}"
         self._key = clock.secret(32)
-        self.ended, self.why = asyncio.Event(), ""
-        self._ready, self._created = asyncio.Event(), asyncio.Event()
+        self.ended = asyncio.Event()
+        self.why = ""
+        self._ready = asyncio.Event()
+        self._created = asyncio.Event()
         self._failure = ""
         self._execution: Execution | None = None
         self._speaker: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._run: Run | None = None
-        self._begun, self._done = asyncio.Event(), asyncio.Event()
+        self._begun = asyncio.Event()
+        self._done = asyncio.Event()
         self._ids = itertools.count(1)
         self._completions: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
@@ -141,15 +156,24 @@ class _Program:
         """Raises ``ExecFailed``, and as ``Runtime.exec``."""
         env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._speaker = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-s", speaker.__file__, env=env, cwd="/", limit=_LINE,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            sys.executable,
+            "-P",
+            "-s",
+            speaker.__file__,
+            env=env,
+            cwd="/",
+            limit=_LINE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
         self._tasks.append(spawn("code.speaker", self._listen(self._speaker)))
         command = Command(self._spec.command(self.folder), dict(self._spec.env), stdin=True)
         self._execution = await self._place.run(command)
         self._tasks.append(spawn("code.program", self._watch(self._execution)))
         await self._execution.write(json.dumps(self._connection(f"{self.folder}/k")).encode())
         await self._execution.end_input()
+
         try:
             async with asyncio.timeout(_START_S):
                 await self._first(self._created)
@@ -158,6 +182,7 @@ class _Program:
                 await self._first(self._ready)
         except TimeoutError:
             self._failure = self._failure or f"it was not ready within {_START_S:g} s"
+
         if not self._ready.is_set():
             raise ExecFailed(
                 f"code kernel {self._spec.name!r} did not start: {self._failure or self.why}",
@@ -168,7 +193,9 @@ class _Program:
         self._run = run
         self._begun.clear()
         self._done.clear()
-        self.send(op="execute", run=run.run_id, code=run.request["code"], stdin=run.request["stdin"])
+        self.send(
+            op="execute", run=run.run_id, code=run.request["code"], stdin=run.request["stdin"]
+        )
         await self._first(self._done)
         if not run.ended:
             run.end(None, f"the code kernel has ended, and its variables are lost: {self.why}")
@@ -189,7 +216,8 @@ class _Program:
                 return found
         except TimeoutError:
             raise Conflict(
-                f"code kernel {self._spec.name!r} did not answer within {_COMPLETE_S:g} s: it is busy",
+                f"code kernel {self._spec.name!r} did not answer within {_COMPLETE_S:g} s: it is "
+                "busy",
                 next_step="wait for its run to end, or interrupt it",
             ) from None
         finally:
@@ -215,6 +243,7 @@ class _Program:
             if self._speaker is not None and self._speaker.returncode is None:
                 with suppress(ProcessLookupError):
                     self._speaker.kill()
+
             self._end("it was ended")
             await cancel_and_wait(*self._tasks)
             if self._speaker is not None:
@@ -231,7 +260,13 @@ class _Program:
     def _connection(self, ip: str) -> dict[str, Any]:
         ports = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
         numbers = {name: number for number, name in enumerate(ports, start=1)}
-        return {"transport": "ipc", "ip": ip, "key": self._key, "signature_scheme": "hmac-sha256", **numbers}
+        return {
+            "transport": "ipc",
+            "ip": ip,
+            "key": self._key,
+            "signature_scheme": "hmac-sha256",
+            **numbers,
+        }
 
     async def _watch(self, execution: Execution) -> None:
         """Read what the program itself prints, and notice its end."""
@@ -241,10 +276,12 @@ class _Program:
             if kernelspecs.STARTED in output:
                 output = output.replace(kernelspecs.STARTED, b"")
                 self._created.set()
+
         try:
             code: int | str = await execution.wait()
         except ExecFailed as error:
             code = error.message
+
         text = output.decode(errors="replace").strip()
         self._end(f"exit code {code}" + (f"; it printed: {text}" if text else ""))
 
@@ -253,6 +290,7 @@ class _Program:
         try:
             while line := await process.stdout.readline():
                 self._take(json.loads(line))
+
             await process.wait()
             # A dying program takes its speaker along only later: its own end says more.
             self._end(self._failure or f"its speaker ended with {process.returncode}")
@@ -307,8 +345,11 @@ async def run_to_end(run: RunCommand, command: Command) -> tuple[int, bytes]:
                         f"a command in the session printed more than {_SHORT_BYTES} bytes",
                         next_step="look for a kernel.json of such a size in it",
                     )
+
             return await execution.wait(), bytes(output)
     except TimeoutError:
-        raise ExecFailed(f"{command.argv[0]!r} in the session did not end within {_COMPLETE_S:g} s") from None
+        raise ExecFailed(
+            f"{command.argv[0]!r} in the session did not end within {_COMPLETE_S:g} s"
+        ) from None
     finally:
         execution.disconnect()

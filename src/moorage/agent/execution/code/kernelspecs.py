@@ -1,7 +1,8 @@
-"""Kernelspecs of a session: how they are found inside it, which one runs a language, and how it is started.
+"""Kernelspecs of a session: how they are found inside it, which one runs a language, and how it is
+started.
 
-Pure: the script runs inside the session, and its output is parsed here. It needs a shell with ``cat``, as
-the copying of files does. What it prints is the session's: the caller bounds it.
+Pure: the script runs inside the session, and its output is parsed here. It needs a shell with
+``cat``, as the copying of files does. What it prints is the session's: the caller bounds it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 from moorage.common.model.errors import NotFound
 
 _END = "\x1e"
-# Where Jupyter looks: JUPYTER_PATH, the user's directory, the environment of each program directory, the
-# system. Prints for each file its directory, its text and a separator. The first of a name counts.
+# Where Jupyter looks: JUPYTER_PATH, the user's directory, the environment of each program
+# directory, the system. Prints for each file its directory, its text and a separator. The first of
+# a name counts.
 FIND = r"""
 show() { for f in "$1"/kernels/*/kernel.json; do
   [ -f "$f" ] && { printf '%s\n' "${f%/kernel.json}"; cat "$f"; printf '\036'; }; done; }
@@ -24,8 +26,9 @@ show "${JUPYTER_DATA_DIR:-$HOME/.local/share/jupyter}"
 for p in $PATH; do show "${p%/bin}/share/jupyter"; done
 show /usr/local/share/jupyter; show /usr/share/jupyter
 """
-# Arguments: the directory of the sockets, the program directory of the kernelspec's environment, then the
-# command. The connection file comes as input: arguments can be read by others, and the file holds the key.
+# Arguments: the directory of the sockets, the program directory of the kernelspec's environment,
+# then the command. The connection file comes as input: arguments can be read by others, and the
+# file holds the key.
 START = r"""
 old=$(umask); umask 077
 mkdir -p "$1" || exit 125
@@ -43,7 +46,8 @@ STARTED = b"moorage-code-kernel\n"
 
 @dataclass(frozen=True, slots=True)
 class Kernelspec:
-    """``folder``: its directory inside the session. ``by_message``: it is interrupted by a message."""
+    """``folder``: its directory inside the session. ``by_message``: it is interrupted by a
+    message."""
 
     name: str
     display_name: str
@@ -70,7 +74,8 @@ class Kernelspec:
 
 
 def parse(output: bytes) -> list[Kernelspec]:
-    """The kernelspecs in the output of ``FIND``, the first of each name. Damaged ones are left out."""
+    """The kernelspecs in the output of ``FIND``, the first of each name. Damaged ones are left
+    out."""
     found: dict[str, Kernelspec] = {}
     for part in output.decode(errors="replace").split(_END):
         folder, _, text = part.partition("\n")
@@ -79,26 +84,35 @@ def parse(output: bytes) -> list[Kernelspec]:
             spec = json.loads(text)
             argv = tuple(str(word) for word in spec["argv"])
             one = Kernelspec(
-                name, str(spec.get("display_name", name)), str(spec.get("language", "")), folder, argv,
+                name,
+                str(spec.get("display_name", name)),
+                str(spec.get("language", "")),
+                folder,
+                argv,
                 {str(k): str(v) for k, v in (spec.get("env") or {}).items()},
                 spec.get("interrupt_mode") == "message",
-            )  # fmt: skip
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
+
         if argv:
             found.setdefault(name, one)
+
     return list(found.values())
 
 
 def choose(specs: Iterable[Kernelspec], wanted: str) -> Kernelspec:
-    """The kernelspec called ``wanted``; else of those of that language the first whose name begins with it,
-    as python3 does; else the first. Raises ``NotFound``."""
-    known, asked = {spec.name: spec for spec in specs}, wanted.lower()
+    """The kernelspec called ``wanted``; else of those of that language the first whose name begins
+    with it, as python3 does; else the first. Raises ``NotFound``."""
+    known = {spec.name: spec for spec in specs}
+    asked = wanted.lower()
     if asked in known:
         return known[asked]
+
     fitting = [one for one in known.values() if one.language.lower() == asked]
     if fitting:
         return next((one for one in fitting if one.name.startswith(asked)), fitting[0])
+
     names = ", ".join(f"{one.name} ({one.language})" for one in known.values())
     raise NotFound(
         f"the session has no kernelspec for {wanted!r}; it has {names or 'none'}",

@@ -15,7 +15,8 @@ from moorage.common.model.code_runs import DEFAULT_TIMEOUT_S, MAX_WAITING
 from moorage.common.model.errors import Conflict, MoorageError
 
 log = structlog.get_logger("moorage.agent.code")
-# A run whose time is over, or that prints too much, has so long to end before its program is killed.
+# A run whose time is over, or that prints too much, has so long to end before its program is
+# killed.
 GRACE_S = 5.0
 # A kernel that prints too much sends first what it has, and only then notices.
 FLOOD_GRACE_S = 25.0
@@ -42,7 +43,8 @@ class Performer(Protocol):
 
 class Lane:
     def __init__(self, name: str, performer: Performer) -> None:
-        self.name, self.performer = name, performer
+        self.name = name
+        self.performer = performer
         self._waiting: deque[Run] = deque()
         self.current: Run | None = None
         self._worker: asyncio.Task[None] | None = None
@@ -56,6 +58,7 @@ class Lane:
                 f"{MAX_WAITING} runs wait for code kernel {self.name!r} already",
                 next_step="wait for one to end, or interrupt it",
             )
+
         self._waiting.append(run)
         restarting = self._restarting is not None and not self._restarting.done()
         if (self._worker is None or self._worker.done()) and not restarting:
@@ -78,19 +81,23 @@ class Lane:
             run.wake.set()
 
     async def restart(self) -> None:
-        """End the code kernel and what waits for it. The next run starts a new one. It goes on if whoever
-        asked for it leaves."""
+        """End the code kernel and what waits for it. The next run starts a new one. It goes on if
+        whoever asked for it leaves."""
         if self._restarting is None or self._restarting.done():
             self._restarting = spawn(f"code.{self.name}.restart", self._restart())
         await asyncio.shield(self._restarting)
 
     async def _restart(self) -> None:
-        waiting, self._waiting = self._waiting, deque()
+        waiting = self._waiting
+        self._waiting = deque()
         for run in waiting:
             run.end(None, "the code kernel was restarted before it began")
+
         if self.current is not None:
             self.current.end(None, "the code kernel was restarted")
-        worker, self._worker = self._worker, None
+
+        worker = self._worker
+        self._worker = None
         await cancel_and_wait(worker)
         await self.performer.kill()
         if self._waiting:  # they came meanwhile
@@ -98,7 +105,8 @@ class Lane:
 
     async def _work(self) -> None:
         while self._waiting:
-            self.current = run = self._waiting.popleft()
+            run = self._waiting.popleft()
+            self.current = run
             try:
                 await self._perform(run)
             except (MoorageError, OSError) as error:
@@ -109,7 +117,8 @@ class Lane:
                 self.current = None
 
     async def _perform(self, run: Run) -> None:
-        """Run to the end, or to the end of its time or of what it may print. An interrupt may do nothing."""
+        """Run to the end, or to the end of its time or of what it may print. An interrupt may do
+        nothing."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + float(run.request.get("timeout_s") or DEFAULT_TIMEOUT_S)
         performing = spawn(f"code.run.{run.run_id}", _failure(self.performer.perform(run)))
@@ -117,13 +126,17 @@ class Lane:
             while not performing.done():
                 waking = spawn(f"code.wake.{run.run_id}", _until(run.wake.wait))
                 left_s = max(0.0, ends_at - loop.time())
-                await asyncio.wait({performing, waking}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {performing, waking}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 await cancel_and_wait(waking)
+
                 if run.wake.is_set() and not run.flooded:
                     run.wake.clear()
                     await self.performer.interrupt()
                 elif not performing.done():
                     await self._stop(run, performing)
+
             if not performing.cancelled() and (error := performing.result()) is not None:
                 raise error
         finally:

@@ -1,8 +1,9 @@
-"""Records of runs: what each has printed, in memory while it lives and in a file as long as it is kept.
+"""Records of runs: what each has printed, in memory while it lives and in a file as long as it is
+kept.
 
-STATE/code/<kernel id>/<run id> holds a line of JSON for the request and one for each item. A client, or the
-manager, may vanish and continue by the run's id. An agent that starts again finds the runs that its end has
-cut off, and says so in them.
+STATE/code/<kernel id>/<run id> holds a line of JSON for the request and one for each item. A
+client, or the manager, may vanish and continue by the run's id. An agent that starts again finds
+the runs that its end has cut off, and says so in them.
 """
 
 from __future__ import annotations
@@ -27,14 +28,20 @@ _DISK_FULL = "the record of the run cannot be written on that node: {}"
 
 
 class Run:
-    """``request``: what was asked, which a repeated request must equal. ``lane``: its code kernel."""
+    """``request``: what was asked, which a repeated request must equal. ``lane``: its code
+    kernel."""
 
     def __init__(self, run_id: str, request: Mapping[str, Any], file: IO[str] | None) -> None:
-        self.run_id, self.request, self._file = run_id, request, file
+        self.run_id = run_id
+        self.request = request
+        self._file = file
         self._record = RunItems()
         self._changed = asyncio.Event()
+
         # For its lane: it is to be interrupted, or has printed too much.
-        self.wake, self.flooded, self.timed_out = asyncio.Event(), False, False
+        self.wake = asyncio.Event()
+        self.flooded = False
+        self.timed_out = False
         self._write({"request": request})
 
     @property
@@ -58,12 +65,14 @@ class Run:
         """Record an item, and then tell those who wait. Nothing follows the end."""
         if self.ended:
             return
+
         try:
             self._write(item)
         except OSError as error:
             self._file = None
             self._tell(item)
             item = code_runs.end(None, _DISK_FULL.format(error.strerror))
+
         self._tell(item)
         if item["type"] == "end" and self._file is not None:
             self._file.close()
@@ -100,7 +109,8 @@ class Run:
 
     def _tell(self, item: Mapping[str, Any]) -> None:
         self._record.add(dict(item))
-        changed, self._changed = self._changed, asyncio.Event()
+        changed = self._changed
+        self._changed = asyncio.Event()
         changed.set()
 
     def _write(self, item: Mapping[str, Any]) -> None:
@@ -116,39 +126,48 @@ class RunRecords:
         self._folder = folder
         self._runs: dict[tuple[str, str], Run] = {}
 
-    async def start(self, kernel_id: str, run_id: str, request: Mapping[str, Any]) -> tuple[Run, bool]:
-        """A new run, or the one of that id if its request was the same, and whether it is new. Raises
-        ``Conflict``, ``InvalidInput``."""
+    async def start(
+        self, kernel_id: str, run_id: str, request: Mapping[str, Any]
+    ) -> tuple[Run, bool]:
+        """A new run, or the one of that id if its request was the same, and whether it is new.
+        Raises ``Conflict``, ``InvalidInput``."""
         if not re.fullmatch(RUN_ID, run_id):
             raise InvalidInput(f"run_id {run_id!r} is not valid", next_step=f"use {RUN_ID}")
+
         try:
             known: Run | None = await self.get(kernel_id, run_id)
         except NotFound:
             known = self._runs.get((kernel_id, run_id))  # started by another request meanwhile
+
         if known is not None:
             if known.request != request:
                 raise Conflict(
                     f"run {run_id!r} exists, and its request was another one",
                     next_step="use a new run_id, or none",
                 )
+
             return known, False
+
         self._prune(kernel_id)
         folder = self._folder / kernel_id
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         run = Run(run_id, request, (folder / run_id).open("w", encoding="utf-8"))
         self._runs[kernel_id, run_id] = run
+
         return run, True
 
     async def get(self, kernel_id: str, run_id: str) -> Run:
         """One that is not in memory is read in a thread: it may be long. Raises ``NotFound``."""
         if (run := self._runs.get((kernel_id, run_id))) is not None:
             return run
+
         path = self._folder / kernel_id / run_id
         if re.fullmatch(RUN_ID, run_id):
             try:
                 return await asyncio.to_thread(_read, path)
             except (OSError, ValueError, KeyError, TypeError):
                 pass
+
         raise NotFound(
             f"the session has no run {run_id!r}",
             next_step=f"of the runs that have ended, the newest {code_runs.MAX_RECORDS} are kept",
@@ -166,6 +185,7 @@ class RunRecords:
         """Ended runs leave the memory here; the oldest leave the disk, too."""
         for key in [key for key, run in self._runs.items() if key[0] == kernel_id and run.ended]:
             del self._runs[key]
+
         folder = self._folder / kernel_id
         files = (
             [path for path in folder.iterdir() if (kernel_id, path.name) not in self._runs]

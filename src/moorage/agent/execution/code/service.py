@@ -1,7 +1,8 @@
-"""Code execution of an agent: answers the manager's requests about runs, completions and code kernels.
+"""Code execution of an agent: answers the manager's requests about runs, completions and code
+kernels.
 
-A request travels as a command (decision 12): its answer is the output of that command, as JSON. A run belongs
-to no call. It goes on when its caller, or the manager, is gone, and is found by its id.
+A request travels as a command (decision 12): its answer is the output of that command, as JSON. A
+run belongs to no call. It goes on when its caller, or the manager, is gone, and is found by its id.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Answer:
     """An answer, read as the output of a command."""
 
     def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        self._pieces, self._rest = pieces, b""
+        self._pieces = pieces
+        self._rest = b""
 
     async def read(self) -> tuple[int, bytes] | None:
         if not self._rest:
@@ -45,7 +47,8 @@ class Answer:
                 self._rest = await anext(self._pieces)
             except StopAsyncIteration:
                 return None
-        data, self._rest = self._rest[:_CHUNK], self._rest[_CHUNK:]
+        data = self._rest[:_CHUNK]
+        self._rest = self._rest[_CHUNK:]
         return STDOUT, data
 
     async def write(self, data: bytes) -> None:
@@ -66,7 +69,8 @@ class Answer:
 
 @dataclass(slots=True)
 class _Session:
-    """Code kernels of one kernel of a session, by the name of their kernelspec, and of its batch runs."""
+    """Code kernels of one kernel of a session, by the name of their kernelspec, and of its batch
+    runs."""
 
     place: Place
     lanes: dict[str, Lane]
@@ -74,8 +78,8 @@ class _Session:
 
 
 class CodeService:
-    """``find``: where code of a running kernel runs; raises ``NotFound``, ``Conflict``, ``ExecFailed``.
-    ``alive``: the kernels of this agent. ``folder``: of the records."""
+    """``find``: where code of a running kernel runs; raises ``NotFound``, ``Conflict``,
+    ``ExecFailed``. ``alive``: the kernels of this agent. ``folder``: of the records."""
 
     def __init__(
         self,
@@ -84,7 +88,9 @@ class CodeService:
         folder: Path,
         clock: Clock,
     ) -> None:
-        self._find, self._alive, self._clock = find, alive, clock
+        self._find = find
+        self._alive = alive
+        self._clock = clock
         self._records = RunRecords(folder)
         self._sessions: dict[KernelId, _Session] = {}
 
@@ -97,15 +103,21 @@ class CodeService:
             raise InvalidInput(
                 "this agent does not know the request", next_step="upgrade the agent"
             ) from None
+
         session = self._session(kernel_id)
         return Answer(await operation(kernel_id, session, request))
 
     def _operations(self) -> dict[str, Any]:
         return {
-            "execute": self._execute, "read": self._read, "follow": self._follow, "input": self._input,
-            "interrupt": self._interrupt, "complete": self._complete, "kernels": self._kernels,
+            "execute": self._execute,
+            "read": self._read,
+            "follow": self._follow,
+            "input": self._input,
+            "interrupt": self._interrupt,
+            "complete": self._complete,
+            "kernels": self._kernels,
             "restart": self._restart,
-        }  # fmt: skip
+        }
 
     async def collect(self) -> None:
         """End the code kernels and remove the records of kernels that are gone."""
@@ -116,7 +128,8 @@ class CodeService:
 
     async def close(self) -> None:
         """Code kernels end with their agent."""
-        sessions, self._sessions = self._sessions, {}
+        sessions = self._sessions
+        self._sessions = {}
         await asyncio.gather(*(self._end(one) for one in sessions.values()))
 
     @staticmethod
@@ -141,10 +154,16 @@ class CodeService:
         else:
             spec = await self._spec(session, str(request["language"]))
             lane = self._kernel_lane(session, spec)
-            asked |= {"lane": spec.name, "code": request["code"], "stdin": bool(request.get("stdin", True))}
+            asked |= {
+                "lane": spec.name,
+                "code": request["code"],
+                "stdin": bool(request.get("stdin", True)),
+            }
+
         run, is_new = await self._records.start(kernel_id, run_id, asked)
         if is_new:
             lane.submit(run)
+
         return self._page(session, run, request)
 
     async def _read(
@@ -162,10 +181,16 @@ class CodeService:
     ) -> AsyncGenerator[bytes, None]:
         run = await self._run(kernel_id, request)
         lane = session.lanes.get(run.lane)
-        if lane is None or lane.current is not run or not lane.performer.give_input(run, request["text"]):
+        if (
+            lane is None
+            or lane.current is not run
+            or not lane.performer.give_input(run, request["text"])
+        ):
             raise Conflict(
-                f"run {run.run_id!r} asks for no input", next_step="its status is waiting-input when it does"
+                f"run {run.run_id!r} asks for no input",
+                next_step="its status is waiting-input when it does",
             )
+
         return self._page(session, run, request)
 
     async def _interrupt(
@@ -183,8 +208,10 @@ class CodeService:
         lane = self._kernel_lane(session, spec)
         if lane.busy:
             raise Conflict(
-                f"code kernel {spec.name!r} is busy", next_step="wait for the end of its run, or interrupt it"
+                f"code kernel {spec.name!r} is busy",
+                next_step="wait for the end of its run, or interrupt it",
             )
+
         assert isinstance(lane.performer, CodeKernel)
         return _one(await lane.performer.complete(str(request["code"]), int(request["cursor"])))
 
@@ -192,7 +219,9 @@ class CodeService:
         self, kernel_id: KernelId, session: _Session, request: Request
     ) -> AsyncGenerator[bytes, None]:
         session.specs = await self._list(session.place)
-        return _one({"items": [_describe(spec, session.lanes.get(spec.name)) for spec in session.specs]})
+        return _one(
+            {"items": [_describe(spec, session.lanes.get(spec.name)) for spec in session.specs]}
+        )
 
     async def _restart(
         self, kernel_id: KernelId, session: _Session, request: Request
@@ -227,7 +256,9 @@ class CodeService:
         _, output = await run_to_end(place.run, Command(("sh", "-c", kernelspecs.FIND)))
         return kernelspecs.parse(output)
 
-    async def _page(self, session: _Session, run: Run, request: Request) -> AsyncGenerator[bytes, None]:
+    async def _page(
+        self, session: _Session, run: Run, request: Request
+    ) -> AsyncGenerator[bytes, None]:
         wait_s = min(float(request.get("wait_s") or 0.0), MAX_WAIT_S)
         found = await run.page(int(request.get("after") or 0), wait_s)
         lane = session.lanes.get(run.lane)
@@ -252,7 +283,12 @@ def _describe(spec: Kernelspec, lane: Lane | None) -> dict[str, Any]:
     state = "none"
     if lane is not None and isinstance(lane.performer, CodeKernel):
         state = "busy" if lane.busy else "idle" if lane.performer.alive else "none"
-    return {"name": spec.name, "language": spec.language, "display_name": spec.display_name, "state": state}
+    return {
+        "name": spec.name,
+        "language": spec.language,
+        "display_name": spec.display_name,
+        "state": state,
+    }
 
 
 async def _one(answer: dict[str, Any]) -> AsyncGenerator[bytes, None]:
@@ -264,10 +300,13 @@ async def _items(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     at = after
     while True:
         while at < len(run.items):
-            item, at = run.items[at], at + 1
+            item = run.items[at]
+            at = at + 1
             yield json.dumps({"seq": at, "item": item}).encode() + b"\n"
             if item["type"] == "end":
                 return
+
         if at > len(run.items) or run.ended:
             return
+
         await run.changed()

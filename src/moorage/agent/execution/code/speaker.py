@@ -1,13 +1,14 @@
 """Speaker of the Jupyter protocol: a program that the agent starts for each code kernel.
 
-It is the only place that imports ``jupyter_client``; it imports nothing of ours, so it starts quickly, and a
-hostile kernel reaches no memory of the agent. It reads commands and writes events as lines of JSON, and ends
-with its input. The first line is the connection of the kernel, with ``folder``: the directory of its sockets.
-Paths of sockets are relative to that directory, as a path may have 107 bytes at most. A speaker of root takes
-the user of the directory, so that a link in it leads nowhere that the session could not go by itself.
+It is the only place that imports ``jupyter_client``; it imports nothing of ours, so it starts
+quickly, and a hostile kernel reaches no memory of the agent. It reads commands and writes events as
+lines of JSON, and ends with its input. The first line is the connection of the kernel, with
+``folder``: the directory of its sockets. Paths of sockets are relative to that directory, as a path
+may have 107 bytes at most. A speaker of root takes the user of the directory, so that a link in it
+leads nowhere that the session could not go by itself.
 
-Reading never stops: a subscriber that falls behind loses messages silently. Output beyond ``max_bytes`` of a
-run is dropped here, and a run that goes on printing is interrupted.
+Reading never stops: a subscriber that falls behind loses messages silently. Output beyond
+``max_bytes`` of a run is dropped here, and a run that goes on printing is interrupted.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ import sys
 from typing import Any
 
 # IDLE_S: how long a reply and the idle status may be apart, also on a busy node.
-READY_S, IDLE_S, REPLY_S = 60.0, 10.0, 20.0
+READY_S = 60.0
+IDLE_S = 10.0
+REPLY_S = 20.0
 # A run that has printed so many times what is kept is interrupted.
 FLOOD = 8
 PROMPT = 4096  # characters that are kept
 PIECE = 16 * 1024  # characters of text in an item
-# The kernel is a program of the session: what it sends must not fill the memory of the agent's node.
+# The kernel is a program of the session: what it sends must not fill the memory of the agent's
+# node.
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 _NO_CLIENT = 3  # exit status without jupyter_client
 
@@ -39,11 +43,16 @@ def emit(**event: Any) -> None:
 
 class Speaker:
     def __init__(self, client: Any, max_bytes: int) -> None:
-        self._client, self._max_bytes = client, max_bytes
-        self._parent = self._run = ""  # message id of the current run's request, and the run
+        self._client = client
+        self._max_bytes = max_bytes
+
+        # message id of the current run's request, and the run
+        self._parent = ""
+        self._run = ""
         self._reply: dict[str, Any] | None = None
         self._idle = False
-        self._bytes, self._flooded = 0, False
+        self._bytes = 0
+        self._flooded = False
         self._completions: dict[str, int] = {}
 
     async def serve(self, commands: asyncio.StreamReader) -> None:
@@ -73,8 +82,11 @@ class Speaker:
     def _obey(self, command: dict[str, Any]) -> None:
         match command["op"]:
             case "execute":
-                self._run, self._reply, self._idle = command["run"], None, False
-                self._bytes, self._flooded = 0, False
+                self._run = command["run"]
+                self._reply = None
+                self._idle = False
+                self._bytes = 0
+                self._flooded = False
                 self._parent = self._client.execute(command["code"], allow_stdin=command["stdin"])
             case "input":
                 self._client.input(command["text"])
@@ -92,6 +104,7 @@ class Speaker:
     def _on_iopub(self, message: dict[str, Any]) -> None:
         if not self._parent or message["parent_header"].get("msg_id") != self._parent:
             return
+
         content = message["content"]
         match message["header"]["msg_type"]:
             case "stream":
@@ -116,10 +129,13 @@ class Speaker:
                 self._idle = True
                 self._end_if_complete()
                 if self._parent:
-                    asyncio.get_running_loop().call_later(IDLE_S, self._end_without_reply, self._parent)
+                    asyncio.get_running_loop().call_later(
+                        IDLE_S, self._end_without_reply, self._parent
+                    )
 
     def _on_shell(self, message: dict[str, Any]) -> None:
-        parent, content = message["parent_header"].get("msg_id"), message["content"]
+        parent = message["parent_header"].get("msg_id")
+        content = message["content"]
         if parent in self._completions:
             found = {name: content.get(name) for name in ("matches", "cursor_start", "cursor_end")}
             emit(event="completions", id=self._completions.pop(parent), found=found)
@@ -132,7 +148,10 @@ class Speaker:
     def _on_stdin(self, message: dict[str, Any]) -> None:
         if message["parent_header"].get("msg_id") == self._parent:
             content = message["content"]
-            asked = {"prompt": str(content["prompt"])[:PROMPT], "password": bool(content.get("password"))}
+            asked = {
+                "prompt": str(content["prompt"])[:PROMPT],
+                "password": bool(content.get("password")),
+            }
             self._bytes += len(json.dumps(asked)) + 64
             if self._bytes <= FLOOD * self._max_bytes:  # also of a run whose output is cut off
                 emit(event="output", run=self._run, item={"type": "input", **asked})
@@ -144,12 +163,17 @@ class Speaker:
             for start in range(0, len(text), PIECE):
                 self._output(**item | {"text": text[start : start + PIECE]})
             return
+
         left = self._max_bytes - self._bytes
         self._bytes += len(json.dumps(item, default=str)) + 64
         if self._bytes <= self._max_bytes:
             emit(event="output", run=self._run, item=item)
         elif left > 0:
-            emit(event="output", run=self._run, item={"type": "truncated", "kept_bytes": self._max_bytes})
+            emit(
+                event="output",
+                run=self._run,
+                item={"type": "truncated", "kept_bytes": self._max_bytes},
+            )
         elif self._bytes > FLOOD * self._max_bytes and not self._flooded:
             self._flooded = True
             emit(event="flooded", run=self._run)
@@ -183,33 +207,43 @@ async def main() -> None:
     try:
         from jupyter_client.asynchronous.client import AsyncKernelClient
     except ImportError as error:
-        emit(event="failed", detail=f"the agent cannot import jupyter_client: {error}", install=True)
+        emit(
+            event="failed", detail=f"the agent cannot import jupyter_client: {error}", install=True
+        )
         sys.exit(_NO_CLIENT)
+
     connection = json.loads(await commands.readline())
     try:
         enter(connection.pop("folder"))
     except OSError as error:
-        emit(event="failed", detail=f"the agent's user cannot enter the session's directory: {error}")
+        emit(
+            event="failed", detail=f"the agent's user cannot enter the session's directory: {error}"
+        )
         return
+
     max_bytes = connection.pop("max_bytes")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     client = AsyncKernelClient()
     client.load_connection_info(connection)
     client.start_channels(hb=False)
+
     try:
         async with asyncio.timeout(READY_S):
             await wait_until_ready(client)
     except TimeoutError:
         emit(event="failed", detail=f"the code kernel does not answer within {READY_S:g} s")
         return
+
     emit(event="ready")
     await Speaker(client, max_bytes).serve(commands)
 
 
 async def wait_until_ready(client: Any) -> None:
-    """Return once the kernel answers, and what it publishes arrives: a subscription takes effect later.
+    """Return once the kernel answers, and what it publishes arrives: a subscription takes effect
+    later.
 
-    Not by the client's own ``wait_for_ready``, which takes a slow heartbeat on a busy node for a death.
+    Not by the client's own ``wait_for_ready``, which takes a slow heartbeat on a busy node for a
+    death.
     """
     answered = published = False
     while not (answered and published):

@@ -1,5 +1,5 @@
-"""Parts that runtimes of batch systems share: names and ends of jobs, submissions in doubt, the launcher in
-a job."""
+"""Parts that runtimes of batch systems share: names and ends of jobs, submissions in doubt, the
+launcher in a job."""
 
 from moorage.agent.runtimes.batch.ends import program_end
 from moorage.agent.runtimes.batch.names import JobName, agent_part, kernel_part

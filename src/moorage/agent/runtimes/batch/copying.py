@@ -1,7 +1,8 @@
 """Copies between a tar stream and the directory of a job on a file system that the agent sees.
 
-The job owns its directory, and may change it at any moment. So every step goes through the descriptor of an
-open directory, and no link is followed: what a path leads out of the directory with is refused.
+The job owns its directory, and may change it at any moment. So every step goes through the
+descriptor of an open directory, and no link is followed: what a path leads out of the directory
+with is refused.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from moorage.common.model.errors import InvalidInput, NotFound
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CHUNK, _DEPTH = 65536, 128
+_CHUNK = 65536
+_DEPTH = 128
 _NOTHING = "nothing was copied"
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names of a path in the job's directory; () is the directory itself. Raises ``InvalidInput``."""
+    """The names of a path in the job's directory; () is the directory itself. Raises
+    ``InvalidInput``."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if path.startswith("/") or ".." in parts or "\0" in path:
         raise InvalidInput(
@@ -47,18 +50,22 @@ def pack(work: Path, path: str, sink: IO[bytes]) -> None:
         parent = _open(work, parts[:-1])
         try:
             if parts and stat.S_ISLNK(_mode(parent, parts[-1], path)):
-                raise InvalidInput(f"{path!r} is a link", next_step="name the file or directory itself")
+                raise InvalidInput(
+                    f"{path!r} is a link", next_step="name the file or directory itself"
+                )
+
             _add(tar, parent, parts[-1] if parts else ".", "/".join((".", *parts[-1:])))
         finally:
             os.close(parent)
 
 
 def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[], bool]) -> None:
-    """Unpack ``source`` beside the job's directory, and move it there when it has come completely. Raises
-    ``MoorageError`` and ``OSError``."""
+    """Unpack ``source`` beside the job's directory, and move it there when it has come completely.
+    Raises ``MoorageError`` and ``OSError``."""
     parts = parts_of(copy.path)
     if copy.name in ("", ".", "..") or "/" in copy.name:
         raise InvalidInput(f"{copy.name!r} is no name of a file")
+
     into, name = _target(work, parts, copy)
     staged = Path(tempfile.mkdtemp(prefix=".moorage-cp-", dir=work.parent))
     try:
@@ -66,8 +73,10 @@ def receive(work: Path, copy: Copy, source: IO[bytes], is_complete: Callable[[],
         archive.unpack(source, staged / archive.ROOT, archive.ROOT, lambda _: None, limits)
         while source.read(_CHUNK):
             pass  # the padding of the tar stream
+
         if not is_complete():
             raise ExecFailed("the copy was cut off", next_step=_NOTHING)
+
         fd = os.open(staged, _DIRECTORY)
         try:
             archive.move(fd, archive.ROOT, into, name)
@@ -87,15 +96,19 @@ def _target(work: Path, parts: tuple[str, ...], copy: Copy) -> tuple[int, str]:
     parent = _open(work, parts[:-1])
     if not parts:
         return parent, copy.name
+
     try:
         mode = os.lstat(parts[-1], dir_fd=parent).st_mode
     except FileNotFoundError:
         mode = 0
+
     if not stat.S_ISDIR(mode):
         if copy.path.endswith("/"):
             os.close(parent)
             raise NotFound(f"there is no directory {copy.path}")
+
         return parent, parts[-1]
+
     os.close(parent)
     return _open(work, parts), copy.name
 
@@ -111,12 +124,15 @@ def _open(work: Path, parts: tuple[str, ...]) -> int:
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
+
             raise InvalidInput(
                 f"{'/'.join(parts[:number])!r} is no directory; links are not followed"
             ) from None
         finally:
             os.close(at)
+
         at = inner
+
     return at
 
 
@@ -131,11 +147,14 @@ def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
     """Add what is there now; other things than files, directories and links are left out."""
     if entry.count("/") > _DEPTH:
         raise InvalidInput(f"a copy has at most {_DEPTH} directories in each other")
+
     found = os.lstat(name, dir_fd=parent)
     info = tarfile.TarInfo(entry)
-    info.mode, info.mtime = stat.S_IMODE(found.st_mode), int(found.st_mtime)
+    info.mode = stat.S_IMODE(found.st_mode)
+    info.mtime = int(found.st_mtime)
     if stat.S_ISLNK(found.st_mode):
-        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=parent)
+        info.linkname = os.readlink(name, dir_fd=parent)
+        info.type = tarfile.SYMTYPE
         tar.addfile(info)
     elif stat.S_ISDIR(found.st_mode):
         info.type = tarfile.DIRTYPE
@@ -153,11 +172,13 @@ def _add(tar: tarfile.TarFile, parent: int, name: str, entry: str) -> None:
             if stat.S_ISREG(found.st_mode):
                 info.size = found.st_size
                 tar.addfile(info, file)
+
     tar.members.clear()  # type: ignore[attr-defined]
 
 
 class _Threads:
-    """A pipe to work in a thread of its own: a copy may wait for its user for as long as it likes."""
+    """A pipe to work in a thread of its own: a copy may wait for its user for as long as it
+    likes."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="copy")
@@ -196,7 +217,9 @@ class CopyOut(_Threads):
 
     async def read(self) -> tuple[int, bytes] | None:
         loop = asyncio.get_running_loop()
-        if self._open and (data := await loop.run_in_executor(self._threads, os.read, self._fd, _CHUNK)):
+        if self._open and (
+            data := await loop.run_in_executor(self._threads, os.read, self._fd, _CHUNK)
+        ):
             return STDOUT, data
         await asyncio.wrap_future(self._work)
         return None
@@ -218,7 +241,9 @@ class CopyIn(_Threads):
     async def write(self, data: bytes) -> None:
         if self._open:
             with suppress(BrokenPipeError):  # it has failed: read() tells
-                await asyncio.get_running_loop().run_in_executor(self._threads, _write, self._fd, data)
+                await asyncio.get_running_loop().run_in_executor(
+                    self._threads, _write, self._fd, data
+                )
 
     async def end_input(self) -> None:
         self._complete = True

@@ -1,7 +1,8 @@
-"""Ledger of doubtful jobs: those for which a site may bill although no kernel is known to run in them.
+"""Ledger of doubtful jobs: those for which a site may bill although no kernel is known to run in
+them.
 
-It is kept in a file of the agent, so that a restart forgets none. An entry leaves it once it is settled: the
-job has shown, has ended, or cannot run any more.
+It is kept in a file of the agent, so that a restart forgets none. An entry leaves it once it is
+settled: the job has shown, has ended, or cannot run any more.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``listed``: the site lists the job, so that it is settled once the site does not. ``until``: unix
-    seconds after which it cannot run any more; 0: that is not known."""
+    """``listed``: the site lists the job, so that it is settled once the site does not. ``until``:
+    unix seconds after which it cannot run any more; 0: that is not known."""
 
     job: DoubtfulJob
     listed: bool = False
@@ -37,19 +38,30 @@ class DoubtLedger:
     """``path``: its file. ``runtime``: the name of the runtime."""
 
     def __init__(self, path: Path, runtime: str, clock: Clock) -> None:
-        self._path, self._runtime, self._clock = path, runtime, clock
+        self._path = path
+        self._runtime = runtime
+        self._clock = clock
         self._entries = _read(path)
         self._written = dict(self._entries)
 
     def note(
-        self, name: str, job_id: str, why: str, tried: str = "", *, listed: bool = False, until: float = 0.0
+        self,
+        name: str,
+        job_id: str,
+        why: str,
+        tried: str = "",
+        *,
+        listed: bool = False,
+        until: float = 0.0,
     ) -> None:
-        """There is a doubt, since now or since it was first noted. ``job_id``: "" while it is unknown."""
+        """There is a doubt, since now or since it was first noted. ``job_id``: "" while it is
+        unknown."""
         before = self._entries.get((name, job_id))
         since = before.job.since if before is not None else self._clock.now().timestamp()
         job = DoubtfulJob(self._runtime, name, job_id, since, _text(why), _text(tried))
         if before is None:
             log.warning("a job is in doubt; the site may bill for it", job=name, id=job_id, why=why)
+
         self._entries[name, job_id] = Entry(job, listed, until)
 
     def has(self, name: str, job_id: str) -> bool:
@@ -73,22 +85,29 @@ class DoubtLedger:
         for (name, job_id), entry in list(self._entries.items()):
             if entry.until and now > entry.until:
                 self.settle(name, job_id)
-        return tuple(sorted((e.job for e in self._entries.values()), key=lambda job: (job.since, job.name)))
+        return tuple(
+            sorted((e.job for e in self._entries.values()), key=lambda job: (job.since, job.name))
+        )
 
     async def save(self) -> None:
-        """Write the file if anything has changed. A failure is logged; the next call tries again."""
+        """Write the file if anything has changed. A failure is logged; the next call tries
+        again."""
         if self._entries != self._written:
             await asyncio.to_thread(self._write, dict(self._entries))
 
     def _write(self, entries: dict[tuple[str, str], Entry]) -> None:
-        new = self._path.with_suffix(f".{threading.get_ident()}.new")  # a write that was given up goes on
+        # a write that was given up goes on
+        new = self._path.with_suffix(f".{threading.get_ident()}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(json.dumps([asdict(entry) for entry in entries.values()]))
+
             os.replace(new, self._path)
         except OSError as error:
-            log.error("cannot write the list of doubtful jobs", path=str(self._path), error=str(error))
+            log.error(
+                "cannot write the list of doubtful jobs", path=str(self._path), error=str(error)
+            )
         else:
             self._written = entries
 
@@ -103,6 +122,7 @@ def _read(path: Path) -> dict[tuple[str, str], Entry]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         log.error("cannot read the list of doubtful jobs", path=str(path), error=str(error))
         return {}
+
     return {(entry.job.name, entry.job.job_id): entry for entry in found}
 
 

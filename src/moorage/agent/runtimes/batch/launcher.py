@@ -2,13 +2,14 @@
 
     python3 launcher.py DIRECTORY
 
-DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there has what to run. The
-launcher picks free ports and writes them to ``started.json``, the output into the files of a log, and the end
-to ``exit.json``. It ends the program on SIGTERM, with the grace period in ``grace`` if that file exists,
-and when the heartbeat file of the agent has not changed for too long: nobody is left to cancel the job.
+DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there has what to
+run. The launcher picks free ports and writes them to ``started.json``, the output into the files of
+a log, and the end to ``exit.json``. It ends the program on SIGTERM, with the grace period in
+``grace`` if that file exists, and when the heartbeat file of the agent has not changed for too
+long: nobody is left to cancel the job.
 
-Standard library only, Python 3.7 or later: the site's node need not have what the agent has. Beside it is
-``kernel_log.py``, a copy of ``agent/state/log_writer.py``.
+Standard library only, Python 3.7 or later: the site's node need not have what the agent has. Beside
+it is ``kernel_log.py``, a copy of ``agent/state/log_writer.py``.
 """
 
 from __future__ import annotations
@@ -39,26 +40,32 @@ class Heartbeat:
     """Watches a file that the agent changes. Clocks of the nodes may differ: only changes count."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
-        self.path, self.timeout_s = path, timeout_s
+        self.path = path
+        self.timeout_s = timeout_s
         self.seen: Any = None
         self.changed_at = time.monotonic()
 
     def is_over(self) -> bool:
         if not self.timeout_s:
             return False
+
         try:
             with open(self.path) as file:
                 now: Any = file.read()
         except OSError:
             now = self.seen
+
         if now != self.seen:
-            self.seen, self.changed_at = now, time.monotonic()
+            self.changed_at = time.monotonic()
+            self.seen = now
+
         return time.monotonic() - self.changed_at > self.timeout_s
 
 
 class Program:
     def __init__(self, folder: str, spec: dict[str, Any]) -> None:
-        self.folder, self.spec = folder, spec
+        self.folder = folder
+        self.spec = spec
         self.log = Log(folder, spec["log_max_bytes"], spec["log_keep_files"])
         self.heartbeat = Heartbeat(spec["heartbeat"], spec["heartbeat_s"])
         self.deadline: float | None = None
@@ -66,7 +73,8 @@ class Program:
         self.terms = 0
 
     def run(self) -> int:
-        spec, tokens = self.spec, self.spec.get("ports", {})
+        spec = self.spec
+        tokens = self.spec.get("ports", {})
         free = free_ports(1 + len(tokens))
         port = free.pop() if spec["serves"] else 0
         ports = {name: free.pop() for name in tokens}
@@ -75,9 +83,11 @@ class Program:
         for mark in ("started.json", "exit.json"):  # of a run before the site requeued the job
             if os.path.exists(os.path.join(self.folder, mark)):
                 os.unlink(os.path.join(self.folder, mark))
+
         work = os.path.join(self.folder, "work")
         for path, text, mode in spec["files"]:
             write_private(os.path.join(work, path), text, mode)
+
         argv = [fill(word, values) for word in spec["argv"]]
         env = dict(os.environ)
         env.update({name: fill(value, values) for name, value in spec["env"].items()})
@@ -86,38 +96,52 @@ class Program:
         signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self.on_term)
         ooms = oom_kills()
+
         try:
             process = subprocess.Popen(
-                argv, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                argv,
+                env=env,
+                cwd=work,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         except OSError as error:
             self.end(None, f"cannot run {argv[0]!r}: {error.strerror}", never_started=True)
             return 127
+
         started = {"host": own_address(spec["agent"]), "port": port, "node": socket.gethostname()}
         started["ports"] = ports
         self.write("started.json", started)
         code = self.watch(process, wakeup)
         kill(process.pid, signal.SIGKILL)  # what it left running
         self.end(code, self.reason, oom=oom_kills() > ooms)
+
         return code if code >= 0 else 128 - code
 
     def watch(self, process: subprocess.Popen[bytes], wakeup: int) -> int:
         assert process.stdout is not None
         output = process.stdout.fileno()
         os.set_blocking(output, False)
-        open_output, exited_at = True, 0.0
+        open_output = True
+        exited_at = 0.0
         while True:
-            readable = select.select([wakeup] + ([output] if open_output else []), [], [], _TICK_S)[0]
+            readable = select.select([wakeup] + ([output] if open_output else []), [], [], _TICK_S)[
+                0
+            ]
             if wakeup in readable:
                 os.read(wakeup, 512)
+
             if output in readable:
                 data = os.read(output, 65536)
                 open_output = bool(data)
                 self.log.write(data)
+
             if process.poll() is None:
                 self.check(process.pid)
                 continue
+
             exited_at = exited_at or time.monotonic()
             if not open_output or (output not in readable and time.monotonic() - exited_at > 0.05):
                 return process.returncode
@@ -128,12 +152,14 @@ class Program:
         if not self.reason and self.heartbeat.is_over():
             self.reason = "no-contact"
             self.terms += 1
+
         while self.terms:
             self.terms -= 1
             self.reason = self.reason or "terminated"
             ends_at = time.monotonic() + self.grace_s()
             self.deadline = ends_at if self.deadline is None else min(self.deadline, ends_at)
             kill(pid, signal.SIGTERM)
+
         if self.deadline is not None and time.monotonic() >= self.deadline:
             kill(pid, signal.SIGKILL)
 
@@ -147,7 +173,9 @@ class Program:
     def on_term(self, number: int, frame: Any) -> None:
         self.terms += 1
 
-    def end(self, code: int | None, reason: str, never_started: bool = False, oom: bool = False) -> None:
+    def end(
+        self, code: int | None, reason: str, never_started: bool = False, oom: bool = False
+    ) -> None:
         end = {"code": code, "reason": reason, "never_started": never_started, "oom": oom}
         self.write("exit.json", dict(end, at=time.time()))
 
@@ -156,8 +184,8 @@ class Program:
 
 
 def oom_kills() -> int:
-    """Processes that Linux has killed for want of memory in the control group of the job so far. 0 where the
-    site has none."""
+    """Processes that Linux has killed for want of memory in the control group of the job so far. 0
+    where the site has none."""
     for line in read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -166,9 +194,11 @@ def oom_kills() -> int:
             counters = read(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
         else:
             continue
+
         for counter in counters.splitlines():
             if counter.startswith("oom_kill "):
                 return int(counter.split()[1])
+
     return 0
 
 

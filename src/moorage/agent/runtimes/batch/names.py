@@ -14,7 +14,8 @@ _RANDOM_PART = re.compile(r"[0-9a-f-]*-([0-9a-f]{12})")
 
 @dataclass(frozen=True, slots=True)
 class JobName:
-    """``mg-<agent>-<kernel>-<attempt>``: at most 31 letters, digits and dashes, which every site allows."""
+    """``mg-<agent>-<kernel>-<attempt>``: at most 31 letters, digits and dashes, which every site
+    allows."""
 
     agent: str
     kernel: str
@@ -31,7 +32,8 @@ class JobName:
 
 
 def agent_part(identity: str) -> str:
-    """``identity``: of the agent's state directory. Agents that share an account of a site differ in it."""
+    """``identity``: of the agent's state directory. Agents that share an account of a site differ
+    in it."""
     return hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 

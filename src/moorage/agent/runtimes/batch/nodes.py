@@ -21,8 +21,10 @@ class NodeUsage:
     """``ask``: the site. Raises ``RuntimeFailed`` without an answer."""
 
     def __init__(self, ask: Callable[[], Awaitable[tuple[SiteNodes, ...]]], clock: Clock) -> None:
-        self._ask, self._clock = ask, clock
-        self._asked_at = self._answered_at = float("-inf")
+        self._ask = ask
+        self._clock = clock
+        self._asked_at = float("-inf")
+        self._answered_at = self._asked_at
         self._nodes: tuple[SiteNodes, ...] = ()
 
     def current(self) -> tuple[SiteNodes, ...]:
@@ -34,6 +36,7 @@ class NodeUsage:
         now = self._clock.monotonic()
         if now - self._asked_at < ASK_EVERY_S:
             return
+
         self._asked_at = now
         try:
             self._nodes = await self._ask()

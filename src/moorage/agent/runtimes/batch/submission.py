@@ -1,7 +1,9 @@
-"""Resolution of submissions: which of the jobs with a kernel's name is its job, and which are doubles. Pure.
+"""Resolution of submissions: which of the jobs with a kernel's name is its job, and which are
+doubles. Pure.
 
-A submission whose answer was lost is never repeated: the job may exist. It is watched until it shows, or
-until the site has answered long enough without it. A site may also double a job by itself.
+A submission whose answer was lost is never repeated: the job may exist. It is watched until it
+shows, or until the site has answered long enough without it. A site may also double a job by
+itself.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``job_id``: the job to follow, "" if none is known. ``doubles``: jobs to cancel. ``never``: the site
-    did not take it."""
+    """``job_id``: the job to follow, "" if none is known. ``doubles``: jobs to cancel. ``never``:
+    the site did not take it."""
 
     job_id: str = ""
     doubles: tuple[str, ...] = ()
@@ -33,18 +35,23 @@ class Verdict:
 
 
 def resolve(
-    known: str, found: Sequence[Candidate], *, doubt_s: float | None = None, limit_s: float = DOUBT_S
+    known: str,
+    found: Sequence[Candidate],
+    *,
+    doubt_s: float | None = None,
+    limit_s: float = DOUBT_S,
 ) -> Verdict:
-    """``known``: the id that the site returned at submission, or "". ``found``: what the site lists now, all
-    of it. ``doubt_s``: how long the site has answered since a submission without an answer; None: none is in
-    doubt.
+    """``known``: the id that the site returned at submission, or "". ``found``: what the site lists
+    now, all of it. ``doubt_s``: how long the site has answered since a submission without an
+    answer; None: none is in doubt.
 
-    The known job is followed. Without one it is the job that runs, else one that waits, else one that has
-    ended, the oldest first. All others that are active are doubles.
+    The known job is followed. Without one it is the job that runs, else one that waits, else one
+    that has ended, the oldest first. All others that are active are doubles.
     """
     ranked = sorted(found, key=lambda one: (not one.running, not one.active, _age(one.job_id)))
     job_id = known or (ranked[0].job_id if ranked else "")
     doubles = tuple(one.job_id for one in ranked if one.active and one.job_id != job_id)
+
     return Verdict(job_id, doubles, never=not job_id and doubt_s is not None and doubt_s >= limit_s)
 
 

@@ -1,9 +1,10 @@
-"""Runtime ``celery``: calls a task for each kernel, with a worker of its own that has the planned devices.
+"""Runtime ``celery``: calls a task for each kernel, with a worker of its own that has the planned
+devices.
 
-A kernel is a process of the node, with the supervisor of the process runtime: it outlives the agent, and its
-stop, its log and its usage are those of a process. The program is ``task_runner.py``, which needs Celery and
-the application, but not Moorage: it submits the task under the kernel's id, runs a prefork worker for its
-queue, and ends with the task.
+A kernel is a process of the node, with the supervisor of the process runtime: it outlives the
+agent, and its stop, its log and its usage are those of a process. The program is
+``task_runner.py``, which needs Celery and the application, but not Moorage: it submits the task
+under the kernel's id, runs a prefork worker for its queue, and ends with the task.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ from moorage.common.model.ids import KernelId
 
 NAME = "celery"
 _RUNNER = Path(__file__).with_name("task_runner.py")
-_CHECK_S, _CONNECT_S = 30.0, 3.0
+_CHECK_S = 30.0
+_CONNECT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """``name``: as of ``celery -A``. ``workdir``: is added to the import path. ``python``: an interpreter
-    that has Celery and what the application imports."""
+    """``name``: as of ``celery -A``. ``workdir``: is added to the import path. ``python``: an
+    interpreter that has Celery and what the application imports."""
 
     name: str
     workdir: str = ""
@@ -50,14 +52,20 @@ class Application:
 
 
 class CeleryRuntime(ProcessRuntime):
-    """``state``: a directory of its own, so that it does not take kernels of the process runtime for its
-    own."""
+    """``state``: a directory of its own, so that it does not take kernels of the process runtime
+    for its own."""
 
     name = NAME
     capabilities = replace(ProcessRuntime.capabilities, signals=False)
 
     def __init__(
-        self, state: Path, logs: LogStore, app: Application, *, log_max_bytes: int, log_keep_files: int
+        self,
+        state: Path,
+        logs: LogStore,
+        app: Application,
+        *,
+        log_max_bytes: int,
+        log_keep_files: int,
     ) -> None:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         super().__init__(state, logs, log_max_bytes=log_max_bytes, log_keep_files=log_keep_files)
@@ -68,11 +76,13 @@ class CeleryRuntime(ProcessRuntime):
         if not self._brokers:
             await super().probe()
             self._brokers = await self._load()
+
         problem = ""
         for host, port in self._brokers:
             try:
                 async with asyncio.timeout(_CONNECT_S):
                     _, writer = await asyncio.open_connection(host, port)
+
                 writer.close()
                 break
             except (OSError, TimeoutError) as error:
@@ -82,46 +92,62 @@ class CeleryRuntime(ProcessRuntime):
                 f"the broker of the Celery application {self._app.name} does not answer: {problem}",
                 next_step="start the broker, or correct the application's broker_url",
             )
+
         return Isolation.of("tasks of a Celery application share its broker with each other", "")
 
     async def create(self, launch: Launch) -> Handle:
         if launch.isolated:
             raise CreateFailed("the runtime celery is for administrators only", clean=True)
+
         try:
             task = parse_task(launch.argv)
         except InvalidInput as error:
             raise CreateFailed(error.message, clean=True, next_step=error.next_step) from None
+
         argv = (self._app.python, str(_RUNNER), *_arguments(task, launch.kernel_id))
-        return self._own(await super().create(replace(launch, argv=argv, env=launch.env | self._app.env)))
+        return self._own(
+            await super().create(replace(launch, argv=argv, env=launch.env | self._app.env))
+        )
 
     async def find(self) -> dict[KernelId, Handle]:
-        return {kernel_id: self._own(handle) for kernel_id, handle in (await super().find()).items()}
+        return {
+            kernel_id: self._own(handle) for kernel_id, handle in (await super().find()).items()
+        }
 
     def _own(self, handle: Handle) -> Handle:
         return replace(handle, runtime=self.name)
 
     async def _load(self) -> list[tuple[str, int]]:
-        """Hosts and ports of the application's brokers. Raises ``RuntimeFailed`` if it cannot be loaded."""
+        """Hosts and ports of the application's brokers. Raises ``RuntimeFailed`` if it cannot be
+        loaded."""
         env = {"PATH": os.environ.get("PATH", os.defpath)} | self._app.env
         try:
             process = await asyncio.create_subprocess_exec(
-                self._app.python, str(_RUNNER), "--check",
-                env=env, stdout=PIPE, stderr=PIPE, start_new_session=True,
-            )  # fmt: skip
+                self._app.python,
+                str(_RUNNER),
+                "--check",
+                env=env,
+                stdout=PIPE,
+                stderr=PIPE,
+                start_new_session=True,
+            )
         except OSError as error:
             raise RuntimeFailed(
                 f"agent.celery_python = {self._app.python}: {error.strerror}",
                 next_step="name an interpreter that has Celery and what the application imports",
             ) from error
+
         try:
             async with asyncio.timeout(_CHECK_S):
                 output, errors = await process.communicate()
         except TimeoutError:
-            output, errors = b"", b"no end after %d s" % _CHECK_S
+            output = b""
+            errors = b"no end after %d s" % _CHECK_S
         finally:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
+
         lines = output.decode(errors="replace").splitlines()
         try:
             return [(str(host), int(port)) for host, port in json.loads(lines[-1])["brokers"]]
@@ -134,4 +160,10 @@ class CeleryRuntime(ProcessRuntime):
 
 
 def _arguments(task: CeleryTask, kernel_id: KernelId) -> tuple[str, ...]:
-    return (task.name, json.dumps(task.args), json.dumps(task.kwargs), f"{task.queue}.{kernel_id}", kernel_id)
+    return (
+        task.name,
+        json.dumps(task.args),
+        json.dumps(task.kwargs),
+        f"{task.queue}.{kernel_id}",
+        kernel_id,
+    )

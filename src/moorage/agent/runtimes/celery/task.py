@@ -32,6 +32,7 @@ def parse_task(command: Sequence[str]) -> CeleryTask:
     name, *rest = command or ("",)
     if not _NAME.fullmatch(name):
         raise _wrong(f"{name!r} is not the name of a task")
+
     given: dict[str, str] = {}
     words = iter(rest)
     for word in words:
@@ -42,12 +43,15 @@ def parse_task(command: Sequence[str]) -> CeleryTask:
             raise _wrong(f"{option} is given twice")
         if not has_value and (value := next(words, "")) == "":
             raise _wrong(f"{option} has no value")
+
         given[option] = value
+
     args = _parsed(given, "--args", "[]", list)
     kwargs = _parsed(given, "--kwargs", "{}", dict)
     queue = given.get("--queue", DEFAULT_QUEUE)
     if not _QUEUE.fullmatch(queue):
         raise _wrong(f"--queue {queue!r} is not the name of a queue")
+
     return CeleryTask(name, args, kwargs, queue)
 
 

@@ -3,18 +3,19 @@
     task_runner.py TASK ARGS KWARGS QUEUE ID      submit the task, and end with it
     task_runner.py --check                        print the brokers of the application as JSON
 
-It needs Celery and the application (``MOORAGE_CELERY_APP``), and nothing of Moorage: the application may have
-an environment of its own.
+It needs Celery and the application (``MOORAGE_CELERY_APP``), and nothing of Moorage: the
+application may have an environment of its own.
 
-The queue is the task's own, so the task runs once and in this worker, which has the environment of the
-kernel: its devices, too. Of the state of the task there are two sources. The result back end has it for
-everybody; the worker notes the start and the end of the task in files, which say how it ended also when the
-broker and the back end are gone, or when the result was forgotten. No result is waited for without end: a
-worker that has ended, or that has ended the task, is given a moment until the back end has the result.
+The queue is the task's own, so the task runs once and in this worker, which has the environment of
+the kernel: its devices, too. Of the state of the task there are two sources. The result back end
+has it for everybody; the worker notes the start and the end of the task in files, which say how it
+ended also when the broker and the back end are gone, or when the result was forgotten. No result is
+waited for without end: a worker that has ended, or that has ended the task, is given a moment until
+the back end has the result.
 
-The output is that of the task, its result if it has one, and the cause of a failure. ``worker.log`` has the
-log of the worker. Exit status: 0 of a success; that of a task that exits its process; 1 of a failure. A
-stopped task ends the program by SIGTERM.
+The output is that of the task, its result if it has one, and the cause of a failure. ``worker.log``
+has the log of the worker. Exit status: 0 of a success; that of a task that exits its process; 1 of
+a failure. A stopped task ends the program by SIGTERM.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ _REVOKE_S = 0.5  # between two revokes: workers keep them in memory only
 _RESULT_S = 5.0  # for the back end, once the worker says that the task has ended
 _RESTARTS = 5  # of a worker that ends before its task begins
 _NO_START = "no worker starts the task: worker.log in the working directory says why"
-_STARTED, _ENDED = ".celery-started", ".celery-ended"
+_STARTED = ".celery-started"
+_ENDED = ".celery-ended"
 _EXIT = re.compile(r"exitcode (\d+)")
 _FINAL = ("SUCCESS", "FAILURE", "REVOKED")
-# Progress of the task, as ``update_state`` has it by convention, and as ``MOORAGE_PROGRESS`` takes it.
+# Progress of the task, as ``update_state`` has it by convention, and as ``MOORAGE_PROGRESS`` takes
+# it.
 _PROGRESS = {"current": "step", "total": "of", "fraction": "fraction", "message": "message"}
 
 
@@ -55,12 +58,16 @@ def check() -> int:
         app = load_app()
         if app.conf.result_backend is None:
             raise ValueError("the application has no result_backend")
+
         with app.connection_for_write() as connection:
-            known = [connection.clone(hostname=url) for url in connection.alt if "://" in url] or [connection]
+            known = [connection.clone(hostname=url) for url in connection.alt if "://" in url] or [
+                connection
+            ]
             brokers = [(one.hostname, one.port or one.transport.default_port) for one in known]
     except Exception as error:  # noqa: BLE001  an application may raise anything
         print("".join(traceback.format_exception_only(error)).strip(), file=sys.stderr)
         return 1
+
     print(json.dumps({"brokers": brokers}))
     return 0
 
@@ -80,11 +87,21 @@ def work(app: Any, queue: str, task_id: str) -> NoReturn:
     signals.task_prerun.connect(started, weak=False)
     signals.task_postrun.connect(ended, weak=False)
     warnings.simplefilter("ignore")  # of a worker whose user is root
-    app.worker_main([
-        "--quiet", "worker", "--pool=prefork", "--concurrency=1", "--prefetch-multiplier=1",
-        f"--queues={queue}", f"--hostname={task_id}@%h", "--without-gossip", "--without-mingle",
-        "--loglevel=INFO", "--logfile=worker.log",
-    ])  # fmt: skip
+    app.worker_main(
+        [
+            "--quiet",
+            "worker",
+            "--pool=prefork",
+            "--concurrency=1",
+            "--prefetch-multiplier=1",
+            f"--queues={queue}",
+            f"--hostname={task_id}@%h",
+            "--without-gossip",
+            "--without-mingle",
+            "--loglevel=INFO",
+            "--logfile=worker.log",
+        ]
+    )
     sys.exit(0)
 
 
@@ -103,7 +120,8 @@ def _noted(name: str) -> dict[str, Any] | None:
 
 
 def _is_alive() -> bool:
-    """Whether the process of the task lives. A task is REVOKED at once, and may take its time to end."""
+    """Whether the process of the task lives. A task is REVOKED at once, and may take its time to
+    end."""
     started = _noted(_STARTED)
     try:
         os.kill(started["pid"] if started else 0, 0)
@@ -115,8 +133,8 @@ def _is_alive() -> bool:
 class Worker:
     """A fork of this process, which has already imported Celery and the application.
 
-    It has a process group of its own: a worker that is told to stop waits for its task, and no longer hears
-    of revokes.
+    It has a process group of its own: a worker that is told to stop waits for its task, and no
+    longer hears of revokes.
     """
 
     def __init__(self, app: Any, queue: str, task_id: str) -> None:
@@ -146,8 +164,11 @@ class Worker:
 
 class Runner:
     def __init__(self, name: str, args: str, kwargs: str, queue: str, task_id: str) -> None:
-        self._name, self._args, self._kwargs = name, json.loads(args), json.loads(kwargs)
-        self._queue, self._id = queue, task_id
+        self._name = name
+        self._args = json.loads(args)
+        self._kwargs = json.loads(kwargs)
+        self._queue = queue
+        self._id = task_id
         self._app = load_app()
         self._stopped = False
         self._revoked_at = 0.0
@@ -155,19 +176,24 @@ class Runner:
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._on_stop)
-        state, result = "REVOKED", None
+        state = "REVOKED"
+        result = None
         self._submit()
+
         if not self._stopped:
             worker = Worker(self._app, self._queue, self._id)
             try:
                 for _ in range(_RESTARTS):
                     if (found := self._follow(worker)) is not None:
                         break
+
                     self._submit()  # the worker may have taken the task from the queue
                     worker = Worker(self._app, self._queue, self._id)
+
                 state, result = found or ("FAILURE", _NO_START)
             finally:
                 worker.end()
+
         self._delete_queue()
         return self._finish(state, result)
 
@@ -175,17 +201,24 @@ class Runner:
         self._stopped = True
 
     def _submit(self) -> None:
-        """Until the queue has the task. A submission in doubt is looked up, not repeated blindly."""
+        """Until the queue has the task. A submission in doubt is looked up, not repeated
+        blindly."""
         pause_s = 0.5
         while not self._stopped:
             try:
-                # Connections of its own: those of Celery's pool would be shared with the worker, a fork.
+                # Connections of its own: those of Celery's pool would be shared with the worker, a
+                # fork.
                 with self._app.connection_for_write() as connection:
                     if not self._is_queued(connection):
                         self._app.send_task(
-                            self._name, self._args, self._kwargs,
-                            task_id=self._id, queue=self._queue, retry=False, connection=connection,
-                        )  # fmt: skip
+                            self._name,
+                            self._args,
+                            self._kwargs,
+                            task_id=self._id,
+                            queue=self._queue,
+                            retry=False,
+                            connection=connection,
+                        )
             except Exception as error:  # noqa: BLE001  a transport may raise anything
                 print(f"the broker does not take the task: {error!r}", file=sys.stderr, flush=True)
                 time.sleep(pause_s)
@@ -211,18 +244,26 @@ class Runner:
                 if noted is not None and noted["state"] == "SUCCESS":
                     return "SUCCESS", noted["result"]
                 return state, result
+
             lost = worker.has_ended()
             if lost and noted is None and _noted(_STARTED) is None and not self._stopped:
                 time.sleep(1)
                 return None
+
             if lost or noted is not None:
                 ended_at = ended_at or time.monotonic()
                 if time.monotonic() - ended_at > _RESULT_S:
                     if noted is not None:  # the back end has lost it
                         return str(noted["state"]), noted["result"]
-                    return "FAILURE", f"the worker ended with status {worker.status}, and the task with it"
+
+                    return (
+                        "FAILURE",
+                        f"the worker ended with status {worker.status}, and the task with it",
+                    )
+
             if self._stopped:
                 self._revoke()
+
             time.sleep(_POLL_S)
 
     def _seen(self) -> tuple[str, Any]:
@@ -231,10 +272,13 @@ class Runner:
             meta = self._app.backend.get_task_meta(self._id, cache=False)
         except Exception:  # noqa: BLE001  a back end may raise anything
             return "", None
-        state, result = str(meta["status"]), meta.get("result")
+
+        state = str(meta["status"])
+        result = meta.get("result")
         if state not in _FINAL and isinstance(result, dict) and result != self._progress:
             self._progress = result
             self._report(result)
+
         return state, result
 
     def _report(self, given: dict[str, Any]) -> None:
@@ -249,7 +293,9 @@ class Runner:
             self._revoked_at = time.monotonic()
             # What is left after the grace period is killed by the supervisor.
             with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
-                self._app.control.revoke(self._id, terminate=True, signal="SIGTERM", connection=connection)
+                self._app.control.revoke(
+                    self._id, terminate=True, signal="SIGTERM", connection=connection
+                )
 
     def _delete_queue(self) -> None:
         with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
@@ -261,19 +307,24 @@ class Runner:
         """Print the result, forget it at the back end, and return the exit status."""
         with contextlib.suppress(Exception):
             self._app.AsyncResult(self._id).forget()
+
         if state == "SUCCESS":
             text = json.dumps(result, default=repr)
             Path("result.json").write_text(text + "\n")
             if result is not None:
                 print(f"result: {text}", flush=True)
+
             return 0
+
         if self._stopped:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+
         cause = repr(result) if isinstance(result, BaseException) else str(result)
         exited = _EXIT.search(cause)
         if exited is None:
             print(f"the task ended as {state}: {cause}", file=sys.stderr, flush=True)
+
         return int(exited[1]) or 1 if exited else 1
 
 

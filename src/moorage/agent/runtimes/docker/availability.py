@@ -32,11 +32,12 @@ log = structlog.get_logger("moorage.agent.docker")
 def docker_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock
 ) -> DockerRuntime | None:
-    """None if the runtime is off. The engine need not answer: kernels of an unavailable engine are kept.
-    Blocks. Raises ``OSError``, ``StartupError``."""
+    """None if the runtime is off. The engine need not answer: kernels of an unavailable engine are
+    kept. Blocks. Raises ``OSError``, ``StartupError``."""
     socket = engine_socket(settings.docker)
     if socket is None:
         return None
+
     _make_model_cache(settings)
     rules = ContainerRules(
         images=settings.docker_images,
@@ -53,7 +54,8 @@ def docker_runtime(
         gpus=settings.docker_gpus,
     )
     signer = load_label_signer(state / "docker.key", clock)
-    engine, pulled = Engine(socket), PulledImages(state / "docker-images.json", clock)
+    engine = Engine(socket)
+    pulled = PulledImages(state / "docker-images.json", clock)
     gc_rules = ImageGcRules(
         mode=settings.docker_gc,
         high=settings.docker_gc_high,
@@ -62,13 +64,17 @@ def docker_runtime(
         min_free=parse_size(settings.docker_min_free),
     )
     image_gc = ImageGarbageCollector(engine, gc_rules, pulled, clock)
-    return DockerRuntime(engine, signer, logs, rules=rules, address=settings.address, image_gc=image_gc)
+
+    return DockerRuntime(
+        engine, signer, logs, rules=rules, address=settings.address, image_gc=image_gc
+    )
 
 
 def _make_model_cache(settings: AgentSettings) -> None:
     """Raises ``StartupError``."""
     if settings.model_cache is None:
         return
+
     try:
         Path(settings.model_cache).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -15,16 +15,19 @@ CdiDevices = Mapping[str, frozenset[str] | None]
 
 
 def device_name(device: str, place: DevicePlace | None, known: CdiDevices) -> str:
-    """The name by which a container asks for a GPU: its UUID, or the index of the device with its node.
+    """The name by which a container asks for a GPU: its UUID, or the index of the device with its
+    node.
 
-    A GPU that none of them is keeps its UUID, which the engine refuses: after a GPU was lost, the driver
-    gives its index to another one, and a container must not get that.
+    A GPU that none of them is keeps its UUID, which the engine refuses: after a GPU was lost, the
+    driver gives its index to another one, and a container must not get that.
     """
     if device not in known and place is not None:
         nodes = known.get(place.index, frozenset())
         if nodes is None or (place.node and place.node in nodes):
             return f"{KIND}={place.index}"
+
         for name, of_name in known.items():
             if of_name == frozenset({place.node}) and ":" not in place.index:
                 return f"{KIND}={name}"
+
     return f"{KIND}={device}"

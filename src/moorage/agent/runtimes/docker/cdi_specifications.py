@@ -1,4 +1,5 @@
-"""Specifications of the Container Device Interface (CDI): which NVIDIA GPUs an engine knows by it."""
+"""Specifications of the Container Device Interface (CDI): which NVIDIA GPUs an engine knows by
+it."""
 
 from __future__ import annotations
 
@@ -18,18 +19,25 @@ log = structlog.get_logger("moorage.agent.docker")
 def known_devices(info: Mapping[str, Any]) -> CdiDevices:
     """The NVIDIA GPUs that an engine knows by CDI. ``info``: as in ``docker info``.
 
-    Engines from 28.2 on list them; of earlier ones the specifications say it, in the directories that the
-    engine reads. Reads files: call it in a thread. A file that cannot be read counts as one without GPUs.
+    Engines from 28.2 on list them; of earlier ones the specifications say it, in the directories
+    that the engine reads. Reads files: call it in a thread. A file that cannot be read counts as
+    one without GPUs.
     """
     described: dict[str, frozenset[str] | None] = {}
     for folder in info.get("CDISpecDirs") or ():
         for file in sorted(Path(folder).glob("*")):
             if file.suffix in (".json", ".yaml"):
                 described.update(_devices_in(file))
+
     if info.get("DiscoveredDevices") is None:
         return described
+
     prefix = f"{KIND}="
-    ids = [str(device.get("ID")) for device in info["DiscoveredDevices"] if device.get("Source") == "cdi"]
+    ids = [
+        str(device.get("ID"))
+        for device in info["DiscoveredDevices"]
+        if device.get("Source") == "cdi"
+    ]
     names = [name.removeprefix(prefix) for name in ids if name.startswith(prefix)]
     return {name: described.get(name) for name in names}
 
@@ -41,6 +49,7 @@ def _devices_in(file: Path) -> Iterator[tuple[str, frozenset[str]]]:
         content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
         if content["kind"] != KIND:
             return
+
         for device in content["devices"]:
             nodes = device.get("containerEdits", {}).get("deviceNodes", ())
             yield str(device["name"]), frozenset(node["path"] for node in nodes)

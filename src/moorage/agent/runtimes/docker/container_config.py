@@ -1,4 +1,5 @@
-"""Translation between kernels and the Docker API: container options, rights and limits, and states. Pure."""
+"""Translation between kernels and the Docker API: container options, rights and limits, and states.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +20,19 @@ from moorage.agent.runtimes.docker.cdi import CdiDevices, device_name
 from moorage.common.model.status import ObservedState
 
 # The minimum that the engine accepts.
-_MIN_MEMORY, _MIN_NANO_CPUS = 6 * 1024**2, 10_000_000
+_MIN_MEMORY = 6 * 1024**2
+_MIN_NANO_CPUS = 10_000_000
 # Exit codes above 128 stand for signals, a convention of shells that the engine and its init share.
-_SIGNAL_BASE, _MAX_SIGNAL = 128, 31
-# Value of ``ContainerRules.network``: a network of the agent on which containers cannot reach each other.
+_SIGNAL_BASE = 128
+_MAX_SIGNAL = 31
+# Value of ``ContainerRules.network``: a network of the agent on which containers cannot reach each
+# other.
 ISOLATED = "isolated"
-# Runs before the program of the kernel, since a container has to run before it can get an interface. An
-# interface that is not up has no readable carrier.
+# Runs before the program of the kernel, since a container has to run before it can get an
+# interface. An interface that is not up has no readable carrier.
 _WAIT = (
-    f"n=0; until {{ read up < /sys/class/net/{OVERLAY_INTERFACE}/carrier; }} 2> /dev/null; do n=$((n + 1)); "
+    f"n=0; until {{ read up < /sys/class/net/{OVERLAY_INTERFACE}/carrier; }} 2> /dev/null; do "
+    "n=$((n + 1)); "
     'if test $n -gt 600; then echo "the network of the cluster did not come up" >&2; exit 125; fi; '
     'sleep 0.05; done; exec "$@"'
 )
@@ -36,8 +41,8 @@ _NEVER = "0001-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class ContainerRules:
-    """Settings of the node for all its containers. ``mounts``: directories mounted read-only into every
-    container, at the same path. ``user``: ``uid[:gid]``, "" for the user of the image."""
+    """Settings of the node for all its containers. ``mounts``: directories mounted read-only into
+    every container, at the same path. ``user``: ``uid[:gid]``, "" for the user of the image."""
 
     images: tuple[str, ...] = ("*",)
     pull: Literal["never", "if-missing", "always"] = "if-missing"
@@ -55,7 +60,9 @@ class ContainerRules:
 
 def is_image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a pattern matches the name as written, or the full name with its registry."""
-    return any(fnmatchcase(name, pattern) for name in (image, full_name(image)) for pattern in patterns)
+    return any(
+        fnmatchcase(name, pattern) for name in (image, full_name(image)) for pattern in patterns
+    )
 
 
 def full_name(image: str) -> str:
@@ -74,8 +81,8 @@ def is_outside(path: str, mounts: tuple[str, ...]) -> bool:
 def host_config(
     launch: Launch, rules: ContainerRules, address: str, network: str, cdi: CdiDevices | None = None
 ) -> dict[str, Any]:
-    """Limits and rights: the arguments of the SDK's ``create_host_config``. ``address``: the IP address on
-    which ports are published, unless the kernel is on the host network. ``cdi``: the
+    """Limits and rights: the arguments of the SDK's ``create_host_config``. ``address``: the IP
+    address on which ports are published, unless the kernel is on the host network. ``cdi``: the
     GPUs that the engine knows by CDI."""
     config: dict[str, Any] = {
         "init": True,  # as process 1, a program would ignore SIGTERM and not reap orphans
@@ -88,10 +95,14 @@ def host_config(
         "shm_size": rules.shm_bytes,
         "log_config": {
             "type": "json-file",
-            "config": {"max-size": str(rules.log_max_bytes), "max-file": str(rules.log_keep_files + 1)},
+            "config": {
+                "max-size": str(rules.log_max_bytes),
+                "max-file": str(rules.log_keep_files + 1),
+            },
         },
         "mounts": [
-            {"Type": "bind", "Source": root, "Target": root, "ReadOnly": True} for root in rules.mounts
+            {"Type": "bind", "Source": root, "Target": root, "ReadOnly": True}
+            for root in rules.mounts
         ],
     }
     published = {app.inner: app.port for app in launch.apps}
@@ -100,27 +111,40 @@ def host_config(
     if not launch.network:
         # Outside a network of the cluster the engine does not resolve its hostnames.
         config["extra_hosts"] = dict(launch.hosts)
+
     if published and network != "host":
-        config["port_bindings"] = {f"{inner}/tcp": (address, port) for inner, port in published.items()}
+        config["port_bindings"] = {
+            f"{inner}/tcp": (address, port) for inner, port in published.items()
+        }
+
     if mem := launch.slots.get("mem"):
         # The limits with and without swap are equal, so there is no swap.
         config["mem_limit"] = config["memswap_limit"] = max(mem, _MIN_MEMORY)
     if cpu := launch.slots.get("cpu"):
         config["nano_cpus"] = max(cpu * 1_000_000, _MIN_NANO_CPUS)
+
     if launch.model_folder:
-        # Of the cache nothing but this model: others may be for somebody else, and beside them are tokens.
+        # Of the cache nothing but this model: others may be for somebody else, and beside them are
+        # tokens.
         target = f"{MODELS}/{launch.model_folder.rpartition('/')[2]}"
         mount = {"Type": "bind", "Source": launch.model_folder, "Target": target}
         config["mounts"].append(mount | {"ReadOnly": True})
+
     if launch.workspace:
         config["mounts"].append({"Type": "bind", "Source": launch.workspace, "Target": WORKSPACE})
+
     for path, source in launch.inputs.items():
         read_only = {"Target": f"{WORKSPACE}/{path}", "ReadOnly": True}
         config["mounts"].append({"Type": "bind", "Source": source} | read_only)
+
     if launch.progress:
-        config["mounts"].append({"Type": "bind", "Source": launch.progress, "Target": PROGRESS_FOLDER})
+        config["mounts"].append(
+            {"Type": "bind", "Source": launch.progress, "Target": PROGRESS_FOLDER}
+        )
+
     if launch.devices:
         config["device_requests"] = [_device_request(launch, rules, cdi)]
+
     return config
 
 
@@ -128,9 +152,13 @@ def uses_cdi(rules: ContainerRules, cdi: CdiDevices | None) -> bool:
     return rules.gpus == "cdi" or (rules.gpus == "auto" and bool(cdi))
 
 
-def _device_request(launch: Launch, rules: ContainerRules, cdi: CdiDevices | None) -> dict[str, Any]:
+def _device_request(
+    launch: Launch, rules: ContainerRules, cdi: CdiDevices | None
+) -> dict[str, Any]:
     if uses_cdi(rules, cdi):
-        names = [device_name(device, launch.places.get(device), cdi or {}) for device in launch.devices]
+        names = [
+            device_name(device, launch.places.get(device), cdi or {}) for device in launch.devices
+        ]
         return {"Driver": "cdi", "DeviceIDs": names}
     return {"Driver": "nvidia", "DeviceIDs": list(launch.devices), "Capabilities": [["gpu"]]}
 
@@ -143,21 +171,27 @@ def container_config(
     cdi: CdiDevices | None = None,
 ) -> dict[str, Any]:
     """The arguments of the SDK's ``create_container`` except for the host config."""
-    # GPU images set NVIDIA_VISIBLE_DEVICES to all. It is overridden with the granted GPUs; with CDI by
-    # "void", because the device request names the GPUs and the NVIDIA hook must not add any.
+    # GPU images set NVIDIA_VISIBLE_DEVICES to all. It is overridden with the granted GPUs; with CDI
+    # by "void", because the device request names the GPUs and the NVIDIA hook must not add any.
     visible_ids = () if uses_cdi(rules, cdi) else launch.devices
     visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(visible_ids) or "void"}
     config: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
-        # The command replaces the entry point: it must not become an argument of the image's own program.
-        "entrypoint": list(launch.argv) if launch.overlay is None else _awaiting_overlay(launch.argv),
+        # The command replaces the entry point: it must not become an argument of the image's own
+        # program.
+        "entrypoint": list(launch.argv)
+        if launch.overlay is None
+        else _awaiting_overlay(launch.argv),
         "command": [],
         "environment": launch.env | visible,
         "labels": dict(labels),
-        "ports": sorted({*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}),
+        "ports": sorted(
+            {*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}
+        ),
         "user": launch.user or rules.user or None,
-        # Off: the agent probes readiness itself, and each health check of the image would start a program.
+        # Off: the agent probes readiness itself, and each health check of the image would start a
+        # program.
         "healthcheck": {"Test": ["NONE"]},
     }
     if launch.workspace:
@@ -166,6 +200,7 @@ def container_config(
         config["hostname"] = launch.hostname
     if launch.network:
         config["networking_config"] = {"EndpointsConfig": {network: {"Aliases": [launch.hostname]}}}
+
     return config
 
 
@@ -186,15 +221,19 @@ def parse_state(state: Mapping[str, Any]) -> RuntimeObservation:
         return RuntimeObservation(ObservedState.RUNNING)
     if status == "created":
         return RuntimeObservation(ObservedState.CREATING)
+
     if status not in ("exited", "dead"):
         return RuntimeObservation(
             ObservedState.UNKNOWN, detail=f"the engine reports the unknown status {status!r}"
         )
+
     if state.get("StartedAt") == _NEVER:
         return RuntimeObservation(
             ObservedState.EXITED, never_started=True, detail=str(state.get("Error", ""))
         )
+
     code = int(state.get("ExitCode", 0))
     if _SIGNAL_BASE < code <= _SIGNAL_BASE + _MAX_SIGNAL:
         code = _SIGNAL_BASE - code
+
     return RuntimeObservation(ObservedState.EXITED, code, oom=bool(state.get("OOMKilled")))

@@ -1,11 +1,11 @@
 """Logs of containers: copied from the engine into the log store while they are written.
 
-What the engine says of an output is not the output. A stream that follows it ends when the engine rotates its
-file or restarts, and the engine of many installations (20.10) leaves out a whole file when it rotates twice
-while a reader is busy. So a stream only tells that there is something new. What is copied comes from readings
-of the last messages, which are whole: each is read back to the last message that was copied, which shows that
-nothing is missing, doubled or in another order. Where that message is no longer kept, bytes are lost, and the
-number of the next one says so.
+What the engine says of an output is not the output. A stream that follows it ends when the engine
+rotates its file or restarts, and the engine of many installations (20.10) leaves out a whole file
+when it rotates twice while a reader is busy. So a stream only tells that there is something new.
+What is copied comes from readings of the last messages, which are whole: each is read back to the
+last message that was copied, which shows that nothing is missing, doubled or in another order.
+Where that message is no longer kept, bytes are lost, and the number of the next one says so.
 """
 
 from __future__ import annotations
@@ -34,22 +34,26 @@ from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.docker")
-# Of a container that writes all the time, so often its output is copied; of any other it is looked for again,
-# should a stream be silent that ought not to be.
-_PAUSE_S, _LOOK_AGAIN_S = 0.1, 10.0
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.2, 10.0
+# Of a container that writes all the time, so often its output is copied; of any other it is looked
+# for again, should a stream be silent that ought not to be.
+_PAUSE_S = 0.1
+_LOOK_AGAIN_S = 10.0
+_FIRST_RETRY_S = 0.2
+_LONGEST_RETRY_S = 10.0
 # A reading has some more messages than were counted since the last one.
-_SPARE, _LARGER = 16, 16
+_SPARE = 16
+_LARGER = 16
 _ALL = 0
-_POSITION, _LOCK = "copied.json", "copied.lock"
+_POSITION = "copied.json"
+_LOCK = "copied.lock"
 _LOCKED_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a copy is. ``end``: the number of the byte behind it. ``channel``: of the last message that was
-    copied; 0: none was. ``runs``: of each channel the last time, and how many messages with it were copied,
-    for the pieces of a long line share one."""
+    """Where a copy is. ``end``: the number of the byte behind it. ``channel``: of the last message
+    that was copied; 0: none was. ``runs``: of each channel the last time, and how many messages
+    with it were copied, for the pieces of a long line share one."""
 
     end: int = 0
     channel: int = 0
@@ -66,12 +70,13 @@ class Position:
 class NewMessages:
     """Those of a reading of the last messages that are behind ``position``. Pure.
 
-    ``is_whole``: the reading begins at the first message that is kept. ``is_found``: the place was found;
-    before that, no message is new.
+    ``is_whole``: the reading begins at the first message that is kept. ``is_found``: the place was
+    found; before that, no message is new.
     """
 
     def __init__(self, position: Position, *, is_whole: bool) -> None:
-        self._channel, self._is_sure = position.channel, is_whole
+        self._channel = position.channel
+        self._is_sure = is_whole
         self._time, self._left = position.runs.get(str(position.channel), ("", 0))
         self.is_found = not position.channel
         self.read = 0
@@ -83,12 +88,14 @@ class NewMessages:
         self.read += 1
         if self.is_found:
             return True
+
         if message.channel == self._channel and message.time == self._time:
             self._left -= 1
             self.is_found = self._is_sure and self._left == 0
         elif message.channel == self._channel:
             # Messages that share a time are counted from the first one, which is behind another.
             self._is_sure = True
+
         return False
 
 
@@ -102,18 +109,25 @@ def time_ms(stamp: str) -> int:
 
 
 class Copy:
-    """The copy of the output of one container. ``is_over``: nothing more will be copied. ``is_gone``: for now
-    there is no such container."""
+    """The copy of the output of one container. ``is_over``: nothing more will be copied.
+    ``is_gone``: for now there is no such container."""
 
-    def __init__(self, engine: Engine, store: LogStore, kernel_id: KernelId, container: str) -> None:
-        self._engine, self._store, self._container = engine, store, container
+    def __init__(
+        self, engine: Engine, store: LogStore, kernel_id: KernelId, container: str
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._container = container
         self.kernel_id = kernel_id
-        self.is_over = self.is_gone = False
-        self._may_have_ended, self._changed = True, asyncio.Event()
+        self.is_over = False
+        self.is_gone = False
+        self._may_have_ended = True
+        self._changed = asyncio.Event()
         self._counted = 0
         self._lock = asyncio.Lock()
         self._writer: Log | None = None
-        self._position = self._saved = Position()
+        self._position = Position()
+        self._saved = self._position
         self._task = spawn(f"docker.log.{kernel_id}", self._run())
 
     async def close(self) -> None:
@@ -132,11 +146,14 @@ class Copy:
         async with self._lock:
             if self.is_over:
                 return
+
             async with _only_copy(self._store.folder(self.kernel_id)):
                 if not await asyncio.to_thread(self._open):
                     self.is_over = True
                     return
-                tail, self._counted = self._counted + _SPARE, 0
+
+                tail = self._counted + _SPARE
+                self._counted = 0
                 while not await self._read(tail if self._position.channel else _ALL):
                     tail *= _LARGER
 
@@ -146,7 +163,8 @@ class Copy:
         self.is_over = True
 
     async def _run(self) -> None:
-        watching, pause_s = spawn(f"docker.watch.{self.kernel_id}", self._watch()), _FIRST_RETRY_S
+        watching = spawn(f"docker.watch.{self.kernel_id}", self._watch())
+        pause_s = _FIRST_RETRY_S
         try:
             while not self.is_over:
                 self._changed.clear()
@@ -154,21 +172,25 @@ class Copy:
                     await self._step()
                     pause_s = _FIRST_RETRY_S
                     await asyncio.sleep(_PAUSE_S)
+
                     try:
                         async with asyncio.timeout(_LOOK_AGAIN_S):
                             await self._changed.wait()
                     except TimeoutError:
                         self._may_have_ended = True
                 except NoSuchObject:
-                    self.is_over = self.is_gone = True
+                    self.is_over = True
+                    self.is_gone = True
                 except (RuntimeFailed, OSError) as error:
                     if pause_s == _LONGEST_RETRY_S:
                         log.warning("cannot copy a log", kernel=self.kernel_id, error=str(error))
+
                     self._may_have_ended = True
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
         finally:
-            # Also of a task that fails: its readers must not wait for ever, and the next one begins anew.
+            # Also of a task that fails: its readers must not wait for ever, and the next one begins
+            # anew.
             self.is_gone = self.is_gone or not self.is_over
             self.is_over = True
             await cancel_and_wait(watching)
@@ -201,12 +223,14 @@ class Copy:
             async for messages in pieces:
                 self._append(new.feed(messages))
                 await asyncio.sleep(0)  # a reader must keep up
+
         if new.is_found:
             return True
         if tail != _ALL and new.read >= tail:
             return False
         if tail != _ALL:
             return await self._read(_ALL)
+
         # The engine has rotated it away. How much was lost is not known: one byte stands for it.
         log.warning("output of a container was lost", kernel=self.kernel_id)
         assert self._writer is not None
@@ -214,8 +238,8 @@ class Copy:
         return await self._read(_ALL)
 
     def _open(self) -> bool:
-        """Continue where this copy, or that of another agent, has ended. False: an older release has made a
-        whole one."""
+        """Continue where this copy, or that of another agent, has ended. False: an older release
+        has made a whole one."""
         folder = self._store.folder(self.kernel_id)
         position = _load(folder / _POSITION)
         if self._writer is not None:
@@ -224,28 +248,37 @@ class Copy:
             self._writer.close()  # another one has copied meanwhile
         elif any(is_renamed(path) for path, _ in log_paths(folder)):
             return False
+
         self._writer = self._store.writer(self.kernel_id, precision_ms=1)
-        self._position = self._saved = position
+        self._position = position
+        self._saved = position
         return True
 
     def _append(self, messages: list[Message]) -> None:
-        writer, position = self._writer, self._position
+        writer = self._writer
+        position = self._position
         assert writer is not None
         writer.skip_to(position.end)  # what a full disk has refused
-        time, piece, size = "", list[bytes](), 0
+        time = ""
+        piece = list[bytes]()
+        size = 0
         for message in messages:
             if message.time[:_TO_MS] != time[:_TO_MS] and piece:
                 writer.write(b"".join(piece), time_ms(time))
-                piece, size = [], 0
+                piece = []
+                size = 0
+
             time = message.time
             # An agent that was killed at this place has written it, and not that it has.
             data = message.data[max(writer.end + size - position.end, 0) :]
             piece.append(data)
             size += len(data)
             position = position.behind(message)
+
         if piece:
             writer.write(b"".join(piece), time_ms(time))
-            self._position = self._saved = position
+            self._position = position
+            self._saved = position
             _save(self._store.folder(self.kernel_id) / _POSITION, position)
 
 
@@ -260,15 +293,17 @@ def _open_lock(folder: Path) -> int:
 
 @asynccontextmanager
 async def _only_copy(folder: Path) -> AsyncIterator[None]:
-    """Wait until no other copy is made of the log in ``folder``. One agent makes one; nothing but this keeps
-    a second agent of the same state from writing each message again."""
+    """Wait until no other copy is made of the log in ``folder``. One agent makes one; nothing but
+    this keeps a second agent of the same state from writing each message again."""
     lock = _open_lock(folder)
     try:
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
+
             await asyncio.sleep(_LOCKED_S)
+
         yield
     finally:
         os.close(lock)
@@ -278,7 +313,9 @@ def _load(path: Path) -> Position:
     try:
         found = json.loads(path.read_text())
         return Position(
-            found["end"], found["channel"], {channel: tuple(run) for channel, run in found["runs"].items()}
+            found["end"],
+            found["channel"],
+            {channel: tuple(run) for channel, run in found["runs"].items()},
         )
     except (FileNotFoundError, ValueError):
         return Position()
@@ -294,7 +331,8 @@ class ContainerLogs:
     """Copies the logs of the containers that it is told of, until ``close``."""
 
     def __init__(self, engine: Engine, store: LogStore) -> None:
-        self._engine, self._store = engine, store
+        self._engine = engine
+        self._store = store
         self._copies: dict[KernelId, Copy] = {}
 
     def begin(self, kernel_id: KernelId, container: str) -> Copy:
@@ -323,7 +361,8 @@ class ContainerLogs:
         return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
 
     async def save(self, kernel_id: KernelId, container: str) -> None:
-        """Copy what the container, which has ended, has written: the engine deletes it with the container."""
+        """Copy what the container, which has ended, has written: the engine deletes it with the
+        container."""
         copy = self.begin(kernel_id, container)
         try:
             await copy.finish()
@@ -343,8 +382,10 @@ class ContainerLogs:
         try:
             await copy.catch_up()
         except NoSuchObject:
-            copy.is_over = copy.is_gone = True
+            copy.is_over = True
+            copy.is_gone = True
         except (RuntimeFailed, OSError) as error:
             # What was copied is there.
             log.warning("cannot read the log of a container", kernel=kernel_id, error=str(error))
+
         return copy

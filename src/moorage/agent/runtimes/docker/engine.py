@@ -1,8 +1,8 @@
 """Client for a Docker Engine.
 
-Requests go through Docker's SDK, which negotiates the API version, each in a thread with a time limit.
-Streams of logs and events run on the event loop, because they last for weeks and would occupy a thread
-(decision 9).
+Requests go through Docker's SDK, which negotiates the API version, each in a thread with a time
+limit. Streams of logs and events run on the event loop, because they last for weeks and would
+occupy a thread (decision 9).
 """
 
 from __future__ import annotations
@@ -24,23 +24,29 @@ from moorage.agent.runtimes.docker.pull_progress import PullProgress, ThrottledC
 
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
-_THREADS, _PULL_THREADS = 16, 2
-_CALL_TIMEOUT_S, _HTTP_TIMEOUT_S, _PULL_TIMEOUT_S = 20.0, 40, 300
+_THREADS = 16
+_PULL_THREADS = 2
+_CALL_TIMEOUT_S = 20.0
+_HTTP_TIMEOUT_S = 40
+_PULL_TIMEOUT_S = 300
 _BATCH_BYTES = 64 * 1024
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-# Longest silence within a response that does not wait for anything. Followed logs may be silent for weeks.
+# Longest silence within a response that does not wait for anything. Followed logs may be silent for
+# weeks.
 _STREAM_IDLE_S = 20.0
 
 
 def engine_socket(setting: str) -> Path | None:
-    """The socket for the setting ``agent.docker``; None for ``off``, or for an engine on another machine."""
+    """The socket for the setting ``agent.docker``; None for ``off``, or for an engine on another
+    machine."""
     address = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}" if setting == "auto" else setting
     return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A line of output, or a piece of a long one. ``time``: in RFC 3339; "" from a log driver without."""
+    """A line of output, or a piece of a long one. ``time``: in RFC 3339; "" from a log driver
+    without."""
 
     channel: int
     time: str
@@ -55,8 +61,8 @@ class Message:
 
 
 class Engine:
-    """``socket``: the Unix socket of the engine. Connects at the first request, and again after each failure,
-    so that the API version is negotiated anew after an upgrade of the engine."""
+    """``socket``: the Unix socket of the engine. Connects at the first request, and again after
+    each failure, so that the API version is negotiated anew after an upgrade of the engine."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -78,12 +84,17 @@ class Engine:
             raise EngineUnavailable(f"no answer within {timeout_s:g} s") from None
 
     async def pull(self, image: str, on_progress: OnProgress) -> None:
-        """Pull an image. ``on_progress`` is called in the event loop at most once a second. A cancelled pull
-        is aborted at the next progress message of the engine. Raises ``RequestRefused`` with the message of
-        the registry or the engine, and ``EngineUnavailable``."""
-        cancelled, progress = threading.Event(), PullProgress(image)
-        throttled = ThrottledCallback(asyncio.get_running_loop(), lambda: on_progress(progress.text()))
+        """Pull an image. ``on_progress`` is called in the event loop at most once a second. A
+        cancelled pull is aborted at the next progress message of the engine. Raises
+        ``RequestRefused`` with the message of the registry or the engine, and
+        ``EngineUnavailable``."""
+        cancelled = threading.Event()
+        progress = PullProgress(image)
+        throttled = ThrottledCallback(
+            asyncio.get_running_loop(), lambda: on_progress(progress.text())
+        )
         on_progress(f"waiting to pull {image}: {_PULL_THREADS} other pulls are running")
+
         try:
             await asyncio.get_running_loop().run_in_executor(
                 self._pull_threads,
@@ -95,21 +106,29 @@ class Engine:
             throttled.close()
 
     async def messages(self, container: str, tail: int) -> AsyncGenerator[list[Message], None]:
-        """Both outputs of a container, in order: the last ``tail`` messages, 0: all that are kept."""
+        """Both outputs of a container, in order: the last ``tail`` messages, 0: all that are
+        kept."""
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": str(tail or "all")}
-        demultiplexer, messages, size = StreamDemultiplexer(), list[Message](), 0
+        demultiplexer = StreamDemultiplexer()
+        messages = list[Message]()
+        size = 0
         async for data in self._stream(f"/containers/{container}/logs", query, _STREAM_IDLE_S):
             # The engine sends each message by itself.
-            messages += [Message.parse(channel, payload) for channel, payload in demultiplexer.feed(data)]
+            messages += [
+                Message.parse(channel, payload) for channel, payload in demultiplexer.feed(data)
+            ]
             size += len(data)
             if size >= _BATCH_BYTES:
                 yield messages
-                messages, size = [], 0
+                messages = []
+                size = 0
+
         if messages:
             yield messages
 
     async def count_messages(self, container: str) -> AsyncGenerator[int, None]:
-        """Counts of the messages that a container writes from now on; 0 as soon as the engine listens."""
+        """Counts of the messages that a container writes from now on; 0 as soon as the engine
+        listens."""
         query = {"stdout": "1", "stderr": "1", "follow": "1", "tail": "0"}
         demultiplexer = StreamDemultiplexer()
         async for data in self._stream(f"/containers/{container}/logs", query):
@@ -154,7 +173,11 @@ class Engine:
             raise NoSuchObject(_message(error), 404) from None
         except docker.errors.APIError as error:
             raise RequestRefused(_message(error), error.status_code or 500) from None
-        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        except (
+            docker.errors.DockerException,
+            requests.exceptions.RequestException,
+            OSError,
+        ) as error:
             self._disconnect()
             raise EngineUnavailable(_root_cause(error)) from None
 
@@ -165,7 +188,8 @@ class Engine:
             if not self.socket.exists():
                 raise EngineUnavailable(f"there is no {self.socket}", unsent=True)
             api, info = self._connect(_HTTP_TIMEOUT_S)
-            self._api, self.id = api, str(info["ID"])
+            self.id = str(info["ID"])
+            self._api = api
             return self._api
 
     def _connect(self, timeout_s: int) -> tuple[Any, dict[str, Any]]:
@@ -176,25 +200,36 @@ class Engine:
             import requests.exceptions
         except ImportError as error:
             raise RuntimeFailed(
-                f"the package {error.name} is not installed", next_step="pip install 'moorage[agent]'"
+                f"the package {error.name} is not installed",
+                next_step="pip install 'moorage[agent]'",
             ) from None
+
         try:
             # Without an explicit version the SDK negotiates the highest common one.
             api = docker.APIClient(
                 base_url=f"unix://{self.socket}", timeout=timeout_s, max_pool_size=_THREADS
             )
             return api, api.info()
-        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        except (
+            docker.errors.DockerException,
+            requests.exceptions.RequestException,
+            OSError,
+        ) as error:
             raise EngineUnavailable(_root_cause(error), unsent=True) from None
 
     def _disconnect(self) -> None:
         with self._connecting:
-            api, self._api = self._api, None
+            api = self._api
+            self._api = None
         if api is not None:
             api.close()
 
     def _pull(
-        self, image: str, cancelled: threading.Event, progress: PullProgress, trigger: Callable[[], None]
+        self,
+        image: str,
+        cancelled: threading.Event,
+        progress: PullProgress,
+        trigger: Callable[[], None],
     ) -> None:
         trigger()
         api, _ = self._connect(_PULL_TIMEOUT_S)
@@ -204,6 +239,7 @@ class Engine:
                     raise RequestRefused(str(message["error"]), 404)
                 if cancelled.is_set():
                     return
+
                 progress.feed(message)
                 trigger()
         finally:
@@ -211,21 +247,25 @@ class Engine:
 
 
 class StreamDemultiplexer:
-    """Splits the engine's multiplexed output stream. Each frame has a header of 8 bytes: the channel, three
-    zeros, and the length of the payload (big endian)."""
+    """Splits the engine's multiplexed output stream. Each frame has a header of 8 bytes: the
+    channel, three zeros, and the length of the payload (big endian)."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The payloads of all complete frames, each with its channel."""
-        buffer, at, frames = self._rest + data, 0, list[tuple[int, bytes]]()
+        buffer = self._rest + data
+        at = 0
+        frames = list[tuple[int, bytes]]()
         while len(buffer) - at >= 8:
             size = int.from_bytes(buffer[at + 4 : at + 8], "big")
             if len(buffer) - at - 8 < size:
                 break
+
             frames.append((buffer[at], buffer[at + 8 : at + 8 + size]))
             at += 8 + size
+
         self._rest = buffer[at:]
         return frames
 

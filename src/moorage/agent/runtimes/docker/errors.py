@@ -9,32 +9,65 @@ from moorage.agent.runtimes.base import CreateFailed, RuntimeFailed
 from moorage.common.model.reasons import Reason
 
 _TOOLKIT = "install the NVIDIA container toolkit there"
-# Substrings of the engine's messages, in lower case. The HTTP status does not distinguish most of these.
+# Substrings of the engine's messages, in lower case. The HTTP status does not distinguish most of
+# these.
 _EXPLANATIONS: tuple[tuple[str, Reason, str], ...] = (
     ("no such image", Reason.IMAGE_MISSING, "check its name, or pull it on that node"),
-    ("unresolvable cdi devices", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),
-    ("cdi device injection failed", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),
+    (
+        "unresolvable cdi devices",
+        Reason.NO_NVIDIA_RUNTIME,
+        "run `nvidia-ctk cdi generate` on that node",
+    ),
+    (
+        "cdi device injection failed",
+        Reason.NO_NVIDIA_RUNTIME,
+        "run `nvidia-ctk cdi generate` on that node",
+    ),
     ("could not select device driver", Reason.NO_NVIDIA_RUNTIME, _TOOLKIT),
     ("unknown runtime specified nvidia", Reason.NO_NVIDIA_RUNTIME, _TOOLKIT),
-    ("nvidia-container-cli", Reason.NO_NVIDIA_RUNTIME, "check nvidia-smi and the driver on that node"),
+    (
+        "nvidia-container-cli",
+        Reason.NO_NVIDIA_RUNTIME,
+        "check nvidia-smi and the driver on that node",
+    ),
     ("port is already allocated", Reason.PORT_TAKEN, "check which program listens on that node"),
     ("address already in use", Reason.PORT_TAKEN, "check which program listens on that node"),
     ("range of cpus is from", Reason.LIMIT_REFUSED, "ask for no more CPUs than the node has"),
     ("minimum memory limit", Reason.LIMIT_REFUSED, "ask for more memory"),
     ("kernel memory", Reason.LIMIT_REFUSED, "ask for another amount of memory"),
-    ("inter-container", Reason.NO_NETWORK, "`modprobe br_netfilter` there, or set agent.docker_network"),
-    ("br_netfilter", Reason.NO_NETWORK, "`modprobe br_netfilter` there, or set agent.docker_network"),
-    ("address pool", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
-    ("no space left on device", Reason.DISK_FULL, "free space in the data directory of Docker on that node"),
-    ("disk quota exceeded", Reason.DISK_FULL, "free space in the data directory of Docker on that node"),
+    (
+        "inter-container",
+        Reason.NO_NETWORK,
+        "`modprobe br_netfilter` there, or set agent.docker_network",
+    ),
+    (
+        "br_netfilter",
+        Reason.NO_NETWORK,
+        "`modprobe br_netfilter` there, or set agent.docker_network",
+    ),
+    (
+        "address pool",
+        Reason.NO_NETWORK,
+        "add to default-address-pools in that engine's daemon.json",
+    ),
+    (
+        "no space left on device",
+        Reason.DISK_FULL,
+        "free space in the data directory of Docker on that node",
+    ),
+    (
+        "disk quota exceeded",
+        Reason.DISK_FULL,
+        "free space in the data directory of Docker on that node",
+    ),
     ("executable file not found", Reason.CREATE_FAILED, "use a program that is in the image"),
     ("invalid mount config", Reason.CREATE_FAILED, "check agent.docker_mounts on that node"),
-)  # fmt: skip
+)
 
 
 class EngineUnavailable(RuntimeFailed):
-    """The Docker Engine did not answer, so the outcome of the request is unknown. ``unsent``: the request did
-    not reach the engine."""
+    """The Docker Engine did not answer, so the outcome of the request is unknown. ``unsent``: the
+    request did not reach the engine."""
 
     def __init__(self, cause: str, *, unsent: bool = False) -> None:
         super().__init__(

@@ -45,9 +45,11 @@ class ContainerEvents:
         """An event that is set when the state of ``container`` may have changed since the call."""
         if self._task is None:
             self._task = SupervisedTask("docker.events", self._run)
+
         with suppress(TimeoutError):
             async with asyncio.timeout(_RETRY_S):
                 await self._listening.wait()
+
         changed = asyncio.Event()
         self._subscribers[container].add(changed)
         try:
@@ -67,13 +69,18 @@ class ContainerEvents:
                 async with aclosing(self._engine.events(self._filters)) as events:
                     async for event in events:
                         self._on_event(event.get("id", ""))
+
                 reason = "the engine closed the stream"
             except (RuntimeFailed, ValueError) as error:
                 reason = str(error)
+
             if self._listening.is_set():
-                log.warning("lost the event stream of the Docker Engine; polling instead", reason=reason)
+                log.warning(
+                    "lost the event stream of the Docker Engine; polling instead", reason=reason
+                )
                 self._listening.clear()
                 self._wake_all()
+
             await asyncio.sleep(_RETRY_S)
 
     def _on_event(self, container: str) -> None:

@@ -1,8 +1,8 @@
 """Commands in containers, through the exec API of the engine.
 
-The engine upgrades the HTTP connection to a raw byte stream, which the SDK offers only with a blocking
-socket, so the request is written by hand. The engine has no call to end a command; its process is signalled
-by pid.
+The engine upgrades the HTTP connection to a raw byte stream, which the SDK offers only with a
+blocking socket, so the request is written by hand. The engine has no call to end a command; its
+process is signalled by pid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from moorage.common.aio.tasks import spawn
 
 log = structlog.get_logger("moorage.agent.docker")
 _CHUNK = 32 * 1024
-_START_TIMEOUT_S, _EXIT_TIMEOUT_S, _POLL_S = 10.0, 5.0, 0.02
+_START_TIMEOUT_S = 10.0
+_EXIT_TIMEOUT_S = 5.0
+_POLL_S = 0.02
 # Time to read the remaining output of a command after its container has exited.
 _DRAIN_S = 1.0
 _EOF_KEY = b"\x04"  # ^D
@@ -41,17 +43,21 @@ class DockerExecution:
         exec_id: str,
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        self._engine, self._container, self._command, self._id = engine, container, command, exec_id
+        self._engine = engine
+        self._container = container
+        self._command = command
+        self._id = exec_id
         self._reader, self._writer = streams
-        self._demultiplexer, self._output = StreamDemultiplexer(), list[tuple[int, bytes]]()
+        self._demultiplexer = StreamDemultiplexer()
+        self._output = list[tuple[int, bytes]]()
         self._code: int | None = None
         self._disconnected = False
         self._watching: asyncio.Task[None] | None = None
 
     def watch(self, container_pid: int) -> None:
-        """Disconnect when the container exits. The engine reports a container as running as long as output of
-        a command is unread, so a client that does not read would keep it running. ``container_pid``: its main
-        process."""
+        """Disconnect when the container exits. The engine reports a container as running as long as
+        output of a command is unread, so a client that does not read would keep it running.
+        ``container_pid``: its main process."""
         pidfd = _open_pidfd(container_pid, self._container)
         if pidfd >= 0:
             self._watching = spawn(f"docker.exec.{self._id[:12]}", self._disconnect_after(pidfd))
@@ -70,14 +76,17 @@ class DockerExecution:
                 data = await self._reader.read(_CHUNK)
             except OSError:
                 data = b""  # lost the connection; ``wait`` determines the exit code
+
             if not data:
                 return None
             if self._command.tty:
                 return STDOUT, data
+
             self._output += [
                 (STDERR if channel == STDERR else STDOUT, piece)
                 for channel, piece in self._demultiplexer.feed(data)
             ]
+
         return self._output.pop(0)
 
     async def write(self, data: bytes) -> None:
@@ -110,6 +119,7 @@ class DockerExecution:
             raise ExecFailed("the session has ended, and the command with it") from None
         except RuntimeFailed as error:
             raise ExecFailed(f"the exit code of the command is unknown: {error}") from None
+
         self._code = int(details["ExitCode"])
         return self._code
 
@@ -142,12 +152,15 @@ class DockerExecution:
                 details = await self._inspect()
                 if not details["Running"]:
                     return
+
                 if not _send_signal(details.get("Pid", 0), number, self._container):
                     log.warning(
                         "a disconnected command runs until its container exits",
-                        container=self._container[:12], reason="this agent may not signal it",
-                    )  # fmt: skip
+                        container=self._container[:12],
+                        reason="this agent may not signal it",
+                    )
                     return
+
                 with suppress(TimeoutError):
                     async with asyncio.timeout(grace_s):
                         await self._inspect_exited(10 * _POLL_S)
@@ -157,19 +170,24 @@ class DockerExecution:
 
 async def execute(engine: Engine, container: str, command: Command) -> DockerExecution:
     """Raises ``ExecFailed``, and ``RuntimeFailed`` without an answer."""
-    # A task of its own, shielded: a cancelled caller may leave a started command, which must be disconnected.
+    # A task of its own, shielded: a cancelled caller may leave a started command, which must be
+    # disconnected.
     starting = spawn("docker.exec.start", _try_start(engine, container, command))
     try:
         execution = await asyncio.shield(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(_disconnect_started)
         raise
+
     if not isinstance(execution, DockerExecution):
         raise execution
+
     return execution
 
 
-def _disconnect_started(starting: asyncio.Task[DockerExecution | RuntimeFailed | ExecFailed]) -> None:
+def _disconnect_started(
+    starting: asyncio.Task[DockerExecution | RuntimeFailed | ExecFailed],
+) -> None:
     if not starting.cancelled() and isinstance(execution := starting.result(), DockerExecution):
         execution.disconnect()
 
@@ -206,6 +224,7 @@ async def _start(engine: Engine, container: str, command: Command) -> DockerExec
     await execution.resize(command.rows, command.cols)
     if not command.stdin and not command.tty:
         await execution.end_input()
+
     return execution
 
 
@@ -220,7 +239,9 @@ async def _open_stream(
     writer = None
     try:
         async with asyncio.timeout(_START_TIMEOUT_S):
-            reader, writer = await asyncio.open_unix_connection(str(engine.socket), limit=2 * _CHUNK)
+            reader, writer = await asyncio.open_unix_connection(
+                str(engine.socket), limit=2 * _CHUNK
+            )
             writer.write(head.encode() + body)
             response = await reader.readuntil(b"\r\n\r\n")
             status = response.split(b" ", 2)[1]
@@ -235,6 +256,7 @@ async def _open_stream(
         if writer is not None:
             writer.close()
         raise
+
     return reader, writer
 
 
@@ -244,6 +266,7 @@ def _open_pidfd(pid: int, container: str) -> int:
         pidfd = os.pidfd_open(pid)
     except (OSError, ValueError):
         return -1
+
     try:
         # Checked after the pidfd was opened, because the pid may have been reused.
         with open(f"/proc/{pid}/cgroup") as file:
@@ -251,6 +274,7 @@ def _open_pidfd(pid: int, container: str) -> int:
                 return pidfd
     except OSError:
         pass
+
     os.close(pidfd)
     return -1
 
@@ -260,6 +284,7 @@ def _send_signal(pid: int, number: signal.Signals, container: str) -> bool:
     pidfd = _open_pidfd(pid, container)
     if pidfd < 0:
         return False
+
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
@@ -268,4 +293,5 @@ def _send_signal(pid: int, number: signal.Signals, container: str) -> bool:
         return False
     finally:
         os.close(pidfd)
+
     return True

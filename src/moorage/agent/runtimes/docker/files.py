@@ -26,17 +26,19 @@ def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None
         with suppress(docker.errors.NoSuchObject):
             pieces, _ = api.get_archive(container, _PASSWD)
             passwd = first_file_text(pieces)
+
     api.put_archive(container, "/", archive(files, *owner_of(user, passwd)))
 
 
 def owner_of(user: str, passwd: str) -> tuple[int, int]:
-    """``uid, gid`` for ``user[:group]``, each a number or a name in ``passwd``. An unknown name gives 0; the
-    engine refuses to start such a container."""
+    """``uid, gid`` for ``user[:group]``, each a number or a name in ``passwd``. An unknown name
+    gives 0; the engine refuses to start such a container."""
     name, _, group = user.partition(":")
     rows = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 3]
     found = next((row for row in rows if name in (row[0], row[2])), None)
     known_uid, known_gid = (found[2], found[3]) if found else ("", "")
-    uid, gid = (name if _is_id(name) else known_uid), (group if _is_id(group) else known_gid)
+    uid = name if _is_id(name) else known_uid
+    gid = group if _is_id(group) else known_gid
     return int(uid) if _is_id(uid) else 0, int(gid) if _is_id(gid) else 0
 
 
@@ -51,8 +53,8 @@ def needs_passwd(user: str) -> bool:
 
 
 def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
-    """A tar archive for the root directory: the files and their directories, accessible to their owner
-    only."""
+    """A tar archive for the root directory: the files and their directories, accessible to their
+    owner only."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         added: set[str] = set()
@@ -62,30 +64,40 @@ def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
             if folder not in added:
                 added.add(folder)
                 _add(tar, folder, 0o700, uid, gid, None)
+
             _add(tar, str(path).lstrip("/"), file.mode, uid, gid, file.text.encode())
+
     return buffer.getvalue()
 
 
 def first_file_text(pieces: Iterable[bytes]) -> str:
-    """The text of the file that a tar archive begins with; "" if that is none, or larger than a MiB."""
+    """The text of the file that a tar archive begins with; "" if that is none, or larger than a
+    MiB."""
     start = bytearray()
     for piece in pieces:
         start += piece[: _PASSWD_MAX_BYTES - len(start)]
         if len(start) == _PASSWD_MAX_BYTES:
             break
+
     with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(start), mode="r|") as opened:
         entry = opened.next()
         if entry is not None and entry.isreg() and 0 <= entry.size <= _PASSWD_MAX_BYTES:
             content = opened.extractfile(entry)
             return content.read().decode(errors="replace") if content is not None else ""
+
     return ""
 
 
-def _add(tar: tarfile.TarFile, name: str, mode: int, uid: int, gid: int, data: bytes | None) -> None:
+def _add(
+    tar: tarfile.TarFile, name: str, mode: int, uid: int, gid: int, data: bytes | None
+) -> None:
     entry = tarfile.TarInfo(name)
-    entry.mode, entry.uid, entry.gid = mode, uid, gid
+    entry.mode = mode
+    entry.uid = uid
+    entry.gid = gid
     if data is None:
         entry.type = tarfile.DIRTYPE
         return tar.addfile(entry)
+
     entry.size = len(data)
     return tar.addfile(entry, io.BytesIO(data))

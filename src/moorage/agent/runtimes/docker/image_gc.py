@@ -1,7 +1,7 @@
 """Image garbage collection and disk pressure, on the disk with the data directory of the engine.
 
-Above a high watermark, unused images are removed, the least recently used first, until the disk is below a
-low watermark. Below a minimum of free space, no new containers start.
+Above a high watermark, unused images are removed, the least recently used first, until the disk is
+below a low watermark. Below a minimum of free space, no new containers start.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.docker")
 _REMOVE_TIMEOUT_S = 120.0
-# Younger images are kept: between ``prepare`` and ``create`` no container protects the image of a new kernel.
+# Younger images are kept: between ``prepare`` and ``create`` no container protects the image of a
+# new kernel.
 MIN_AGE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGcRules:
-    """``high``, ``low``: watermarks in percent of the disk in use. ``owners``: collect only images that
-    Moorage has pulled, or any. ``min_free``: bytes below which no new container starts."""
+    """``high``, ``low``: watermarks in percent of the disk in use. ``owners``: collect only images
+    that Moorage has pulled, or any. ``min_free``: bytes below which no new container starts."""
 
     mode: Literal["on", "dry-run", "off"] = "on"
     high: int = 85
@@ -74,9 +75,9 @@ def is_below_low_watermark(disk: Disk, rules: ImageGcRules) -> bool:
 def gc_candidates(
     images: Sequence[Image], in_use: Collection[str], rules: ImageGcRules, now: float
 ) -> tuple[Image, ...]:
-    """Images that may be removed, the least recently used first and, among equals, the largest first.
-    ``in_use``: image ids of all containers in any state, also of containers that are not ours. ``now``: unix
-    seconds."""
+    """Images that may be removed, the least recently used first and, among equals, the largest
+    first. ``in_use``: image ids of all containers in any state, also of containers that are not
+    ours. ``now``: unix seconds."""
     candidates = [
         image
         for image in images
@@ -88,20 +89,26 @@ def gc_candidates(
 
 
 class PulledImages:
-    """Registry of the images that this agent has pulled, with the time of their last use. It is stored in
-    ``path``, so that a restarted agent still knows them. All methods but ``touch`` block."""
+    """Registry of the images that this agent has pulled, with the time of their last use. It is
+    stored in ``path``, so that a restarted agent still knows them. All methods but ``touch``
+    block."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._path, self._clock = path, clock
+        self._path = path
+        self._clock = clock
         self._used_at: dict[str, float] = {}  # by image id; only pulled images
         self._requested_at: dict[str, float] = {}  # by name
         self._unsaved = False
         try:
-            self._used_at = {str(key): float(at) for key, at in json.loads(path.read_text()).items()}
+            self._used_at = {
+                str(key): float(at) for key, at in json.loads(path.read_text()).items()
+            }
         except FileNotFoundError:
             pass
         except (ValueError, AttributeError, TypeError) as error:
-            log.warning("cannot read the list of pulled images; none of them is removed", error=repr(error))
+            log.warning(
+                "cannot read the list of pulled images; none of them is removed", error=repr(error)
+            )
 
     def touch(self, name: str, image_id: str = "") -> None:
         """Record that an image was requested now, and with ``image_id`` that it was pulled."""
@@ -114,12 +121,16 @@ class PulledImages:
     def image(self, row: dict[str, Any]) -> Image:
         """From a row of the engine's image list."""
         names = tuple(
-            name for name in (*(row["RepoTags"] or ()), *(row["RepoDigests"] or ())) if "<none>" not in name
+            name
+            for name in (*(row["RepoTags"] or ()), *(row["RepoDigests"] or ()))
+            if "<none>" not in name
         )
         pulled_at = self._used_at.get(row["Id"])
         used_at = max(pulled_at or 0.0, *(self._requested_at.get(name, 0.0) for name in names), 0.0)
         if pulled_at is not None and used_at > pulled_at:
-            self._used_at[row["Id"]], self._unsaved = used_at, True
+            self._used_at[row["Id"]] = used_at
+            self._unsaved = True
+
         return Image(row["Id"], names, int(row["Size"]), used_at, pulled_at is not None)
 
     def retain(self, image_ids: set[str]) -> None:
@@ -155,8 +166,12 @@ class ImageGarbageCollector:
         clock: Clock,
         read_disk: Callable[[str], Disk] = read_disk,
     ) -> None:
-        self._engine, self._rules, self.pulled, self._clock = engine, rules, pulled, clock
-        self._read_disk, self._data_dir = read_disk, ""
+        self._engine = engine
+        self._rules = rules
+        self.pulled = pulled
+        self._clock = clock
+        self._read_disk = read_disk
+        self._data_dir = ""
         self._last_warning = ""
 
     async def check_free_space(self) -> None:
@@ -164,7 +179,8 @@ class ImageGarbageCollector:
         disk = await self._disk()
         if disk is not None and disk.free < self._rules.min_free:
             raise DiskFull(
-                f"{disk.free >> 20} MiB are free in {self._data_dir}; agent.docker_min_free there is "
+                f"{disk.free >> 20} MiB are free in {self._data_dir}; agent.docker_min_free there "
+                "is "
                 f"{self._rules.min_free >> 20} MiB",
                 next_step="free space in the data directory of Docker on that node",
             )
@@ -178,30 +194,43 @@ class ImageGarbageCollector:
             OSError
         ):  # the list cannot be saved on a full disk, and that must not stop the collection
             await asyncio.to_thread(self.pulled.retain, {image.id for image in images})
+
         if disk is None:
             return
         if not is_above_high_watermark(disk, self._rules):
             self._last_warning = ""
             return
-        in_use = await self._engine.call(lambda api: [row["ImageID"] for row in api.containers(all=True)])
-        candidates = gc_candidates(images, frozenset(in_use), self._rules, self._clock.now().timestamp())
+
+        in_use = await self._engine.call(
+            lambda api: [row["ImageID"] for row in api.containers(all=True)]
+        )
+        candidates = gc_candidates(
+            images, frozenset(in_use), self._rules, self._clock.now().timestamp()
+        )
         if self._rules.mode == "dry-run":
             self._warn_once(
-                "the disk of Docker is full; these images would be removed (agent.docker_gc = dry-run)",
+                "the disk of Docker is full; these images would be removed (agent.docker_gc = "
+                "dry-run)",
                 images=[image.names[:1] or image.id for image in candidates],
                 percent=round(disk.used_percent),
             )
             return
+
         for image in candidates:
             if is_below_low_watermark(disk, self._rules):
                 return
+
             await self._remove(image, disk)
             disk = await self._disk() or disk
+
         if not is_below_low_watermark(disk, self._rules):
             self._warn_once(
                 "the disk of Docker is full, and no other image may be removed",
                 percent=round(disk.used_percent),
-                next_step="free space there; agent.docker_gc_images = any allows the removal of all images",
+                next_step=(
+                    "free space there; agent.docker_gc_images = any allows the removal of "
+                    "all images"
+                ),
             )
 
     async def _remove(self, image: Image, disk: Disk) -> None:
@@ -213,6 +242,7 @@ class ImageGarbageCollector:
         except RequestRefused as error:
             log.info("cannot remove an image", image=image.names or image.id, reason=str(error))
             return
+
         log.info(
             "removed an image because the disk of Docker is full",
             image=image.names or image.id,
@@ -224,6 +254,7 @@ class ImageGarbageCollector:
         """None if the agent has no access to the data directory of the engine."""
         if not self._data_dir:
             self._data_dir = str((await self._engine.call(lambda api: api.info()))["DockerRootDir"])
+
         try:
             return await asyncio.to_thread(self._read_disk, self._data_dir)
         except OSError as error:
@@ -231,7 +262,9 @@ class ImageGarbageCollector:
                 "cannot read the usage of the disk of Docker",
                 folder=self._data_dir,
                 error=str(error),
-                next_step="an agent in a container needs that directory, read-only: see deploy/compose",
+                next_step=(
+                    "an agent in a container needs that directory, read-only: see deploy/compose"
+                ),
             )
             return None
 

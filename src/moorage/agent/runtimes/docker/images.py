@@ -1,4 +1,5 @@
-"""Images of the node's engine: pulls them as ``agent.docker_pull`` demands, and reads their labels."""
+"""Images of the node's engine: pulls them as ``agent.docker_pull`` demands, and reads their
+labels."""
 
 from __future__ import annotations
 
@@ -26,26 +27,32 @@ class ImageStore:
     """Pulls each image once at a time, for all kernels that wait for it."""
 
     def __init__(self, engine: Engine, rules: ContainerRules, pulled: PulledImages) -> None:
-        self._engine, self._rules, self._pulled = engine, rules, pulled
-        self._service_ports: dict[str, tuple[ServicePort, ...]] = {}  # of the images known to be present
+        self._engine = engine
+        self._rules = rules
+        self._pulled = pulled
+        # of the images known to be present
+        self._service_ports: dict[str, tuple[ServicePort, ...]] = {}
         self._pulling: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listeners: dict[str, set[OnProgress]] = defaultdict(set)
 
     async def ensure(
         self, image: str, on_progress: OnProgress, *, guarded: bool = False
     ) -> tuple[ServicePort, ...]:
-        """Make the image available, and return the service ports that its label declares. ``on_progress``
-        follows a pull that another kernel has started, too. ``guarded``: not from every registry. Raises
-        ``CreateFailed`` and errors of the engine."""
+        """Make the image available, and return the service ports that its label declares.
+        ``on_progress`` follows a pull that another kernel has started, too. ``guarded``: not from
+        every registry. Raises ``CreateFailed`` and errors of the engine."""
         self._pulled.touch(image)
         if image in self._service_ports and self._rules.pull != "always":
             # If it was removed since, the creation of the container fails and calls ``forget``.
             return self._service_ports[image]
+
         listeners = self._listeners[image]
         listeners.add(on_progress)
         try:
             async with self._pulling[image]:
-                self._service_ports[image] = _service_ports(image, await self._ensure(image, guarded))
+                self._service_ports[image] = _service_ports(
+                    image, await self._ensure(image, guarded)
+                )
                 return self._service_ports[image]
         finally:
             listeners.discard(on_progress)
@@ -67,8 +74,10 @@ class ImageStore:
                     clean=True,
                     next_step="pull it there",
                 ) from None
+
         if guarded:
             await check_registry(image, self._rules.images)
+
         log.info("pulling an image", image=image)
         try:
             await self._engine.pull(image, lambda text: self._report(image, text))
@@ -77,12 +86,14 @@ class ImageStore:
             if reason is not Reason.DISK_FULL:
                 reason = Reason.IMAGE_MISSING
                 next_step = "check its name, its registry, and `docker login` of the agent's user"
+
             raise CreateFailed(
                 f"image {image!r} could not be pulled: {error}",
                 reason=reason,
                 clean=True,
                 next_step=next_step,
             ) from None
+
         details = await self._engine.call(lambda api: api.inspect_image(image))
         self._pulled.touch(image, str(details["Id"]))
         return _labels(details)
@@ -100,6 +111,7 @@ def _service_ports(image: str, labels: Mapping[str, str]) -> tuple[ServicePort, 
     try:
         return parse_label(labels.get(IMAGE_LABEL, ""))
     except InvalidInput as error:
-        # The user of an image cannot correct its label, so the session runs without these service ports.
+        # The user of an image cannot correct its label, so the session runs without these service
+        # ports.
         log.warning("an image declares invalid service ports", image=image, reason=str(error))
         return ()

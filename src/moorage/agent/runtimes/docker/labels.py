@@ -1,7 +1,8 @@
 """Signed labels by which an agent recognises its containers and networks.
 
-Labels alone prove nothing: images bring labels of their own, and every user of the engine can set any label.
-So the agent signs its labels with an HMAC that covers the name of the container, which is unique per engine.
+Labels alone prove nothing: images bring labels of their own, and every user of the engine can set
+any label. So the agent signs its labels with an HMAC that covers the name of the container, which
+is unique per engine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import AppPort, decode_ports, encode_ports
 
-KERNEL, OWNER, PORT, SIGNATURE = "moorage.kernel", "moorage.agent", "moorage.port", "moorage.signature"
+KERNEL = "moorage.kernel"
+OWNER = "moorage.agent"
+PORT = "moorage.port"
+SIGNATURE = "moorage.signature"
 APPS = "moorage.apps"
 
 
@@ -31,21 +35,26 @@ class ContainerIdentity:
 
 
 class LabelSigner:
-    """``key``: the secret of the agent. ``owner`` identifies the agent without revealing the key."""
+    """``key``: the secret of the agent. ``owner`` identifies the agent without revealing the
+    key."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
         self.owner = self._hash("owner")[:32]
 
-    def labels(self, kernel_id: KernelId, port: int, apps: tuple[AppPort, ...] = ()) -> dict[str, str]:
+    def labels(
+        self, kernel_id: KernelId, port: int, apps: tuple[AppPort, ...] = ()
+    ) -> dict[str, str]:
         encoded = encode_ports(apps) if apps else ""
         signature = self._hash(container_name(kernel_id), kernel_id, str(port), encoded)
         labels = {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SIGNATURE: signature}
         return labels | ({APPS: encoded} if encoded else {})
 
     def read(self, name: str, labels: Mapping[str, str]) -> ContainerIdentity | None:
-        """The identity of the container ``name``; None if this agent has not signed these labels."""
-        kernel_id, port = KernelId(labels.get(KERNEL, "")), labels.get(PORT, "")
+        """The identity of the container ``name``; None if this agent has not signed these
+        labels."""
+        kernel_id = KernelId(labels.get(KERNEL, ""))
+        port = labels.get(PORT, "")
         apps = labels.get(APPS, "")
         expected = self._hash(name, kernel_id, port, apps)
         if not _is_signed(labels, expected) or name != container_name(kernel_id):
@@ -77,9 +86,11 @@ def load_label_signer(path: Path, clock: Clock) -> LabelSigner:
             file.write(clock.secret(32))
             file.flush()
             os.fsync(file.fileno())
+
         try:
             with suppress(FileExistsError):
                 os.link(temporary, path)  # atomic, and fails if another process has created it
         finally:
             temporary.unlink()
+
     return LabelSigner(path.read_text())

@@ -1,9 +1,10 @@
 """Docker networks of an agent: one shared by all kernels without a cluster, and one per cluster.
 
-On the shared network inter-container traffic is off (``enable_icc``): containers reach the outside, and are
-reached through their published ports. The kernels of a cluster on this node share a bridge of their own, on
-which they resolve each other by hostname. It is removed with its last container. The kernels of a cluster
-over several nodes are on the shared network, and have an interface of their own for each other.
+On the shared network inter-container traffic is off (``enable_icc``): containers reach the outside,
+and are reached through their published ports. The kernels of a cluster on this node share a bridge
+of their own, on which they resolve each other by hostname. It is removed with its last container.
+The kernels of a cluster over several nodes are on the shared network, and have an interface of
+their own for each other.
 """
 
 from __future__ import annotations
@@ -41,17 +42,21 @@ class Networks:
     """Creates and removes the networks of this agent."""
 
     def __init__(self, engine: Engine, signer: LabelSigner, rules: ContainerRules) -> None:
-        self._engine, self._signer, self._rules = engine, signer, rules
+        self._engine = engine
+        self._signer = signer
+        self._rules = rules
         self._existing: set[str] = set()
         self._joining: Counter[str] = Counter()
         self._changing = asyncio.Lock()
 
     @asynccontextmanager
     async def joined(self, launch: Launch) -> AsyncIterator[str]:
-        """The network for this container, which is not removed inside the block. Raises ``CreateFailed`` for
-        a cluster that is not permitted here, ``RequestRefused`` and ``EngineUnavailable``."""
+        """The network for this container, which is not removed inside the block. Raises
+        ``CreateFailed`` for a cluster that is not permitted here, ``RequestRefused`` and
+        ``EngineUnavailable``."""
         name = self._name(launch)
         self._joining[name] += 1
+
         try:
             await self._ensure(name)
             yield name
@@ -59,20 +64,24 @@ class Networks:
             self._joining[name] -= 1
 
     def has_changed(self, name: str, message: str) -> bool:
-        """Return whether an error message of the engine says that another client removed this network, or has
-        created one of the same name. Then it is looked at again before the next container."""
+        """Return whether an error message of the engine says that another client removed this
+        network, or has created one of the same name. Then it is looked at again before the next
+        container."""
         changed = "network" in message and ("not found" in message or _AMBIGUOUS in message)
         if changed := changed and name in self._existing:
             self._existing.discard(name)
         return changed
 
     async def release(self, name: str) -> None:
-        """A container has left the network: remove it, unless the engine refuses because others use it."""
+        """A container has left the network: remove it, unless the engine refuses because others use
+        it."""
         if not name.startswith(_CLUSTER) or self._joining[name]:
             return
+
         async with self._changing:
             if self._joining[name]:
                 return
+
             with suppress(NoSuchObject):
                 try:
                     await self._engine.call(lambda api: api.remove_network(name))
@@ -80,6 +89,7 @@ class Networks:
                     if not isinstance(error, NoSuchObject):
                         log.debug("a network is still in use", name=name, reason=str(error))
                         return
+
             self._existing.discard(name)
 
     async def collect_garbage(self, used: Collection[str]) -> None:
@@ -99,8 +109,11 @@ class Networks:
             return SHARED if self._rules.network == ISOLATED else self._rules.network
         if self._rules.multi_node == "host":
             return "host"
+
         off = self._rules.multi_node == "off"
-        problem = "agent.docker_multi_node = off" if off else "the manager sent no key for their network"
+        problem = (
+            "agent.docker_multi_node = off" if off else "the manager sent no key for their network"
+        )
         cure = "set agent.docker_multi_node = wireguard there" if off else "start the session again"
         raise CreateFailed(
             f"containers of this node cannot join a cluster on several nodes: {problem}",
@@ -131,8 +144,10 @@ class Networks:
         except RequestRefused as error:
             if _EXISTS not in str(error):
                 raise
+
         if shared:
             await self._remove_duplicates()
+
         details = await self._engine.call(lambda api: api.inspect_network(name))
         usable = (
             (details.get("Options") or {}).get(_ICC) == "false"
@@ -148,9 +163,9 @@ class Networks:
             )
 
     async def _remove_duplicates(self) -> None:
-        """Agents that start at once can create several shared networks, since the engine compares names
-        before it creates: all of them keep the oldest. A younger one has no containers, since its name is
-        ambiguous."""
+        """Agents that start at once can create several shared networks, since the engine compares
+        names before it creates: all of them keep the oldest. A younger one has no containers, since
+        its name is ambiguous."""
         rows = await self._engine.call(lambda api: api.networks(names=[SHARED]))
         same = sorted((row["Created"], row["Id"]) for row in rows if row["Name"] == SHARED)
         for _, network_id in same[1:]:

@@ -1,4 +1,5 @@
-"""Progress of an image pull: accumulates the engine's messages per layer, and limits the rate of updates."""
+"""Progress of an image pull: accumulates the engine's messages per layer, and limits the rate of
+updates."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ class _Layer:
 
 
 class PullProgress:
-    """Thread-safe for one writer and one reader. ``image`` as given by the user. The engine reports the size
-    of a layer when its download begins."""
+    """Thread-safe for one writer and one reader. ``image`` as given by the user. The engine reports
+    the size of a layer when its download begins."""
 
     def __init__(self, image: str) -> None:
         self._image = image
@@ -31,10 +32,16 @@ class PullProgress:
 
     def feed(self, message: Mapping[str, Any]) -> None:
         """One message of the engine's stream; messages that are not about a layer are ignored."""
-        name, status = str(message.get("id", "")), str(message.get("status", ""))
+        name = str(message.get("id", ""))
+        status = str(message.get("status", ""))
         detail = message.get("progressDetail") or {}
-        if status not in _PENDING | _DOWNLOADED | _COMPLETE | {"Downloading", "Extracting"} or not name:
+
+        if (
+            status not in _PENDING | _DOWNLOADED | _COMPLETE | {"Downloading", "Extracting"}
+            or not name
+        ):
             return
+
         layer = self._layers.setdefault(name, _Layer())
         if status == "Downloading":
             layer.total = max(int(detail.get("total") or 0), 0)
@@ -42,31 +49,38 @@ class PullProgress:
         elif status in _DOWNLOADED or status == "Extracting":
             layer.downloaded = layer.total
         elif status in _COMPLETE:
-            layer.downloaded, layer.complete = layer.total, True
+            layer.downloaded = layer.total
+            layer.complete = True
 
     def text(self) -> str:
         """Like ``pulling repo/image:1: 412 of 980 MB, 3 of 7 layers``."""
         layers = tuple(self._layers.values())
-        downloaded, total = sum(layer.downloaded for layer in layers), sum(layer.total for layer in layers)
+        downloaded = sum(layer.downloaded for layer in layers)
+        total = sum(layer.total for layer in layers)
         complete = sum(layer.complete for layer in layers)
         parts = []
         if 0 < downloaded < total:
             parts.append(f"{_megabytes(downloaded)} of {_megabytes(total)} MB")
         if layers:
             parts.append(f"{complete} of {len(layers)} layers")
-        verb = "unpacking" if total and downloaded >= total and complete < len(layers) else "pulling"
+
+        verb = (
+            "unpacking" if total and downloaded >= total and complete < len(layers) else "pulling"
+        )
         return f"{verb} {self._image}: {', '.join(parts)}" if parts else f"{verb} {self._image}"
 
 
 class ThrottledCallback:
-    """Calls ``callback`` in ``loop`` after each ``trigger``, at most once a second. ``trigger`` may be called
-    from any thread."""
+    """Calls ``callback`` in ``loop`` after each ``trigger``, at most once a second. ``trigger`` may
+    be called from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        self._loop, self._callback = loop, callback
+        self._loop = loop
+        self._callback = callback
         self._called_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
-        self._triggered = self._closed = False
+        self._triggered = False
+        self._closed = False
 
     def trigger(self) -> None:
         if not self._triggered and not self._closed:
@@ -84,7 +98,8 @@ class ThrottledCallback:
             self._timer = self._loop.call_at(self._called_at + _INTERVAL_S, self._call)
 
     def _call(self) -> None:
-        self._triggered, self._called_at = False, self._loop.time()
+        self._called_at = self._loop.time()
+        self._triggered = False
         self._callback()
 
 

@@ -1,7 +1,8 @@
 """Registries of images: which ones the engine may be sent to for a user of the platform.
 
-The name of an image contains the address of its registry, and the engine connects to it from the node. So it
-passes the guard for URLs that users give, unless a pattern of ``agent.docker_images`` names the registry.
+The name of an image contains the address of its registry, and the engine connects to it from the
+node. So it passes the guard for URLs that users give, unless a pattern of ``agent.docker_images``
+names the registry.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ async def system_resolve(host: str) -> Sequence[str]:
     return tuple(dict.fromkeys(str(address[4][0]) for address in found))
 
 
-async def check_registry(image: str, patterns: Sequence[str], resolve: Resolve = system_resolve) -> None:
-    """Raises ``CreateFailed`` if the registry of ``image`` has an address that is not public. ``patterns``:
-    ``agent.docker_images``. A host that cannot be resolved here is left to the engine, which may know it by a
-    mirror or a proxy."""
+async def check_registry(
+    image: str, patterns: Sequence[str], resolve: Resolve = system_resolve
+) -> None:
+    """Raises ``CreateFailed`` if the registry of ``image`` has an address that is not public.
+    ``patterns``: ``agent.docker_images``. A host that cannot be resolved here is left to the
+    engine, which may know it by a mirror or a proxy."""
     # Imported late: most agents pull few images or none.
     from moorage.common.http.destinations import DestinationPolicy, decide, parse
 
@@ -39,6 +42,7 @@ async def check_registry(image: str, patterns: Sequence[str], resolve: Resolve =
         pattern.partition("/")[0] == registry and fnmatchcase(name, pattern) for pattern in patterns
     ):
         return
+
     try:
         host = parse(f"https://{registry}/", DestinationPolicy()).host or ""
         decide(host, await resolve(host), DestinationPolicy())
@@ -49,6 +53,7 @@ async def check_registry(image: str, patterns: Sequence[str], resolve: Resolve =
             f"image {image!r} may not be pulled: {error.message}",
             reason=Reason.IMAGE_NOT_ALLOWED,
             clean=True,
-            next_step="use a public registry, or have an administrator name this one in agent.docker_images "
+            next_step="use a public registry, or have an administrator name this one in "
+            "agent.docker_images "
             f"on that node: {registry}/*",
         ) from None

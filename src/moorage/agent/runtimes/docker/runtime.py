@@ -1,7 +1,7 @@
 """Docker runtime: each kernel is a container.
 
-The engine is the only source of the state; nothing is remembered (decision 9). An engine that does not answer
-makes a kernel UNKNOWN, never GONE.
+The engine is the only source of the state; nothing is remembered (decision 9). An engine that does
+not answer makes a kernel UNKNOWN, never GONE.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.docker")
-_INSPECT_TIMEOUT_S, _ACTION_TIMEOUT_S, _KILL_TIMEOUT_S = 5.0, 40.0, 5
+_INSPECT_TIMEOUT_S = 5.0
+_ACTION_TIMEOUT_S = 40.0
+_KILL_TIMEOUT_S = 5
 _NAME_TAKEN = "is already in use by container"
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
@@ -85,15 +87,19 @@ class DockerRuntime:
         address: str,
         image_gc: ImageGarbageCollector,
     ) -> None:
-        self._engine, self._signer, self._logs = engine, signer, ContainerLogs(engine, logs)
-        self._rules, self._address = rules, address
+        self._engine = engine
+        self._signer = signer
+        self._logs = ContainerLogs(engine, logs)
+        self._rules = rules
+        self._address = address
         self._events = ContainerEvents(engine, signer.owner)
         self._meter = ContainerMeter(engine)
         self._boot_id = procfs.boot_id()
         self._creating: set[KernelId] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._unsigned: set[str] = set()
-        self._images, self._image_gc = ImageStore(engine, rules, image_gc.pulled), image_gc
+        self._images = ImageStore(engine, rules, image_gc.pulled)
+        self._image_gc = image_gc
         self._networks = Networks(engine, signer, rules)
         self.capabilities = Capabilities(
             contained=True,
@@ -145,10 +151,12 @@ class DockerRuntime:
             return self._missing(handle)
         except RuntimeFailed as error:
             return RuntimeObservation(ObservedState.UNKNOWN, detail=error.message)
+
         observation = parse_state(details["State"])
         copy = self._logs.begin(_kernel_id(handle), _container_id(handle))
         if observation.state in _ENDED:
             copy.look()
+
         return observation
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
@@ -178,6 +186,7 @@ class DockerRuntime:
             if (await self.observe(handle)).state in _ENDED:
                 return
             raise RuntimeFailed(f"the container cannot be stopped: {error}") from None
+
         await cancel_and_wait(self._kills.pop(_kernel_id(handle), None))
         if running:
             self._kills[_kernel_id(handle)] = spawn(
@@ -198,29 +207,37 @@ class DockerRuntime:
                 raise RuntimeFailed(missing.detail) from None
         except RequestRefused as error:
             raise RuntimeFailed(f"the container cannot be removed: {error}") from None
+
         await self._networks.release(handle.state.get("network", ""))
 
     async def find(self) -> dict[KernelId, Handle]:
         query = {"label": f"{OWNER}={self._signer.owner}"}
         found: dict[KernelId, Handle] = {}
         for row in await self._engine.call(lambda api: api.containers(all=True, filters=query)):
-            name, container = row["Names"][0].lstrip("/") if row["Names"] else "", row["Id"]
+            name = row["Names"][0].lstrip("/") if row["Names"] else ""
+            container = row["Id"]
             identity = self._signer.read(name, row["Labels"])
             if identity is None:
                 self._warn_unsigned(container, name)
                 continue
+
             created = row["State"] == "created"
             if not (created and await self._remove_unstarted(identity.kernel_id, container)):
                 network = cluster_network((row.get("NetworkSettings") or {}).get("Networks") or ())
                 found[identity.kernel_id] = self._handle(identity, container, network)
                 self._logs.begin(identity.kernel_id, container)
+
         await self._networks.collect_garbage({handle.state["network"] for handle in found.values()})
         return found
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        return await self._meter.measure({kernel_id: _container_id(h) for kernel_id, h in handles.items()})
+        return await self._meter.measure(
+            {kernel_id: _container_id(h) for kernel_id, h in handles.items()}
+        )
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+    def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
@@ -247,6 +264,7 @@ class DockerRuntime:
     async def _create_on(self, network: str, launch: Launch, address: str) -> Handle:
         if network == "host":
             launch = replace(launch, hosts=await asyncio.to_thread(resolve_hosts, launch.hosts))
+
         endpoints = await wireguard.check(launch)
         labels = self._signer.labels(launch.kernel_id, launch.port, launch.apps)
 
@@ -255,7 +273,9 @@ class DockerRuntime:
             cdi = known_devices(api.info()) if launch.devices else None
             config = container_config(launch, self._rules, labels, network, cdi)
             host = host_config(launch, self._rules, address, network, cdi)
-            return str(api.create_container(**config, host_config=api.create_host_config(**host))["Id"])
+            return str(
+                api.create_container(**config, host_config=api.create_host_config(**host))["Id"]
+            )
 
         def start(api: Any) -> None:
             if launch.files:
@@ -277,6 +297,7 @@ class DockerRuntime:
             if _NAME_TAKEN not in str(error):
                 raise
             return await self._existing(launch.kernel_id)
+
         try:
             await self._engine.call(start, _ACTION_TIMEOUT_S)
         except EngineUnavailable as error:
@@ -286,6 +307,7 @@ class DockerRuntime:
             # It would stay in the state Created for ever, or wait for its network.
             await self._remove(container)
             raise
+
         identity = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)
         self._logs.begin(launch.kernel_id, container)
         return replace(self._handle(identity, container, cluster_network([network])), started=True)
@@ -301,22 +323,27 @@ class DockerRuntime:
                 clean=True,
                 next_step=f"check `docker inspect {name}` on that node",
             )
+
         network = cluster_network(details["NetworkSettings"]["Networks"])
         return self._handle(identity, details["Id"], network)
 
     async def _remove_unstarted(self, kernel_id: KernelId, container: str) -> bool:
-        """Remove a container whose agent was killed before it started it. Returns False if the container is
-        being started: by this agent, or by a request of the killed one, in which case the engine refuses the
-        removal."""
+        """Remove a container whose agent was killed before it started it. Returns False if the
+        container is being started: by this agent, or by a request of the killed one, in which case
+        the engine refuses the removal."""
         if kernel_id in self._creating:
             return False
+
         try:
             await self._engine.call(lambda api: api.remove_container(container, v=True))
         except NoSuchObject:
             return True
         except RequestRefused as error:
-            log.info("cannot remove an unstarted container", container=container[:12], reason=str(error))
+            log.info(
+                "cannot remove an unstarted container", container=container[:12], reason=str(error)
+            )
             return False
+
         return True
 
     async def _remove(self, container: str) -> None:
@@ -351,15 +378,21 @@ class DockerRuntime:
         self._kills.pop(_kernel_id(handle), None)
 
     def _missing(self, handle: Handle) -> RuntimeObservation:
-        """The observation for a container unknown to the engine. The kernel is GONE only if it is the
-        same engine, or if the node has been rebooted since, which no container survives."""
+        """The observation for a container unknown to the engine. The kernel is GONE only if it is
+        the same engine, or if the node has been rebooted since, which no container survives."""
         same_boot = handle.state["boot_id"] == self._boot_id
         if same_boot and handle.state["engine"] != self._engine.id:
             return RuntimeObservation(
                 ObservedState.UNKNOWN,
-                detail="a different Docker Engine answers than the one that runs it: check agent.docker",
+                detail=(
+                    "a different Docker Engine answers than the one that runs it: check "
+                    "agent.docker"
+                ),
             )
-        return RuntimeObservation(ObservedState.GONE, detail="the Docker Engine has no such container")
+
+        return RuntimeObservation(
+            ObservedState.GONE, detail="the Docker Engine has no such container"
+        )
 
     def _handle(self, identity: ContainerIdentity, container: str, network: str) -> Handle:
         state = {"kernel_id": identity.kernel_id, "container": container, "network": network}
@@ -369,7 +402,9 @@ class DockerRuntime:
     def _warn_unsigned(self, container: str, name: str) -> None:
         if container not in self._unsigned:
             self._unsigned.add(container)
-            log.warning("ignoring a container with this agent's label but without its signature", name=name)
+            log.warning(
+                "ignoring a container with this agent's label but without its signature", name=name
+            )
 
 
 def _container_id(handle: Handle) -> str:

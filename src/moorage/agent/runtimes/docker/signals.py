@@ -13,7 +13,8 @@ _PS = "-eo pid,ppid,caught,blocked"
 
 
 async def deliver(engine: Engine, container: str, name: str) -> None:
-    """The init passes the signal on. Returns once the engine has sent it. Raises ``SignalRefused``."""
+    """The init passes the signal on. Returns once the engine has sent it. Raises
+    ``SignalRefused``."""
 
     def send(api: Any) -> None:
         state = api.inspect_container(container)["State"]
@@ -30,7 +31,8 @@ async def deliver(engine: Engine, container: str, name: str) -> None:
 
 
 def _handles(api: Any, container: str, init: int, number: int) -> bool:
-    """Whether the main program catches a signal, or waits for it. True if the engine cannot tell."""
+    """Whether the main program catches a signal, or waits for it. True if the engine cannot
+    tell."""
     from docker.errors import APIError
 
     try:

@@ -1,7 +1,7 @@
 """Streamed responses of a Docker Engine, read on the event loop with h11.
 
-h11 parses HTTP and does nothing else; an HTTP client such as aiohttp would take another 10 MB of memory in
-every agent (decision 17).
+h11 parses HTTP and does nothing else; an HTTP client such as aiohttp would take another 10 MB of
+memory in every agent (decision 17).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MAX_ERROR_BYTES = 500
 async def stream(
     socket: Path, path: str, query: dict[str, str], idle_s: float | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """The body of a GET response in pieces. The first piece is empty and marks the start of the response.
-    ``idle_s``: the longest silence of the engine; None: no limit.
+    """The body of a GET response in pieces. The first piece is empty and marks the start of the
+    response. ``idle_s``: the longest silence of the engine; None: no limit.
 
     Raises ``EngineUnavailable`` if the engine cannot be reached or closes the connection early,
     ``NoSuchObject`` and ``RequestRefused`` with the engine's message."""
@@ -32,6 +32,7 @@ async def stream(
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(str(socket), limit=_CHUNK)
+
         http = h11.Connection(h11.CLIENT)
         target = f"{path}?{urlencode(query)}"
         for event in (
@@ -39,10 +40,12 @@ async def stream(
             h11.EndOfMessage(),
         ):
             writer.write(http.send(event) or b"")
+
         response = await _next_event(http, reader, idle_s)
         assert isinstance(response, h11.Response)  # h11 permits no other first event
         if response.status_code >= 400:
             raise await _read_error(http, reader, response.status_code, idle_s)
+
         yield b""
         while isinstance(piece := await _next_event(http, reader, idle_s), h11.Data):
             yield bytes(piece.data)
@@ -50,12 +53,16 @@ async def stream(
         raise EngineUnavailable(str(error) or type(error).__name__) from None
     finally:
         if writer is not None:
-            # Abort instead of close: nothing is left to send, and a close would wait for unread data.
+            # Abort instead of close: nothing is left to send, and a close would wait for unread
+            # data.
             writer.transport.abort()
 
 
-async def _next_event(http: h11.Connection, reader: asyncio.StreamReader, idle_s: float | None) -> h11.Event:
-    """The next event, without informational responses. Raises ``h11.RemoteProtocolError``, ``OSError``."""
+async def _next_event(
+    http: h11.Connection, reader: asyncio.StreamReader, idle_s: float | None
+) -> h11.Event:
+    """The next event, without informational responses. Raises ``h11.RemoteProtocolError``,
+    ``OSError``."""
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:

@@ -1,7 +1,7 @@
 """Usage of containers, read from their control groups.
 
-The engine is queried once per container for the location. Where the control groups are not visible, as for an
-agent that itself runs in a container, the engine is queried at each measurement.
+The engine is queried once per container for the location. Where the control groups are not visible,
+as for an agent that itself runs in a container, the engine is queried at each measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _CALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Cgroups:
-    """``cpu`` and ``memory``: directories of the control group; with cgroup v2 (``unified``) the same one."""
+    """``cpu`` and ``memory``: directories of the control group; with cgroup v2 (``unified``) the
+    same one."""
 
     pid: int
     cpu: Path
@@ -34,7 +35,8 @@ class ContainerMeter:
     """``root``: the directory with /proc and /sys."""
 
     def __init__(self, engine: Engine, root: Path = Path("/")) -> None:
-        self._engine, self._root = engine, root
+        self._engine = engine
+        self._root = root
         self._cgroups: dict[str, _Cgroups | None] = {}  # by container; None: not visible
 
     async def measure(self, containers: Mapping[KernelId, str]) -> dict[KernelId, Counters]:
@@ -44,14 +46,19 @@ class ContainerMeter:
         for container in containers.values():
             if container not in self._cgroups:
                 await self._locate(container)
+
         counters = await asyncio.to_thread(self._read, containers)
         invisible = [k for k, c in containers.items() if k not in counters and c in self._cgroups]
         stats = await asyncio.gather(*(self._engine_stats(containers[k]) for k in invisible))
-        return counters | {k: stat for k, stat in zip(invisible, stats, strict=True) if stat is not None}
+        return counters | {
+            k: stat for k, stat in zip(invisible, stats, strict=True) if stat is not None
+        }
 
     async def _locate(self, container: str) -> None:
         try:
-            details = await self._engine.call(lambda api: api.inspect_container(container), _CALL_TIMEOUT_S)
+            details = await self._engine.call(
+                lambda api: api.inspect_container(container), _CALL_TIMEOUT_S
+            )
         except RequestRefused:
             return
         if pid := details["State"].get("Pid"):
@@ -63,10 +70,12 @@ class ContainerMeter:
             cgroups = self._cgroups.get(container)
             if cgroups is None:
                 continue
+
             try:
                 counters[kernel_id] = read_cgroups(cgroups, self._root)
             except (OSError, ValueError, KeyError):
                 del self._cgroups[container]  # exited; otherwise it is located again next time
+
         return counters
 
     async def _engine_stats(self, container: str) -> Counters | None:
@@ -85,17 +94,21 @@ def find_cgroups(pid: int, root: Path) -> _Cgroups | None:
         lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
         return None
+
     paths: dict[str, str] = {}
     for line in lines:
         _, controllers, path = line.split(":", 2)
         paths |= dict.fromkeys(controllers.split(","), path)
+
     base = root / "sys/fs/cgroup"
     cpu, memory = (_visible(base / name, paths.get(name)) for name in ("cpuacct", "memory"))
     if cpu is not None and memory is not None:
         return _Cgroups(pid, cpu, memory, unified=False)
+
     folder = _visible(base, paths.get(""))
     if folder is not None and (folder / "memory.current").exists():
         return _Cgroups(pid, folder, folder, unified=True)
+
     return None
 
 
@@ -115,23 +128,29 @@ def read_cgroups(cgroups: _Cgroups, root: Path) -> Counters:
     pids = tuple(map(int, (cgroups.memory / "cgroup.procs").read_text().split()))
     if not pids:
         raise ValueError("the control group has no processes")
+
     stat = _table((cgroups.memory / "memory.stat").read_text())
     if cgroups.unified:
         cpu_us = _table((cgroups.cpu / "cpu.stat").read_text())["usage_usec"]
-        memory, inactive = int((cgroups.memory / "memory.current").read_text()), stat.get("inactive_file", 0)
+        memory = int((cgroups.memory / "memory.current").read_text())
+        inactive = stat.get("inactive_file", 0)
     else:
         cpu_us = int((cgroups.cpu / "cpuacct.usage").read_text()) // 1000
         memory = int((cgroups.memory / "memory.usage_in_bytes").read_text())
         inactive = stat.get("total_inactive_file", 0)
+
     rx = tx = None
     if cgroups.pid in pids:
         rx, tx = _network((root / f"proc/{cgroups.pid}/net/dev").read_text())
+
     # Inactive page cache is not counted: the kernel reclaims it under memory pressure.
     return Counters(cpu_us, max(0, memory - inactive), rx, tx, pids)
 
 
 def _table(text: str) -> dict[str, int]:
-    return {fields[0]: int(fields[1]) for line in text.splitlines() if len(fields := line.split()) == 2}
+    return {
+        fields[0]: int(fields[1]) for line in text.splitlines() if len(fields := line.split()) == 2
+    }
 
 
 def _network(text: str) -> tuple[int, int]:
@@ -141,7 +160,8 @@ def _network(text: str) -> tuple[int, int]:
         name, _, rest = line.partition(":")
         if name.strip() != "lo":
             fields = rest.split()
-            rx, tx = rx + int(fields[0]), tx + int(fields[8])
+            rx = rx + int(fields[0])
+            tx = tx + int(fields[8])
     return rx, tx
 
 
@@ -151,6 +171,7 @@ def from_engine_stats(stats: Mapping[str, Any]) -> Counters:
     stat = memory.get("stats", {})
     inactive = stat.get("inactive_file", stat.get("total_inactive_file", 0))  # cgroup v2, v1
     networks = stats.get("networks", {}).values()
+
     return Counters(
         int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) // 1000,
         max(0, int(memory["usage"]) - int(inactive)),

@@ -24,6 +24,7 @@ def validate(launch: Launch, rules: ContainerRules, address: str) -> str:
             clean=True,
             next_step=f"agent.docker_images there allows: {', '.join(rules.images)}",
         )
+
     roots = tuple(os.path.realpath(root) for root in rules.mounts)
     for path in launch.paths:
         if not os.path.isabs(path) or not os.path.exists(path):
@@ -32,6 +33,7 @@ def validate(launch: Launch, rules: ContainerRules, address: str) -> str:
                 reason=Reason.MODEL_MISSING,
                 clean=True,
             )
+
         if is_outside(os.path.realpath(path), roots):
             allowed = ", ".join(rules.mounts) or "none"
             raise CreateFailed(
@@ -40,6 +42,7 @@ def validate(launch: Launch, rules: ContainerRules, address: str) -> str:
                 clean=True,
                 next_step=f"agent.docker_mounts there allows: {allowed}",
             )
+
     try:
         return str(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:

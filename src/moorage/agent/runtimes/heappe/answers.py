@@ -10,7 +10,8 @@ from aiohttp import web
 
 class Refused(Exception):
     def __init__(self, status: int, message: str) -> None:
-        self.status, self.message = status, message
+        self.status = status
+        self.message = message
         super().__init__(message)
 
 
@@ -20,8 +21,12 @@ def cut_off(request: web.BaseRequest) -> None:
         request.transport.abort()
 
 
-def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    kind, code = ("api_error", "engine_unreachable") if status >= 500 else ("invalid_request_error", None)
+def error_response(
+    status: int, message: str, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    kind, code = (
+        ("api_error", "engine_unreachable") if status >= 500 else ("invalid_request_error", None)
+    )
     error = {"message": message, "type": kind, "param": None, "code": code}
     return web.Response(
         status=status,

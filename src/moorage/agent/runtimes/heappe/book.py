@@ -40,7 +40,9 @@ from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.heappe")
 # With many jobs each is asked less often: calls are shared out.
-_PROBE_S, _PROBE_PER_JOB_S, _LONGEST_PROBE_S = 60.0, 3.0, 240.0
+_PROBE_S = 60.0
+_PROBE_PER_JOB_S = 3.0
+_LONGEST_PROBE_S = 240.0
 # How often the last words of a job are looked for before it counts as ended without them.
 _END_ATTEMPTS = 3
 _AT_ONCE = 16
@@ -68,15 +70,22 @@ class JobBook:
     ) -> None:
         self._unreachable_timeout_s = unreachable_timeout_s
         self._renewals = asyncio.Semaphore(_RENEWALS)
-        self._client, self._records, self._logs, self._clock = client, records, logs, clock
-        self._host, self._allocate, self._release = host, allocate, release
+        self._client = client
+        self._records = records
+        self._logs = logs
+        self._clock = clock
+        self._host = host
+        self._allocate = allocate
+        self._release = release
         self.listing = JobListing(client, agent, clock, per_job=lambda: per_job)
         self._jobs: dict[KernelId, TrackedJob] = {}
         self._syncing = asyncio.Lock()
         self._doubts = DoubtLedger(records.folder / f"doubtful-{agent}", "heappe", clock)
 
     async def close(self) -> None:
-        await asyncio.gather(*(job.relay.close() for job in self._jobs.values() if job.relay is not None))
+        await asyncio.gather(
+            *(job.relay.close() for job in self._jobs.values() if job.relay is not None)
+        )
 
     def track(self, record: JobRecord) -> TrackedJob:
         job = self._jobs.get(record.kernel_id)
@@ -92,10 +101,12 @@ class JobBook:
     def is_starting(self) -> bool:
         """A job runs whose engine was not reached yet."""
         return any(
-            job.record.serves and job.record.running_at and not job.end_read
+            job.record.serves
+            and job.record.running_at
+            and not job.end_read
             and (job.keeper is None or job.keeper.reach.answered_at is None)
             for job in self._jobs.values()
-        )  # fmt: skip
+        )
 
     @property
     def probe_s(self) -> float:
@@ -117,8 +128,10 @@ class JobBook:
             )
         else:
             self._doubts.settle(job.record.name, str(job.record.job_id))
+
         if seen.state is ObservedState.RUNNING and job.address is not None:
             return replace(found, observation=replace(seen, address=job.address))
+
         return found
 
     def doubtful(self) -> tuple[DoubtfulJob, ...]:
@@ -127,8 +140,8 @@ class JobBook:
         return self._doubts.jobs()
 
     async def sync(self, only: TrackedJob | None = None) -> None:
-        """List the jobs, and act on what has changed. ``only``: what is known need not be new, but must have
-        this job; then nothing is raised. Raises ``HeappeFailed`` without a list."""
+        """List the jobs, and act on what has changed. ``only``: what is known need not be new, but
+        must have this job; then nothing is raised. Raises ``HeappeFailed`` without a list."""
         async with self._syncing:
             jobs = [only] if only is not None else list(self._jobs.values())
             watched = {job.record.job_id for job in jobs if not job.end_read}
@@ -139,7 +152,9 @@ class JobBook:
                 self._notify(jobs)
                 if only is None:
                     raise
+
                 return
+
             limit = asyncio.Semaphore(_AT_ONCE)
 
             async def one(job: TrackedJob) -> None:
@@ -149,6 +164,7 @@ class JobBook:
             await asyncio.gather(*(one(job) for job in jobs))
             await self._check_tunnels(jobs)
             self._notify(jobs)
+
         await self._doubts.save()
 
     async def end(self, job: TrackedJob) -> None:
@@ -162,6 +178,7 @@ class JobBook:
         await self._note_stop(job)
         async with self._syncing:
             await self.listing.look_at([job.record.job_id])
+
         seen = self.listing.get(job.record.job_id)
         if seen is None:
             return False
@@ -170,17 +187,20 @@ class JobBook:
             return False
         if job.record.running_at:
             await self._logs.pull_quietly(job)
+
         found = self.interpret(job)
         if seen.job.state in ENDED:
             await self._end_program(job)
         if job.keeper is not None and seen.job.state is JobState.RUNNING:
             await job.keeper.close()
+
         if seen.job.state in DELETABLE:
             try:
                 await self._client.delete_job(job.record.job_id)
             except HeappeFailed as error:
                 if error.problem not in (Problem.INVALID, Problem.NOT_FOUND, Problem.STATE):
                     raise
+
         await asyncio.to_thread(self._erase, job)
         self.listing.remove(job.record.job_id)
         self._jobs.pop(job.record.kernel_id, None)
@@ -188,41 +208,52 @@ class JobBook:
             await job.relay.close()
         if job.address is not None:
             self._release(job.address[1])
+
         job.changed.set()
         doubt = found.doubt or job.doubt
         if doubt is None or not doubt.until:
             self._doubts.settle(job.record.name, str(job.record.job_id))
+
         await self._doubts.save()
         return True
 
     async def note_unended(self, job: TrackedJob) -> None:
         """It was cancelled, and the site has not ended it in time."""
-        job.doubt = job.doubt or Doubt("it was to end, and the site has not ended it", "cancelled repeatedly")
+        job.doubt = job.doubt or Doubt(
+            "it was to end, and the site has not ended it", "cancelled repeatedly"
+        )
         self.interpret(job)
         await self._doubts.save()
 
     async def sweep(self, records: Mapping[KernelId, JobRecord]) -> set[KernelId]:
-        """Cancel doubles and delete leftovers. Returns kernels whose jobs the site has and that have no
-        record. Raises ``HeappeFailed``."""
+        """Cancel doubles and delete leftovers. Returns kernels whose jobs the site has and that
+        have no record. Raises ``HeappeFailed``."""
         found = set[KernelId]()
         known = {record.job_id for record in records.values()}
         names = {record.name: record for record in records.values()}
         self._doubts.settle_unlisted({str(job.id) for job in self.listing.all()})
+
         for job in self.listing.all():
             if job.id in known:
                 continue
+
             record = names.get(job.name)
             if record is not None and not record.job_id:
                 continue  # it is just being created
+
             if job.state is JobState.CONFIGURING:
                 await self._discard(job, "it was never submitted")
             elif record is not None:
                 await self._discard(job, f"it doubles job {record.job_id}")
             elif kernel_id := kernel_of(job):
                 why = f"the site shows it as {job.state.name}, and no kernel is known to run in it"
-                tried = "it was reported as a kernel of this agent, and is cancelled unless a session has it"
+                tried = (
+                    "it was reported as a kernel of this agent, and is cancelled unless a "
+                    "session has it"
+                )
                 self._doubts.note(job.name, str(job.id), why, tried, listed=True)
                 found.add(kernel_id)
+
         await self._doubts.save()
         return found
 
@@ -233,11 +264,14 @@ class JobBook:
         seen = self.listing.get(job.record.job_id)
         if seen is None:
             return
+
         try:
             if seen.job.state not in ENDED:
-                job.ended_at, job.was_silent = None, False
+                job.ended_at = None
+                job.was_silent = False
             elif not job.end_read and not await self._read_end(job, seen):
                 return
+
             job.seen = seen
             await self._note(job, seen)
             if seen.job.state is JobState.RUNNING and job.keeper is None and job.record.serves:
@@ -251,7 +285,8 @@ class JobBook:
 
     async def _note(self, job: TrackedJob, seen: Seen) -> None:
         """Write down what has become certain."""
-        record, state = job.record, seen.job.state
+        record = job.record
+        state = seen.job.state
         if state is not JobState.CONFIGURING and not record.submitted:
             log.info("a submit that was in doubt has shown", job=record.name, state=state.name)
             record = replace(record, submitted=True)
@@ -264,7 +299,8 @@ class JobBook:
 
     async def _read_end(self, job: TrackedJob, seen: Seen) -> bool:
         """The exit code, which the job writes itself. False: ask again, and nothing has changed."""
-        now, is_answered = self._clock.monotonic(), True
+        now = self._clock.monotonic()
+        is_answered = True
         job.attempts += 1
         job.ended_at = now if job.ended_at is None else job.ended_at
         try:
@@ -272,20 +308,30 @@ class JobBook:
         except HeappeFailed:
             if job.attempts < _END_ATTEMPTS:
                 return False
-            told, is_answered = Told(), False
+
+            told = Told()
+            is_answered = False
+
         if _may_run(job, seen, told, now, is_answered):
             if (told.ours or told.port) and not job.record.running_at:
                 log.warning("a job that its site shows as ended has begun", job=job.record.name)
                 job.begun_late = True
                 await self._save(job, replace(job.record, running_at=seen.at))
+
             return True
+
         job.end_read = True
         # Our program writes how the kernel ended, unless it was killed as well.
-        code = _KILLED if told.ours and told.exit_code is None and job.record.stopping else told.exit_code
+        code = (
+            _KILLED
+            if told.ours and told.exit_code is None and job.record.stopping
+            else told.exit_code
+        )
         if code is not None or told.terminated or told.ours or told.port:
             known = replace(job.record, exit_code=code, terminated=told.terminated)
             known = replace(known, running_at=known.running_at or seen.at, ended_at=seen.at)
             await self._save(job, known)
+
         return True
 
     async def _reach(self, job: TrackedJob) -> None:
@@ -293,16 +339,22 @@ class JobBook:
         target = await target_of(self._client, job, await progress_of(self._client, job))
         if target is None or (job.relay is None and not await self._open_relay(job)):
             return
+
         job.keeper = TunnelKeeper(
-            self._client, job.record.task_id, target, self._clock,
-            timeout_s=self._unreachable_timeout_s, renewals=self._renewals,
+            self._client,
+            job.record.task_id,
+            target,
+            self._clock,
+            timeout_s=self._unreachable_timeout_s,
+            renewals=self._renewals,
             on_change=lambda: self._notify([job]),
-        )  # fmt: skip
+        )
         job.changed.set()  # it runs already, and its state stays what it is
 
     async def _open_relay(self, job: TrackedJob) -> bool:
         """False: no port is free, now."""
-        relay, port = Relay(self._client, lambda: job.keeper), 0
+        relay = Relay(self._client, lambda: job.keeper)
+        port = 0
         try:
             port = self._allocate()
             await relay.listen(self._host, port)
@@ -310,8 +362,11 @@ class JobBook:
             log.warning("a job has no address yet", job=job.record.name, why=str(error))
             if port:
                 self._release(port)
+
             return False
-        job.relay, job.address = relay, (self._host, port)
+
+        job.relay = relay
+        job.address = (self._host, port)
         return True
 
     async def _check_tunnels(self, jobs: list[TrackedJob]) -> None:
@@ -335,23 +390,33 @@ class JobBook:
                 try:
                     await self.end(job)
                 except HeappeFailed as error:
-                    log.warning("the job was not cancelled yet", job=job.record.name, why=error.message)
+                    log.warning(
+                        "the job was not cancelled yet", job=job.record.name, why=error.message
+                    )
 
     async def _cancel(self, job: TrackedJob) -> None:
-        """A job that was not submitted, or has ended, is left as it is: 6.3 does not save its cancel."""
-        seen, now = self.listing.get(job.record.job_id), self._clock.monotonic()
+        """A job that was not submitted, or has ended, is left as it is: 6.3 does not save its
+        cancel."""
+        seen = self.listing.get(job.record.job_id)
+        now = self._clock.monotonic()
         state = JobState.UNKNOWN if seen is None else seen.job.state
         if state in ENDED:
             await self._end_program(job)
             return
         if not cancel_due(job.cancelled, state, now):
             return
+
         await self._client.cancel_job(job.record.job_id)
         job.cancelled = state, now
 
     async def _end_program(self, job: TrackedJob) -> None:
-        """The site takes a job for ended, and cancels it no more: its own program ends it, if it runs."""
-        if job.keeper is not None and job.record.exit_code is None and await job.keeper.end_program():
+        """The site takes a job for ended, and cancels it no more: its own program ends it, if it
+        runs."""
+        if (
+            job.keeper is not None
+            and job.record.exit_code is None
+            and await job.keeper.end_program()
+        ):
             log.info("a job that its site takes for ended was asked to end", job=job.record.name)
 
     async def _discard(self, job: Job, why: str) -> None:
@@ -373,7 +438,9 @@ class JobBook:
             try:
                 await self._save(job, replace(job.record, stopping=True))
             except OSError as error:  # such as a full disk: the job is to end all the same
-                log.warning("the stop of a job was not noted", job=job.record.name, error=str(error))
+                log.warning(
+                    "the stop of a job was not noted", job=job.record.name, error=str(error)
+                )
 
     async def _save(self, job: TrackedJob, record: JobRecord) -> None:
         job.record = record
@@ -397,8 +464,8 @@ class JobBook:
 
 
 def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, is_answered: bool) -> bool:
-    """Whether a job that the site shows as ended may wait on, or has begun since. ``told``: what it has
-    written; ``is_answered``: that could be read."""
+    """Whether a job that the site shows as ended may wait on, or has begun since. ``told``: what it
+    has written; ``is_answered``: that could be read."""
     record = job.record
     if (
         seen.job.state is JobState.FINISHED
@@ -407,6 +474,7 @@ def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, is_answered: b
         or told.terminated
     ):
         return False
+
     if job.begun_late:
         return True
     if record.running_at or seen.job.task.nodes:
@@ -414,6 +482,7 @@ def _may_run(job: TrackedJob, seen: Seen, told: Told, now: float, is_answered: b
     if told.ours or told.port:
         # A model is of no use: the site opens no way to it.
         return job.was_silent and not record.serves
+
     job.was_silent = job.was_silent or is_answered
     assert job.ended_at is not None
     return now - job.ended_at < (SETTLE_S if is_answered else DOUBT_S)

@@ -1,7 +1,8 @@
-"""Circuit breakers, one per cluster: after failures in a row no calls go to a cluster that does not work.
+"""Circuit breakers, one per cluster: after failures in a row no calls go to a cluster that does not
+work.
 
-HEAppE's health stays green while a cluster is in maintenance. A breaker lets one attempt through after each
-pause; the pauses double. Tunnels that are open do not ask it.
+HEAppE's health stays green while a cluster is in maintenance. A breaker lets one attempt through
+after each pause; the pauses double. Tunnels that are open do not ask it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
 
 FAILURES = 3
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 15.0, 600.0
+FIRST_PAUSE_S = 15.0
+LONGEST_PAUSE_S = 600.0
 
 
 @dataclass(slots=True)
@@ -33,15 +35,16 @@ class Circuit:
         )
 
     def check(self, now: float, call: str = "") -> None:
-        """Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so the call certainly had no
-        effect. The caller whom it lets through is the only one until its result is known."""
+        """Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so the call certainly
+        had no effect. The caller whom it lets through is the only one until its result is known."""
         if problem := self.problem(now):
             raise HeappeFailed(Problem.BUSY, problem, call=call)
         if self.failures >= FAILURES:
             self.opens_again_at = now + FIRST_PAUSE_S
 
     def succeeded(self) -> None:
-        self.failures, self.last_error = 0, ""
+        self.failures = 0
+        self.last_error = ""
 
     def failed(self, now: float, error: str, jitter: float = 1.0) -> None:
         """``jitter``: a random factor near 1."""

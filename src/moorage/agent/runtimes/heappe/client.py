@@ -32,7 +32,8 @@ class HeappeClient:
     # What the site offers.
 
     async def health(self) -> tuple[str, datetime | None]:
-        """The version of the server and its time; it needs no credentials, and is green in maintenance."""
+        """The version of the server and its time; it needs no credentials, and is green in
+        maintenance."""
         answer = await self.transport.call(wire.HEALTH, anonymous=True)
         values = answer if isinstance(answer, dict) else {}
         return str(values.get("Version") or ""), wire.parse_time(values.get("Timestamp"))
@@ -43,15 +44,17 @@ class HeappeClient:
         return [wire.parse_project(one) for one in found if isinstance(one, dict)]
 
     async def node_types(self, accounting: str, *, refresh: bool = False) -> list[wire.NodeType]:
-        """The node types of a project, by its accounting string. The server remembers its answer for hours;
-        ``refresh`` makes it look again."""
+        """The node types of a project, by its accounting string. The server remembers its answer
+        for hours; ``refresh`` makes it look again."""
         query = {"AccountingString": accounting} | ({"ForceRefresh": "true"} if refresh else {})
         return wire.parse_node_types(await self.transport.call(wire.CLUSTERS, query=query))
 
     async def used_nodes(self, node_type: wire.NodeType, project_id: int) -> tuple[int, int]:
         """Nodes in use, and all nodes."""
         query = {"ClusterNodeId": str(node_type.id), "ProjectId": str(project_id)}
-        answer = await self.transport.call(wire.NODE_USAGE, query=query, cluster_id=node_type.cluster_id)
+        answer = await self.transport.call(
+            wire.NODE_USAGE, query=query, cluster_id=node_type.cluster_id
+        )
         values = answer if isinstance(answer, dict) else {}
         return int(values.get("NumberOfUsedNodes") or 0), int(values.get("NumberOfNodes") or 0)
 
@@ -59,7 +62,8 @@ class HeappeClient:
 
     async def create_job(self, specification: dict[str, Any]) -> wire.Job:
         """Slow: the server makes a directory on the cluster."""
-        body, cluster_id = {"JobSpecification": specification}, int(specification["ClusterId"])
+        body = {"JobSpecification": specification}
+        cluster_id = int(specification["ClusterId"])
         return wire.parse_job(
             _object(await self.transport.call(wire.CREATE_JOB, body, cluster_id=cluster_id))
         )
@@ -81,26 +85,34 @@ class HeappeClient:
 
     async def delete_job(self, job_id: int) -> None:
         """Delete a job that is not active, with its directory."""
-        await self.transport.call(wire.DELETE_JOB, {"SubmittedJobInfoId": job_id, "ArchiveLogs": False})
+        await self.transport.call(
+            wire.DELETE_JOB, {"SubmittedJobInfoId": job_id, "ArchiveLogs": False}
+        )
 
     async def job(self, job_id: int) -> wire.Job:
         query = {"SubmittedJobInfoId": str(job_id)}
         return wire.parse_job(_object(await self.transport.call(wire.JOB_INFO, query=query)))
 
     async def jobs(self, states: Sequence[wire.JobState]) -> list[wire.Job]:
-        """The jobs of this user in these states. A manager of the project gets those of others as well."""
+        """The jobs of this user in these states. A manager of the project gets those of others as
+        well."""
         query = {"JobStates": ",".join(str(int(state)) for state in states)}
         return wire.parse_jobs(await self.transport.call(wire.LIST_JOBS, query=query))
 
     async def node_ips(self, task_id: int) -> list[str]:
         """As the server says it: host names, addresses, or the error of a resolver."""
-        answer = await self.transport.call(wire.NODE_IPS, query={"SubmittedTaskInfoId": str(task_id)})
+        answer = await self.transport.call(
+            wire.NODE_IPS, query={"SubmittedTaskInfoId": str(task_id)}
+        )
         return [str(one).strip() for one in answer or ()]
 
     # Files.
 
-    async def file_parts(self, job_id: int, offsets: dict[tuple[int, int], int]) -> list[wire.FilePart]:
-        """The new text of files. ``offsets``: by task id and kind, in bytes. Missing files are left out."""
+    async def file_parts(
+        self, job_id: int, offsets: dict[tuple[int, int], int]
+    ) -> list[wire.FilePart]:
+        """The new text of files. ``offsets``: by task id and kind, in bytes. Missing files are left
+        out."""
         wanted = [
             {"SubmittedTaskInfoId": task_id, "FileType": kind, "Offset": offset}
             for (task_id, kind), offset in offsets.items()
@@ -115,7 +127,9 @@ class HeappeClient:
         return base64.b64decode(answer or "")
 
     async def changed_files(self, job_id: int) -> list[str]:
-        answer = await self.transport.call(wire.CHANGED_FILES, query={"SubmittedJobInfoId": str(job_id)})
+        answer = await self.transport.call(
+            wire.CHANGED_FILES, query={"SubmittedJobInfoId": str(job_id)}
+        )
         return [str(one.get("FileName") or "") for one in answer or () if isinstance(one, dict)]
 
     async def upload(self, job_id: int, task_id: int, name: str, data: bytes) -> None:
@@ -124,14 +138,19 @@ class HeappeClient:
         form.add_field("files", data, filename=name, content_type="application/octet-stream")
         query = {"JobId": str(job_id), "TaskId": str(task_id)}
         answer = await self.transport.call(wire.UPLOAD, query=query, form=form)
-        refused = [one for one in answer or () if isinstance(one, dict) and one.get("Succeeded") is False]
+        refused = [
+            one for one in answer or () if isinstance(one, dict) and one.get("Succeeded") is False
+        ]
         if refused:
-            raise HeappeFailed(Problem.SSH, f"the file {name} was not written", call=wire.UPLOAD.name)
+            raise HeappeFailed(
+                Problem.SSH, f"the file {name} was not written", call=wire.UPLOAD.name
+            )
 
     # Tunnels.
 
     async def request_tunnel(self, task_id: int, node_ip: str, port: int) -> wire.Tunnel:
-        """The tunnel of this user to the task: an old one, if there is one, whatever ``port`` says."""
+        """The tunnel of this user to the task: an old one, if there is one, whatever ``port``
+        says."""
         body = {"SubmittedTaskInfoId": task_id, "IpAddress": node_ip, "Port": port}
         return wire.parse_tunnel(_object(await self.transport.call(wire.REQUEST_TUNNEL, body)))
 
@@ -145,21 +164,26 @@ class HeappeClient:
         }
         await self.transport.call(wire.CLOSE_TUNNEL, {"UsedTransferMethod": method})
 
-    async def get(self, tunnel: wire.Tunnel, path: str, headers: dict[str, str] | None = None) -> str:
+    async def get(
+        self, tunnel: wire.Tunnel, path: str, headers: dict[str, str] | None = None
+    ) -> str:
         """The body of a page of the engine. Anything but 200 raises ``UPSTREAM``."""
         body = _node_request(tunnel, path, headers) | {"HttpHeaders": _headers(headers) or _ANY}
         return _text(await self.transport.call(wire.NODE_GET, body))
 
-    async def post(self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str) -> str:
-        """A POST of at most ten seconds. Anything but 200 raises ``UPSTREAM`` with the engine's body."""
+    async def post(
+        self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str
+    ) -> str:
+        """A POST of at most ten seconds. Anything but 200 raises ``UPSTREAM`` with the engine's
+        body."""
         body = _node_request(tunnel, path, headers) | {"HttpPayload": payload}
         return _text(await self.transport.call(wire.NODE_POST, body))
 
     def stream(
         self, tunnel: wire.Tunnel, path: str, headers: dict[str, str], payload: str
     ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """A POST of any length. The answer is what the server passes on, its errors included. Leaving the
-        context cancels the request at the engine."""
+        """A POST of any length. The answer is what the server passes on, its errors included.
+        Leaving the context cancels the request at the engine."""
         body = _node_request(tunnel, path, headers) | {"HttpPayload": payload}
         return self.transport.stream(wire.NODE_STREAM, body)
 

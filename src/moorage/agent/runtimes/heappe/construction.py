@@ -27,6 +27,7 @@ def account_of(settings: AgentSettings) -> Account:
             f"the runtime heappe needs {', '.join(missing)}",
             next_step="docs/hpc.md says what to ask the site for",
         )
+
     return Account(
         settings.heappe_url,
         settings.heappe_user,
@@ -49,7 +50,8 @@ def wanted_of(settings: AgentSettings) -> Wanted:
 def heappe_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, identity: str
 ) -> HeappeRuntime:
-    """The site need not answer: its jobs are kept, and found once it does. Raises ``ConfigError``."""
+    """The site need not answer: its jobs are kept, and found once it does. Raises
+    ``ConfigError``."""
     rules = HeappeRules(
         max_jobs=settings.heappe_max_jobs,
         defaults=wanted_of(settings),
@@ -58,6 +60,7 @@ def heappe_runtime(
         shared_account=settings.heappe_shared_account,
         unreachable_timeout_s=settings.heappe_unreachable_timeout_s,
     )
+
     # No other runtime of this agent uses ports.
     ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=identity)
     return HeappeRuntime(

@@ -1,7 +1,8 @@
 """Errors of a HEAppE server, and their classification. Pure.
 
-HEAppE's status alone says little: 404 may be a failed validation, 401 the job of another user, and 502 a
-wrong password. ``classify`` reads the title and the detail as well, and knows the profiles of 6.3 and 6.5.
+HEAppE's status alone says little: 404 may be a failed validation, 401 the job of another user, and
+502 a wrong password. ``classify`` reads the title and the detail as well, and knows the profiles of
+6.3 and 6.5.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Problem(StrEnum):
     STATE = "state"  # not in this state of the job
     NOT_RUNNING = "not-running"  # the database does not show the task as running
     NO_TUNNEL = "no-tunnel"  # the server has no tunnel to this task for this user
-    UPSTREAM = "upstream"  # the engine, or the way to it, did not answer 200; ``detail`` is its body
+    # the engine, or the way to it, did not answer 200; ``detail`` is its body
+    UPSTREAM = "upstream"
     TUNNEL = "tunnel"  # the tunnel cannot be opened or closed
     NO_TUNNELS_LEFT = "no-tunnels-left"  # all local ports of the server are taken
     UNSUPPORTED = "unsupported"  # a kind of cluster that cannot do it
@@ -43,20 +45,33 @@ class Problem(StrEnum):
 
 
 # The cluster or the server does not work at present. These open the circuit.
-OUTAGES = frozenset({Problem.SCHEDULER, Problem.SSH, Problem.BUSY, Problem.GATEWAY, Problem.INTERNAL,
-                     Problem.UNREACHABLE})  # fmt: skip
+OUTAGES = frozenset(
+    {
+        Problem.SCHEDULER,
+        Problem.SSH,
+        Problem.BUSY,
+        Problem.GATEWAY,
+        Problem.INTERNAL,
+        Problem.UNREACHABLE,
+    }
+)
 # The server answers, and takes no job of this agent until somebody changes something.
-REFUSALS = frozenset({Problem.CREDENTIALS, Problem.FORBIDDEN, Problem.ACCOUNT, Problem.NO_ROUTE,
-                      Problem.UNSUPPORTED})  # fmt: skip
+REFUSALS = frozenset(
+    {Problem.CREDENTIALS, Problem.FORBIDDEN, Problem.ACCOUNT, Problem.NO_ROUTE, Problem.UNSUPPORTED}
+)
 # After these it is unknown whether the call took effect.
-IN_DOUBT = frozenset({Problem.SCHEDULER, Problem.SSH, Problem.GATEWAY, Problem.INTERNAL, Problem.UNREACHABLE})
+IN_DOUBT = frozenset(
+    {Problem.SCHEDULER, Problem.SSH, Problem.GATEWAY, Problem.INTERNAL, Problem.UNREACHABLE}
+)
 
 _NEXT_STEPS = {
     Problem.CREDENTIALS: "check agent.heappe_user, and its password or token",
     Problem.FORBIDDEN: "ask the site for the role Submitter in the project",
     Problem.ACCOUNT: "ask the site to initialise the cluster accounts of the project",
     Problem.NO_ROUTE: "check agent.heappe_url, and the version of the server",
-    Problem.NO_TUNNELS_LEFT: "ask the site for the limit of its tunnels (100 per server by default)",
+    Problem.NO_TUNNELS_LEFT: (
+        "ask the site for the limit of its tunnels (100 per server by default)"
+    ),
     Problem.UNSUPPORTED: "use a Slurm or PBS cluster of the site",
     Problem.GATEWAY: "check the web server in front of HEAppE, and agent.heappe_url",
     Problem.UNREACHABLE: "check agent.heappe_url, and the network of this node",
@@ -64,14 +79,24 @@ _NEXT_STEPS = {
 
 
 class HeappeFailed(RuntimeFailed):
-    """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer. ``unsent``:
-    it certainly never got the call."""
+    """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer.
+    ``unsent``: it certainly never got the call."""
 
     def __init__(
-        self, problem: Problem, detail: str, *, call: str = "", status: int = 0, unsent: bool = False
+        self,
+        problem: Problem,
+        detail: str,
+        *,
+        call: str = "",
+        status: int = 0,
+        unsent: bool = False,
     ) -> None:
-        self.problem, self.detail, self.call, self.status = problem, detail, call, status
-        self.unsent, self.is_refusal = unsent, problem in REFUSALS
+        self.problem = problem
+        self.detail = detail
+        self.call = call
+        self.status = status
+        self.unsent = unsent
+        self.is_refusal = problem in REFUSALS
         said = f": {detail}" if detail else ""
         answered = f" with {status}" if status else ""
         super().__init__(
@@ -107,23 +132,33 @@ _TITLES: tuple[tuple[str, str, Problem], ...] = (
     ("ssh problem", r"", Problem.SSH),
     ("ssh command problem", r"", Problem.SSH),
     ("resource not found", r"", Problem.NOT_FOUND),
-)  # fmt: skip
+)
 # These titles stand for many things, which only the detail tells apart.
 _DETAILS: tuple[tuple[str, Problem], ...] = (
-    (r"not a currently running task|only for running task|NotCurrentlyRunning", Problem.NOT_RUNNING),
+    (
+        r"not a currently running task|only for running task|NotCurrentlyRunning",
+        Problem.NOT_RUNNING,
+    ),
     (r"NoActiveConnection|no active connection", Problem.NO_TUNNEL),
     (r"NotSupportedEndpoint|not supported", Problem.UNSUPPORTED),
-    (r"^cannot (cancel|delete)|this job is in state|NotInConfiguringState|in configuring state"
-     r"|CannotDeleteJob", Problem.STATE),
-    (r"ProjectNotFound|project .*(not exist|not found|ended)|NotExistingTaskInfo", Problem.NOT_FOUND),
-)  # fmt: skip
+    (
+        r"^cannot (cancel|delete)|this job is in state|NotInConfiguringState|in configuring state"
+        r"|CannotDeleteJob",
+        Problem.STATE,
+    ),
+    (
+        r"ProjectNotFound|project .*(not exist|not found|ended)|NotExistingTaskInfo",
+        Problem.NOT_FOUND,
+    ),
+)
 _SUFFIXED = re.compile(r"(.*) \(Request ID: [^)]*\)", re.DOTALL)
 
 
 def classify(
     status: int, content_type: str, body: bytes, *, call: str = "", login: bool = False
 ) -> HeappeFailed:
-    """The meaning of an answer that is no success. ``login``: the call sent a user name and a password."""
+    """The meaning of an answer that is no success. ``login``: the call sent a user name and a
+    password."""
     media_type = content_type.partition(";")[0].strip().lower()
     text = body.decode(errors="replace").strip()
     title, detail = _title_and_detail(text)
@@ -132,12 +167,15 @@ def classify(
         detail = f"the answer came as {media_type or 'unknown type'}"
     elif problem is Problem.TOO_LARGE:
         detail = detail or "the body is larger than the server allows"
+
     # The body of an engine may be long, and is passed on.
     shown = detail if problem is Problem.UPSTREAM else detail[:_MAX_DETAIL]
     return HeappeFailed(problem, shown, call=call, status=status)
 
 
-def _problem(status: int, media_type: str, title: str, detail: str, text: str, login: bool) -> Problem:
+def _problem(
+    status: int, media_type: str, title: str, detail: str, text: str, login: bool
+) -> Problem:
     if status == 413:
         return Problem.TOO_LARGE
     if media_type == "text/html" or text[:1] == "<":
@@ -148,6 +186,7 @@ def _problem(status: int, media_type: str, title: str, detail: str, text: str, l
         return _untitled(status, media_type, text)
     if login and (status == 401 or title.lower() == "external service error"):
         return Problem.CREDENTIALS
+
     return _titled(status, title.lower(), detail)
 
 
@@ -158,15 +197,26 @@ def _titled(status: int, lower: str, detail: str) -> Problem:
     for pattern, problem in _DETAILS:
         if re.search(pattern, detail, re.IGNORECASE):
             return problem
+
     if lower in ("invalid request", "connection problem"):
         # The body of the upstream in quotes; '' for a dead tunnel and for a timeout.
-        return Problem.UPSTREAM if detail[:1] == "'" or "ResponseNotOk" in detail else Problem.NO_TUNNEL
+        return (
+            Problem.UPSTREAM
+            if detail[:1] == "'" or "ResponseNotOk" in detail
+            else Problem.NO_TUNNEL
+        )
+
     if status in (400, 404):
         return Problem.INVALID
     if status in (401, 403):
         return Problem.FORBIDDEN
+
     # "Problem" is what 6.3 says for a command that failed on the login node, among others.
-    return Problem.SSH if lower == "problem" and re.search(r"ssh|command", detail, re.I) else Problem.INTERNAL
+    return (
+        Problem.SSH
+        if lower == "problem" and re.search(r"ssh|command", detail, re.I)
+        else Problem.INTERNAL
+    )
 
 
 def _untitled(status: int, media_type: str, text: str) -> Problem:
@@ -180,6 +230,7 @@ def _untitled(status: int, media_type: str, text: str) -> Problem:
         return Problem.FORBIDDEN
     if status in (400, 404, 415, 422):
         return Problem.INVALID
+
     return Problem.INTERNAL
 
 
@@ -189,15 +240,20 @@ def _title_and_detail(text: str) -> tuple[str, str]:
         value: Any = json.loads(text)
     except ValueError:
         return "", text[:_MAX_DETAIL] if text[:1] != "<" else ""
+
     if isinstance(value, str):
         return "", value
     if not isinstance(value, dict):
         return "", ""
+
     fields = {str(name).lower(): item for name, item in value.items()}
     detail = str(fields.get("detail") or "")
     errors = fields.get("errors")
     if isinstance(errors, dict):
-        detail = "; ".join(f"{name}: {' '.join(map(str, _listed(why)))}" for name, why in errors.items())
+        detail = "; ".join(
+            f"{name}: {' '.join(map(str, _listed(why)))}" for name, why in errors.items()
+        )
+
     return str(fields.get("title") or ""), _unsuffixed(detail)
 
 
@@ -211,7 +267,8 @@ def _listed(value: Any) -> list[Any]:
 
 
 # The stream call answers 200 and tells of a failure in its body.
-STREAM_ERROR, STREAM_INVALID = b"data: Error: ", b"Validation failed: "
+STREAM_ERROR = b"data: Error: "
+STREAM_INVALID = b"Validation failed: "
 _STREAM_KEYS: tuple[tuple[str, Problem], ...] = (
     (r"^ResponseNotOk", Problem.UPSTREAM),
     (r"^(Expired|Unauthorized)", Problem.SESSION),

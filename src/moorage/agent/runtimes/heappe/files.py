@@ -1,7 +1,8 @@
 """Files in and out of a HEAppE job, within what its REST calls allow.
 
-Out: files that the job has written, each as a whole and through HEAppE's memory. In: single files into the
-directory of the job. Paths are checked here; which files a job's links lead to is known at the site only.
+Out: files that the job has written, each as a whole and through HEAppE's memory. In: single files
+into the directory of the job. Paths are checked here; which files a job's links lead to is known at
+the site only.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ _OURS = frozenset({"launch.json", "progress.txt", "log.txt", "stdout.txt", "stde
 _SECRET = frozenset({"launch.json", "progress.txt"})
 # HEAppE passes names to a shell of the site.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PATH_MAX, _FILES_MAX, _FIRST = 255, 500, 4096
+_PATH_MAX = 255
+_FILES_MAX = 500
+_FIRST = 4096
 _PACK = "pack the files in the job, and copy the archive"
 _LARGE = "HEAppE gives out files of up to 48 MB; copy larger ones with the site's own tools"
 
 
 def selected(listed: list[str], path: str) -> dict[str, str]:
-    """Of the listed files those at and below ``path``: the entry in the copy, and the listed name. Raises
-    ``MoorageError``."""
-    wanted, found = parts_of(path), dict[str, str]()
+    """Of the listed files those at and below ``path``: the entry in the copy, and the listed name.
+    Raises ``MoorageError``."""
+    wanted = parts_of(path)
+    found = dict[str, str]()
+
     # The directory of the task, in which the program runs: it has the progress file.
     folders = {name.removeprefix("/").partition("/")[0] for name in listed}
     ours = {folder for folder in folders if f"/{folder}/progress.txt" in listed}
@@ -43,20 +48,28 @@ def selected(listed: list[str], path: str) -> dict[str, str]:
         folder, *parts = name.removeprefix("/").split("/")
         if folder not in (ours or folders) or not parts or len(name) > _PATH_MAX or "\0" in name:
             continue
-        if any(part in ("", ".", "..") for part in parts) or (len(parts) == 1 and parts[0] in _SECRET):
+
+        if any(part in ("", ".", "..") for part in parts) or (
+            len(parts) == 1 and parts[0] in _SECRET
+        ):
             continue
+
         if tuple(parts[: len(wanted)]) == wanted:
             found["/".join((".", *wanted[-1:], *parts[len(wanted) :]))] = name
+
     if not found:
         raise NotFound(
             f"the job has written no {path}" if wanted else "the job has written no files yet",
             next_step="HEAppE lists files that have changed since the job began",
         )
+
     if len(found) > _FILES_MAX:
         raise InvalidInput(
-            f"{path!r} has {len(found)} files; HEAppE gives them out one by one, at most {_FILES_MAX}",
+            f"{path!r} has {len(found)} files; HEAppE gives them out one by one, at most "
+            f"{_FILES_MAX}",
             next_step=_PACK,
         )
+
     return found
 
 
@@ -72,18 +85,25 @@ async def send(client: HeappeClient, record: JobRecord, path: str) -> AsyncGener
             if folder not in made and (folder != "." or not parts_of(path)):
                 made.add(folder)
                 yield _header(folder, tarfile.DIRTYPE)
+
         try:
             data = await client.download(record.job_id, name)
         except HeappeFailed as error:
             hint = _LARGE if error.problem is Problem.INTERNAL else error.next_step
-            raise ExecFailed(f"{entry[2:]} was not copied: {error.message}", next_step=hint) from None
+            raise ExecFailed(
+                f"{entry[2:]} was not copied: {error.message}", next_step=hint
+            ) from None
+
         yield _header(entry, tarfile.REGTYPE, len(data)) + data + bytes(-len(data) % 512)
+
     yield bytes(1024)
 
 
 def _header(entry: str, kind: bytes, size: int = 0) -> bytes:
     info = tarfile.TarInfo(entry)
-    info.type, info.size, info.mode = kind, size, 0o755 if kind == tarfile.DIRTYPE else 0o644
+    info.type = kind
+    info.size = size
+    info.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
     return info.tobuf(tarfile.PAX_FORMAT)
 
 
@@ -91,16 +111,19 @@ def upload_name(copy: Copy) -> str:
     """The name that a file gets in the directory of the job. Raises ``InvalidInput``."""
     parts = parts_of(copy.path)
     name = parts[-1] if parts else copy.name
+
     if len(parts) > 1 or (parts and copy.path.endswith("/")):
         raise InvalidInput(
             f"HEAppE puts files into the directory of the job only, and not to {copy.path!r}",
             next_step="name no directory",
         )
+
     if not _NAME.fullmatch(name) or name in _OURS:
         raise InvalidInput(
             f"a file cannot be called {name!r} in the directory of the job",
             next_step="use letters, digits, dots, _ and -, and no name of the job's own files",
         )
+
     return name
 
 
@@ -130,7 +153,9 @@ class CopyIn:
     """Collects one file, and uploads it when it has come completely."""
 
     def __init__(self, client: HeappeClient, record: JobRecord, copy: Copy) -> None:
-        self._client, self._record, self._name = client, record, upload_name(copy)
+        self._client = client
+        self._record = record
+        self._name = upload_name(copy)
         self._data = bytearray()
         self._ended = asyncio.Event()
         self._failure: MoorageError | None = None
@@ -148,6 +173,7 @@ class CopyIn:
         begun = len(self._data) >= _FIRST
         if self._failure is not None:
             return
+
         self._data += data
         try:
             if len(self._data) > wire.UPLOAD.limit:
@@ -183,6 +209,7 @@ def one_file(data: bytes) -> bytes:
             content = file.read()
             if len(content) != first.size or tar.next() is not None:
                 raise ExecFailed("the copy is cut off, or has more than one file")
+
             return content
     except (tarfile.TarError, ValueError) as error:
         raise ExecFailed(f"the copy is no tar stream: {error}") from None
@@ -190,7 +217,10 @@ def one_file(data: bytes) -> bytes:
 
 def check_first(data: bytes) -> None:
     """The beginning of an archive may show that it is refused. Raises ``MoorageError``."""
-    with suppress(tarfile.TarError, ValueError), tarfile.open(fileobj=io.BytesIO(data), mode="r|") as tar:
+    with (
+        suppress(tarfile.TarError, ValueError),
+        tarfile.open(fileobj=io.BytesIO(data), mode="r|") as tar,
+    ):
         first = tar.next()
         if first is not None:
             _check(first)

@@ -1,8 +1,8 @@
 """Framing of requests and answers between the relay on the agent and the one in the job. Pure.
 
-HEAppE answers 200 and drops the status and the headers of the engine, so both travel in the body. The other
-side is ``deploy/heappe/moorage_job.py``. A body that ends without its last frame was cut off; text that
-HEAppE adds after a failure is no frame, and cuts it off as well.
+HEAppE answers 200 and drops the status and the headers of the engine, so both travel in the body.
+The other side is ``deploy/heappe/moorage_job.py``. A body that ends without its last frame was cut
+off; text that HEAppE adds after a failure is no frame, and cuts it off as well.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from moorage.agent.runtimes.heappe.errors import STREAM_ERROR, STREAM_INVALID
 
-RELAY_PATH, HEALTH_PATH = "/moorage/relay", "/moorage/health"
-_MAGIC, _MAX_LINE = b"MG1 ", 64 * 1024
+RELAY_PATH = "/moorage/relay"
+HEALTH_PATH = "/moorage/health"
+_MAGIC = b"MG1 "
+_MAX_LINE = 64 * 1024
 
 
 class NotFramed(Exception):
@@ -54,7 +56,8 @@ def is_relay(page: str) -> bool:
 
 
 class Answer:
-    """Decoder of one answer. ``head`` is None until it is known; ``complete``: the last frame was read."""
+    """Decoder of one answer. ``head`` is None until it is known; ``complete``: the last frame was
+    read."""
 
     def __init__(self) -> None:
         self.head: Head | None = None
@@ -64,7 +67,8 @@ class Answer:
 
     def feed(self, data: bytes) -> bytes:
         """The bytes of the engine's body in this piece. Raises ``NotFramed``."""
-        body, at = [], 0
+        body = []
+        at = 0
         while at < len(data) and not self.complete:
             if self._left:
                 piece = data[at : at + self._left]
@@ -72,17 +76,23 @@ class Answer:
                 self._left -= len(piece)
                 body.append(piece)
                 continue
+
             end = data.find(b"\n", at)
             if end < 0:
                 self._line += data[at:]
                 self._check_start()
                 break
-            line, self._line, at = self._line + data[at:end], b"", end + 1
+
+            line = self._line + data[at:end]
+            self._line = b""
+            at = end + 1
             self._read_line(line)
+
         return body[0] if len(body) == 1 else b"".join(body)
 
     def _check_start(self) -> None:
-        """Refuse what cannot become a line of ours before it is complete: HEAppE's errors end without one."""
+        """Refuse what cannot become a line of ours before it is complete: HEAppE's errors end
+        without one."""
         start = self._line[: len(_MAGIC)]
         is_start = self.head is None and _MAGIC.startswith(start)
         is_length = self.head is not None and _is_length(self._line)
@@ -124,8 +134,9 @@ def failure_in(text: str) -> str | None:
 
 
 class PlainBody:
-    """Body of an engine that HEAppE passes on as it is: HEAppE's errors are lines within it. ``failure`` is
-    set by the first; what follows it is dropped. Lines that may become one are held back."""
+    """Body of an engine that HEAppE passes on as it is: HEAppE's errors are lines within it.
+    ``failure`` is set by the first; what follows it is dropped. Lines that may become one are held
+    back."""
 
     def __init__(self) -> None:
         self.failure: str | None = None
@@ -136,26 +147,35 @@ class PlainBody:
     def feed(self, data: bytes) -> bytes:
         if self.failure is not None:
             return b""
-        data, self._held = self._held + data, b""
+
+        data = self._held + data
+        self._held = b""
         at = 0 if self._at_start else _next_line(data, 0)
         while 0 <= at < len(data):
             rest = data[at:]
             for start in (STREAM_ERROR, STREAM_INVALID):
                 if rest.startswith(start):
                     if b"\n" not in rest:
-                        self._held, data = rest, data[:at]
+                        data = data[:at]
+                        self._held = rest
                         return self._passed(data)
+
                     self.failure = failure_in(rest.decode(errors="replace"))
                     return self._passed(data[:at])
+
                 if start.startswith(rest):
-                    self._held, data = rest, data[:at]
+                    data = data[:at]
+                    self._held = rest
                     return self._passed(data)
+
             at = _next_line(data, at)
+
         return self._passed(data)
 
     def end(self) -> bytes:
         """What was held back, at the end of the body."""
-        held, self._held = self._held, b""
+        held = self._held
+        self._held = b""
         if held.startswith((STREAM_ERROR, STREAM_INVALID)):
             self.failure = failure_in(held.decode(errors="replace"))
             return b""

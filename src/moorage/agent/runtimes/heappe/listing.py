@@ -1,4 +1,5 @@
-"""Listing of the jobs of one account: one call for all, and one more for each that is missing in it."""
+"""Listing of the jobs of one account: one call for all, and one more for each that is missing in
+it."""
 
 from __future__ import annotations
 
@@ -26,17 +27,29 @@ class Seen:
 
 
 class JobListing:
-    """``agent``: the part of the names that is this agent's; other jobs of the account are not ours.
-    ``others``: the names of jobs of other agents. ``per_job``: the server brings a job up to date only when
-    it is asked for by itself. ``refusal``: why the server refuses the list; "": it does not."""
+    """``agent``: the part of the names that is this agent's; other jobs of the account are not
+    ours. ``others``: the names of jobs of other agents. ``per_job``: the server brings a job up to
+    date only when it is asked for by itself. ``refusal``: why the server refuses the list; "": it
+    does not."""
 
     def __init__(
-        self, client: HeappeClient, agent: str, clock: Clock, *, per_job: Callable[[], bool] = lambda: False
+        self,
+        client: HeappeClient,
+        agent: str,
+        clock: Clock,
+        *,
+        per_job: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._client, self._agent, self._clock, self._per_job = client, agent, clock, per_job
+        self._client = client
+        self._agent = agent
+        self._clock = clock
+        self._per_job = per_job
         self._lock = asyncio.Lock()
         self._begun_at: float | None = None  # the last listing that succeeded, monotonic
-        self._begun = self._number = 0  # listings that were begun; the last one that succeeded
+
+        # listings that were begun; the last one that succeeded
+        self._begun = 0
+        self._number = 0
         self.others = frozenset[str]()
         self.refusal = ""
         self._active: dict[int, Seen] = {}
@@ -55,7 +68,8 @@ class JobListing:
         return [seen.job for seen in self._active.values()]
 
     def remove(self, job_id: int) -> None:
-        """This job has ended for good. The server may list it as active for a while, from a cache."""
+        """This job has ended for good. The server may list it as active for a while, from a
+        cache."""
         self.forget(job_id)
         self._removed.add(job_id)
 
@@ -64,33 +78,43 @@ class JobListing:
         self._ended.pop(job_id, None)
 
     async def refresh(self, watched: Collection[int] = (), since: float | None = None) -> None:
-        """List the jobs, and look at those of ``watched`` that are not active any more. ``since``: a listing
-        that was begun later is new enough. Raises ``HeappeFailed``."""
+        """List the jobs, and look at those of ``watched`` that are not active any more. ``since``:
+        a listing that was begun later is new enough. Raises ``HeappeFailed``."""
         begun = self._begun
         async with self._lock:
             is_newer = self._number > begun  # it was begun after this call
-            if is_newer or (since is not None and self._begun_at is not None and self._begun_at >= since):
+            if is_newer or (
+                since is not None and self._begun_at is not None and self._begun_at >= since
+            ):
                 return
+
             self._begun += 1
-            begun_at, at = self._clock.monotonic(), self._clock.now().timestamp()
+            begun_at = self._clock.monotonic()
+            at = self._clock.now().timestamp()
+
             try:
                 found = await self._client.jobs(_STATES)
             except HeappeFailed as error:
                 self.refusal = error.message if error.is_refusal else ""
                 raise
+
             self.refusal = ""
             names = [(job, JobName.parse(job.name)) for job in found]
             ours = [job for job, name in names if self._is_ours(name)]
-            self.others = frozenset(job.name for job, name in names if name and not self._is_ours(name))
+            self.others = frozenset(
+                job.name for job, name in names if name and not self._is_ours(name)
+            )
             self._removed &= {job.id for job in found}
             self._active = {job.id: Seen(job, at) for job in ours if job.id not in self._removed}
-            self._begun_at, self._number = begun_at, self._begun
+            self._begun_at = begun_at
+            self._number = self._begun
             missing = [job_id for job_id in watched if job_id not in self._active]
             stale = [job.id for job in ours if job.id in watched] if self._per_job() else []
             await self.look_at([job_id for job_id in (*missing, *stale) if job_id])
 
     async def look_at(self, job_ids: Collection[int]) -> None:
-        """Ask for these jobs one by one. What is not answered keeps its last state, and grows old."""
+        """Ask for these jobs one by one. What is not answered keeps its last state, and grows
+        old."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(job_id: int) -> None:

@@ -1,8 +1,8 @@
 """Relay to an engine that HEAppE reaches without our relay in the job.
 
-HEAppE drops the status and the headers of the engine. A GET gives the body of a 200, or the body of an error;
-a POST is a stream of unknown status. So the status of an error is read from its body, and a failed POST is
-sent once more, without a stream, by a call that returns the body.
+HEAppE drops the status and the headers of the engine. A GET gives the body of a 200, or the body of
+an error; a POST is a stream of unknown status. So the status of an error is read from its body, and
+a failed POST is sent once more, without a stream, by a call that returns the body.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from aiohttp import web
 from moorage.agent.runtimes.heappe import framing
 from moorage.agent.runtimes.heappe.answers import Refused, cut_off, error_response
 from moorage.agent.runtimes.heappe.client import HeappeClient
-from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure, upstream_body
+from moorage.agent.runtimes.heappe.errors import (
+    HeappeFailed,
+    Problem,
+    stream_failure,
+    upstream_body,
+)
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
 
 _MAX_HEADER = 100
 _PASSED = ("accept", "authorization", "content-type", "x-request-id")
-_JSON, _EVENTS = "application/json", "text/event-stream"
+_JSON = "application/json"
+_EVENTS = "text/event-stream"
 
 
 async def relay_plain(
@@ -32,6 +38,7 @@ async def relay_plain(
         return await _get(client, request, headers, way, keeper)
     if request.method != "POST":
         return error_response(501, f"{request.method} cannot pass HEAppE, only GET and POST")
+
     streams = _is_stream(body)
     async with client.stream(way.tunnel, request.path_qs, headers, body) as content:
         plain = framing.PlainBody()
@@ -40,33 +47,44 @@ async def relay_plain(
             if not (data := await content.readany()):
                 first = plain.end()
                 break
+
             first = plain.feed(data)
+
         if not first and plain.failure is not None:
             return await _explain(client, request, headers, body, way, keeper, plain.failure)
+
         keeper.answered()
         response = web.StreamResponse(headers={"Content-Type": _EVENTS if streams else _JSON})
         await response.prepare(request)
+
         try:
             while first:
                 await response.write(first)
                 first = b""
                 while not first and plain.failure is None and (data := await content.readany()):
                     first = plain.feed(data)
+
             if rest := plain.end():
                 await response.write(rest)
         except (HeappeFailed, OSError):
             cut_off(request)
             return response
+
     is_whole = plain.failure is None and (not streams or b"data: [DONE]" in plain.tail)
     if is_whole:
         await response.write_eof()
     else:
         cut_off(request)
+
     return response
 
 
 async def _get(
-    client: HeappeClient, request: web.BaseRequest, headers: dict[str, str], way: Way, keeper: TunnelKeeper
+    client: HeappeClient,
+    request: web.BaseRequest,
+    headers: dict[str, str],
+    way: Way,
+    keeper: TunnelKeeper,
 ) -> web.Response:
     try:
         page = await client.get(way.tunnel, request.path_qs, headers)
@@ -74,8 +92,10 @@ async def _get(
         body = upstream_body(error.detail)
         if error.problem is not Problem.UPSTREAM or not body:
             raise
+
         keeper.answered()
         return _answer(status_of(body, 502), body)
+
     keeper.answered()
     return _answer(200, page)
 
@@ -92,8 +112,13 @@ async def _explain(
     """The engine's own answer to a POST that it refused."""
     error = stream_failure(said)
     whole = _without_stream(body)
-    if error.problem is not Problem.UPSTREAM or not said.startswith("ResponseNotOk") or whole is None:
+    if (
+        error.problem is not Problem.UPSTREAM
+        or not said.startswith("ResponseNotOk")
+        or whole is None
+    ):
         raise error
+
     try:
         page = await client.post(way.tunnel, request.path_qs, headers, whole)
     except HeappeFailed as replayed:
@@ -103,6 +128,7 @@ async def _explain(
     else:
         if not _is_stream(body):
             return _answer(200, page)
+
     raise error
 
 
@@ -112,10 +138,12 @@ def status_of(body: str, otherwise: int) -> int:
         value: Any = json.loads(body)
     except ValueError:
         return otherwise
+
     value = value.get("error", value) if isinstance(value, dict) else {}
     code = value.get("code") if isinstance(value, dict) else None
     if isinstance(code, str) and code.isdigit():
         code = int(code)
+
     return code if isinstance(code, int) and 400 <= code < 600 else otherwise
 
 

@@ -1,7 +1,8 @@
 """Reach of one engine: since when its way is gone, and when the way may be opened again. Pure.
 
-Requests and probes tell what they met. A way that is *gone* says nothing about the job: its engine is kept
-for a while (``agent.heappe_unreachable_timeout_s``), and only then given up. Times are monotonic seconds.
+Requests and probes tell what they met. A way that is *gone* says nothing about the job: its engine
+is kept for a while (``agent.heappe_unreachable_timeout_s``), and only then given up. Times are
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -10,25 +11,38 @@ from dataclasses import dataclass
 
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
 
-# A way is gone after this many failures in a row over this time: one that is opened again at once was not.
-MISSES, GONE_S = 2, 3.0
+# A way is gone after this many failures in a row over this time: one that is opened again at once
+# was not.
+MISSES = 2
+GONE_S = 3.0
 # Without so many attempts to open it again nothing is given up.
 RENEWALS = 3
-# Between two attempts: requests wait meanwhile. What is gone for long is tried after a tenth of that time.
-FIRST_PAUSE_S, HURRIED_PAUSE_S, LONGEST_PAUSE_S = 5.0, 10.0, 120.0
+# Between two attempts: requests wait meanwhile. What is gone for long is tried after a tenth of
+# that time.
+FIRST_PAUSE_S = 5.0
+HURRIED_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 120.0
 # The tunnel is gone, or its listener does not answer. The engine never saw the request.
 DEAD = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL})
 # The site, or the way through it, does not work. What an engine answers is none of these.
-OUT_OF_REACH = DEAD | {Problem.NO_TUNNELS_LEFT, Problem.NOT_RUNNING, Problem.BUSY, Problem.SSH,
-                       Problem.GATEWAY, Problem.INTERNAL, Problem.UNREACHABLE}  # fmt: skip
+OUT_OF_REACH = DEAD | {
+    Problem.NO_TUNNELS_LEFT,
+    Problem.NOT_RUNNING,
+    Problem.BUSY,
+    Problem.SSH,
+    Problem.GATEWAY,
+    Problem.INTERNAL,
+    Problem.UNREACHABLE,
+}
 # These show that the engine is not reached, whatever the site says about its job.
 _SILENT = DEAD | {Problem.NOT_RUNNING}
 
 
 @dataclass(slots=True)
 class Reach:
-    """``answered_at``, ``silent_at``: when the engine was reached last, and when it was certain that it is
-    not. ``missed_at``: of the first failure of its way since it was reached. ``failure``: the last one."""
+    """``answered_at``, ``silent_at``: when the engine was reached last, and when it was certain
+    that it is not. ``missed_at``: of the first failure of its way since it was reached.
+    ``failure``: the last one."""
 
     answered_at: float | None = None
     silent_at: float | None = None
@@ -40,8 +54,11 @@ class Reach:
 
     def answered(self, now: float) -> None:
         """The engine was reached."""
-        self.answered_at, self.missed_at, self.failure = now, None, None
-        self.misses = self.renewals = 0
+        self.answered_at = now
+        self.missed_at = None
+        self.failure = None
+        self.misses = 0
+        self.renewals = 0
         self.renew_at = float("-inf")
 
     def missed(self, now: float, error: HeappeFailed) -> None:

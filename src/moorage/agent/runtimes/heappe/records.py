@@ -1,4 +1,5 @@
-"""Records of jobs in the state directory of the agent: what HEAppE does not return, and our own intent."""
+"""Records of jobs in the state directory of the agent: what HEAppE does not return, and our own
+intent."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """``job_id`` is 0 until the job was created. Times are unix seconds, 0 for never. ``submitting_at``: when
-    its submit was begun; ``submitted``: and confirmed. ``running_at``: when it was first seen running.
-    ``ended_at``: when its end was first read; ``terminated``: it had got SIGTERM."""
+    """``job_id`` is 0 until the job was created. Times are unix seconds, 0 for never.
+    ``submitting_at``: when its submit was begun; ``submitted``: and confirmed. ``running_at``: when
+    it was first seen running. ``ended_at``: when its end was first read; ``terminated``: it had got
+    SIGTERM."""
 
     kernel_id: KernelId
     name: str
@@ -44,14 +46,17 @@ class JobRecords:
         self.folder = folder
 
     def reserve(self, record: JobRecord) -> bool:
-        """Write the first record of a kernel. False: there is one, so that somebody else creates its job."""
+        """Write the first record of a kernel. False: there is one, so that somebody else creates
+        its job."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             fd = os.open(self._path(record.kernel_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             return False
+
         with os.fdopen(fd, "w") as file:
             file.write(json.dumps(asdict(record)))
+
         return True
 
     def save(self, record: JobRecord) -> None:
@@ -59,12 +64,14 @@ class JobRecords:
         path = self._path(record.kernel_id)
         if not path.exists():
             return
+
         # A write that was given up goes on in its thread, beside the next one.
         new = path.with_suffix(f".{threading.get_ident()}.new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(json.dumps(asdict(record)))
             file.flush()
             os.fsync(file.fileno())
+
         os.replace(new, path)
 
     def read(self, kernel_id: KernelId) -> JobRecord | None:

@@ -1,10 +1,12 @@
 """Relay: gives the engine of each job an ordinary URL on the agent.
 
-The proxy talks to it as to any replica: it gets the engine's status, headers and body, a stream arrives as it
-is made, and hanging up cancels the request at the engine. What cannot pass HEAppE is refused with a reason.
+The proxy talks to it as to any replica: it gets the engine's status, headers and body, a stream
+arrives as it is made, and hanging up cancels the request at the engine. What cannot pass HEAppE is
+refused with a reason.
 
-While HEAppE, the tunnel or the engine cannot be reached, requests wait. One that the engine certainly never
-saw is sent then. One that it may have seen is cut off: the proxy decides whether it is sent again.
+While HEAppE, the tunnel or the engine cannot be reached, requests wait. One that the engine
+certainly never saw is sent then. One that it may have seen is cut off: the proxy decides whether it
+is sent again.
 """
 
 from __future__ import annotations
@@ -27,19 +29,40 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 log = structlog.get_logger("moorage.agent.heappe")
 # HEAppE takes 5,000,000 bytes, the escapes of JSON included.
 MAX_UPLOAD = 4_900_000
-_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host",
-                  "content-length", "accept-encoding", "proxy-connection"})  # fmt: skip
+_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "host",
+        "content-length",
+        "accept-encoding",
+        "proxy-connection",
+    }
+)
 # The engine certainly never saw these requests.
 UNSENT = frozenset({Problem.SESSION, Problem.NO_TUNNEL, Problem.TUNNEL})
-_UNAVAILABLE = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL, Problem.NO_TUNNELS_LEFT, Problem.NOT_RUNNING,
-                          Problem.BUSY, Problem.CREDENTIALS})  # fmt: skip
+_UNAVAILABLE = frozenset(
+    {
+        Problem.NO_TUNNEL,
+        Problem.TUNNEL,
+        Problem.NO_TUNNELS_LEFT,
+        Problem.NOT_RUNNING,
+        Problem.BUSY,
+        Problem.CREDENTIALS,
+    }
+)
 # It may have seen these, but has not begun to answer.
 _IN_DOUBT = frozenset({Problem.UNREACHABLE, Problem.GATEWAY, Problem.INTERNAL, Problem.UPSTREAM})
-# How long a request waits until the engine can be reached: longer than a login node takes to start again, and
-# shorter than the silence of a replica that proxies bear.
+# How long a request waits until the engine can be reached: longer than a login node takes to start
+# again, and shorter than the silence of a replica that proxies bear.
 PATIENCE_S = 240.0
 # The pauses between two attempts to reach it, for all requests that wait.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 5.0
 
 
 class Relay:
@@ -51,7 +74,9 @@ class Relay:
         keeper: Callable[[], TunnelKeeper | None],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._client, self._keeper, self._patience_s = client, keeper, patience_s
+        self._client = client
+        self._keeper = keeper
+        self._patience_s = patience_s
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
         self._reaching: asyncio.Task[None] | None = None
@@ -81,15 +106,20 @@ class Relay:
         keeper = self._keeper()
         if keeper is None:
             raise Refused(503, "the job of this engine does not run yet")
-        until, attempt = asyncio.get_running_loop().time() + self._patience_s, 0
+
+        until = asyncio.get_running_loop().time() + self._patience_s
+        attempt = 0
         if (known := keeper.reach.failure) is not None and keeper.gone_since is not None:
             await self._wait(keeper, until, known)
+
         while True:
-            used, way = self._client.transport.session_code, None
+            used = self._client.transport.session_code
+            way = None
             try:
                 way = await keeper.way()
                 if way.framed:
                     return await self._framed(request, body, way, keeper)
+
                 return await plain.relay_plain(self._client, request, body, way, keeper)
             except HeappeFailed as error:
                 if error.problem is Problem.SESSION:
@@ -108,6 +138,7 @@ class Relay:
                 else:
                     keeper.missed(error)
                     raise
+
             attempt += 1
 
     async def _renew(self, keeper: TunnelKeeper, way: Way, why: HeappeFailed) -> bool:
@@ -122,7 +153,8 @@ class Relay:
         return True
 
     async def _wait(self, keeper: TunnelKeeper, until: float, why: HeappeFailed) -> None:
-        """Wait until the engine has answered. Raises ``why`` once the patience of the request is over."""
+        """Wait until the engine has answered. Raises ``why`` once the patience of the request is
+        over."""
         if self._reaching is None or self._reaching.done():
             self._reaching = spawn("heappe.relay.reach", _reach(keeper))
         left = until - asyncio.get_running_loop().time()
@@ -134,44 +166,58 @@ class Relay:
     async def _framed(
         self, request: web.BaseRequest, body: str, way: Way, keeper: TunnelKeeper
     ) -> web.StreamResponse:
-        headers = [(name, value) for name, value in request.headers.items() if name.lower() not in _HOP]
+        headers = [
+            (name, value) for name, value in request.headers.items() if name.lower() not in _HOP
+        ]
         payload = framing.request(way.key, request.method, request.path_qs, headers, body)
         plain_text = {"Content-Type": "text/plain"}
-        async with self._client.stream(way.tunnel, framing.RELAY_PATH, plain_text, payload) as content:
+        async with self._client.stream(
+            way.tunnel, framing.RELAY_PATH, plain_text, payload
+        ) as content:
             answer = framing.Answer()
             first = await _until_head(answer, content)
             head = answer.head
             assert head is not None
             if head.status == 0:
                 raise HeappeFailed(Problem.UPSTREAM, f"the engine did not answer: {head.error}")
+
             keeper.answered()
             response = web.StreamResponse(status=head.status)
             for name, value in head.headers:
                 response.headers.add(name, value)
+
             await response.prepare(request)
             try:
                 await _pass_on(answer, first, content, response)
             except (framing.NotFramed, HeappeFailed, aiohttp.ClientError, OSError):
                 pass
+
             if answer.complete:
                 await response.write_eof()
             else:
                 cut_off(request)
+
             return response
 
 
 def _is_unseen(error: HeappeFailed) -> bool:
-    """Whether the engine certainly never saw the request. HEAppE answers 200 once it has passed one on: any
-    other status is of the gateway in front of it, or of HEAppE before that. 504 is of a gateway that has
-    waited for the answer."""
+    """Whether the engine certainly never saw the request. HEAppE answers 200 once it has passed one
+    on: any other status is of the gateway in front of it, or of HEAppE before that. 504 is of a
+    gateway that has waited for the answer."""
     if error.problem in _UNAVAILABLE or error.unsent:
         return True
-    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status not in (0, 200, 504)
+
+    return error.problem in (Problem.GATEWAY, Problem.INTERNAL) and error.status not in (
+        0,
+        200,
+        504,
+    )
 
 
 async def _reach(keeper: TunnelKeeper) -> None:
     """One for all requests that wait: the server is not asked for each of them."""
-    before, pause_s = keeper.reach.answered_at, _FIRST_PAUSE_S
+    before = keeper.reach.answered_at
+    pause_s = _FIRST_PAUSE_S
     while True:
         await asyncio.sleep(pause_s)
         await keeper.check(0)
@@ -181,7 +227,10 @@ async def _reach(keeper: TunnelKeeper) -> None:
 
 
 async def _pass_on(
-    answer: framing.Answer, first: bytes, content: aiohttp.StreamReader, response: web.StreamResponse
+    answer: framing.Answer,
+    first: bytes,
+    content: aiohttp.StreamReader,
+    response: web.StreamResponse,
 ) -> None:
     piece = first
     while True:
@@ -189,6 +238,7 @@ async def _pass_on(
             await response.write(piece)
         if answer.complete or not (data := await content.readany()):
             return
+
         piece = answer.feed(data)
 
 
@@ -200,39 +250,55 @@ async def _until_head(answer: framing.Answer, content: aiohttp.StreamReader) -> 
             data = await content.readany()
             if not data:
                 raise HeappeFailed(Problem.UPSTREAM, "the answer ended before its status")
+
             first = answer.feed(data)
     except framing.NotFramed as error:
         text = error.text + (await content.read(2000)).decode(errors="replace")
         said = framing.failure_in(text)
         raise stream_failure(text[:200] if said is None else said) from None
+
     return first
 
 
 async def _read(request: web.BaseRequest) -> str:
     """The body as text. Raises ``Refused`` for what cannot pass."""
     if request.headers.get("Upgrade"):
-        raise Refused(501, "WebSockets cannot pass HEAppE; use an agent of another kind for this model")
-    parts, size = [], 0
+        raise Refused(
+            501, "WebSockets cannot pass HEAppE; use an agent of another kind for this model"
+        )
+
+    parts = []
+    size = 0
     async for part in request.content.iter_any():
         parts.append(part)
         size += len(part)
         if size > MAX_UPLOAD:
-            raise Refused(413, f"the body is larger than {MAX_UPLOAD} bytes, the most that passes HEAppE")
+            raise Refused(
+                413, f"the body is larger than {MAX_UPLOAD} bytes, the most that passes HEAppE"
+            )
+
     try:
         return b"".join(parts).decode()
     except UnicodeDecodeError:
-        raise Refused(415, "binary bodies cannot pass HEAppE; send text, such as JSON with base64") from None
+        raise Refused(
+            415, "binary bodies cannot pass HEAppE; send text, such as JSON with base64"
+        ) from None
 
 
 def _failed(error: HeappeFailed) -> web.Response:
     if error.problem is Problem.TOO_LARGE:
-        return error_response(413, "the body is larger than HEAppE lets pass: 5,000,000 bytes as JSON")
+        return error_response(
+            413, "the body is larger than HEAppE lets pass: 5,000,000 bytes as JSON"
+        )
+
     # What the site says is for its operators: it names addresses and ports of theirs.
     log.info("a request did not get to its engine", why=error.message)
     if error.problem in OUT_OF_REACH:
         status = 503 if error.problem in _UNAVAILABLE or error.unsent else 502
         text = "the engine of this model cannot be reached through its site at present"
         return error_response(status, text, {"Retry-After": "5"} if status == 503 else None)
+
     if error.problem is Problem.UPSTREAM:
         return error_response(502, "the engine of this model did not answer")
+
     return error_response(502, "the site of this model refused the request")

@@ -1,7 +1,9 @@
-"""HEAppE runtime: one kernel is one job with one task, from a command template that the site has registered.
+"""HEAppE runtime: one kernel is one job with one task, from a command template that the site has
+registered.
 
-HEAppE is asked on a schedule, one call for all jobs; what is known is interpreted without asking. Its silence
-is UNKNOWN. A job is recovered by its name, which says whose it is, and its task, whose name is the kernel id.
+HEAppE is asked on a schedule, one call for all jobs; what is known is interpreted without asking.
+Its silence is UNKNOWN. A job is recovered by its name, which says whose it is, and its task, whose
+name is the kernel id.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ log = structlog.get_logger("moorage.agent.heappe")
 NAME = "heappe"
 # Jobs outlive a silent agent, up to their walltime; sites allow days.
 _SILENCE_GRACE_S = 7 * 86_400.0
-_DESTROY_S, _LOG_PULL_S = 100.0, 2.0
+_DESTROY_S = 100.0
+_LOG_PULL_S = 2.0
 _CREATED_ELSEWHERE_S = 130.0
 _LONGEST_POLL_S = 240.0
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
@@ -59,11 +62,11 @@ _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 @dataclass(frozen=True, slots=True)
 class HeappeRules:
-    """``defaults``: where jobs run that do not say. ``heartbeat_s``: a job that serves ends itself after so
-    long without a request; 0: never. ``poll_s``: between two lists of jobs; ``hurried_poll_s``: for a while
-    after something was asked of the site. ``shared_account``: other agents may have jobs there.
-    ``unreachable_timeout_s``: how long a job is kept whose engine cannot be reached, and how long one waits
-    to be submitted."""
+    """``defaults``: where jobs run that do not say. ``heartbeat_s``: a job that serves ends itself
+    after so long without a request; 0: never. ``poll_s``: between two lists of jobs;
+    ``hurried_poll_s``: for a while after something was asked of the site. ``shared_account``: other
+    agents may have jobs there. ``unreachable_timeout_s``: how long a job is kept whose engine
+    cannot be reached, and how long one waits to be submitted."""
 
     max_jobs: int
     defaults: Wanted
@@ -75,8 +78,8 @@ class HeappeRules:
 
 
 class HeappeRuntime:
-    """``identity``: of the agent's state directory. ``host``, ``allocate``, ``release``: where relays listen.
-    Must be closed."""
+    """``identity``: of the agent's state directory. ``host``, ``allocate``, ``release``: where
+    relays listen. Must be closed."""
 
     name = NAME
     silence_grace_s = _SILENCE_GRACE_S
@@ -95,25 +98,46 @@ class HeappeRuntime:
         release: Callable[[int], None] = lambda port: None,
         per_job: bool = False,
     ) -> None:
-        self._client, self._records, self._clock, self._rules = client, records, clock, rules
+        self._client = client
+        self._records = records
+        self._clock = clock
+        self._rules = rules
         self._agent = agent_part(identity)
-        self._store, self._logs = logs, JobLogs(client, logs)
+        self._store = logs
+        self._logs = JobLogs(client, logs)
         self.book = JobBook(
-            client, records, self._logs, clock, self._agent, host=host, allocate=allocate,
-            release=release, per_job=per_job, unreachable_timeout_s=rules.unreachable_timeout_s,
-        )  # fmt: skip
+            client,
+            records,
+            self._logs,
+            clock,
+            self._agent,
+            host=host,
+            allocate=allocate,
+            release=release,
+            per_job=per_job,
+            unreachable_timeout_s=rules.unreachable_timeout_s,
+        )
         self._submitter = Submitter(client, self.book.listing, clock, rules.heartbeat_s)
         self._nodes = NodeUsage(self._ask_for_nodes, clock)
         self._poll: asyncio.Task[None] | None = None
-        self._hurried, self._hurry_until = asyncio.Event(), float("-inf")
+        self._hurried = asyncio.Event()
+        self._hurry_until = float("-inf")
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            own_address=True, max_jobs=self._rules.max_jobs, exec=False, workspaces=False, clusters=False,
-            service_ports=False, usage=False, files=True, directories_in=False,
-            check_interval_s=3 * self.book.probe_s, outage_s=self._rules.unreachable_timeout_s,
-        )  # fmt: skip
+            own_address=True,
+            max_jobs=self._rules.max_jobs,
+            exec=False,
+            workspaces=False,
+            clusters=False,
+            service_ports=False,
+            usage=False,
+            files=True,
+            directories_in=False,
+            check_interval_s=3 * self.book.probe_s,
+            outage_s=self._rules.unreachable_timeout_s,
+        )
 
     async def close(self) -> None:
         await cancel_and_wait(self._poll)
@@ -150,7 +174,9 @@ class HeappeRuntime:
             if not await asyncio.to_thread(self._records.reserve, record):
                 return await self._created_elsewhere(handle)
         except OSError as error:
-            raise CreateFailed(f"the agent cannot write the record of the job: {error}", clean=True) from None
+            raise CreateFailed(
+                f"the agent cannot write the record of the job: {error}", clean=True
+            ) from None
 
         async def save(new: JobRecord) -> None:
             await asyncio.to_thread(self._records.save, new)
@@ -163,6 +189,7 @@ class HeappeRuntime:
             raise
         except OSError as error:
             raise CreateFailed(f"the agent cannot write the record of the job: {error}") from None
+
         self.book.track(record)
         self._hurry()
         return handle
@@ -172,9 +199,11 @@ class HeappeRuntime:
         job = await self.book.job(kernel_id)
         if job is None:
             return await self._observe_unknown(name)
+
         job.changed.clear()
         if job.seen is None or job.seen.job.id != job.record.job_id:
             await self.book.sync(only=job)
+
         found = self.book.interpret(job)
         job.last = shown(found.observation)
         return found.observation
@@ -202,14 +231,17 @@ class HeappeRuntime:
             job = await self._adopt(kernel_id, name)
             if job is None:
                 return
+
         until = self._clock.monotonic() + _DESTROY_S
         await self._logs.pull_quietly(job)
         while not await self.book.remove(job):
             if self._clock.monotonic() >= until:
                 await self.book.note_unended(job)
                 raise RuntimeFailed(
-                    f"the site has not ended job {job.record.job_id} ({name}); it may still be billed"
+                    f"the site has not ended job {job.record.job_id} ({name}); it may still be "
+                    "billed"
                 )
+
             await asyncio.sleep(min(1.0, self._rules.hurried_poll_s))
 
     async def find(self) -> dict[KernelId, Handle]:
@@ -218,14 +250,21 @@ class HeappeRuntime:
             records = await asyncio.to_thread(self._records.load)
         except OSError as error:
             raise RuntimeFailed(f"cannot read the records of jobs: {error}") from None
-        found = {kernel_id for kernel_id, record in records.items() if record.name.startswith(self._prefix)}
+
+        found = {
+            kernel_id
+            for kernel_id, record in records.items()
+            if record.name.startswith(self._prefix)
+        }
         found |= await self.book.sweep(records)
         return {kernel_id: self._handle(kernel_id) for kernel_id in found}
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
         return {}
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+    def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
     async def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
@@ -234,7 +273,12 @@ class HeappeRuntime:
         ended = job is None
         if job is not None:
             await self._logs.pull_quietly(job)
-        pulling = spawn(f"heappe.log.{kernel_id}", self._keep_pulling(job)) if job and wanted.follow else None
+
+        pulling = (
+            spawn(f"heappe.log.{kernel_id}", self._keep_pulling(job))
+            if job and wanted.follow
+            else None
+        )
 
         def is_running() -> bool:
             return not ended and pulling is not None and not pulling.done()
@@ -256,7 +300,10 @@ class HeappeRuntime:
                 try:
                     await self._logs.pull_errors(job)
                 except HeappeFailed as error:
-                    log.info("the errors of a job were not read", job=job.record.name, why=error.message)
+                    log.info(
+                        "the errors of a job were not read", job=job.record.name, why=error.message
+                    )
+
         return await asyncio.to_thread(self._store.tail, kernel_id, max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
@@ -289,15 +336,19 @@ class HeappeRuntime:
         return (SiteNodes(place.node_type.name, used, total),)
 
     def _wanted(self, launch: Launch) -> Wanted:
-        given, job = self._rules.defaults, launch.hpc
+        given = self._rules.defaults
+        job = launch.hpc
         if job is None:
             return given
+
         if job.options:
             raise CreateFailed(
-                f"HEAppE takes no options for a job, and the resource group has {', '.join(job.options)}",
+                "HEAppE takes no options for a job, and the resource group has "
+                f"{', '.join(job.options)}",
                 clean=True,
                 next_step="unset them: `moorage groups set GROUP hpc.options=none`",
             )
+
         return Wanted(
             job.project or given.project,
             job.cluster or given.cluster,
@@ -316,8 +367,12 @@ class HeappeRuntime:
                 return handle
             if self.book.is_tracked(kernel_id):
                 return handle
+
             await asyncio.sleep(0.1)
-        raise CreateFailed(f"job {name} was begun by an earlier run of the agent, and never created")
+
+        raise CreateFailed(
+            f"job {name} was begun by an earlier run of the agent, and never created"
+        )
 
     async def _observe_unknown(self, name: str) -> RuntimeObservation:
         """There is no record: GONE only by the word of the site."""
@@ -325,10 +380,12 @@ class HeappeRuntime:
             await self.book.listing.refresh()
         except HeappeFailed as error:
             return RuntimeObservation(ObservedState.UNKNOWN, detail=error.message)
+
         if self.book.listing.of(name):
             return RuntimeObservation(
                 ObservedState.UNKNOWN, detail="the site has it, the agent has no record"
             )
+
         return RuntimeObservation(ObservedState.GONE)
 
     async def _adopt(self, kernel_id: KernelId, name: str) -> TrackedJob | None:
@@ -369,9 +426,11 @@ class HeappeRuntime:
                 failures += 1
             else:
                 failures = 0
+
             hurried = self._clock.monotonic() < self._hurry_until or self.book.is_starting
             pause = poll_pause_s(self._rules, hurried, failures)
             self._hurried.clear()
+
             try:
                 async with asyncio.timeout(pause * self._clock.jitter(0.1)):
                     await self._hurried.wait()
@@ -380,8 +439,8 @@ class HeappeRuntime:
 
 
 def poll_pause_s(rules: HeappeRules, hurried: bool, failures: int) -> float:
-    """The time until the next list. ``failures``: of the last ones in a row. A server that is down is asked
-    less and less often."""
+    """The time until the next list. ``failures``: of the last ones in a row. A server that is down
+    is asked less and less often."""
     usual_s = min(rules.poll_s, rules.hurried_poll_s) if hurried else rules.poll_s
     longest_s = max(rules.poll_s, _LONGEST_POLL_S)
     return min(usual_s * 2.0 ** min(failures, 10), longest_s)

@@ -1,4 +1,5 @@
-"""Site of a HEAppE server: its clusters, node types and templates, and what a job sends there. Pure."""
+"""Site of a HEAppE server: its clusters, node types and templates, and what a job sends there.
+Pure."""
 
 from __future__ import annotations
 
@@ -47,11 +48,15 @@ def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
         raise CreateFailed(
             f"the site offers this user no cluster in project {wanted.project!r}",
             clean=True,
-            next_step="name another one in hpc.project of the resource group, or in agent.heappe_project",
+            next_step=(
+                "name another one in hpc.project of the resource group, or in agent.heappe_project"
+            ),
         )
+
     clusters = sorted({one.cluster for one in offered})
     cluster = _choose("cluster", wanted.cluster, clusters)
     in_cluster = [one for one in offered if one.cluster == cluster]
+
     # A template belongs to one node type: it may decide.
     names = [one.name for one in in_cluster if _has_template(one, wanted)]
     name = _choose("node type", wanted.node_type, names or [one.name for one in in_cluster])
@@ -68,6 +73,7 @@ def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
             clean=True,
             next_step="set a shorter walltime in the options of the resource group",
         )
+
     return Place(node_type, project, template, math.ceil(walltime_s) or 3600)
 
 
@@ -81,10 +87,15 @@ def _choose(what: str, wanted: str, names: Sequence[str]) -> str:
         return wanted
     if not wanted and len(names) == 1:
         return names[0]
+
     known = ", ".join(names) or "none"
-    problem = f"the site has no {what} {wanted!r} for this project" if wanted else f"no {what} is chosen"
+    problem = (
+        f"the site has no {what} {wanted!r} for this project" if wanted else f"no {what} is chosen"
+    )
     raise CreateFailed(
-        f"{problem}; it has: {known}", clean=True, next_step="set it in the options of the resource group"
+        f"{problem}; it has: {known}",
+        clean=True,
+        next_step="set it in the options of the resource group",
     )
 
 
@@ -103,17 +114,20 @@ def launch_file(launch: Launch, heartbeat_s: float) -> bytes:
 
 
 def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
-    """A value for each parameter of the template: the blob, in pieces. Letters, digits, - and _ only, because
-    values are not quoted on the way to the job. Raises ``CreateFailed`` if it does not fit."""
+    """A value for each parameter of the template: the blob, in pieces. Letters, digits, - and _
+    only, because values are not quoted on the way to the job. Raises ``CreateFailed`` if it does
+    not fit."""
     text = base64.urlsafe_b64encode(zlib.compress(blob, 9)).decode().rstrip("=") if blob else ""
     names = template.parameters
     if len(text) > _MAX_VALUE * len(names):
         raise CreateFailed(
-            f"command and environment take {len(text)} characters; the {len(names)} parameters of template "
+            f"command and environment take {len(text)} characters; the {len(names)} parameters of "
+            "template "
             f"{template.name!r} hold {_MAX_VALUE * len(names)}",
             clean=True,
             next_step="ask the site for HEAppE 6.2 or newer, which takes files",
         )
+
     pieces = [text[at : at + _MAX_VALUE] for at in range(0, _MAX_VALUE * len(names), _MAX_VALUE)]
     return [
         {"CommandParameterIdentifier": name, "ParameterValue": piece or _NO_VALUE}
@@ -124,7 +138,8 @@ def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
 def specification(
     name: str, kernel_id: str, place: Place, slots: Mapping[str, int], values: list[dict[str, str]]
 ) -> dict[str, Any]:
-    """The body of CreateJob. The name of the task is the whole kernel id, by which it is found again."""
+    """The body of CreateJob. The name of the task is the whole kernel id, by which it is found
+    again."""
     node_type = place.node_type
     cores = _cores(node_type, slots)
     task = {
@@ -141,6 +156,7 @@ def specification(
         "CommandTemplateId": place.template.id,
         "TemplateParameterValues": values,
     }
+
     return {
         "Name": name,
         "ProjectId": place.project.id,

@@ -1,7 +1,7 @@
 """Submission of a job: found, created, given its launch file, and submitted, once.
 
-A create whose answer was lost leaves at most a row that runs nothing: the job is looked for by its name. A
-submit whose answer was lost may run: it is never repeated, and the job is watched.
+A create whose answer was lost leaves at most a row that runs nothing: the job is looked for by its
+name. A submit whose answer was lost may run: it is never repeated, and the job is watched.
 """
 
 from __future__ import annotations
@@ -40,30 +40,41 @@ _PLACES_S = 600.0
 class Submitter:
     """``heartbeat_s``: a job that serves ends itself after so long without a request."""
 
-    def __init__(self, client: HeappeClient, listing: JobListing, clock: Clock, heartbeat_s: float) -> None:
-        self._client, self._listing, self._clock = client, listing, clock
+    def __init__(
+        self, client: HeappeClient, listing: JobListing, clock: Clock, heartbeat_s: float
+    ) -> None:
+        self._client = client
+        self._listing = listing
+        self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._places: dict[str, tuple[float, list[wire.NodeType]]] = {}
         self._takes_files = True
 
     async def submit(
-        self, record: JobRecord, launch: Launch, wanted: Wanted, save: Callable[[JobRecord], Awaitable[None]]
+        self,
+        record: JobRecord,
+        launch: Launch,
+        wanted: Wanted,
+        save: Callable[[JobRecord], Awaitable[None]],
     ) -> JobRecord:
-        """``save`` is called before each step that may take effect. Raises ``CreateFailed`` only if the job
-        certainly does not run."""
+        """``save`` is called before each step that may take effect. Raises ``CreateFailed`` only if
+        the job certainly does not run."""
         try:
             await self._listing.refresh()
             found = self._listing.of(record.name)
             if submitted := [job for job in found if job.state is not wire.JobState.CONFIGURING]:
                 # Of an earlier run of this agent, which lost its record.
                 return _of_job(record, submitted[0], submitted=True)
+
             for job in found:
                 # A create whose answer was lost: a submit would have left a record.
                 await self._drop(job.id)
+
             place = await self.place(wanted)
             job = await self._create(record, launch, place)
         except HeappeFailed as error:
             raise _create_failed(error) from None
+
         record = replace(
             _of_job(record, job),
             cluster_id=place.node_type.cluster_id,
@@ -82,6 +93,7 @@ class Submitter:
                 return find_place(wanted, known[1])
             except CreateFailed:
                 pass  # a template may be new
+
         node_types = await self._client.node_types(wanted.project, refresh=True)
         self._places[wanted.project] = now, node_types
         return find_place(wanted, node_types)
@@ -94,14 +106,17 @@ class Submitter:
             job = await self._created(record.name, body)
             if not self._takes_files:
                 return job
+
             try:
                 await self._client.upload(job.id, job.task.id, _LAUNCH, blob)
             except HeappeFailed as error:
                 await self._drop(job.id)
                 if error.problem is not Problem.NO_ROUTE:
                     raise
+
                 log.warning(
-                    "the server takes no files: commands and secrets go in parameters", why=str(error)
+                    "the server takes no files: commands and secrets go in parameters",
+                    why=str(error),
                 )
                 self._takes_files = False
             else:
@@ -113,14 +128,19 @@ class Submitter:
         except HeappeFailed as error:
             if not error.in_doubt:
                 raise
-            # A row that was left behind runs nothing: it is used if it is there, and else nothing was made.
+
+            # A row that was left behind runs nothing: it is used if it is there, and else nothing
+            # was made.
             await self._listing.refresh()
             found = [job for job in self._listing.of(name) if job.task.id]
             if not found:
                 raise
+
             return found[0]
 
-    async def _submit(self, record: JobRecord, save: Callable[[JobRecord], Awaitable[None]]) -> JobRecord:
+    async def _submit(
+        self, record: JobRecord, save: Callable[[JobRecord], Awaitable[None]]
+    ) -> JobRecord:
         # An agent that dies in between finds a submit in doubt.
         record = replace(record, submitting_at=self._clock.now().timestamp())
         await save(record)
@@ -128,12 +148,18 @@ class Submitter:
             await self._client.submit_job(record.job_id, record.cluster_id)
         except HeappeFailed as error:
             if error.in_doubt and _REFUSED not in error.detail.lower():
-                log.warning("a submit was not answered; watching the job", job=record.name, why=error.message)
+                log.warning(
+                    "a submit was not answered; watching the job",
+                    job=record.name,
+                    why=error.message,
+                )
                 # The call may have taken long.
                 return replace(record, submitting_at=self._clock.now().timestamp())
+
             if error.problem is not Problem.STATE:  # it was submitted before
                 await self._drop(record.job_id)
                 raise _create_failed(error) from None
+
         record = replace(record, submitted=True)
         await save(record)
         return record

@@ -33,12 +33,12 @@ Shown = tuple[ObservedState, str, float | None, bool]
 
 @dataclass(eq=False)
 class TrackedJob:
-    """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
-    how often. ``ended_at``: since when the site shows an end, monotonic; ``was_silent``: the job itself said
-    nothing then; ``begun_late``: and has begun since. ``last``: what was last observed of it. ``address``: of
-    its relay. ``removed``: its record is gone, and stays gone; changes under ``writing``, in a thread.
-    ``doubt``: one that what is known of it now does not show. ``cancelled``: its state when it was cancelled
-    last, and when that was."""
+    """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for.
+    ``attempts``: how often. ``ended_at``: since when the site shows an end, monotonic;
+    ``was_silent``: the job itself said nothing then; ``begun_late``: and has begun since. ``last``:
+    what was last observed of it. ``address``: of its relay. ``removed``: its record is gone, and
+    stays gone; changes under ``writing``, in a thread. ``doubt``: one that what is known of it now
+    does not show. ``cancelled``: its state when it was cancelled last, and when that was."""
 
     record: JobRecord
     seen: Seen | None = None
@@ -61,8 +61,11 @@ class TrackedJob:
 
     def facts(self, clock: Clock, refusal: str = "") -> Facts:
         """``refusal``: why the site does not list its jobs, if it says so."""
-        record, now, mono = self.record, clock.now().timestamp(), clock.monotonic()
-        keeper, seen = self.keeper, self.seen
+        record = self.record
+        now = clock.now().timestamp()
+        mono = clock.monotonic()
+        keeper = self.keeper
+        seen = self.seen
         job = seen.job if seen is not None else None
 
         def wall(at: float | None) -> float | None:
@@ -96,15 +99,15 @@ class TrackedJob:
 
 
 def shown(seen: RuntimeObservation) -> Shown:
-    """What is worth another observation: also why a job waits, and until when, and whether its engine can be
-    reached."""
+    """What is worth another observation: also why a job waits, and until when, and whether its
+    engine can be reached."""
     return seen.state, seen.detail, seen.expected_start, bool(seen.unreachable)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a job wrote into its progress file. ``ours``: it runs our program. ``port`` is 0 until it
-    listens. ``terminated``: the job got SIGTERM."""
+    """What a job wrote into its progress file. ``ours``: it runs our program. ``port`` is 0 until
+    it listens. ``terminated``: the job got SIGTERM."""
 
     ours: bool = False
     port: int = 0
@@ -115,20 +118,30 @@ class Told:
 
 
 def read_progress(text: str) -> Told:
-    """Lines of JSON from our program in the job; a plain number is the port of an engine without it."""
-    ours, port, key, host, code, terminated = False, 0, "", "", None, False
+    """Lines of JSON from our program in the job; a plain number is the port of an engine without
+    it."""
+    ours = False
+    port = 0
+    key = ""
+    host = ""
+    code = None
+    terminated = False
     for line in text.splitlines():
         try:
             value: Any = json.loads(line)
         except ValueError:
             continue
+
         if isinstance(value, int):
             port = value
         elif isinstance(value, dict):
-            ours, port = ours or value.get("moorage") == 1, int(value.get("port") or port)
-            key, host = str(value.get("key") or key), str(value.get("host") or host)
+            ours = ours or value.get("moorage") == 1
+            port = int(value.get("port") or port)
+            key = str(value.get("key") or key)
+            host = str(value.get("host") or host)
             code = value["exit"] if isinstance(value.get("exit"), int) else code
             terminated = terminated or value.get("terminated") is True
+
     return Told(ours, port, key, host, code, terminated)
 
 
@@ -154,7 +167,8 @@ class JobLogs:
     """Copies the output of jobs into the log store of the agent, where it outlives them."""
 
     def __init__(self, client: HeappeClient, logs: LogStore) -> None:
-        self._client, self._logs = client, logs
+        self._client = client
+        self._logs = logs
         self._offsets: dict[str, int] = {}
 
     async def pull(self, job: TrackedJob) -> None:
@@ -162,22 +176,31 @@ class JobLogs:
         record = job.record
         if not record.job_id or not record.running_at:
             return
+
         async with job.pulling:
             offset = self._offsets.get(record.kernel_id)
             if offset is None:
                 offset = await asyncio.to_thread(_append, self._logs, record, b"")
-            parts = await self._client.file_parts(record.job_id, {(record.task_id, wire.STDOUT_FILE): offset})
+
+            parts = await self._client.file_parts(
+                record.job_id, {(record.task_id, wire.STDOUT_FILE): offset}
+            )
             data, size = whole_characters(parts[0].content if parts else "")
             if data:
                 await asyncio.to_thread(_append, self._logs, record, data)
+
             self._offsets[record.kernel_id] = offset + size
 
     async def pull_errors(self, job: TrackedJob) -> None:
-        """What was printed outside our program, such as by the shell, of a job without any other output."""
+        """What was printed outside our program, such as by the shell, of a job without any other
+        output."""
         record = job.record
         if self._logs.exists(record.kernel_id):
             return
-        parts = await self._client.file_parts(record.job_id, {(record.task_id, wire.STDERR_FILE): 0})
+
+        parts = await self._client.file_parts(
+            record.job_id, {(record.task_id, wire.STDERR_FILE): 0}
+        )
         if parts and parts[0].content:
             await asyncio.to_thread(_append, self._logs, record, parts[0].content.encode())
 
@@ -194,8 +217,8 @@ class JobLogs:
 
 
 def whole_characters(content: str) -> tuple[bytes, int]:
-    """The text without a character that was cut in two at its end, and the bytes of the file that it takes:
-    the server returns the offset that was asked for, not the next one."""
+    """The text without a character that was cut in two at its end, and the bytes of the file that
+    it takes: the server returns the offset that was asked for, not the next one."""
     whole = content.rstrip(_REPLACEMENT)
     if len(content) - len(whole) > _LONGEST_CUT:
         whole = content  # no character that was cut, but bytes that are no text

@@ -1,7 +1,7 @@
 """Transport to a HEAppE server: authentication with one login at a time, time limits, and circuits.
 
-A call that may have taken effect is never repeated here: neither by us nor by aiohttp, which repeats PUT and
-DELETE after a connection was reset.
+A call that may have taken effect is never repeated here: neither by us nor by aiohttp, which
+repeats PUT and DELETE after a connection was reset.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.heappe")
 _MAX_ANSWER = 64 * 1024 * 1024
-_CONNECT_S, _KEEP_ALIVE_S = 10.0, 15.0
-# After refused credentials nothing is sent for this time, and eight times as long after each further refusal:
-# sites lock accounts.
-FIRST_REFUSED_S, LONGEST_REFUSED_S = 30.0, 960.0
+_CONNECT_S = 10.0
+_KEEP_ALIVE_S = 15.0
+# After refused credentials nothing is sent for this time, and eight times as long after each
+# further refusal: sites lock accounts.
+FIRST_REFUSED_S = 30.0
+LONGEST_REFUSED_S = 960.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Account:
 
 
 class _Interrupted(aiohttp.ClientError):
-    """The connection broke during a call. Not of the kinds after which aiohttp repeats the request."""
+    """The connection broke during a call. Not of the kinds after which aiohttp repeats the
+    request."""
 
 
 async def _never_repeat(
@@ -62,7 +65,8 @@ class Transport:
     """``calls`` counts the calls by name. Raises ``HeappeFailed`` only."""
 
     def __init__(self, account: Account, clock: Clock) -> None:
-        self._account, self._clock = account, clock
+        self._account = account
+        self._clock = clock
         self._base = f"{account.url.rstrip('/')}/heappe"
         self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
         self._login = asyncio.Lock()
@@ -73,7 +77,8 @@ class Transport:
         self.calls: Counter[str] = Counter()
 
     async def close(self) -> None:
-        sessions, self._sessions = self._sessions, None
+        sessions = self._sessions
+        self._sessions = None
         for session in sessions or ():
             await session.close()
 
@@ -81,9 +86,11 @@ class Transport:
         return self._circuits.setdefault(cluster_id, Circuit(str(cluster_id)))
 
     @asynccontextmanager
-    async def stream(self, call: wire.Call, body: dict[str, Any]) -> AsyncIterator[aiohttp.StreamReader]:
-        """A call without a limit of time. Leaving the context cancels it. An expired session is told in the
-        answer: the caller renews it."""
+    async def stream(
+        self, call: wire.Call, body: dict[str, Any]
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """A call without a limit of time. Leaving the context cancels it. An expired session is
+        told in the answer: the caller renews it."""
         await self._check_refusal()
         code = await self._session_code()
         data = wire.encode(call, body | ({"SessionCode": code} if code else {}))
@@ -94,19 +101,22 @@ class Transport:
                 )
                 self._note_refusal(failed)
                 raise failed
+
             yield response.content
 
     # Authentication.
 
     async def renew_session(self, used: str) -> bool:
-        """Log in again after the code ``used`` was refused. False: it would not help. One login serves all
-        callers; a server that gives the same code again had another reason to refuse. Without sessions the
-        secret itself is read again."""
+        """Log in again after the code ``used`` was refused. False: it would not help. One login
+        serves all callers; a server that gives the same code again had another reason to refuse.
+        Without sessions the secret itself is read again."""
         if self._account.auth != "session":
             return await self._read_secret()
+
         async with self._login:
             if self._code != used:
                 return True
+
             self._code = await self._authenticate()
             return self._code != used
 
@@ -125,43 +135,62 @@ class Transport:
 
     async def _authenticate(self) -> str:
         while True:
-            credentials = {"Credentials": {"Username": self._account.user, "Password": self._account.secret}}
+            credentials = {
+                "Credentials": {"Username": self._account.user, "Password": self._account.secret}
+            }
             try:
                 data = wire.encode(wire.AUTHENTICATE, credentials)
                 code = await self._send(wire.AUTHENTICATE, data, {}, {}, login=True)
             except HeappeFailed as error:
                 if error.problem is Problem.CREDENTIALS and await self._read_secret():
                     continue
+
                 self._note_refusal(error)
                 raise
+
             break
+
         if not isinstance(code, str) or code == "HEADER-AUTH-NEEDED":
-            raise HeappeFailed(Problem.CREDENTIALS, "this server wants a bearer token", call="login")
+            raise HeappeFailed(
+                Problem.CREDENTIALS, "this server wants a bearer token", call="login"
+            )
+
         return code
 
     async def _check_refusal(self) -> None:
-        """Raises ``HeappeFailed`` while the credentials count as refused, unless there are new ones."""
+        """Raises ``HeappeFailed`` while the credentials count as refused, unless there are new
+        ones."""
         if (refused := self._refused) is None:
             return
         until, said = refused
         if self._clock.monotonic() < until and not await self._read_secret():
-            raise HeappeFailed(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
+            raise HeappeFailed(
+                said.problem, said.detail, call=said.call, status=said.status, unsent=True
+            )
 
     async def _read_secret(self) -> bool:
         """Read the file of the secret again. True: it has another one than the one in use."""
         path = self._account.secret_file
         if path is None:
             return False
+
         try:
             secret = (await asyncio.to_thread(path.read_text)).strip()
         except (OSError, ValueError) as error:
-            log.warning("the secret of the site cannot be read again", path=str(path), why=str(error))
+            log.warning(
+                "the secret of the site cannot be read again", path=str(path), why=str(error)
+            )
             return False
+
         if not secret or secret == self._account.secret:
             return False
+
         log.info("the secret of the site has changed", path=str(path))
         self._account = replace(self._account, secret=secret)
-        self._code, self._refused, self._refusals = "", None, 0
+        self._code = ""
+        self._refused = None
+        self._refusals = 0
+
         return True
 
     def _note_refusal(self, error: HeappeFailed) -> None:
@@ -191,10 +220,12 @@ class Transport:
         """One call, and a second one after a login. With ``cluster_id`` under its circuit."""
         if anonymous:
             return await self._send(call, None, {}, {})
+
         await self._check_refusal()
         circuit = self.circuit(cluster_id) if cluster_id is not None else None
         if circuit is not None:
             circuit.check(self._clock.monotonic(), call.name)
+
         try:
             answer = await self._with_session(call, body, query or {}, form)
         except HeappeFailed as error:
@@ -203,10 +234,14 @@ class Transport:
                     circuit.failed(self._clock.monotonic(), error.message, self._clock.jitter(0.2))
                 else:
                     circuit.succeeded()
+
             raise
-        self._refused, self._refusals = None, 0
+
+        self._refused = None
+        self._refusals = 0
         if circuit is not None:
             circuit.succeeded()
+
         return answer
 
     async def _with_session(
@@ -222,14 +257,19 @@ class Transport:
             in_body = {"SessionCode": code} if code and body is not None else {}
             data = wire.encode(call, body | in_body) if body is not None else None
             try:
-                return await self._send(call, data, query | in_query, self._auth_headers(), form=form)
+                return await self._send(
+                    call, data, query | in_query, self._auth_headers(), form=form
+                )
             except HeappeFailed as error:
-                is_refusal = error.problem is Problem.CREDENTIALS and self._account.auth != "session"
+                is_refusal = (
+                    error.problem is Problem.CREDENTIALS and self._account.auth != "session"
+                )
                 if error.problem is not Problem.SESSION and not is_refusal:
                     raise
                 # A form is consumed by its first use.
                 if attempt or form is not None or not await self.renew_session(code):
                     raise self._refusal(error) from None
+
         raise AssertionError("unreachable")
 
     def _refusal(self, error: HeappeFailed) -> HeappeFailed:
@@ -252,9 +292,13 @@ class Transport:
         async with self._request(call, data, query, headers, form=form) as response:
             body = await _read(response)
             if response.status not in (200, 204):
-                raise classify(response.status, response.content_type, body, call=call.name, login=login)
+                raise classify(
+                    response.status, response.content_type, body, call=call.name, login=login
+                )
+
             if not body:
                 return None
+
             try:
                 return json.loads(body)
             except ValueError:
@@ -282,6 +326,7 @@ class Transport:
         headers = headers | {"Accept-Language": "en"}
         if data is not None:
             headers["Content-Type"] = "application/json"
+
         timeout = aiohttp.ClientTimeout(
             total=None if stream else call.timeout_s, connect=_CONNECT_S, sock_connect=_CONNECT_S
         )
@@ -298,7 +343,9 @@ class Transport:
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+            unsent = isinstance(
+                error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+            )
             raise HeappeFailed(Problem.UNREACHABLE, why, call=call.name, unsent=unsent) from None
 
     def _open(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
@@ -314,7 +361,8 @@ class Transport:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in response.content.iter_any():
         parts.append(part)
         size += len(part)

@@ -1,9 +1,9 @@
 """Tunnel keeper: the way to the engine of one job, opened, probed, healed and kept alive.
 
-HEAppE has one tunnel for each task and user, and hands out a dead one as if it were alive. So the engine's
-health is asked through it. What does not answer is closed and requested again: by one at a time, and paced
-for all requests and probes. That does not always heal, and then the job has to be replaced (``broken``).
-Silence of HEAppE itself says nothing about the tunnel.
+HEAppE has one tunnel for each task and user, and hands out a dead one as if it were alive. So the
+engine's health is asked through it. What does not answer is closed and requested again: by one at a
+time, and paced for all requests and probes. That does not always heal, and then the job has to be
+replaced (``broken``). Silence of HEAppE itself says nothing about the tunnel.
 """
 
 from __future__ import annotations
@@ -17,15 +17,23 @@ import structlog
 
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
-from moorage.agent.runtimes.heappe.framing import HEALTH_PATH, RELAY_PATH, ending, failure_in, is_relay
+from moorage.agent.runtimes.heappe.framing import (
+    HEALTH_PATH,
+    RELAY_PATH,
+    ending,
+    failure_in,
+    is_relay,
+)
 from moorage.agent.runtimes.heappe.reach import DEAD, Reach
 from moorage.agent.runtimes.heappe.wire import Tunnel
 from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.heappe")
-# Any call that uses the connection of the job's account keeps it from being reaped after 30 minutes.
+# Any call that uses the connection of the job's account keeps it from being reaped after 30
+# minutes.
 KEEP_ALIVE_S = 480.0
-# Probes that fail before a tunnel is opened again for them; a request does not wait for a second one.
+# Probes that fail before a tunnel is opened again for them; a request does not wait for a second
+# one.
 FAILURES = 2
 UNREACHABLE_TIMEOUT_S = 1800.0
 _PROBE_S = 15.0
@@ -33,7 +41,8 @@ _PROBE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a job listens. ``key``: of the relay in the job, "" if an engine listens there itself."""
+    """Where a job listens. ``key``: of the relay in the job, "" if an engine listens there
+    itself."""
 
     node: str
     port: int
@@ -50,13 +59,14 @@ class Way:
 
 
 class Paced(HeappeFailed):
-    """The way is opened again a little later: the last failure, which this one repeats, is not a new one."""
+    """The way is opened again a little later: the last failure, which this one repeats, is not a
+    new one."""
 
 
 class TunnelKeeper:
-    """``timeout_s``: how long a tunnel may be dead before the job is given up. ``renewals``: limits those of
-    all jobs of the site at one time. ``on_change`` is called when the way may be gone, or there again.
-    ``problem``: what is wrong now, "" for nothing."""
+    """``timeout_s``: how long a tunnel may be dead before the job is given up. ``renewals``: limits
+    those of all jobs of the site at one time. ``on_change`` is called when the way may be gone, or
+    there again. ``problem``: what is wrong now, "" for nothing."""
 
     def __init__(
         self,
@@ -69,9 +79,14 @@ class TunnelKeeper:
         renewals: asyncio.Semaphore | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._client, self._task_id, self._target, self._clock = client, task_id, target, clock
-        self._timeout_s, self._on_change = timeout_s, on_change
-        self._lock, self._renewals = asyncio.Lock(), renewals or asyncio.Semaphore(1)
+        self._client = client
+        self._task_id = task_id
+        self._target = target
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._on_change = on_change
+        self._lock = asyncio.Lock()
+        self._renewals = renewals or asyncio.Semaphore(1)
         self._way: Way | None = None
         self._failures = 0  # of probes
         self._kept_at = float("-inf")
@@ -85,7 +100,8 @@ class TunnelKeeper:
 
     @property
     def gone_since(self) -> float | None:
-        """Since when an engine that was reached before is out of reach, monotonic; None: it is not."""
+        """Since when an engine that was reached before is out of reach, monotonic; None: it is
+        not."""
         return self.reach.gone_since(self._clock.monotonic())
 
     async def way(self) -> Way:
@@ -117,11 +133,12 @@ class TunnelKeeper:
             self._on_change()
 
     async def renew(self, used: Way, why: str) -> None:
-        """Close the tunnel and open it again, unless somebody has done so meanwhile, or just before. Raises
-        ``HeappeFailed``."""
+        """Close the tunnel and open it again, unless somebody has done so meanwhile, or just
+        before. Raises ``HeappeFailed``."""
         async with self._lock:
             if self._way is not used:
                 return
+
             self._pace()
             async with self._renewals:
                 log.warning("opening a tunnel again", task=self._task_id, why=why)
@@ -135,16 +152,20 @@ class TunnelKeeper:
         if self.reach.answered_at is not None and now - self.reach.answered_at < period_s:
             await self._keep_alive(now)
             return
+
         way = self._way
         try:
             async with asyncio.timeout(3 * _PROBE_S):
                 way = await self.way()
                 is_alive = await self._probe(way)
+
             if is_alive:
                 self.answered()
                 await self._keep_alive(now)
             else:
-                self.reach.silent_at, self.problem = self._clock.monotonic(), "the engine does not answer"
+                self.reach.silent_at = self._clock.monotonic()
+                self.problem = "the engine does not answer"
+
                 # An engine that never answered may just be loading.
                 if self.reach.answered_at is not None:
                     await self._heal(way, self.problem)
@@ -160,6 +181,7 @@ class TunnelKeeper:
         way = self._way
         if way is None or not way.framed:
             return False
+
         plain_text = {"Content-Type": "text/plain"}
         try:
             async with (
@@ -172,7 +194,8 @@ class TunnelKeeper:
 
     async def close(self) -> None:
         """Close the tunnel, so that its port is free for others."""
-        way, self._way = self._way, None
+        way = self._way
+        self._way = None
         if way is not None:
             await self._close(way.tunnel)
 
@@ -188,8 +211,10 @@ class TunnelKeeper:
             self._failures = 0
 
     def _pace(self) -> None:
-        """One attempt at a time for all who need the way. Raises ``Paced`` until the next one is due."""
-        now, last = self._clock.monotonic(), self.reach.failure
+        """One attempt at a time for all who need the way. Raises ``Paced`` until the next one is
+        due."""
+        now = self._clock.monotonic()
+        last = self.reach.failure
         if not self.reach.may_renew(now):
             said = last or HeappeFailed(Problem.TUNNEL, "it is being opened again")
             raise Paced(said.problem, said.detail, call=said.call, status=said.status, unsent=True)
@@ -202,8 +227,12 @@ class TunnelKeeper:
         if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
             await self._close(tunnel)
             tunnel = await self._client.request_tunnel(self._task_id, target.node, target.port)
+
         if (tunnel.node_ip, tunnel.node_port) != (target.node, target.port):
-            raise HeappeFailed(Problem.TUNNEL, f"the tunnel leads to {tunnel.node_ip}:{tunnel.node_port}")
+            raise HeappeFailed(
+                Problem.TUNNEL, f"the tunnel leads to {tunnel.node_ip}:{tunnel.node_port}"
+            )
+
         return Way(tunnel, target.key, framed=bool(target.key))
 
     async def _close(self, tunnel: Tunnel) -> None:
@@ -214,8 +243,8 @@ class TunnelKeeper:
             log.info("a tunnel was not closed", task=self._task_id, why=error.message)
 
     async def _probe(self, way: Way) -> bool:
-        """Whether the engine, or the relay in the job, answers. Raises ``HeappeFailed`` if the tunnel is dead
-        or the server does not say."""
+        """Whether the engine, or the relay in the job, answers. Raises ``HeappeFailed`` if the
+        tunnel is dead or the server does not say."""
         try:
             page = await self._client.get(way.tunnel, HEALTH_PATH if way.framed else "/health")
         except HeappeFailed as error:
@@ -223,20 +252,28 @@ class TunnelKeeper:
                 raise
             if error.detail.strip() not in ("", "''"):
                 return True  # it answered something else than 200
+
             return await self._listens(way)
+
         return is_relay(page) if way.framed else True
 
     async def _listens(self, way: Way) -> bool:
-        """Tell a dead tunnel from an engine that does not listen: only the stream call says which."""
+        """Tell a dead tunnel from an engine that does not listen: only the stream call says
+        which."""
         path = RELAY_PATH if way.framed else "/health"
-        async with self._client.stream(way.tunnel, path, {"Content-Type": "text/plain"}, "") as content:
+        async with self._client.stream(
+            way.tunnel, path, {"Content-Type": "text/plain"}, ""
+        ) as content:
             text = (await content.read(2000)).decode(errors="replace")
+
         said = failure_in(text)
         if said is None:
             return True
+
         error = stream_failure(said)
         if error.problem is not Problem.UPSTREAM:
             raise error
+
         return said.startswith("ResponseNotOk")
 
     async def _keep_alive(self, now: float) -> None:

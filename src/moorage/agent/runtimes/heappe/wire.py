@@ -1,7 +1,7 @@
 """Values of HEAppE's REST API: calls with their limits, jobs, tasks, tunnels, node types. Pure.
 
-Names on the wire are PascalCase and enums are numbers. A missing or unknown member never raises: other
-versions have more members and fewer.
+Names on the wire are PascalCase and enums are numbers. A missing or unknown member never raises:
+other versions have more members and fewer.
 """
 
 from __future__ import annotations
@@ -30,18 +30,28 @@ class JobState(IntEnum):
     DELETED = 256
 
 
-ACTIVE = frozenset({JobState.CONFIGURING, JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING,
-                    JobState.WAITING_FOR_ACCOUNT})  # fmt: skip
+ACTIVE = frozenset(
+    {
+        JobState.CONFIGURING,
+        JobState.SUBMITTED,
+        JobState.QUEUED,
+        JobState.RUNNING,
+        JobState.WAITING_FOR_ACCOUNT,
+    }
+)
 ENDED = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
 DELETABLE = frozenset({JobState.CONFIGURING, *ENDED})
 
-LOG_FILE, PROGRESS_FILE, STDERR_FILE, STDOUT_FILE = 0, 1, 2, 3
+LOG_FILE = 0
+PROGRESS_FILE = 1
+STDERR_FILE = 2
+STDOUT_FILE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``limit``: the largest body in bytes. ``timeout_s``: of the whole call. ``repeatable``: a second one
-    does no harm, so it may use a connection that may be dead."""
+    """``limit``: the largest body in bytes. ``timeout_s``: of the whole call. ``repeatable``: a
+    second one does no harm, so it may use a connection that may be dead."""
 
     method: str
     path: str
@@ -54,8 +64,11 @@ class Call:
         return self.path.rpartition("/")[2]
 
 
-_JOBS, _TRANSFER, _FILES = "JobManagement", "DataTransfer", "FileTransfer"
-_USERS, _CLUSTERS = "UserAndLimitationManagement", "ClusterInformation"
+_JOBS = "JobManagement"
+_TRANSFER = "DataTransfer"
+_FILES = "FileTransfer"
+_USERS = "UserAndLimitationManagement"
+_CLUSTERS = "ClusterInformation"
 # Calls that work on the cluster over SSH take seconds.
 _SLOW_S = 120.0
 
@@ -84,12 +97,16 @@ UPLOAD = Call("POST", f"{_FILES}/UploadFilesToJobExecutionDir", 100_000_000, _SL
 
 
 def encode(call: Call, body: dict[str, Any]) -> bytes:
-    """Compact JSON. Raises ``HeappeFailed`` with ``TOO_LARGE`` if the server would refuse its size."""
+    """Compact JSON. Raises ``HeappeFailed`` with ``TOO_LARGE`` if the server would refuse its
+    size."""
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     if len(data) > call.limit:
         raise HeappeFailed(
-            Problem.TOO_LARGE, f"the body has {len(data)} bytes, {call.limit} are allowed", call=call.name
+            Problem.TOO_LARGE,
+            f"the body has {len(data)} bytes, {call.limit} are allowed",
+            call=call.name,
         )
+
     return data
 
 
@@ -106,8 +123,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``project``: the accounting string, "" if unknown. Times are as the server gave them: without a zone,
-    or in one of its own."""
+    """``project``: the accounting string, "" if unknown. Times are as the server gave them: without
+    a zone, or in one of its own."""
 
     id: int
     name: str
@@ -138,7 +155,8 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """``accounting``: project ids and templates by accounting string. ``by_gpu``: cores are GPUs."""
+    """``accounting``: project ids and templates by accounting string. ``by_gpu``: cores are
+    GPUs."""
 
     id: int
     name: str
@@ -168,18 +186,21 @@ class FilePart:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """A time of the server. Without an offset it means UTC, in 6.3 at least. At most six digits of fractions
-    are read."""
+    """A time of the server. Without an offset it means UTC, in 6.3 at least. At most six digits of
+    fractions are read."""
     if not isinstance(value, str) or value.startswith("0001-"):
         return None
+
     head, dot, rest = value.partition(".")
     if dot:
         digits = len(rest) - len(rest.lstrip("0123456789"))
         value = f"{head}.{rest[: min(digits, 6)]}{rest[digits:]}"
+
     try:
         found = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:
         return None
+
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
@@ -271,7 +292,9 @@ def parse_project(value: dict[str, Any]) -> Project:
 def parse_file_parts(value: Any) -> list[FilePart]:
     return [
         FilePart(
-            _int(one.get("SubmittedTaskInfoId")), _int(one.get("FileType")), str(one.get("Content") or "")
+            _int(one.get("SubmittedTaskInfoId")),
+            _int(one.get("FileType")),
+            str(one.get("Content") or ""),
         )
         for one in _list(value)
         if isinstance(one, dict)

@@ -1,8 +1,9 @@
 """Control groups of sandboxed kernels: limits of memory, CPU and processes, on cgroup v2 or v1.
 
-ROOT/moorage/<agent>/<number>, for a kernel that may not be known yet. They lie outside of the agent's own
-group, because in v2 a group has either processes or groups with limits. The group of the agent bounds all its
-kernels together, so that kernels without a limit of memory leave the node what is reserved for it.
+ROOT/moorage/<agent>/<number>, for a kernel that may not be known yet. They lie outside of the
+agent's own group, because in v2 a group has either processes or groups with limits. The group of
+the agent bounds all its kernels together, so that kernels without a limit of memory leave the node
+what is reserved for it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from moorage.agent.runtimes.base import RuntimeFailed
 
 log = structlog.get_logger("moorage.agent.process")
 _CONTROLLERS = ("memory", "pids", "cpu")
-_PERIOD_US, _MIN_QUOTA_US = 100_000, 1_000
-_REMOVE_ATTEMPTS, _REMOVE_INTERVAL_S = 500, 0.01
+_PERIOD_US = 100_000
+_MIN_QUOTA_US = 1_000
+_REMOVE_ATTEMPTS = 500
+_REMOVE_INTERVAL_S = 0.01
 _JOIN = "cgroup.procs"
 _numbers = itertools.count()
 
@@ -38,9 +41,11 @@ class Hierarchy:
 
 
 def parse_mounts(mountinfo: str, unified_controllers: str) -> tuple[Hierarchy, ...]:
-    """The hierarchies to use: v2 if it has all controllers, else v1; empty if some have no hierarchy.
+    """The hierarchies to use: v2 if it has all controllers, else v1; empty if some have no
+    hierarchy.
 
-    ``mountinfo``: of /proc/self. ``unified_controllers``: the file ``cgroup.controllers`` at the root of v2.
+    ``mountinfo``: of /proc/self. ``unified_controllers``: the file ``cgroup.controllers`` at the
+    root of v2.
     """
     found: dict[str, Hierarchy] = {}
     for line in mountinfo.splitlines():
@@ -52,6 +57,7 @@ def parse_mounts(mountinfo: str, unified_controllers: str) -> tuple[Hierarchy, .
         if kind == "cgroup":
             controllers = frozenset(options.split(",")) & set(_CONTROLLERS)
             found |= dict.fromkeys(controllers, Hierarchy(root, controllers, unified=False))
+
     return tuple(dict.fromkeys(found.values())) if len(found) == len(_CONTROLLERS) else ()
 
 
@@ -61,37 +67,46 @@ def limits(
     """The files of a kernel's group in this hierarchy, in the order in which they must be written.
     ``no_swap``: the node can account for swap."""
     found: list[tuple[str, str]] = []
-    memory, cpu = slots.get("mem"), slots.get("cpu")
+    memory = slots.get("mem")
+    cpu = slots.get("cpu")
     if "memory" in hierarchy.controllers and hierarchy.unified:
         found += [("memory.oom.group", "1")]
+
     if "memory" in hierarchy.controllers and memory:
         if hierarchy.unified:
             found += [("memory.max", str(memory)), *([("memory.swap.max", "0")] if no_swap else [])]
         else:
             found += [("memory.limit_in_bytes", str(memory))]
             found += [("memory.memsw.limit_in_bytes", str(memory))] if no_swap else []
+
     if "pids" in hierarchy.controllers:
         found.append(("pids.max", str(pids)))
+
     if "cpu" in hierarchy.controllers and cpu:
         quota = max(_MIN_QUOTA_US, cpu * _PERIOD_US // 1000)
         name, value = (
-            ("cpu.max", f"{quota} {_PERIOD_US}") if hierarchy.unified else ("cpu.cfs_quota_us", str(quota))
+            ("cpu.max", f"{quota} {_PERIOD_US}")
+            if hierarchy.unified
+            else ("cpu.cfs_quota_us", str(quota))
         )
         found.append((name, value))
+
     return tuple(found)
 
 
 class ControlGroups:
-    """``agent``: name of the group of all kernels; ``memory``: its limit in bytes, 0 for none; ``pids``: the
-    limit of each kernel. All methods block."""
+    """``agent``: name of the group of all kernels; ``memory``: its limit in bytes, 0 for none;
+    ``pids``: the limit of each kernel. All methods block."""
 
     def __init__(self, agent: str, *, memory: int, pids: int) -> None:
-        self._agent, self._memory, self._pids = agent, memory, pids
+        self._agent = agent
+        self._memory = memory
+        self._pids = pids
         self._hierarchies: tuple[Hierarchy, ...] = ()
 
     def prepare(self) -> None:
-        """Create the group of the agent. Raises ``RuntimeFailed`` where there are no control groups to
-        use."""
+        """Create the group of the agent. Raises ``RuntimeFailed`` where there are no control groups
+        to use."""
         mountinfo = Path("/proc/self/mountinfo").read_text()
         unified = [line.split()[4] for line in mountinfo.splitlines() if " - cgroup2 " in line]
         controllers = _read(Path(unified[0]) / "cgroup.controllers") if unified else ""
@@ -101,6 +116,7 @@ class ControlGroups:
                 "this node has no control groups for memory, pids and cpu, neither v2 nor v1",
                 next_step="mount them (systemd does), or use containers",
             )
+
         try:
             for hierarchy in self._hierarchies:
                 self._prepare(hierarchy)
@@ -117,6 +133,7 @@ class ControlGroups:
             enable = " ".join(f"+{name}" for name in _CONTROLLERS)
             for parent in (hierarchy.root, hierarchy.root / "moorage", group):
                 _write(parent / "cgroup.subtree_control", enable)
+
         if "memory" in hierarchy.controllers and self._memory:
             name = "memory.max" if hierarchy.unified else "memory.limit_in_bytes"
             try:
@@ -125,8 +142,8 @@ class ControlGroups:
                 log.warning("cannot limit the memory of all kernels together", error=str(error))
 
     def create(self) -> tuple[str, ...]:
-        """Create the groups of a kernel, without limits yet. Returns the files by which a process joins them;
-        empty without control groups. Raises ``OSError``."""
+        """Create the groups of a kernel, without limits yet. Returns the files by which a process
+        joins them; empty without control groups. Raises ``OSError``."""
         files: list[str] = []
         while len(files) < len(self._hierarchies):
             # Groups of another agent process with this pid, whose kernels run on, keep their names.
@@ -136,22 +153,33 @@ class ControlGroups:
                     group = self._parent(hierarchy) / name
                     try:
                         group.mkdir()
-                    except FileNotFoundError:  # the empty group of the agent was removed from outside
+                    except (
+                        FileNotFoundError
+                    ):  # the empty group of the agent was removed from outside
                         self._prepare(hierarchy)
                         group.mkdir()
+
                     files.append(str(group / _JOIN))
+
         return tuple(files)
 
     def limit(self, files: Sequence[str], slots: Mapping[str, int]) -> str:
-        """Set the limits of a kernel. Returns the file that counts OOM kills. Raises ``OSError``."""
+        """Set the limits of a kernel. Returns the file that counts OOM kills. Raises
+        ``OSError``."""
         memory = ""
         for hierarchy, file in zip(self._hierarchies, files, strict=True):
             group = Path(file).parent
             swap = "memory.swap.max" if hierarchy.unified else "memory.memsw.limit_in_bytes"
-            for name, value in limits(hierarchy, slots, self._pids, no_swap=(group / swap).exists()):
+            for name, value in limits(
+                hierarchy, slots, self._pids, no_swap=(group / swap).exists()
+            ):
                 _write(group / name, value)
+
             if "memory" in hierarchy.controllers:
-                memory = str(group / ("memory.events" if hierarchy.unified else "memory.oom_control"))
+                memory = str(
+                    group / ("memory.events" if hierarchy.unified else "memory.oom_control")
+                )
+
         return memory
 
     def remove_others(self, used: Collection[str]) -> None:
@@ -187,8 +215,11 @@ class ControlGroups:
                     if attempt == _REMOVE_ATTEMPTS:
                         raise RuntimeFailed(
                             f"processes in {group} survive SIGKILL",
-                            next_step="they probably wait for a device or a file system: check that node",
+                            next_step=(
+                                "they probably wait for a device or a file system: check that node"
+                            ),
                         ) from None
+
                     _kill(map(int, _read(group / "cgroup.procs").split()))
                     select.select([], [], [], _REMOVE_INTERVAL_S)
 
@@ -205,7 +236,9 @@ def _write(path: Path, value: str) -> None:
     try:
         path.write_text(value)
     except OSError as error:
-        raise OSError(error.errno, f"{value!r} for {path}: {os.strerror(error.errno or 0)}") from None
+        raise OSError(
+            error.errno, f"{value!r} for {path}: {os.strerror(error.errno or 0)}"
+        ) from None
 
 
 def _read(path: Path) -> str:

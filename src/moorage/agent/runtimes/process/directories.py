@@ -1,7 +1,7 @@
 """Directories of process kernels, and discovery of kernels from directories and running processes.
 
-STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace`` and
-``lock``; for commands run inside the kernel, ``environ`` and the lock ``execs``.
+STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``,
+``grace`` and ``lock``; for commands run inside the kernel, ``environ`` and the lock ``execs``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def kernel_id_of(handle: Handle) -> KernelId:
 
 
 class KernelDirectories:
-    """``state``: the state directory of the agent. It identifies the agent's kernels among all processes.
-    ``uids``: of isolated kernels."""
+    """``state``: the state directory of the agent. It identifies the agent's kernels among all
+    processes. ``uids``: of isolated kernels."""
 
     def __init__(self, state: Path, uids: range = range(0)) -> None:
         self._uids = uids
@@ -75,11 +75,14 @@ class KernelDirectories:
         return Handle(NAME, state)
 
     def load(self, kernel_id: KernelId) -> Handle | None:
-        """The handle of a kernel according to its directory; None if there is no record of a start."""
+        """The handle of a kernel according to its directory; None if there is no record of a
+        start."""
         try:
             fields = (self.path(kernel_id) / "pids").read_text().split()
             shim_pid, shim_start, engine_pid, engine_start = map(int, fields[:4])
-            return self.handle(kernel_id, (shim_pid, shim_start), (engine_pid, engine_start), fields[4])
+            return self.handle(
+                kernel_id, (shim_pid, shim_start), (engine_pid, engine_start), fields[4]
+            )
         except FileNotFoundError:
             if (self.path(kernel_id) / "exit").exists():
                 return self.handle(kernel_id)
@@ -98,6 +101,7 @@ class KernelDirectories:
             text = (folder / "exit").read_text()
         except FileNotFoundError:
             return None
+
         status = json.loads(text)
         if status["exec"]:
             return RuntimeObservation(
@@ -106,30 +110,41 @@ class KernelDirectories:
                 never_started=True,
                 detail=f"cannot run the program: {os.strerror(status['exec'])}",
             )
+
         # A shim of an earlier release knows no leases.
         expired = bool(status.get("lease"))
         oom = bool(status["oom"])
-        return RuntimeObservation(ObservedState.EXITED, status["code"], oom=oom, lease_expired=expired)
+        return RuntimeObservation(
+            ObservedState.EXITED, status["code"], oom=oom, lease_expired=expired
+        )
 
     def find(self) -> dict[KernelId, Handle]:
         """All kernels that have a directory or a process."""
         found: dict[KernelId, Handle] = {}
         for kernel_id in map(KernelId, os.listdir(self._kernels) if self._kernels.is_dir() else ()):
             found[kernel_id] = self.load(kernel_id) or self.handle(kernel_id)
+
         for pid in procfs.pids():
             env = procfs.environ(pid)
             if not env or env.get(OWNER_VAR) != self.owner or KERNEL_ID_VAR not in env:
                 continue
             if procfs.uid(pid) in self._uids:
                 continue  # it may have invented its environment; its supervisor did not
-            kernel_id, stat = KernelId(env[KERNEL_ID_VAR]), procfs.stat(pid)
+
+            kernel_id = KernelId(env[KERNEL_ID_VAR])
+            stat = procfs.stat(pid)
             if stat is None or not stat.alive:
                 continue
+
             handle = found.get(kernel_id) or self.handle(kernel_id)
             if SHIM_VAR in env:
                 if not handle.state["shim_pid"]:
                     handle = self.handle(kernel_id, (pid, stat.start))
-                port, apps = int(env.get(PORT_VAR) or 0), decode_untrusted_ports(env.get(APPS_VAR, ""))
+
+                port = int(env.get(PORT_VAR) or 0)
+                apps = decode_untrusted_ports(env.get(APPS_VAR, ""))
                 handle = replace(handle, port=port, apps=apps)
+
             found[kernel_id] = handle
+
         return found

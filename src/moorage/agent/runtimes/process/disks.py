@@ -1,9 +1,10 @@
 """Disks of sandboxed kernels: a limit on what each stores in its working directory.
 
-Where the file system of the agent's state enforces quotas of users, the uid of a session gets one. Elsewhere
-a kernel has a file system of its own: ext4 in a sparse file STATE/disks/NAME.img, mounted on its working
-directory or on the kept workspace of its session. Its name says whose it is, so there is no other record. One
-more is kept ready, since making one takes longer than the start of a kernel.
+Where the file system of the agent's state enforces quotas of users, the uid of a session gets one.
+Elsewhere a kernel has a file system of its own: ext4 in a sparse file STATE/disks/NAME.img, mounted
+on its working directory or on the kept workspace of its session. Its name says whose it is, so
+there is no other record. One more is kept ready, since making one takes longer than the start of a
+kernel.
 """
 
 from __future__ import annotations
@@ -24,12 +25,25 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.slots import format_amount
 
 log = structlog.get_logger("moorage.agent.process")
-_MS_BIND, _MNT_DETACH = 4096, 2
+_MS_BIND = 4096
+_MNT_DETACH = 2
 _TRIAL_BYTES = 64 << 20
 # Without the zeros for tables that nothing uses yet: the file stays as small as what is in it.
-_FORMAT = ("-q", "-F", "-m", "0", "-i", "32768", "-J", "size=8", "-E", "nodiscard,lazy_itable_init=1")
+_FORMAT = (
+    "-q",
+    "-F",
+    "-m",
+    "0",
+    "-i",
+    "32768",
+    "-J",
+    "size=8",
+    "-E",
+    "nodiscard,lazy_itable_init=1",
+)
 _OPTIONS = "loop,nosuid,nodev,noatime,discard,noinit_itable"
-_OF_KERNEL, _OF_SESSION = "kernel-", "session-"
+_OF_KERNEL = "kernel-"
+_OF_SESSION = "session-"
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _TOOL_TIMEOUT_S = 60
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,27 +58,33 @@ def workspace_disk(session_id: str) -> str:
 
 
 class KernelDisks:
-    """``state``: the state directory of the agent. ``limit``: bytes of each kernel; 0: no limit. All methods
-    block."""
+    """``state``: the state directory of the agent. ``limit``: bytes of each kernel; 0: no limit.
+    All methods block."""
 
     def __init__(self, state: Path, limit: int) -> None:
-        self._state, self._limit = state, limit
+        self._state = state
+        self._limit = limit
         self._images = state / "disks"
-        self._by_quota, self._wanted, self._closed = False, False, False
+        self._by_quota = False
+        self._wanted = False
+        self._closed = False
         self._spares = 0
         self._spare: Path | None = None
         self._taken: list[Path] = []
-        self._lock, self._providing = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._providing = threading.Lock()
 
     def prepare(self) -> None:
-        """Find out how kernels can be limited, and take up those of earlier runs. Raises ``RuntimeFailed`` if
-        there is no way."""
+        """Find out how kernels can be limited, and take up those of earlier runs. Raises
+        ``RuntimeFailed`` if there is no way."""
         with self._lock:
-            self._spare, self._taken = None, []
+            self._spare = None
+            self._taken = []
             self._take_up()
             self._by_quota = bool(self._limit) and quotas.is_enforced(self._state)
             if not self._limit or self._by_quota:
                 return
+
             trial = self._images / "trial"
             try:
                 self._make(trial, trial.with_suffix(".img"), _TRIAL_BYTES)
@@ -76,15 +96,19 @@ class KernelDisks:
     def _impossible(self, error: OSError | RuntimeFailed) -> RuntimeFailed:
         why = error.message if isinstance(error, RuntimeFailed) else str(error)
         return RuntimeFailed(
-            f"agent.process_disk = {format_amount('mem', self._limit)} cannot be kept: the file system of "
-            f"{self._state} enforces no quotas of users, and a file there cannot be mounted ({why})",
-            next_step="mount that file system with usrquota, or let the agent use loop devices, mount and "
-            'mkfs.ext4; agent.process_disk = "0" gives up the limit; or use containers (runtime docker)',
+            f"agent.process_disk = {format_amount('mem', self._limit)} cannot be kept: the file "
+            "system of "
+            f"{self._state} enforces no quotas of users, and a file there cannot be mounted "
+            f"({why})",
+            next_step="mount that file system with usrquota, or let the agent use loop devices, "
+            "mount and "
+            'mkfs.ext4; agent.process_disk = "0" gives up the limit; or use containers (runtime '
+            "docker)",
         )
 
     def provide(self, folder: Path, name: str) -> None:
-        """Give a working directory that is still empty its file system, unless quotas limit it. Raises
-        ``CreateFailed`` or ``OSError``."""
+        """Give a working directory that is still empty its file system, unless quotas limit it.
+        Raises ``CreateFailed`` or ``OSError``."""
         if not self._limit or self._by_quota:
             return
         # Kernels of one session may begin at once, and share its kept workspace.
@@ -94,9 +118,14 @@ class KernelDisks:
     def _provide(self, folder: Path, name: str) -> None:
         if os.path.ismount(folder):
             return
+
         if os.listdir(folder):
-            log.warning("a workspace from before agent.process_disk was set has no limit", folder=str(folder))
+            log.warning(
+                "a workspace from before agent.process_disk was set has no limit",
+                folder=str(folder),
+            )
             return
+
         image = self._images / f"{name}.img"
         spare = self._take_spare()
         if spare is None:
@@ -104,7 +133,9 @@ class KernelDisks:
                 self._make(folder, image, self._limit)
             except RuntimeFailed as error:
                 raise CreateFailed(error.message, next_step=error.next_step) from None
+
             return
+
         spare.with_suffix(".img").rename(image)
         _mount(spare, folder)
         with self._lock:
@@ -125,6 +156,7 @@ class KernelDisks:
             self._release_taken()
             if not self._wanted or self._spare is not None or self._closed:
                 return
+
             self._spares += 1
             spare = self._images / f"spare-{os.getpid()}-{self._spares}"
             try:
@@ -133,7 +165,8 @@ class KernelDisks:
             except (OSError, RuntimeFailed) as error:
                 remove_disk(spare, spare.with_suffix(".img"))
                 log.warning(
-                    "cannot prepare the disk of a kernel; kernels start more slowly", error=str(error)
+                    "cannot prepare the disk of a kernel; kernels start more slowly",
+                    error=str(error),
                 )
 
     def close(self) -> None:
@@ -147,7 +180,9 @@ class KernelDisks:
 
     def _take_spare(self) -> Path | None:
         with self._lock:
-            spare, self._spare, self._wanted = self._spare, None, True
+            spare = self._spare
+            self._spare = None
+            self._wanted = True
             return spare
 
     def _release_taken(self) -> None:
@@ -162,11 +197,13 @@ class KernelDisks:
         self._images.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         image.unlink(missing_ok=True)
+
         try:
             with open(
                 os.open(image, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
             ) as file:
                 file.truncate(size)
+
             _run("mkfs.ext4", *_FORMAT, str(image))
             _run("mount", "-o", _OPTIONS, str(image), str(folder))
             (folder / "lost+found").rmdir()
@@ -177,7 +214,8 @@ class KernelDisks:
             raise
 
     def _take_up(self) -> None:
-        """Mount the kept workspaces again after a boot, and remove what belongs to nothing any more."""
+        """Mount the kept workspaces again after a boot, and remove what belongs to nothing any
+        more."""
         for image in sorted(self._images.glob("*.img")):
             kernel = self._state / "kernels" / image.stem.removeprefix(_OF_KERNEL)
             kept = self._state / "workspaces" / "kept" / image.stem.removeprefix(_OF_SESSION)
@@ -185,6 +223,7 @@ class KernelDisks:
                 self._mount_again(image, kept)
             elif not (image.stem.startswith(_OF_KERNEL) and kernel.is_dir()):
                 remove_disk(self._images / image.stem, image)
+
         for folder in self._images.glob("*/"):  # a spare one that was mounted elsewhere already
             _unmount(folder)
             folder.rmdir()
@@ -200,11 +239,11 @@ class KernelDisks:
 
 
 def remove_disk(folder: Path, image: Path) -> None:
-    """Remove the file system of ``image`` from ``folder`` with all that is in it, and a folder beside the
-    image. Does nothing where there is none.
+    """Remove the file system of ``image`` from ``folder`` with all that is in it, and a folder
+    beside the image. Does nothing where there is none.
 
-    Kernels that started meanwhile have it in their mounts, unseen, until the folder is removed: Linux then
-    unmounts it there as well.
+    Kernels that started meanwhile have it in their mounts, unseen, until the folder is removed:
+    Linux then unmounts it there as well.
     """
     _unmount(folder)
     image.unlink(missing_ok=True)
@@ -216,6 +255,7 @@ def _run(program: str, *arguments: str) -> None:
     path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}")
     if path is None:
         raise RuntimeFailed(f"there is no {program} on this node")
+
     try:
         done = subprocess.run(
             [path, *arguments],
@@ -227,6 +267,7 @@ def _run(program: str, *arguments: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise RuntimeFailed(f"{program} does not end within {_TOOL_TIMEOUT_S} s") from None
+
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[:200]
         raise RuntimeFailed(f"{program}: {said or f'exit status {done.returncode}'}")
@@ -234,14 +275,19 @@ def _run(program: str, *arguments: str) -> None:
 
 def _mount(source: Path, target: Path) -> None:
     """Mount what is at ``source`` at ``target`` as well. Raises ``OSError``."""
-    if _libc.mount(os.fsencode(source), os.fsencode(target), b"none", ctypes.c_ulong(_MS_BIND), None) == -1:
+    if (
+        _libc.mount(
+            os.fsencode(source), os.fsencode(target), b"none", ctypes.c_ulong(_MS_BIND), None
+        )
+        == -1
+    ):
         number = ctypes.get_errno()
         raise OSError(number, f"mount: {os.strerror(number)}", str(target))
 
 
 def _unmount(folder: Path) -> None:
-    """Does nothing where nothing is mounted. Linux ends the file system when nobody uses it any more, at last
-    a thread: it waits until all of it is written."""
+    """Does nothing where nothing is mounted. Linux ends the file system when nobody uses it any
+    more, at last a thread: it waits until all of it is written."""
     if not os.path.ismount(folder):
         return
     last = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

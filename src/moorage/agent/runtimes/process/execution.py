@@ -1,4 +1,5 @@
-"""Commands in process kernels, each under a supervisor of its own (``command_shim.py``, decision 12)."""
+"""Commands in process kernels, each under a supervisor of its own (``command_shim.py``, decision
+12)."""
 
 from __future__ import annotations
 
@@ -15,12 +16,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, RuntimeFailed
-from moorage.agent.runtimes.descriptors import read_now, readable, set_window, spawn_actions, write_all
+from moorage.agent.runtimes.descriptors import (
+    read_now,
+    readable,
+    set_window,
+    spawn_actions,
+    write_all,
+)
 from moorage.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import load
 from moorage.agent.runtimes.process.prestarted_shim import supervisor_environment
 
-_LOCK_ATTEMPTS, _LOCK_INTERVAL_S = 300, 0.01
+_LOCK_ATTEMPTS = 300
+_LOCK_INTERVAL_S = 0.01
 _ENVIRON = "environ"
 _LOCK = "execs"
 _IDENTIFYING = (KERNEL_ID_VAR, OWNER_VAR)
@@ -29,8 +37,9 @@ _EOF_KEY = b"\x04"  # ^D
 
 @dataclass
 class _Descriptors:
-    """``outputs``, ``stdin``, ``terminal``, ``status`` and ``control`` are the agent's ends; ``inherited``
-    are passed to the supervisor as descriptors 0 to 6. All are closed by ``close``."""
+    """``outputs``, ``stdin``, ``terminal``, ``status`` and ``control`` are the agent's ends;
+    ``inherited`` are passed to the supervisor as descriptors 0 to 6. All are closed by
+    ``close``."""
 
     outputs: dict[int, int] = field(default_factory=dict)
     stdin: int = -1
@@ -41,15 +50,21 @@ class _Descriptors:
 
     def close(self) -> None:
         """Must be called only once: closed numbers may be reused for other files."""
-        for fd in {*self.outputs, self.stdin, self.terminal, self.status, self.control, *self.inherited} - {
-            -1
-        }:
+        for fd in {
+            *self.outputs,
+            self.stdin,
+            self.terminal,
+            self.status,
+            self.control,
+            *self.inherited,
+        } - {-1}:
             os.close(fd)
 
 
 class ProcessExecution:
     def __init__(self, pid: int, fds: _Descriptors) -> None:
-        self._pid, self._fds = pid, fds
+        self._pid = pid
+        self._fds = fds
         self._status: int | None = None
         self._exited = asyncio.Event()
         self._finished = False
@@ -58,7 +73,8 @@ class ProcessExecution:
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     def _reap(self) -> None:
-        """The supervisor has exited: with the command, or later with its last background process."""
+        """The supervisor has exited: with the command, or later with its last background
+        process."""
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
         with suppress(ChildProcessError):
@@ -67,21 +83,25 @@ class ProcessExecution:
     async def read(self) -> tuple[int, bytes] | None:
         outputs = self._fds.outputs
         while not self._finished:
-            # Checked before the outputs are read: all output written before the exit is available then.
+            # Checked before the outputs are read: all output written before the exit is available
+            # then.
             exited = self._check_exit()
             for fd, channel in list(outputs.items()):
                 data = read_now(fd)
                 if data:
                     outputs[fd] = outputs.pop(fd)  # alternate between stdout and stderr
                     return channel, data
+
                 if data is not None:
                     del outputs[fd]
                     if fd != self._fds.terminal:
                         os.close(fd)
+
             if exited:
                 self._finished = True
             elif not self._finished:
                 await readable([*outputs, self._fds.status])
+
         return None
 
     def _check_exit(self) -> bool:
@@ -89,12 +109,15 @@ class ProcessExecution:
             data = read_now(self._fds.status)
             if data is None:
                 return False
+
             self._status_line += data
             if data and b"\n" not in self._status_line:
                 return False
+
             keyword, _, number = self._status_line.decode().strip().partition(" ")
             self._status = int(number) if keyword == "exit" else -1
             self._exited.set()
+
         return True
 
     async def write(self, data: bytes) -> None:
@@ -103,7 +126,8 @@ class ProcessExecution:
             await self.end_input()
 
     async def end_input(self) -> None:
-        fd, self._fds.stdin = self._fds.stdin, -1
+        fd = self._fds.stdin
+        self._fds.stdin = -1
         if fd < 0:
             return
         if fd == self._fds.terminal:
@@ -125,14 +149,15 @@ class ProcessExecution:
     def disconnect(self) -> None:
         self._finished = True
         self._exited.set()
-        fds, self._fds = self._fds, _Descriptors()
+        fds = self._fds
+        self._fds = _Descriptors()
         fds.close()
 
 
 def save_environment(folder: Path, env: Mapping[str, str]) -> None:
     """Save what commands inside a kernel need, so that they run on a disk that is full by then: its
-    environment, for which /proc is no substitute, because programs overwrite it, and their lock. Raises
-    ``OSError``."""
+    environment, for which /proc is no substitute, because programs overwrite it, and their lock.
+    Raises ``OSError``."""
     os.close(_open_lock(folder / _LOCK))
     fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
@@ -156,10 +181,11 @@ class Supervisors(NamedTuple):
 
 
 def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> ProcessExecution:
-    """``folder``: the directory of the kernel. Must be called in the thread of the event loop, which watches
-    the descriptors. Raises ``ExecFailed``."""
+    """``folder``: the directory of the kernel. Must be called in the thread of the event loop,
+    which watches the descriptors. Raises ``ExecFailed``."""
     try:
-        env, sandbox = _load_environment(folder), load(folder)
+        env = _load_environment(folder)
+        sandbox = load(folder)
         fds = _open_descriptors(command, env | command.env, folder / _LOCK)
     except FileNotFoundError:
         raise ExecFailed(
@@ -171,6 +197,7 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
         raise ExecFailed(
             f"no command can be run in it: its record on that node is damaged ({error})"
         ) from None
+
     arguments = [*map(str, (*kernel.shim, *kernel.main)), sandbox.encode() if sandbox else ""]
     arguments += [str(int(command.tty)), str(folder / "work"), *command.argv]
     try:
@@ -186,8 +213,10 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
     except (OSError, ValueError) as error:
         fds.close()
         raise ExecFailed(f"cannot start a command on that node: {error}") from None
+
     for fd in set(fds.inherited):
         os.close(fd)
+
     fds.inherited = []
     return ProcessExecution(pid, fds)
 
@@ -201,34 +230,40 @@ def _open_descriptors(command: Command, env: Mapping[str, str], lock: Path) -> _
             fds.outputs[fds.terminal] = STDOUT
             if command.stdin:
                 fds.stdin = fds.terminal
+
             set_window(fds.terminal, command.rows, command.cols)
         else:
             if command.stdin:
                 other, fds.stdin = os.pipe2(os.O_CLOEXEC)
             else:
                 other = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+
             fds.inherited.append(other)
             for channel in (STDOUT, STDERR):
                 output, other = os.pipe2(os.O_CLOEXEC)
                 fds.outputs[output] = channel
                 fds.inherited.append(other)
+
         fds.status, other = os.pipe2(os.O_CLOEXEC)
         fds.inherited.append(other)
         other, fds.control = os.pipe2(os.O_CLOEXEC)
         fds.inherited.append(other)
-        # A shared lock, held as long as any copy of the descriptor is open. ``wait_until_none`` takes it
-        # exclusively.
+
+        # A shared lock, held as long as any copy of the descriptor is open. ``wait_until_none``
+        # takes it exclusively.
         fds.inherited.append(_open_lock(lock))
         fcntl.flock(fds.inherited[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
         fds.inherited.append(os.memfd_create("environ"))
         with open(fds.inherited[-1], "wb", closefd=False) as file:
             file.write(_encode(env))
             file.seek(0)
+
         for fd in {*fds.outputs, fds.stdin, fds.status} - {-1}:
             os.set_blocking(fd, False)
     except OSError:
         fds.close()
         raise
+
     return fds
 
 
@@ -237,12 +272,13 @@ def _open_lock(lock: Path) -> int:
 
 
 def wait_until_none(lock: Path) -> None:
-    """Wait until no command holds ``lock``; supervisors of commands exit with that of the kernel. Blocks.
-    Raises ``RuntimeFailed``."""
+    """Wait until no command holds ``lock``; supervisors of commands exit with that of the kernel.
+    Blocks. Raises ``RuntimeFailed``."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+
     try:
         for _ in range(_LOCK_ATTEMPTS):
             try:
@@ -251,6 +287,7 @@ def wait_until_none(lock: Path) -> None:
                 select.select([], [], [], _LOCK_INTERVAL_S)
     finally:
         os.close(fd)
+
     raise RuntimeFailed(
         "commands in the kernel survive SIGKILL",
         next_step="they probably wait for a device or a file system: check that node",

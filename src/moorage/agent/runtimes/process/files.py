@@ -1,7 +1,7 @@
 """Files in the working directory of a process kernel, written by the agent.
 
-A kept workspace holds what an earlier kernel of the session left there, links included. They are replaced,
-never followed: the agent may be root, and the owner of the workspace is not.
+A kept workspace holds what an earlier kernel of the session left there, links included. They are
+replaced, never followed: the agent may be root, and the owner of the workspace is not.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ _NO_INPUTS: Mapping[str, str] = {}
 
 
 def write_files(work: Path, files: Iterable[File], inputs: Mapping[str, str] = _NO_INPUTS) -> None:
-    """Write ``files``, whose paths are below ``work``, and make links at the paths ``inputs`` below it to
-    directories of the node. Raises ``OSError``; ``ValueError`` for paths that are not."""
+    """Write ``files``, whose paths are below ``work``, and make links at the paths ``inputs`` below
+    it to directories of the node. Raises ``OSError``; ``ValueError`` for paths that are not."""
     for file in files:
         with _parent(work, Path(file.path).relative_to(work).parts) as (at, name):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=at)
+
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(name, flags, file.mode, dir_fd=at), "w") as opened:
                 opened.write(file.text)
+
     for path, source in inputs.items():
         with _parent(work, Path(path).parts) as (at, name):
             with suppress(FileNotFoundError):
@@ -52,9 +54,11 @@ def _parent(work: Path, parts: Sequence[str]) -> Iterator[tuple[int, str]]:
         for folder in folders:
             with suppress(FileExistsError):
                 os.mkdir(folder, 0o700, dir_fd=at)
+
             inner = os.open(folder, _DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = inner
+
         yield at, name
     finally:
         os.close(at)

@@ -1,7 +1,8 @@
 """Isolation of process kernels: whether this agent can give it, and the sandbox of each kernel.
 
-Kernels of members run only in a sandbox (``docs/security.md``). It takes root, control groups, nftables and
-namespaces, of the network too; ``prepare`` finds out by trying all of it once, and says what is missing.
+Kernels of members run only in a sandbox (``docs/security.md``). It takes root, control groups,
+nftables and namespaces, of the network too; ``prepare`` finds out by trying all of it once, and
+says what is missing.
 """
 
 from __future__ import annotations
@@ -44,22 +45,24 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.process")
-_FILE, _NETWORK_FILE = "sandbox", "network"
-# What other users of the node, its services and the agent leave there is not for kernels. Sockets of services
-# are in /run; that of Docker is one of them.
+_FILE = "sandbox"
+_NETWORK_FILE = "network"
+# What other users of the node, its services and the agent leave there is not for kernels. Sockets
+# of services are in /run; that of Docker is one of them.
 _PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely use.
+# From the address block that is shared by carriers (RFC 6598), which the networks of sites rarely
+# use.
 _ADDRESSES = IPv4Network("100.80.0.0/12")
 _CONTAINERS = "or use containers (runtime docker)"
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationRules:
-    """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that kernels may
-    reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together, ``disk``: of each kernel; 0
-    for no limit. ``hidden``: directories of the installation. ``needed``: paths that programs of kernels
-    read. ``addresses``: for kernels, on their node only. ``address``: of the node, at which others reach
-    them."""
+    """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that
+    kernels may reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together,
+    ``disk``: of each kernel; 0 for no limit. ``hidden``: directories of the installation.
+    ``needed``: paths that programs of kernels read. ``addresses``: for kernels, on their node only.
+    ``address``: of the node, at which others reach them."""
 
     of: Literal["members", "all"] = "members"
     uids: range = range(1_900_000_000, 1_900_001_000)
@@ -78,6 +81,7 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
     low, _, high = settings.process_uids.partition("-")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     vllm = shutil.which(shlex.split(settings.vllm_command)[0]) if settings.vllm_command else None
+
     return IsolationRules(
         settings.process_isolation,
         range(int(low), int(high) + 1),
@@ -86,30 +90,39 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
         max(0, total - parse_size(settings.reserved_mem)),
         parse_size(settings.process_disk),
         (str(home),),
-        (*((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()), str(engines_folder(os.environ))),
+        (
+            *((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()),
+            str(engines_folder(os.environ)),
+        ),
         IPv4Network(settings.process_network),
         settings.address,
     )
 
 
 def describe(settings: AgentSettings, problem: str) -> str:
-    """Whose processes run how, in one line; "" if the agent offers none. ``problem``: why it cannot isolate
-    them, "" if it can."""
+    """Whose processes run how, in one line; "" if the agent offers none. ``problem``: why it cannot
+    isolate them, "" if it can."""
     if "process" not in settings.runtimes:
         return ""
+
     sandbox = f"refused ({problem.partition('; ')[0]})" if problem else "in a sandbox"
     if settings.process_isolation == "all":
         return f"all {sandbox}"
-    return f"those of administrators as {user_name()}, with access to this machine; others {sandbox}"
+
+    return (
+        f"those of administrators as {user_name()}, with access to this machine; others {sandbox}"
+    )
 
 
 class KernelIsolation:
-    """``state``: the state directory of the agent. ``problem``: why it cannot isolate kernels, "" if it can;
-    ``cure``: what to do about that."""
+    """``state``: the state directory of the agent. ``problem``: why it cannot isolate kernels, ""
+    if it can; ``cure``: what to do about that."""
 
     def __init__(self, state: Path, rules: IsolationRules) -> None:
-        self._state, self._rules = state, rules
-        self.problem, self.cure = "it was not tried yet", ""
+        self._state = state
+        self._rules = rules
+        self.problem = "it was not tried yet"
+        self.cure = ""
         name = f"{crc32(os.fsencode(state.resolve())):08x}"
         self._groups = ControlGroups(name, memory=rules.memory, pids=rules.pids)
         self._networks = KernelNetworks(name, rules.ports, rules.addresses)
@@ -129,27 +142,34 @@ class KernelIsolation:
         return bool(self.problem) and (isolated or self._rules.of == "all")
 
     def prepare(self, attempt: Callable[[Sandbox, KernelNetwork], None]) -> None:
-        """Find out whether kernels can be isolated. ``attempt`` runs a program in a sandbox; it raises
-        ``RuntimeFailed``."""
+        """Find out whether kernels can be isolated. ``attempt`` runs a program in a sandbox; it
+        raises ``RuntimeFailed``."""
         with self._lock:
             try:
                 self._prepare(attempt)
-                self.problem = self.cure = ""
+                self.problem = ""
+                self.cure = ""
             except RuntimeFailed as error:
-                self.problem, self.cure = error.message, error.next_step
+                self.problem = error.message
+                self.cure = error.next_step
 
     def _prepare(self, attempt: Callable[[Sandbox, KernelNetwork], None]) -> None:
         if os.geteuid() != 0:
             raise RuntimeFailed(
-                f"the agent runs as {user_name()}, not as root, so it cannot give kernels a uid of their own",
-                next_step=f"run the agent as root (deploy/systemd/moorage-agent.service), {_CONTAINERS}",
+                f"the agent runs as {user_name()}, not as root, so it cannot give kernels a uid "
+                "of their own",
+                next_step=(
+                    f"run the agent as root (deploy/systemd/moorage-agent.service), {_CONTAINERS}"
+                ),
             )
+
         try:
             self._filter = deny_filter(os.uname().machine)
         except KeyError as error:
             raise RuntimeFailed(
                 f"there is no filter of system calls for {error}", next_step=_CONTAINERS
             ) from None
+
         _check_address(self._rules.address)
         self._groups.prepare()
         existing = self._existing()
@@ -158,7 +178,10 @@ class KernelIsolation:
         if attachments.keys() >= existing.keys():
             # The previous release gave kernels the network of the node, with a filter by uid.
             self._networks.remove_table(f"moorage_{self._rules.uids[0]}")
-        self.uids.load({kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()})
+
+        self.uids.load(
+            {kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()}
+        )
         self._groups.remove_others({file for found in existing.values() for file in found.groups})
         self.disks.prepare()
         trial = self._state / "sandbox-trial"
@@ -167,7 +190,10 @@ class KernelIsolation:
         try:
             groups = self._groups.create()
             network = self._networks.try_out()
-            attempt(self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()), network)
+            attempt(
+                self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()),
+                network,
+            )
         except OSError as error:
             raise RuntimeFailed(f"the agent cannot create control groups: {error}") from None
         finally:
@@ -175,18 +201,21 @@ class KernelIsolation:
             shutil.rmtree(trial, ignore_errors=True)
 
     def ensure(self) -> None:
-        """Restore what other programs may have removed from the node; notes a failure as ``problem``."""
+        """Restore what other programs may have removed from the node; notes a failure as
+        ``problem``."""
         with self._lock:
             if self.problem:
                 return
+
             try:
                 self._networks.ensure()
             except RuntimeFailed as error:
-                self.problem, self.cure = error.message, error.next_step
+                self.problem = error.message
+                self.cure = error.next_step
 
     def new_groups(self) -> tuple[str, ...]:
-        """Control groups for a kernel that is not known yet; empty if kernels cannot be isolated. Raises
-        ``OSError``."""
+        """Control groups for a kernel that is not known yet; empty if kernels cannot be isolated.
+        Raises ``OSError``."""
         return () if self.problem else self._groups.create()
 
     def create(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
@@ -195,7 +224,9 @@ class KernelIsolation:
         hosts = _write_hosts(folder, launch.hosts)
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
         self.disks.limit_user(uid)
-        # Files of the node that only root may read are for administrators, who could read them anyway.
+
+        # Files of the node that only root may read are for administrators, who could read them
+        # anyway.
         needed = () if launch.isolated else launch.paths
         needed = (*needed, *launch.inputs.values())
         work = folder / "work"
@@ -203,19 +234,22 @@ class KernelIsolation:
         sandbox = self._sandbox(launch.session_id, uid, work, limits, needed, hosts)
         _write_private(folder / _FILE, sandbox.encode())
         _give(os.path.realpath(work), uid)
+
         return sandbox
 
     def enter_network(self, launch: Launch, folder: Path) -> KernelNetwork:
-        """The network namespace of a kernel with this directory. Raises ``CreateFailed``, and then nothing of
-        it exists."""
+        """The network namespace of a kernel with this directory. Raises ``CreateFailed``, and then
+        nothing of it exists."""
         if launch.overlay is None and any(address != LOOPBACK for address in launch.hosts.values()):
             raise CreateFailed(
-                "processes of this node cannot join a cluster on several nodes: the manager sent no key for "
+                "processes of this node cannot join a cluster on several nodes: the manager sent "
+                "no key for "
                 "their network",
                 reason=Reason.NO_NETWORK,
                 clean=True,
                 next_step="use --cluster-mode single-node, or start the session again",
             )
+
         # Kernels of a cluster over several nodes have an interface each, also those of one node.
         group = launch.kernel_id if launch.overlay else launch.session_id
         try:
@@ -231,6 +265,7 @@ class KernelIsolation:
             raise CreateFailed(
                 error.message, reason=Reason.NO_NETWORK, clean=True, next_step=error.next_step
             ) from None
+
         return attachment.network
 
     def publish(self, launch: Launch) -> None:
@@ -243,7 +278,8 @@ class KernelIsolation:
             self._networks.replenish()
 
     def release(self, folder: Path) -> None:
-        """Remove what ``create`` and ``enter_network`` made on the node. Raises ``RuntimeFailed``."""
+        """Remove what ``create`` and ``enter_network`` made on the node. Raises
+        ``RuntimeFailed``."""
         self._networks.release(KernelId(folder.name))
         try:
             sandbox = load(folder)
@@ -275,11 +311,15 @@ class KernelIsolation:
         hosts: str = "",
     ) -> Sandbox:
         """``limits``: the groups, and the slots that bound them."""
-        groups, memory = limits[0], self._groups.limit(*limits)
+        groups = limits[0]
+        memory = self._groups.limit(*limits)
         hidden = (*_PRIVATE, str(self._state), *self._rules.hidden)
-        empty, visible = mount_plan(hidden, (*runtime_paths(), *self._rules.needed, *needed), _is_closed)
+        empty, visible = mount_plan(
+            hidden, (*runtime_paths(), *self._rules.needed, *needed), _is_closed
+        )
         inside = os.path.join(os.path.realpath(work.parent), "work")
         writable = os.path.realpath(work), inside
+
         return Sandbox(session, uid, groups, memory, empty, visible, writable, self._filter, hosts)
 
     def _existing(self) -> dict[KernelId, Sandbox]:
@@ -290,8 +330,10 @@ class KernelIsolation:
             except ValueError as error:
                 log.error("unreadable sandbox of a kernel", file=str(path), error=str(error))
                 continue
+
             if sandbox is not None:
                 found[KernelId(path.parent.name)] = sandbox
+
         return found
 
     def _attachments(self) -> dict[KernelId, Attachment]:
@@ -305,7 +347,8 @@ class KernelIsolation:
 
 
 def _check_address(address: str) -> None:
-    """Raises ``RuntimeFailed`` unless it stands for an IPv4 address: ports are published on these only."""
+    """Raises ``RuntimeFailed`` unless it stands for an IPv4 address: ports are published on these
+    only."""
     try:
         socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
@@ -333,8 +376,8 @@ def _decode(text: str) -> Attachment:
 
 
 def load(folder: Path) -> Sandbox | None:
-    """The sandbox of the kernel with this directory; None if it has none. Raises ``ValueError`` if the record
-    of it is damaged."""
+    """The sandbox of the kernel with this directory; None if it has none. Raises ``ValueError`` if
+    the record of it is damaged."""
     try:
         return Sandbox.decode((folder / _FILE).read_text())
     except FileNotFoundError:
@@ -355,10 +398,11 @@ def runtime_paths() -> tuple[str, ...]:
 def mount_plan(
     hidden: Iterable[str], needed: Iterable[str], is_closed: Callable[[str], bool]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The directories to replace by empty ones, and the paths in them to mount again; parents first.
+    """The directories to replace by empty ones, and the paths in them to mount again; parents
+    first.
 
-    A needed path below a directory that is closed to other users is mounted again in an empty one, so that
-    nothing else of that directory appears. Paths that do not exist are left out.
+    A needed path below a directory that is closed to other users is mounted again in an empty one,
+    so that nothing else of that directory appears. Paths that do not exist are left out.
     """
     paths = {os.path.realpath(path) for path in needed if os.path.exists(path)}
     closed = {parent for path in paths for parent in _parents(path) if is_closed(parent)}
@@ -366,6 +410,7 @@ def mount_plan(
     empty = {path for path in empty if not empty.intersection(_parents(path))}
     visible = {path for path in paths if empty.intersection((path, *_parents(path)))}
     visible = {path for path in visible if not visible.intersection(_parents(path))}
+
     return tuple(sorted(empty)), tuple(sorted(visible))
 
 
@@ -387,16 +432,18 @@ def user_name() -> str:
 
 
 def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
-    """Write the hosts file of a kernel of a cluster into its directory, and return its path; "" for one that
-    needs none, and on a node without a hosts file, where there is nothing to mount it on. Raises
-    ``CreateFailed``."""
+    """Write the hosts file of a kernel of a cluster into its directory, and return its path; "" for
+    one that needs none, and on a node without a hosts file, where there is nothing to mount it on.
+    Raises ``CreateFailed``."""
     if not hosts:
         return ""
+
     try:
         of_node = Path(HOSTS).read_text(errors="surrogateescape")
     except FileNotFoundError:
         log.warning("the host names of a cluster do not resolve: this node has no /etc/hosts")
         return ""
+
     path = folder / "hosts"
     path.write_text(hosts_file(hosts, of_node), errors="surrogateescape")
     path.chmod(0o644)
@@ -406,7 +453,9 @@ def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
 def _write_private(path: Path, text: str) -> None:
     """Atomic: a full disk leaves no part of it."""
     new = path.with_suffix(".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+    with open(
+        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w"
+    ) as file:
         file.write(text)
     new.replace(path)
 

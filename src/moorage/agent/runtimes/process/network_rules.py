@@ -20,9 +20,10 @@ def node_rules(
     uplinks: Sequence[str],
     published: Iterable[tuple[int, str, int]],
 ) -> str:
-    """The nftables table of the node. ``interfaces``: prefix of those of the agent's kernels. ``allowed``:
-    ports of the node that kernels may reach. ``uplinks``: interfaces to other hosts, which may be bridges.
-    ``published``: port of the node, address of the kernel, port of the kernel."""
+    """The nftables table of the node. ``interfaces``: prefix of those of the agent's kernels.
+    ``allowed``: ports of the node that kernels may reach. ``uplinks``: interfaces to other hosts,
+    which may be bridges. ``published``: port of the node, address of the kernel, port of the
+    kernel."""
     kernels = f'"{interfaces}*"'
     return f"""
 table inet {table}
@@ -34,11 +35,14 @@ table inet {table} {{
 """
 
 
-def _translation(kernels: str, allowed: Sequence[int], published: Iterable[tuple[int, str, int]]) -> str:
+def _translation(
+    kernels: str, allowed: Sequence[int], published: Iterable[tuple[int, str, int]]
+) -> str:
     from_kernel = f"iifname {kernels} ip daddr {GATEWAY} th dport"
     to_loopback = f"{from_kernel} {_numbers(allowed)} dnat ip to 127.0.0.1" if allowed else ""
     elements = ", ".join(element(*entry) for entry in sorted(published))
     map_elements = f"elements = {{ {elements} }}" if elements else ""
+
     return f"""
   map published {{
     type inet_service : ipv4_addr . inet_service
@@ -92,12 +96,13 @@ def element(port: int, address: str, inner: int) -> str:
 
 
 def inner_rules(address: str, allowed: Sequence[int], resolver: str) -> str:
-    """The nftables table in the namespace of the kernel with this address. ``resolver``: where its queries to
-    a resolver on loopback go."""
+    """The nftables table in the namespace of the kernel with this address. ``resolver``: where its
+    queries to a resolver on loopback go."""
     others = [port for port in allowed if port != _DNS]
     loopback = "ip daddr 127.0.0.0/8 th dport"
     to_node = f"{loopback} {_numbers(others)} dnat ip to {GATEWAY}" if others else ""
     to_resolver = f"{loopback} {_DNS} dnat ip to {resolver}" if _DNS in allowed else ""
+
     return f"""
 table inet moorage {{
   chain prerouting {{
@@ -123,9 +128,9 @@ def _numbers(ports: Iterable[int]) -> str:
 
 
 def resolver_of(resolver: str, upstream: str) -> str:
-    """Where a kernel's queries to a resolver on loopback go: to the one behind it if systemd-resolved knows
-    one, because it answers on loopback only, else to the node. ``resolver`` and ``upstream``: texts of
-    resolv.conf."""
+    """Where a kernel's queries to a resolver on loopback go: to the one behind it if
+    systemd-resolved knows one, because it answers on loopback only, else to the node. ``resolver``
+    and ``upstream``: texts of resolv.conf."""
     if all(ip_address(server).is_loopback for server in _name_servers(resolver)):
         for server in _name_servers(upstream):
             if not ip_address(server).is_loopback and ":" not in server:

@@ -1,17 +1,17 @@
 """Network namespaces of sandboxed kernels.
 
-The kernels of a session on one node share a network namespace, as the containers of a pod in Kubernetes do:
-what they listen on is theirs, and no port of the node can be taken by them. A veth pair connects the
-namespace with the node. The node translates connections to the published ports of a kernel, at any of its
-addresses, and connections of the kernel to other hosts. nftables drops what else goes between a kernel and
-the node, other kernels, the bridges of the node, and link-local addresses, at which clouds have their
-metadata.
+The kernels of a session on one node share a network namespace, as the containers of a pod in
+Kubernetes do: what they listen on is theirs, and no port of the node can be taken by them. A veth
+pair connects the namespace with the node. The node translates connections to the published ports of
+a kernel, at any of its addresses, and connections of the kernel to other hosts. nftables drops what
+else goes between a kernel and the node, other kernels, the bridges of the node, and link-local
+addresses, at which clouds have their metadata.
 
-Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen on that address
-only, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
+Inside, a connection to a published port arrives at 127.0.0.1, so that a program may listen on that
+address only, and a connection to 127.0.0.1 at one of ``agent.process_ports`` goes to the node.
 
-Namespaces are made ahead of their kernels. The records of kernels are the state: ``load`` makes the rules
-anew from them, and removes the namespaces that no kernel uses.
+Namespaces are made ahead of their kernels. The records of kernels are the state: ``load`` makes the
+rules anew from them, and removes the namespaces that no kernel uses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _MAX_NUMBER = 0xF_FFFF
 _ATTEMPTS = 64
 _TIMEOUT_S = 30
 _TRIAL_S = 3.0
-_RESOLVER, _UPSTREAM = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
+_RESOLVER = Path("/etc/resolv.conf")
+_UPSTREAM = Path("/run/systemd/resolve/resolv.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class KernelNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A kernel in a namespace. ``group``: whose namespace it is. ``ports``: of the node, by the port at which
-    the kernel listens."""
+    """A kernel in a namespace. ``group``: whose namespace it is. ``ports``: of the node, by the
+    port at which the kernel listens."""
 
     group: str
     network: KernelNetwork
@@ -78,14 +79,15 @@ class Attachment:
 
 
 class KernelNetworks:
-    """``name``: of the agent, unique on its node, 8 characters. ``allowed``: ports of the node that kernels
-    may reach. ``addresses``: of kernels; taken ones are left out. All methods block."""
+    """``name``: of the agent, unique on its node, 8 characters. ``allowed``: ports of the node that
+    kernels may reach. ``addresses``: of kernels; taken ones are left out. All methods block."""
 
     def __init__(self, name: str, allowed: Sequence[int], addresses: IPv4Network) -> None:
         self._table = f"moorage_net_{name}"
         self._interfaces = f"{INTERFACES}{name}"
         self._names = f"moorage-{name}-"
-        self._allowed, self._addresses = allowed, addresses
+        self._allowed = allowed
+        self._addresses = addresses
         self._number = 0
         self._offset = crc32(name.encode()) % addresses.num_addresses
         self._attached: dict[KernelId, Attachment] = {}
@@ -97,14 +99,19 @@ class KernelNetworks:
     def load(self, attached: Mapping[KernelId, Attachment]) -> None:
         """Begin with the kernels that exist. Raises ``RuntimeFailed``."""
         with self._lock:
-            self._attached, self._ready = dict(attached), []
+            self._attached = dict(attached)
+            self._ready = []
             _permit_forwarding(self._interfaces)
             self._load_rules()
             used = {attachment.network.name for attachment in attached.values()}
             with suppress(FileNotFoundError):
                 for path in NAMESPACES.iterdir():
                     if path.name.startswith(self._names) and path.name not in used:
-                        _remove(KernelNetwork(path.name, self._interfaces + path.name.rpartition("-")[2], ""))
+                        _remove(
+                            KernelNetwork(
+                                path.name, self._interfaces + path.name.rpartition("-")[2], ""
+                            )
+                        )
 
     def ensure(self) -> None:
         """Restore what other programs have removed. Raises ``RuntimeFailed``."""
@@ -121,17 +128,23 @@ class KernelNetworks:
             reserved.bind(("127.0.0.1", 0))
             port = reserved.getsockname()[1]
             self._publish([element(port, network.address, server.getsockname()[1])])
+
             try:
                 socket.create_connection(("127.0.0.1", port), _TRIAL_S).close()
             except OSError as error:
                 raise RuntimeFailed(
                     f"a connection to a kernel in a network namespace fails: {error}",
-                    next_step="check the firewall of that node, and that its Linux has nft_nat and nft_fib",
+                    next_step=(
+                        "check the firewall of that node, and that its Linux has nft_nat "
+                        "and nft_fib"
+                    ),
                 ) from None
             finally:
                 self._withdraw([port])
+
         with self._lock:
             self._ready.append(network)
+
         return network
 
     def acquire(self, kernel_id: KernelId, group: str) -> Attachment:
@@ -149,19 +162,27 @@ class KernelNetworks:
         """None if it takes another namespace and none is ready."""
         with self._lock:
             if kernel_id not in self._attached:
-                networks = [other.network for other in self._attached.values() if other.group == group]
+                networks = [
+                    other.network for other in self._attached.values() if other.group == group
+                ]
                 if not networks and not self._ready:
                     return None
-                self._attached[kernel_id] = Attachment(group, networks[0] if networks else self._ready.pop())
+
+                self._attached[kernel_id] = Attachment(
+                    group, networks[0] if networks else self._ready.pop()
+                )
+
             return self._attached[kernel_id]
 
     def publish(self, kernel_id: KernelId, ports: Mapping[int, int]) -> None:
-        """Let connections to ports of the node reach the kernel. ``ports``: of the node, by the ports at
-        which it listens. Raises ``RuntimeFailed``."""
+        """Let connections to ports of the node reach the kernel. ``ports``: of the node, by the
+        ports at which it listens. Raises ``RuntimeFailed``."""
         with self._lock:
             before = self._attached[kernel_id]
             self._attached[kernel_id] = Attachment(before.group, before.network, dict(ports))
-            self._publish([element(port, before.network.address, inner) for inner, port in ports.items()])
+            self._publish(
+                [element(port, before.network.address, inner) for inner, port in ports.items()]
+            )
 
     def release(self, kernel_id: KernelId) -> None:
         """A kernel has ended. The namespace of the last of its group ends."""
@@ -174,7 +195,8 @@ class KernelNetworks:
                 _remove(gone.network)
 
     def replenish(self) -> None:
-        """Make namespaces ready, in a thread: several once kernels use them, which most agents never run."""
+        """Make namespaces ready, in a thread: several once kernels use them, which most agents
+        never run."""
         with self._lock:
             if self._attached and not self._closed and len(self._ready) < _READY:
                 self._maker.submit(self._replenish)
@@ -187,17 +209,20 @@ class KernelNetworks:
                     self._ready.append(network)
         except RuntimeFailed as error:
             log.warning(
-                "cannot prepare the network of a kernel; kernels start more slowly", error=error.message
+                "cannot prepare the network of a kernel; kernels start more slowly",
+                error=error.message,
             )
 
     def close(self) -> None:
         """No kernel will be created any more. Those that run keep their networks."""
         with self._lock:
             self._closed = True
+
         self._maker.shutdown(cancel_futures=True)
         with self._lock:
             for network in self._ready:
                 _remove(network)
+
             self._ready = []
             if not self._attached:
                 self.remove_table(self._table)
@@ -213,7 +238,9 @@ class KernelNetworks:
 
     def _withdraw(self, ports: Collection[int]) -> None:
         if ports:
-            _run("nft", "delete", "element", "inet", self._table, "published", _set(map(str, ports)))
+            _run(
+                "nft", "delete", "element", "inet", self._table, "published", _set(map(str, ports))
+            )
 
     def _load_rules(self) -> None:
         published = [
@@ -241,19 +268,24 @@ class KernelNetworks:
         except RuntimeFailed:
             _remove(network)
             raise
+
         return network
 
     def _connected(self) -> KernelNetwork:
-        """A new namespace with an address that nobody has on this node. Raises ``RuntimeFailed``."""
+        """A new namespace with an address that nobody has on this node. Raises
+        ``RuntimeFailed``."""
         for _ in range(_ATTEMPTS):
             network = self._next()
-            # Exclusive: an address that another agent has, or that is used on this node, has a route already.
+            # Exclusive: an address that another agent has, or that is used on this node, has a
+            # route already.
             problem = _run("ip", "-batch", "-", text=_outside(network, _mtu()))
             if not problem:
                 return network
+
             _remove(network)
             if "File exists" not in problem:
                 raise _failed(problem)
+
         raise _failed(f"no address of {self._addresses} is free on this node: {problem}")
 
     def _next(self) -> KernelNetwork:
@@ -265,7 +297,9 @@ class KernelNetworks:
                 name = f"{self._names}{self._number:x}"
                 if name not in used:
                     break
+
             index = (self._offset + self._number) % self._addresses.num_addresses
+
         address = IPv4Address(int(self._addresses.network_address) + index)
         return KernelNetwork(name, f"{self._interfaces}{self._number:x}", str(address))
 
@@ -277,7 +311,8 @@ def _set(elements: Iterable[str]) -> str:
 def _outside(network: KernelNetwork, mtu: int) -> str:
     return (
         f"netns add {network.name}\n"
-        f"link add {network.interface} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {network.name}\n"
+        f"link add {network.interface} mtu {mtu} type veth peer name eth0 mtu {mtu} netns "
+        f"{network.name}\n"
         f"address add {GATEWAY}/32 dev {network.interface}\n"
         f"link set {network.interface} up\n"
         f"route add {network.address}/32 dev {network.interface}\n"
@@ -317,6 +352,7 @@ def _listener_in(network: KernelNetwork) -> closing[socket.socket]:
     thread.join()
     if failures:
         raise _failed(f"cannot enter {network.path}: {failures[0]}")
+
     return closing(made[0])
 
 
@@ -332,19 +368,23 @@ def _mtu() -> int:
 
 
 def _permit_forwarding(interfaces: str) -> None:
-    """Let Linux forward packets, and the rules of iptables let those of kernels pass: Docker and firewalls
-    drop what they do not know. What kernels may do is in the rules of Moorage. Raises ``RuntimeFailed``."""
+    """Let Linux forward packets, and the rules of iptables let those of kernels pass: Docker and
+    firewalls drop what they do not know. What kernels may do is in the rules of Moorage. Raises
+    ``RuntimeFailed``."""
     forwarding = Path("/proc/sys/net/ipv4/ip_forward")
     try:
         if forwarding.read_text().strip() != "1":
             forwarding.write_text("1")
     except OSError as error:
         raise _failed(f"{forwarding}: {error}") from None
+
     if shutil.which("iptables", path=_path()) is None:
         return
+
     for chain, ways in (("FORWARD", ("-i", "-o")), ("INPUT", ("-i",))):
         if not _output("iptables", "-w", "-S", chain).startswith(f"-P {chain} DROP"):
             continue
+
         for way in ways:
             rule = (chain, way, f"{interfaces}+", "-j", "ACCEPT")
             if _run("iptables", "-w", "-C", *rule):
@@ -390,9 +430,15 @@ def _execute(argv: Sequence[str], text: str) -> subprocess.CompletedProcess[str]
     program = shutil.which(argv[0], path=_path())
     if program is None:
         return f"{argv[0]} is not installed"
+
     try:
         return subprocess.run(
-            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            [program, *argv[1:]],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{argv[0]}: {error}"
@@ -401,6 +447,7 @@ def _execute(argv: Sequence[str], text: str) -> subprocess.CompletedProcess[str]
 def _failed(problem: str) -> RuntimeFailed:
     return RuntimeFailed(
         f"the network of a kernel cannot be set up: {problem}",
-        next_step="it takes nftables and iproute2 (`apt install nftables iproute2`), and an agent that runs "
+        next_step="it takes nftables and iproute2 (`apt install nftables iproute2`), and an agent "
+        "that runs "
         "as root outside of a container; or use containers (runtime docker)",
     )

@@ -1,8 +1,9 @@
-"""Process tree of a kernel whose supervisor is dead: finds its processes and kills them through pidfds.
+"""Process tree of a kernel whose supervisor is dead: finds its processes and kills them through
+pidfds.
 
-A process belongs to a kernel if its environment says so, or if it is in the session (setsid) of the kernel's
-main process. The second rule covers programs that overwrite their environment to rename themselves, such as
-the workers of vLLM.
+A process belongs to a kernel if its environment says so, or if it is in the session (setsid) of the
+kernel's main process. The second rule covers programs that overwrite their environment to rename
+themselves, such as the workers of vLLM.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, RuntimeFailed
 from moorage.common.model.ids import KernelId
 
-_KILL_ATTEMPTS, _KILL_INTERVAL_MS = 100, 50
+_KILL_ATTEMPTS = 100
+_KILL_INTERVAL_MS = 50
 
 
 class ProcessTree:
     """``engine``: pid and start time of the kernel's main process, (0, 0) if unknown."""
 
     def __init__(self, kernel_id: KernelId, owner: str, engine: tuple[int, int]) -> None:
-        self.kernel_id, self.owner, self.engine = kernel_id, owner, engine
+        self.kernel_id = kernel_id
+        self.owner = owner
+        self.engine = engine
 
     def pids(self) -> list[int]:
         return [pid for pid in procfs.pids() if self.contains(pid)]
@@ -31,13 +35,15 @@ class ProcessTree:
         stat = procfs.stat(pid)
         if stat is None or not stat.alive:
             return False
+
         env = procfs.environ(pid)
         if env is None:
             return False
         if env.get(KERNEL_ID_VAR) == self.kernel_id and env.get(OWNER_VAR) == self.owner:
             return True
-        # A session id is not reused while the session has processes, but it is afterwards: a process with a
-        # foreign environment belongs to somebody else.
+
+        # A session id is not reused while the session has processes, but it is afterwards: a
+        # process with a foreign environment belongs to somebody else.
         return not env and self._in_session(stat)
 
     def _in_session(self, stat: procfs.Stat) -> bool:
@@ -54,9 +60,12 @@ class ProcessTree:
             pids = self.pids()
             if not pids:
                 return
+
             for pid in pids:
                 procfs.send_signal(pid, signal.SIGKILL, partial(self.contains, pid))
+
             select.select([], [], [], _KILL_INTERVAL_MS / 1000)
+
         raise RuntimeFailed(
             f"processes {pids} of kernel {self.kernel_id} survive SIGKILL",
             next_step="they probably wait for a device or a file system: check that node",

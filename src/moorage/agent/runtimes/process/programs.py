@@ -8,9 +8,11 @@ from __future__ import annotations
 import py_compile
 from pathlib import Path
 
-SHIM, COMMAND_SHIM = "process_shim", "command_shim"
-# Modules by the name of the compiled file, in the order of compilation. The programs import the others from
-# their own directory, so they come last: the runtime takes the shim as the sign that all are there.
+SHIM = "process_shim"
+COMMAND_SHIM = "command_shim"
+# Modules by the name of the compiled file, in the order of compilation. The programs import the
+# others from their own directory, so they come last: the runtime takes the shim as the sign that
+# all are there.
 _MODULES = {
     "process_init": "shim_init",
     "process_log": "../../state/log_writer",

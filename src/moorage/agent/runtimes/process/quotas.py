@@ -1,7 +1,8 @@
 """Quotas of users on a file system: whether Linux enforces them, and that of one uid.
 
-By the uid and not by a project: the owner of a file may move it to another project (FS_IOC_FSSETXATTR), but
-cannot give it to another user. ext4 and XFS have both, where they are mounted with ``usrquota``.
+By the uid and not by a project: the owner of a file may move it to another project
+(FS_IOC_FSSETXATTR), but cannot give it to another user. ext4 and XFS have both, where they are
+mounted with ``usrquota``.
 """
 
 from __future__ import annotations
@@ -11,20 +12,28 @@ import os
 import struct
 from pathlib import Path
 
-# Linux: include/uapi/linux/{quota,dqblk_xfs}.h; quotactl_fd(2) since Linux 5.14, equal on all architectures.
+# Linux: include/uapi/linux/{quota,dqblk_xfs}.h; quotactl_fd(2) since Linux 5.14, equal on all
+# architectures.
 _SYS_QUOTACTL_FD = 443
 _OF_USERS = 0
-_Q_SETQUOTA, _Q_XGETQSTAT = 0x800008, 0x5805
-_LIMITS_ENFORCED, _FLAGS_AT, _STATE_BYTES = 2, 2, 256
-_BLOCK_LIMITS, _FILE_LIMITS, _BLOCK = 1, 4, 1024
+_Q_SETQUOTA = 0x800008
+_Q_XGETQSTAT = 0x5805
+_LIMITS_ENFORCED = 2
+_FLAGS_AT = 2
+_STATE_BYTES = 256
+_BLOCK_LIMITS = 1
+_FILE_LIMITS = 4
+_BLOCK = 1024
 # A file takes a block at least; a file system has about one file for so many bytes.
-_BYTES_PER_FILE, _LEAST_FILES = 16 * 1024, 10_000
+_BYTES_PER_FILE = 16 * 1024
+_LEAST_FILES = 10_000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_enforced(folder: Path) -> bool:
-    """Whether the file system of ``folder`` has quotas of users that are enforced, not only counted."""
+    """Whether the file system of ``folder`` has quotas of users that are enforced, not only
+    counted."""
     state = ctypes.create_string_buffer(_STATE_BYTES)
     try:
         _quotactl(folder, _Q_XGETQSTAT, 0, state)
@@ -35,15 +44,17 @@ def is_enforced(folder: Path) -> bool:
 
 
 def limit_user(folder: Path, uid: int, size: int) -> None:
-    """Limit what ``uid`` has on that file system to ``size`` bytes, and its files accordingly. Raises
-    ``OSError``."""
+    """Limit what ``uid`` has on that file system to ``size`` bytes, and its files accordingly.
+    Raises ``OSError``."""
     _quotactl(folder, _Q_SETQUOTA, uid, ctypes.create_string_buffer(quota(size)))
 
 
 def quota(size: int) -> bytes:
     """``struct if_dqblk`` with hard limits alone."""
     files = max(_LEAST_FILES, size // _BYTES_PER_FILE)
-    return struct.pack("=8QI4x", size // _BLOCK, 0, 0, files, 0, 0, 0, 0, _BLOCK_LIMITS | _FILE_LIMITS)
+    return struct.pack(
+        "=8QI4x", size // _BLOCK, 0, 0, files, 0, 0, 0, 0, _BLOCK_LIMITS | _FILE_LIMITS
+    )
 
 
 def _quotactl(folder: Path, command: int, uid: int, argument: ctypes.Array[ctypes.c_char]) -> None:

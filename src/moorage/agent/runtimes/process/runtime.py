@@ -71,11 +71,14 @@ _RULES = IsolationRules()
 
 
 class ProcessRuntime:
-    """``state``: the state directory of the agent. It identifies the agent's kernels among all processes."""
+    """``state``: the state directory of the agent. It identifies the agent's kernels among all
+    processes."""
 
     name = NAME
     silence_grace_s = 0.0
-    capabilities = Capabilities(node_processes=True, code=True, devices=True, leases=True, signals=True)
+    capabilities = Capabilities(
+        node_processes=True, code=True, devices=True, leases=True, signals=True
+    )
 
     def __init__(
         self,
@@ -89,7 +92,8 @@ class ProcessRuntime:
         self._directories = KernelDirectories(state, isolation.uids)
         self._logs = logs
         self._log_limits = (str(log_max_bytes), str(log_keep_files))
-        self._state, self._isolation = state, KernelIsolation(state, isolation)
+        self._state = state
+        self._isolation = KernelIsolation(state, isolation)
         self._shim = program(state, SHIM)
         self._command_shim = program(state, COMMAND_SHIM)
         self._compile_lock = threading.Lock()
@@ -147,7 +151,8 @@ class ProcessRuntime:
             return self._observe(handle)
         except (OSError, ValueError) as error:
             return RuntimeObservation(
-                ObservedState.UNKNOWN, detail=f"/proc or the kernel's directory is unreadable: {error}"
+                ObservedState.UNKNOWN,
+                detail=f"/proc or the kernel's directory is unreadable: {error}",
             )
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
@@ -156,16 +161,20 @@ class ProcessRuntime:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
         except ProcessLookupError:
             pidfd = -1
+
         if pidfd < 0:
             return
-        loop, exited = asyncio.get_running_loop(), asyncio.Event()
+
+        loop = asyncio.get_running_loop()
+        exited = asyncio.Event()
         try:
             if not procfs.alive(pid, start):
                 return
+
             loop.add_reader(pidfd, exited.set)
             try:
-                # An adopted supervisor that has not started its program yet gives no signal when it does:
-                # poll.
+                # An adopted supervisor that has not started its program yet gives no signal when it
+                # does: poll.
                 async with asyncio.timeout(0.02 if last_state is ObservedState.CREATING else None):
                     await exited.wait()
             except TimeoutError:
@@ -185,10 +194,14 @@ class ProcessRuntime:
         return await asyncio.to_thread(self._directories.find)
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        roots = {kernel_id: self._directories.shim_of(handle) for kernel_id, handle in handles.items()}
+        roots = {
+            kernel_id: self._directories.shim_of(handle) for kernel_id, handle in handles.items()
+        }
         return await asyncio.to_thread(self._meter.measure, roots)
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+    def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
@@ -202,29 +215,36 @@ class ProcessRuntime:
         if (observation := await self.observe(handle)).state is not ObservedState.RUNNING:
             raise ExecFailed(f"no command can be run in it: it is {observation.state}")
         kernel = execution.Supervisors(self._directories.shim_of(handle), self._main_of(handle))
-        return execution.start(self._command_shim, self._directories.path_of(handle), kernel, command)
+        return execution.start(
+            self._command_shim, self._directories.path_of(handle), kernel, command
+        )
 
     async def signal(self, handle: Handle, name: str) -> None:
         await deliver(*self._main_of(handle), name)
 
     def _observe(self, handle: Handle) -> RuntimeObservation:
-        # The supervisor writes the exit file before it exits. So: the file, the supervisor, the file again.
+        # The supervisor writes the exit file before it exits. So: the file, the supervisor, the
+        # file again.
         if exited := self._directories.exit_status(handle):
             return exited
+
         pid, start = self._directories.shim_of(handle)
         folder = self._directories.path_of(handle)
         if procfs.alive(pid, start):
             started = handle.state["engine_pid"] or (folder / "pids").exists()
             return RuntimeObservation(ObservedState.RUNNING if started else ObservedState.CREATING)
+
         self._reap(pid)
         if exited := self._directories.exit_status(handle):
             return exited
         if handle.state["boot_id"] != self._directories.boot_id:
             return RuntimeObservation(ObservedState.GONE, detail="the node was restarted")
+
         if not (folder / "pids").exists() and not self._tree(handle).pids():
             return RuntimeObservation(
                 ObservedState.GONE, detail="" if folder.exists() else "its directory is gone too"
             )
+
         return RuntimeObservation(
             ObservedState.EXITED,
             all_exited=False,
@@ -257,7 +277,10 @@ class ProcessRuntime:
         folder = Path(sandbox.writable[1]).parent
         for name in ("exit", "pids"):
             (folder / name).unlink(missing_ok=True)
-        launch = Launch(KernelId("trial"), (sys.executable, "-I", "-S", "-c", ""), {"PATH": os.defpath})
+
+        launch = Launch(
+            KernelId("trial"), (sys.executable, "-I", "-S", "-c", ""), {"PATH": os.defpath}
+        )
         pid, status = self._spawn(launch, folder, sandbox, network)
         _await_exit_of_child(pid)
         outcome = self._directories.exit_of(folder)
@@ -266,7 +289,9 @@ class ProcessRuntime:
             failure = status.strip().removeprefix("sandbox ")
             raise RuntimeFailed(
                 f"a program in a sandbox of this node fails: {output or failure or outcome}",
-                next_step="it takes Linux 5.12, and an agent outside of a container; or use containers",
+                next_step=(
+                    "it takes Linux 5.12, and an agent outside of a container; or use containers"
+                ),
             )
 
     def _compile_shims(self) -> None:
@@ -280,11 +305,14 @@ class ProcessRuntime:
             self._prestarted.replenish()
         except OSError as error:
             log.warning("cannot prestart a shim; kernels start more slowly", error=str(error))
-        threading.Thread(target=self._isolation.disks.replenish, name="kernel-disk", daemon=True).start()
+        threading.Thread(
+            target=self._isolation.disks.replenish, name="kernel-disk", daemon=True
+        ).start()
 
     def _create(self, launch: Launch) -> Handle:
         if existing := self._directories.load(launch.kernel_id):
             return existing
+
         if self._isolation.refuses(launch.isolated):
             raise CreateFailed(
                 f"this agent runs no processes of members: {self._isolation.problem}",
@@ -292,17 +320,24 @@ class ProcessRuntime:
                 clean=True,
                 next_step=self._isolation.cure,
             )
+
         folder = self._directories.path(launch.kernel_id)
         try:
             self._make_work_dir(launch)
             if not self._shim.exists():
                 self._compile_shims()
+
             # The environment of a prestarted shim has no space for the service ports.
             prestarted = None if launch.apps else self._prestarted.take()
-            sandbox, network, published = None, None, None
+            sandbox = None
+            network = None
+            published = None
             if self._isolation.applies(launch.isolated):
-                sandbox, network = self._make_sandbox(launch, folder, prestarted.groups if prestarted else ())
+                sandbox, network = self._make_sandbox(
+                    launch, folder, prestarted.groups if prestarted else ()
+                )
                 published = self._publisher.submit(self._isolation.publish, launch)
+
             pid, status = self._spawn(launch, folder, sandbox, network, prestarted)
             if published is not None:
                 published.result()
@@ -310,10 +345,15 @@ class ProcessRuntime:
                 self._isolation.remove_groups(prestarted.groups)
         except RuntimeFailed as error:
             # The kernel runs perhaps, and nobody reaches it.
-            raise CreateFailed(error.message, reason=Reason.NO_NETWORK, next_step=error.next_step) from None
+            raise CreateFailed(
+                error.message, reason=Reason.NO_NETWORK, next_step=error.next_step
+            ) from None
         except (OSError, ValueError, py_compile.PyCompileError) as error:
-            reason = failed_write(error.errno) if isinstance(error, OSError) else Reason.CREATE_FAILED
+            reason = (
+                failed_write(error.errno) if isinstance(error, OSError) else Reason.CREATE_FAILED
+            )
             raise CreateFailed(f"cannot start {launch.argv[0]!r}: {error}", reason=reason) from None
+
         keyword, *values = status.split() or [""]
         if keyword == "started":
             stat = procfs.stat(pid)
@@ -322,12 +362,14 @@ class ProcessRuntime:
                 launch.kernel_id, (pid, start), (int(values[0]), int(values[1]))
             )
             return replace(handle, started=True)
+
         if keyword == "busy" and (existing := self._directories.load(launch.kernel_id)):
             _await_exit_of_child(pid)
             return existing
         if refusal := self._refusal(launch, keyword, values):
             _await_exit_of_child(pid)
             raise refusal
+
         written = folder / "shim.log"  # none of a prestarted one
         detail = written.read_text(errors="replace")[-500:].strip() if written.exists() else ""
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
@@ -349,25 +391,31 @@ class ProcessRuntime:
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(values[0]))}",
                 next_step="use the path of a program on the agent's node",
             )
+
         if keyword == "state":
             number = int(values[0])
             return CreateFailed(
                 f"the agent's node has no space for the state of a kernel: {os.strerror(number)}",
                 reason=failed_write(number),
-                next_step=f"free space on the disk of {self._directories.path(launch.kernel_id).parent}",
+                next_step=(
+                    f"free space on the disk of {self._directories.path(launch.kernel_id).parent}"
+                ),
             )
+
         if keyword == "port":
             return CreateFailed(
                 f"port {values[0]} of the agent's node: {os.strerror(int(values[1]))}",
                 reason=Reason.PORT_TAKEN,
                 next_step="another program listens there: keep agent.port_range free for kernels",
             )
+
         if keyword == "sandbox":
             return CreateFailed(
                 f"cannot isolate the kernel: {' '.join(values)}",
                 reason=Reason.NOT_ISOLATED,
                 next_step="restart the agent on that node: it says what is missing",
             )
+
         return None
 
     def _make_sandbox(
@@ -383,7 +431,8 @@ class ProcessRuntime:
 
     def _remove_folder(self, kernel_id: KernelId) -> None:
         """Remove the directory of a kernel, but not the kept workspace of its session."""
-        if not (work := self.work_dir(kernel_id)).is_symlink():
+        work = self.work_dir(kernel_id)
+        if not work.is_symlink():
             self._isolation.disks.remove(work, kernel_disk(kernel_id))
         shutil.rmtree(self._directories.path(kernel_id), ignore_errors=True)
 
@@ -411,23 +460,32 @@ class ProcessRuntime:
         execution.save_environment(folder, launch.env | variables)
         if launch.apps:
             variables[APPS_VAR] = encode_ports(launch.apps)
+
         env = launch.env | variables
         if prestarted and (started := prestarted.start_kernel(arguments, env, variables)):
             return started
+
         return start_shim(self._shim, arguments, env, variables, folder / "shim.log")
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
         pid, start = self._directories.shim_of(handle)
         if not procfs.alive(pid, start):
             return
-        temporary = self._directories.path_of(handle) / f"grace.{os.getpid()}.{threading.get_ident()}"
+
+        temporary = (
+            self._directories.path_of(handle) / f"grace.{os.getpid()}.{threading.get_ident()}"
+        )
         try:
             temporary.write_text(str(grace_s))
             temporary.replace(temporary.with_name("grace"))
         except OSError as error:
-            # The directory was deleted, or its disk is full: the shim uses the grace period of its start.
+            # The directory was deleted, or its disk is full: the shim uses the grace period of its
+            # start.
             if not isinstance(error, FileNotFoundError):
-                log.warning("a grace period was not written", kernel=kernel_id_of(handle), error=str(error))
+                log.warning(
+                    "a grace period was not written", kernel=kernel_id_of(handle), error=str(error)
+                )
+
         procfs.send_signal(pid, signal.SIGTERM, lambda: procfs.alive(pid, start))
 
     def _destroy(self, handle: Handle) -> None:
@@ -439,10 +497,12 @@ class ProcessRuntime:
             if procfs.alive(pid, start):
                 procfs.send_signal(pid, signal.SIGKILL, lambda: procfs.alive(pid, start))
                 procfs.await_exit(pid, start, _SHIM_EXIT_S)
+
         self._reap(pid)
         folder = self._directories.path_of(handle)
         if not (folder / "exit").exists():
             self._tree(handle).kill()
+
         execution.wait_until_none(folder / "execs")
         kernel_id = kernel_id_of(handle)
         self._isolation.release(folder)

@@ -1,17 +1,21 @@
-"""Sandbox of one process kernel: uid, namespaces, mounts, control groups and system calls (decision 23).
+"""Sandbox of one process kernel: uid, namespaces, mounts, control groups and system calls (decision
+23).
 
-``isolation.py`` decides what a sandbox contains. The supervisors of kernels and of commands apply it between
-fork and exec. So this module does what bubblewrap does, but without another program: the exit status, the
-error of exec and the signals of the kernel stay exactly what they are without a sandbox.
+``isolation.py`` decides what a sandbox contains. The supervisors of kernels and of commands apply
+it between fork and exec. So this module does what bubblewrap does, but without another program: the
+exit status, the error of exec and the signals of the kernel stay exactly what they are without a
+sandbox.
 
-* The kernel runs under a uid of its session, without capabilities, and cannot gain any: no-new-privileges is
-  set, the bounding set is empty, and the system call filter refuses new user namespaces.
-* It has namespaces of its own for mounts, pids and IPC, and its session has one for the network. ``/`` is
-  read-only. Private directories in memory replace those of ``empty``; of what they hide, ``visible`` is
-  mounted read-only, and ``writable`` writable.
+* The kernel runs under a uid of its session, without capabilities, and cannot gain any:
+  no-new-privileges is set, the bounding set is empty, and the system call filter refuses new user
+  namespaces.
+* It has namespaces of its own for mounts, pids and IPC, and its session has one for the network.
+  ``/`` is read-only. Private directories in memory replace those of ``empty``; of what they hide,
+  ``visible`` is mounted read-only, and ``writable`` writable.
 * It starts in its control groups, so that no process of it escapes their limits.
 
-It uses little of the standard library, because every import delays the start of every kernel (decision 15).
+It uses little of the standard library, because every import delays the start of every kernel
+(decision 15).
 """
 
 from __future__ import annotations
@@ -21,13 +25,24 @@ import marshal
 import os
 import stat
 
-CLONE_NEWNS, CLONE_NEWIPC = 0x20000, 0x8000000
-CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 2, 4, 8, 4096
+CLONE_NEWNS = 0x20000
+CLONE_NEWIPC = 0x8000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+_MS_NOSUID = 2
+_MS_NODEV = 4
+_MS_NOEXEC = 8
+_MS_BIND = 4096
 _MS_PRIVATE = 1 << 18
-_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
-_SYS_MOUNT_SETATTR, _AT_RECURSIVE, _AT_FDCWD = 442, 0x8000, -100
-_PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
+_ATTR_RDONLY = 1
+_ATTR_NOSUID = 2
+_ATTR_NODEV = 4
+_SYS_MOUNT_SETATTR = 442
+_AT_RECURSIVE = 0x8000
+_AT_FDCWD = -100
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 HOSTS = "/etc/hosts"
@@ -81,7 +96,8 @@ def join(pidfd: int, flags: int) -> None:
 
 
 def enter_network(path: str) -> None:
-    """Join the network namespace of this file. Needs to be root, and to see the files of the node."""
+    """Join the network namespace of this file. Needs to be root, and to see the files of the
+    node."""
     namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         join(namespace, CLONE_NEWNET)
@@ -93,7 +109,15 @@ def _set_attributes(path: str, on: int, off: int = 0, *, recursive: bool = False
     values = (on, off, _MS_PRIVATE if recursive else 0, 0)
     attributes = b"".join(value.to_bytes(8, "little") for value in values)
     flags = _AT_RECURSIVE if recursive else 0
-    _call("syscall", _SYS_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, attributes, len(attributes))
+    _call(
+        "syscall",
+        _SYS_MOUNT_SETATTR,
+        _AT_FDCWD,
+        os.fsencode(path),
+        flags,
+        attributes,
+        len(attributes),
+    )
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
@@ -101,10 +125,11 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -
 
 
 class Sandbox:
-    """``session``: owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join. ``memory``: the file
-    that counts OOM kills. ``empty`` and ``visible``: absolute paths without symbolic links, parents first.
-    ``writable``: path on the node and path inside. ``system_calls``: the filter, a program for
-    seccomp(2). ``hosts``: file on the node that replaces /etc/hosts; "" for none."""
+    """``session``: owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join. ``memory``:
+    the file that counts OOM kills. ``empty`` and ``visible``: absolute paths without symbolic
+    links, parents first. ``writable``: path on the node and path inside. ``system_calls``: the
+    filter, a program for seccomp(2). ``hosts``: file on the node that replaces /etc/hosts; "" for
+    none."""
 
     def __init__(
         self,
@@ -118,12 +143,26 @@ class Sandbox:
         system_calls: bytes,
         hosts: str = "",
     ) -> None:
-        self.session, self.uid, self.groups, self.memory = session, uid, groups, memory
-        self.empty, self.visible, self.writable, self.system_calls = empty, visible, writable, system_calls
+        self.session = session
+        self.uid = uid
+        self.groups = groups
+        self.memory = memory
+        self.empty = empty
+        self.visible = visible
+        self.writable = writable
+        self.system_calls = system_calls
         self.hosts = hosts
 
     def encode(self) -> str:
-        fields = (self.session, self.uid, self.groups, self.memory, self.empty, self.visible, self.writable)
+        fields = (
+            self.session,
+            self.uid,
+            self.groups,
+            self.memory,
+            self.empty,
+            self.visible,
+            self.writable,
+        )
         # Without hosts as an agent of the previous release reads it.
         return marshal.dumps((*fields, self.system_calls, *filter(None, [self.hosts]))).hex()
 
@@ -139,8 +178,8 @@ class Sandbox:
             os.close(fd)
 
     def mount(self) -> None:
-        """Enter new mount and IPC namespaces, and mount what the kernel sees. Must run as root, and as
-        process 1 of a new pid namespace."""
+        """Enter new mount and IPC namespaces, and mount what the kernel sees. Must run as root, and
+        as process 1 of a new pid namespace."""
         unshare(CLONE_NEWNS | CLONE_NEWIPC)
         umask = os.umask(0o022)
         try:
@@ -153,15 +192,20 @@ class Sandbox:
         visible = [(path, os.open(path, os.O_PATH)) for path in self.visible]
         hosts = os.open(self.hosts, os.O_PATH) if self.hosts else -1
         _set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, recursive=True)
+
         for path in self.empty:
-            # Shared memory and /tmp are for everybody; the others only lead to what is mounted below.
+            # Shared memory and /tmp are for everybody; the others only lead to what is mounted
+            # below.
             mode = "1777" if path in ("/tmp", "/var/tmp", "/dev/shm") else "755"
             _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode={mode}")
+
         for path, fd in visible:
             _bind(fd, path)
+
         if self.hosts:
             _mount(f"/proc/self/fd/{hosts}", HOSTS, "none", _MS_BIND)
             os.close(hosts)
+
         target = self.writable[1]
         _bind(writable, target)
         _set_attributes(target, _ATTR_NOSUID | _ATTR_NODEV, _ATTR_RDONLY)
@@ -184,6 +228,7 @@ class Sandbox:
                 _call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
             except OSError:
                 break  # beyond the last capability that this Linux has
+
         os.setgroups([])
         os.setresgid(self.uid, self.uid, self.uid)
         os.setresuid(self.uid, self.uid, self.uid)
@@ -194,7 +239,8 @@ class Sandbox:
 
     def _filter_system_calls(self) -> None:
         class Code(_ctypes.Array):  # type: ignore[type-arg]
-            _type_, _length_ = _Byte, len(self.system_calls)
+            _type_ = _Byte
+            _length_ = len(self.system_calls)
 
         code = Code.from_buffer_copy(self.system_calls)
         program = _Program(len(self.system_calls) // 8, _ctypes.addressof(code))

@@ -1,28 +1,34 @@
-"""Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the exit.
+"""Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the
+exit.
 
-Run by the process runtime as ``python -I -S process_shim.pyc [GROUP ...]``. It reads its arguments and the
-environment of the kernel from descriptor 4 (``prestarted_shim.py``), and exits if none arrive; with control
-groups, process 1 of a sandbox waits in them until then. The arguments are STATE_DIR LOG_DIR LOG_MAX_BYTES
-LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS PROGRAM [ARG ...]. It writes one status line
-to descriptor 3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR``, ``state ERRNO``, ``port PORT
-ERRNO`` or ``busy``.
+Run by the process runtime as ``python -I -S process_shim.pyc [GROUP ...]``. It reads its arguments
+and the environment of the kernel from descriptor 4 (``prestarted_shim.py``), and exits if none
+arrive; with control groups, process 1 of a sandbox waits in them until then. The arguments are
+STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX NETWORK PORTS
+PROGRAM [ARG ...]. It writes one status line to descriptor 3: ``started PID START``, ``exec ERRNO``,
+``sandbox ERROR``, ``state ERRNO``, ``port PORT ERRNO`` or ``busy``.
 
-It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
-because every import delays the start of every kernel (decision 15).
+It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard
+library, because every import delays the start of every kernel (decision 15).
 
-* It is a child subreaper, so no process of the kernel can escape it. When the main program exits, all other
-  processes are killed before the exit is recorded.
-* With SANDBOX (``sandbox.py``; "" for none) the main program is a child of process 1 of a new pid namespace,
-  which is a fork of the shim. All processes of the kernel end with process 1, and process 1 with the shim.
-* With NETWORK the main program runs in that network namespace, and the shim takes the PORTS of the node
-  (``21000,21001``) at which it is published: no other program can listen there while the kernel runs.
-* It forwards SIGTERM to the main program, and kills everything after the grace period (the file ``grace`` in
-  STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which shortens a stop.
-* With LEASE_S it ends the program, as after SIGTERM, when so many seconds have passed since the last contact
-  of the node with a manager: CONTACT, or a later one in LEASE_FILE, both in seconds since boot.
-* It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the machine
-  the processes have ended too, and the boot id in ``pids`` reveals that. It takes the space for both before
-  it starts the program, and starts none without: an exit is recorded although the disk has filled up since.
+* It is a child subreaper, so no process of the kernel can escape it. When the main program exits,
+  all other processes are killed before the exit is recorded.
+* With SANDBOX (``sandbox.py``; "" for none) the main program is a child of process 1 of a new pid
+  namespace, which is a fork of the shim. All processes of the kernel end with process 1, and
+  process 1 with the shim.
+* With NETWORK the main program runs in that network namespace, and the shim takes the PORTS of the
+  node (``21000,21001``) at which it is published: no other program can listen there while the
+  kernel runs.
+* It forwards SIGTERM to the main program, and kills everything after the grace period (the file
+  ``grace`` in STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which
+  shortens a stop.
+* With LEASE_S it ends the program, as after SIGTERM, when so many seconds have passed since the
+  last contact of the node with a manager: CONTACT, or a later one in LEASE_FILE, both in seconds
+  since boot.
+* It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the
+  machine the processes have ended too, and the boot id in ``pids`` reveals that. It takes the space
+  for both before it starts the program, and starts none without: an exit is recorded although the
+  disk has filled up since.
 """
 
 from __future__ import annotations
@@ -51,10 +57,13 @@ else:
     from moorage.agent.runtimes.process.shim_init import Init
     from moorage.agent.state.log_writer import Log
 
-STATUS_FD, LEASE_POLL_S = 3, 30
+STATUS_FD = 3
+LEASE_POLL_S = 30
 _held_ports: list[object] = []
 LOCK = "lock"  # the first file of a shim in the directory of its kernel
-SHIM_VAR, ENV_PADDING, ORDER_END = "MOORAGE_SHIM", "MOORAGE_ENV_PADDING", "end of order"
+SHIM_VAR = "MOORAGE_SHIM"
+ENV_PADDING = "MOORAGE_ENV_PADDING"
+ORDER_END = "end of order"
 
 
 def _oom_kills() -> int:
@@ -67,15 +76,17 @@ def _oom_kills() -> int:
             events = system.read(f"/sys/fs/cgroup{path}/memory.events")
         else:
             continue
+
         for event in events.splitlines():
             if event.startswith("oom_kill "):
                 return int(event.split()[1])
+
     return 0
 
 
 class Shim:
-    """``child``: the process that all others descend from, and whose end is the end of the kernel: the main
-    program, or process 1 (``init``) of its ``sandbox``."""
+    """``child``: the process that all others descend from, and whose end is the end of the kernel:
+    the main program, or process 1 (``init``) of its ``sandbox``."""
 
     def __init__(
         self,
@@ -86,13 +97,21 @@ class Shim:
         network: str,
         init: Init | None,
     ) -> None:
-        self.state, self.grace_s, self.init = state, grace_s, init
-        self.sandbox, self.network = sandbox, network
+        self.state = state
+        self.grace_s = grace_s
+        self.init = init
+        self.sandbox = sandbox
+        self.network = network
         self.lease_s, self.contact, self.lease_file = lease
-        self.main = self.child = 0
+        self.main = 0
+        self.child = 0
         self.main_pidfd = -1
         self.status: int | None = None  # of the main program, as waitpid gives it
-        self.terminate = self.expired = self.stopping = self.killed = self.lease_expired = False
+        self.terminate = False
+        self.expired = False
+        self.stopping = False
+        self.killed = False
+        self.lease_expired = False
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         log_pipe: tuple[int, int] = os.pipe2(os.O_CLOEXEC) if init is None else init.log_pipe()
         self.log_r, self.log_w = log_pipe
@@ -113,10 +132,13 @@ class Shim:
             self.child = self.init.pid
             self.init.start(self.sandbox, self.network, self.state, argv, env)
         else:
-            shim_pid, reset = os.getpid(), system.ignored_signals()
-            self.main = self.child = os.fork()
+            shim_pid = os.getpid()
+            reset = system.ignored_signals()
+            self.main = os.fork()
+            self.child = self.main
             if self.child == 0:
                 self._exec_child(argv, env, failed_w, shim_pid, reset)
+
         # The rest of the setup runs while the child executes the program.
         os.close(failed_w)
         os.close(self.log_w)
@@ -130,6 +152,7 @@ class Shim:
         os.close(failed_r)
         if self.init is not None:
             return self._started(self.init.read_report())
+
         return f"exec {int(failure)}" if failure else ""
 
     def _started(self, report: str) -> str:
@@ -152,17 +175,20 @@ class Shim:
             system.prctl_set(system.PR_SET_PDEATHSIG, 9)
             if os.getppid() != parent:
                 os._exit(127)  # the shim died before PDEATHSIG was set
+
             os.dup2(self.log_w, 1)
             os.dup2(self.log_w, 2)
             os.chdir(f"{self.state}/work")
             signal.set_wakeup_fd(-1)
             for number in reset:
                 signal.signal(number, signal.SIG_DFL)
+
             system.exec_program(argv, env)
         except OSError as error:
             code = error.errno or 22
         except ValueError:
             code = 22
+
         os.write(failed_w, b"%d" % code)
         os._exit(127)
 
@@ -174,11 +200,13 @@ class Shim:
                 data = os.read(self.log_r, piece)
             except BlockingIOError:
                 return
+
             if not data:
                 self.poll.unregister(self.log_r)
                 os.close(self.log_r)
                 self.log_r = -1
                 return
+
             self.log.write(data)
             if len(data) < piece:
                 return
@@ -200,9 +228,11 @@ class Shim:
                 if exited.si_pid == self.child:
                     # Before it is reaped, while its process group id cannot be reused.
                     self.kill_group()
+
                 _, status = os.waitpid(exited.si_pid, 0)
             except ChildProcessError:
                 return False
+
             if exited.si_pid == self.child:
                 self.status = status if self.init is None else self.init.main_status()
 
@@ -216,12 +246,13 @@ class Shim:
             pass
 
     def kill_children(self) -> None:
-        """Send SIGKILL to every child. Orphans are reparented here: repeated calls kill the whole tree."""
+        """Send SIGKILL to every child. Orphans are reparented here: repeated calls kill the whole
+        tree."""
         own_pid = str(os.getpid())
         for name in os.listdir("/proc"):
-            if name.isdigit() and system.read(f"/proc/{name}/stat").rpartition(")")[2].split()[1:2] == [
-                own_pid
-            ]:
+            if name.isdigit() and system.read(f"/proc/{name}/stat").rpartition(")")[2].split()[
+                1:2
+            ] == [own_pid]:
                 try:
                     os.kill(int(name), 9)  # an unreaped child: its pid is not reused
                 except OSError:
@@ -238,37 +269,48 @@ class Shim:
                     os.kill(self.main, signal.SIGTERM)
             except OSError:
                 pass
+
         grace = system.number_in(f"{self.state}/grace", self.grace_s)
-        # Repeated, because a signal that arrives between the check of the flag and the poll would be lost.
+        # Repeated, because a signal that arrives between the check of the flag and the poll would
+        # be lost.
         signal.setitimer(signal.ITIMER_REAL, max(grace, 0.0001), 0.1)
 
     def check_lease(self) -> int | None:
-        """End the program if its lease has run out. Returns the milliseconds until the next check."""
+        """End the program if its lease has run out. Returns the milliseconds until the next
+        check."""
         if not self.lease_s or self.stopping:
             return None
+
         left = self.contact + self.lease_s - time.clock_gettime(time.CLOCK_BOOTTIME)
         if left <= 0:
             newest = system.number_in(self.lease_file, self.contact)
             self.contact, left = newest, left + newest - self.contact
         if left <= 0:
-            self.lease_expired = self.terminate = True
+            self.lease_expired = True
+            self.terminate = True
+
         # The poll does not count suspended time: look again before long.
         return max(0, int(min(left, LEASE_POLL_S) * 1000) + 1)
 
     def watch(self) -> None:
-        """Supervise until the main program has exited and no other process of the kernel is left."""
+        """Supervise until the main program has exited and no other process of the kernel is
+        left."""
         while self.status is None:
             self.wait_for_event(self.check_lease())
             self.reap()
             if self.status is None and self.terminate:
                 self.on_terminate()
+
             if self.status is None and self.expired:
-                self.expired, self.killed = False, True
+                self.expired = False
+                self.killed = True
                 self.kill_group()
                 self.kill_children()
+
         while self.reap():
             self.kill_children()
             self.wait_for_event(20)
+
         if self.log_r >= 0:
             self.copy_output()
 
@@ -277,10 +319,12 @@ class Shim:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = -number if number else os.WEXITSTATUS(status)
         if self.sandbox:
-            # Linux may have killed another process than the main program, which then fails in its own way.
+            # Linux may have killed another process than the main program, which then fails in its
+            # own way.
             oom = code != 0 and not self.killed and Sandbox.decode(self.sandbox).oom_kills() > 0
         else:
             oom = number == 9 and not self.killed and _oom_kills() > self.oom_before
+
         text = f'{{"code": {code}, "oom": {int(oom)}, "forced": {int(self.killed)}, "exec": 0, '
         text += f'"lease": {int(self.lease_expired)}}}'
         system.replace(f"{self.state}/exit", text)
@@ -298,8 +342,9 @@ def _take_port(port: int) -> None:
     except OSError:
         holder = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         address = ""
-    # Lingering connections of an earlier program do not count. Afterwards without the option, which would let
-    # others that have it listen there.
+
+    # Lingering connections of an earlier program do not count. Afterwards without the option, which
+    # would let others that have it listen there.
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     holder.bind((address, port))
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 0)
@@ -320,21 +365,26 @@ def _await_order() -> tuple[list[str], dict[str, str]]:
     pieces = []
     while piece := os.read(STATUS_FD + 1, 65_536):
         pieces.append(piece)
+
     os.close(STATUS_FD + 1)
-    # Fields: count of all fields, count of variables, the variables, count of arguments, the arguments, the
-    # environment, ORDER_END.
+    # Fields: count of all fields, count of variables, the variables, count of arguments, the
+    # arguments, the environment, ORDER_END.
     fields = os.fsdecode(b"".join(pieces)).split("\0")
     if fields.pop() != ORDER_END or len(fields) != int(fields[0]):
         os._exit(0)  # the agent has exited or dismissed this shim
+
     end = int(fields[1]) + 2
-    variables, (count, *rest) = fields[2:end], fields[end:]
+    variables = fields[2:end]
+    (count, *rest) = fields[end:]
     system.overwrite_environ(
         os.fsencode("".join(f"{variable}\0" for variable in [*variables, f"{SHIM_VAR}=1"]))
     )
-    arguments, env = rest[: int(count)], rest[int(count) :]
+    arguments = rest[: int(count)]
+    env = rest[int(count) :]
     log = os.open(f"{arguments[0]}/shim.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for fd in (1, 2):
         os.dup2(log, fd)
+
     os.close(log)
     return arguments, dict(entry.split("=", 1) for entry in env)
 
@@ -351,8 +401,10 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _report("busy\n")
+
     if os.path.exists(f"{state}/exit") or os.path.exists(f"{state}/pids"):
         return _report("busy\n")  # it was started before; a kernel is never started twice
+
     try:
         for name in ("pids", "exit"):
             system.reserve(f"{state}/{name}")
@@ -360,6 +412,7 @@ def main() -> None:
         if init is not None:
             init.dismiss()
         return _report(f"state {error.errno or errno.EIO}\n")
+
     for port in filter(None, ports.split(",")):
         try:
             _take_port(int(port))
@@ -367,6 +420,7 @@ def main() -> None:
             if init is not None:
                 init.dismiss()
             return _report(f"port {port} {error.errno or errno.EADDRINUSE}\n")
+
     system.prctl_set(system.PR_SET_NAME, b"moorage-shim")
     system.prctl_set(system.PR_SET_CHILD_SUBREAPER, 1)
     if encoded and init is None:
@@ -374,7 +428,10 @@ def main() -> None:
     elif init is not None and not encoded:
         init.dismiss()
         init = None
-    shim = Shim(state, float(grace), (float(lease), float(contact), lease_file), encoded, network, init)
+
+    shim = Shim(
+        state, float(grace), (float(lease), float(contact), lease_file), encoded, network, init
+    )
     shim.handle_signals()
     failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))
     if failure:
@@ -382,14 +439,17 @@ def main() -> None:
         code = number if number.isdigit() else str(errno.EPERM)
         system.replace(f"{state}/exit", f'{{"code": 127, "oom": 0, "forced": 0, "exec": {code}}}')
         return _report(f"{failure}\n")
+
     boot = system.read("/proc/sys/kernel/random/boot_id").strip()
     started = system.start_time(shim.main)
     system.replace(
-        f"{state}/pids", f"{os.getpid()} {system.start_time(os.getpid())} {shim.main} {started} {boot}\n"
+        f"{state}/pids",
+        f"{os.getpid()} {system.start_time(os.getpid())} {shim.main} {started} {boot}\n",
     )
     _report(f"started {shim.main} {started}\n")
     shim.watch()
     shim.write_exit()
+
     return None
 
 

@@ -1,8 +1,8 @@
-"""Process 1 of a sandbox, as a fork of the shim. It starts before its kernel is known, because joining
-control groups takes milliseconds: Linux waits for all CPUs (decision 23).
+"""Process 1 of a sandbox, as a fork of the shim. It starts before its kernel is known, because
+joining control groups takes milliseconds: Linux waits for all CPUs (decision 23).
 
-It starts the main program, reaps orphans, and exits with the main program, which ends every other process of
-the kernel. It ends with its shim.
+It starts the main program, reaps orphans, and exits with the main program, which ends every other
+process of the kernel. It ends with its shim.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import sys
 
 if "moorage" in sys.modules:
     from moorage.agent.runtimes.process import shim_system as system
-    from moorage.agent.runtimes.process.sandbox import CLONE_NEWPID, Sandbox, enter_network, join, unshare
+    from moorage.agent.runtimes.process.sandbox import (
+        CLONE_NEWPID,
+        Sandbox,
+        enter_network,
+        join,
+        unshare,
+    )
 else:
     import process_system as system  # type: ignore[import-not-found,no-redef]
     from process_sandbox import (  # type: ignore[import-not-found,no-redef]
@@ -41,19 +47,23 @@ class Init:
         self.pid = os.fork()
         if self.pid == 0:
             _Child(order_r, report_w, status_w, self.log_w).run(groups)
+
         join(own_namespace, CLONE_NEWPID)  # for a kernel without a sandbox
         for fd in (order_r, report_w, status_w, own_namespace):
             os.close(fd)
 
-    def start(self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]) -> None:
-        """Start the main program. ``network``: file of its network namespace. ``state``: the directory of the
-        kernel."""
+    def start(
+        self, encoded: str, network: str, state: str, argv: list[str], env: dict[str, str]
+    ) -> None:
+        """Start the main program. ``network``: file of its network namespace. ``state``: the
+        directory of the kernel."""
         data = marshal.dumps((encoded, network, state, argv, env))
         try:
             while data:
                 data = data[os.write(self._order_w, data) :]
         except BrokenPipeError:
             pass  # it failed before, and has said why
+
         os.close(self._order_w)
 
     def log_pipe(self) -> tuple[int, int]:
@@ -68,8 +78,8 @@ class Init:
         return report.decode()
 
     def main_status(self) -> int:
-        """How the main program ended, as waitpid gives it, once process 1 has ended: SIGKILL if it did not
-        say."""
+        """How the main program ended, as waitpid gives it, once process 1 has ended: SIGKILL if it
+        did not say."""
         os.set_blocking(self._status_r, False)
         try:
             return int(os.read(self._status_r, 16) or 9)
@@ -88,7 +98,10 @@ class _Child:
     """Process 1 itself. ``run`` never returns."""
 
     def __init__(self, order_r: int, report_w: int, status_w: int, log_w: int) -> None:
-        self.order_r, self.report_w, self.status_w, self.log_w = order_r, report_w, status_w, log_w
+        self.order_r = order_r
+        self.report_w = report_w
+        self.status_w = status_w
+        self.log_w = log_w
 
     def run(self, groups: tuple[str, ...]) -> None:
         try:
@@ -101,31 +114,38 @@ class _Child:
         system.prctl_set(system.PR_SET_NAME, b"moorage-init")
         self._die_with_shim()
         self._close_all_but(0, 1, 2, self.order_r, self.report_w, self.status_w, self.log_w)
+
         for path in groups:
             fd = os.open(path, os.O_WRONLY)
             os.write(fd, b"0")
             os.close(fd)
+
         pieces = []
         while piece := os.read(self.order_r, 65_536):
             pieces.append(piece)
+
         if not pieces:
             os._exit(0)  # the shim was dismissed
+
         encoded, network, state, argv, env = marshal.loads(b"".join(pieces))
         sandbox = Sandbox.decode(encoded)
         reset = system.ignored_signals()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)  # process 1 ignores them
+
         node_proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         enter_network(network)
         sandbox.mount()
         main = os.fork()
         if main == 0:
             self._exec(sandbox, state, argv, env, node_proc, reset)
+
         system.overwrite_environ(b"")
         sandbox.drop_privileges()
         self._die_with_shim()  # the change of the uid has reset it
         self._close_all_but(self.status_w)
+
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == main:
@@ -167,6 +187,7 @@ class _Child:
             os.chdir(f"{state}/work")
             for number in reset:
                 signal.signal(number, signal.SIG_DFL)
+
             sandbox.give_outputs()
             sandbox.drop_privileges()
             system.exec_program(argv, env)
@@ -174,5 +195,6 @@ class _Child:
             code = error.errno or 22
         except ValueError:
             code = 22
+
         os.write(self.report_w, b"%d" % code)
         os._exit(127)

@@ -10,7 +10,9 @@ import _signal as signal  # type: ignore[import-not-found]
 import errno
 import os
 
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 
@@ -24,7 +26,8 @@ RESERVED_BYTES = 4096
 
 
 def reserve(path: str) -> None:
-    """Take the space that ``replace`` needs later, when the disk may be full. Raises ``OSError``."""
+    """Take the space that ``replace`` needs later, when the disk may be full. Raises
+    ``OSError``."""
     fd = os.open(f"{path}.reserved", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         if os.write(fd, bytes(RESERVED_BYTES)) < RESERVED_BYTES:
@@ -46,9 +49,11 @@ def replace(path: str, text: str) -> None:
 
 def exec_program(argv: list[str], env: dict[str, str]) -> None:
     """Like ``os.execvpe``, which first imports ``warnings`` and takes 0.8 ms longer."""
-    name, first_error = argv[0], None
+    name = argv[0]
+    first_error = None
     if "/" in name:
         os.execve(name, argv, env)
+
     for folder in env.get("PATH", os.defpath).split(":"):
         try:
             os.execve(os.path.join(folder, name), argv, env)
@@ -56,6 +61,7 @@ def exec_program(argv: list[str], env: dict[str, str]) -> None:
             pass
         except OSError as error:
             first_error = first_error or error
+
     raise first_error or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
@@ -66,11 +72,13 @@ def read(path: str) -> str:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
+
     try:
         while piece := os.read(fd, 65_536):
             pieces.append(piece)
     except OSError:
         pass  # a file of /proc whose process has exited
+
     os.close(fd)
     return os.fsdecode(b"".join(pieces))
 
@@ -83,19 +91,21 @@ def number_in(path: str, default: float) -> float:
 
 
 def ignored_signals() -> list[int]:
-    """The signals that a program would inherit as ignored. Exec itself resets those with a handler."""
+    """The signals that a program would inherit as ignored. Exec itself resets those with a
+    handler."""
     candidates = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
     return [number for number in candidates if signal.getsignal(number) == signal.SIG_IGN]
 
 
 def start_time(pid: int) -> int:
-    # Field 22. The program name before it may contain spaces and brackets: count from the last bracket. 0:
-    # the process has been reaped already.
+    # Field 22. The program name before it may contain spaces and brackets: count from the last
+    # bracket. 0: the process has been reaped already.
     return int((read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["0"] * 20)[19])
 
 
 def overwrite_environ(text: bytes) -> None:
-    """Replace the content of /proc/PID/environ, the memory that held the environment at the start."""
+    """Replace the content of /proc/PID/environ, the memory that held the environment at the
+    start."""
     start, end = (int(field) for field in read("/proc/self/stat").rpartition(")")[2].split()[47:49])
     size = end - start
     if len(text) > size:

@@ -1,7 +1,8 @@
 """Signals to the main program of a process kernel.
 
-A program whose signal is neither pending nor held back by its handler has handled it. One that keeps the
-signal blocked all the time takes it when it waits for signals, and has handled it once it is not pending.
+A program whose signal is neither pending nor held back by its handler has handled it. One that
+keeps the signal blocked all the time takes it when it waits for signals, and has handled it once it
+is not pending.
 """
 
 from __future__ import annotations
@@ -17,21 +18,26 @@ _ENDED = "the program has ended"
 
 
 async def deliver(pid: int, start: int, name: str) -> None:
-    """Send the signal to this very process, and wait until it is handled. Raises ``SignalRefused``."""
+    """Send the signal to this very process, and wait until it is handled. Raises
+    ``SignalRefused``."""
     number = Signals[f"SIG{name}"]
     sets = procfs.signal_sets(pid) if procfs.alive(pid, start) else None
     if sets is None:
         raise SignalRefused(_ENDED)
+
     waits_for_it = sets.has(sets.blocked, number)
     if not waits_for_it and not sets.has(sets.caught, number):
         raise without_handler(name)
     if not procfs.send_signal(pid, number, lambda: procfs.alive(pid, start)):
         raise SignalRefused(_ENDED)
+
     while True:
         sets = procfs.signal_sets(pid) if procfs.alive(pid, start) else None
         if sets is None:
             raise SignalRefused("the program has ended since it got the signal")
+
         is_handled = waits_for_it or not sets.has(sets.blocked, number)
         if is_handled and not sets.has(sets.pending, number):
             return
+
         await asyncio.sleep(_POLL_S)

@@ -1,9 +1,9 @@
 """System call filter of sandboxed kernels: a deny list as a program for seccomp(2). Pure.
 
-It refuses what would lead out of the sandbox or is reachable without privileges and has a history of faults
-in Linux: new user namespaces, mounts, keyrings, BPF, performance events, userfaultfd and io_uring. Everything
-else works as without it; debuggers reach processes of the same session only. The list follows the default
-profile of Docker for containers without capabilities.
+It refuses what would lead out of the sandbox or is reachable without privileges and has a history
+of faults in Linux: new user namespaces, mounts, keyrings, BPF, performance events, userfaultfd and
+io_uring. Everything else works as without it; debuggers reach processes of the same session only.
+The list follows the default profile of Docker for containers without capabilities.
 """
 
 from __future__ import annotations
@@ -11,10 +11,19 @@ from __future__ import annotations
 import errno
 import struct
 
-# Linux: include/uapi/linux/{audit,bpf_common,seccomp}.h, and the system call tables of each architecture.
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
+# Linux: include/uapi/linux/{audit,bpf_common,seccomp}.h, and the system call tables of each
+# architecture.
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+# offsets in struct seccomp_data
+_NUMBER = 0
+_ARCH = 4
+_FIRST_ARGUMENT = 16
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag of clone(2)
 _X32 = 0x40000000  # the second system call table of x86-64
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -23,17 +32,21 @@ _CLONE3 = 435
 # Equal on all architectures since Linux 5.0.
 _NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
 _DENIED = {
-    # unshare setns mount umount2 pivot_root bpf add_key request_key keyctl perf_event_open userfaultfd
-    # kexec_load kexec_file_load init_module finit_module delete_module open_by_handle_at
+    # unshare setns mount umount2 pivot_root bpf add_key request_key keyctl perf_event_open
+    # userfaultfd kexec_load kexec_file_load init_module finit_module delete_module
+    # open_by_handle_at
     "x86_64": (272, 308, 165, 166, 155, 321, 248, 249, 250, 298, 323, 246, 320, 175, 313, 176, 304),
     "aarch64": (97, 268, 40, 39, 41, 280, 217, 218, 219, 241, 282, 104, 294, 105, 273, 106, 265),
 }
 
 
 def deny_filter(machine: str) -> bytes:
-    """The filter for an architecture, as ``os.uname().machine`` names it. Raises ``KeyError`` for others."""
+    """The filter for an architecture, as ``os.uname().machine`` names it. Raises ``KeyError`` for
+    others."""
     denied = sorted((*_DENIED[machine], *_NEWER))
-    refuse, no_such_call = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
+    refuse = _ERRNO | errno.EPERM
+    no_such_call = _ERRNO | errno.ENOSYS
+
     # A jump is relative: (code, skip if true, skip if false, value).
     body = [(_EQUAL, 0, 1, number, refuse) for number in denied]
     program = [
@@ -46,6 +59,7 @@ def deny_filter(machine: str) -> bytes:
     ]
     for code, if_true, if_false, number, result in body:
         program += [_op(code, number, if_true, if_false), _op(_RETURN, result)]
+
     program += [
         # The flags of clone3 are in memory, which a filter cannot read. C libraries then use clone.
         _op(_EQUAL, _CLONE3, 0, 1),

@@ -1,7 +1,8 @@
 """Uids of sandboxed kernels: one for each session, from a range that belongs to the agent.
 
-A uid is in use while a kernel of its session has a directory, or a kept workspace of the session exists:
-nothing else on the node can belong to it. So the directories are the record, and a restart loses nothing.
+A uid is in use while a kernel of its session has a directory, or a kept workspace of the session
+exists: nothing else on the node can belong to it. So the directories are the record, and a restart
+loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class KernelUids:
     """``kept``: directory of the kept workspaces, by session id."""
 
     def __init__(self, uids: range, kept: Path) -> None:
-        self.uids, self._kept = uids, kept
+        self.uids = uids
+        self._kept = kept
         self._lock = threading.Lock()
         self._of_kernels: dict[KernelId, tuple[str, int]] = {}
 
@@ -31,22 +33,29 @@ class KernelUids:
             self._of_kernels = dict(found)
 
     def acquire(self, kernel_id: KernelId, session: str) -> int:
-        """The uid of the session. It is derived from the session's id if possible, so that agents of one
-        node mostly agree. Raises ``CreateFailed``."""
+        """The uid of the session. It is derived from the session's id if possible, so that agents
+        of one node mostly agree. Raises ``CreateFailed``."""
         with self._lock:
-            owners = self._kept_workspaces() | {uid: owner for owner, uid in self._of_kernels.values()}
+            owners = self._kept_workspaces() | {
+                uid: owner for owner, uid in self._of_kernels.values()
+            }
             uid = next((uid for uid, owner in owners.items() if owner == session), None)
             if uid is None:
-                start, count = crc32(session.encode()) % len(self.uids), len(self.uids)
+                start = crc32(session.encode()) % len(self.uids)
+                count = len(self.uids)
                 candidates = (self.uids[(start + n) % count] for n in range(count))
                 uid = next((uid for uid in candidates if uid not in owners), None)
+
             if uid is None:
                 raise CreateFailed(
                     f"all {len(self.uids)} uids of this agent are in use",
                     reason=Reason.NOT_ISOLATED,
                     clean=True,
-                    next_step="remove kept workspaces (`moorage workspaces`), or widen agent.process_uids",
+                    next_step=(
+                        "remove kept workspaces (`moorage workspaces`), or widen agent.process_uids"
+                    ),
                 )
+
             self._of_kernels[kernel_id] = session, uid
             return uid
 

@@ -1,9 +1,10 @@
 """Usage of process kernels, measured from /proc.
 
-The supervisor of a kernel is the ancestor of all its processes, also of orphaned ones, because it is a child
-subreaper. No process enters a tree from outside. So a process found outside all trees is skipped in later
-measurements, and the cost grows with the processes of kernels rather than with those of the node. Because
-pids are reused, all processes are examined again every ``_FULL_SCAN_EVERY`` measurements.
+The supervisor of a kernel is the ancestor of all its processes, also of orphaned ones, because it
+is a child subreaper. No process enters a tree from outside. So a process found outside all trees is
+skipped in later measurements, and the cost grows with the processes of kernels rather than with
+those of the node. Because pids are reused, all processes are examined again every
+``_FULL_SCAN_EVERY`` measurements.
 """
 
 from __future__ import annotations
@@ -38,16 +39,20 @@ class ProcessMeter:
         self._measurements = 0
 
     def measure(self, roots: Mapping[KernelId, tuple[int, int]]) -> dict[KernelId, Counters]:
-        """``roots``: pid and start time of each kernel's supervisor. Kernels without a live supervisor are
-        left out."""
+        """``roots``: pid and start time of each kernel's supervisor. Kernels without a live
+        supervisor are left out."""
         if self._measurements % _FULL_SCAN_EVERY == 0 or roots != self._roots:
-            self._foreign, self._roots = set(), dict(roots)
+            self._foreign = set()
+            self._roots = dict(roots)
+
         self._measurements += 1
         pids = set(procfs.pids())
         self._foreign &= pids
         processes = {p.pid: p for pid in pids - self._foreign if (p := _read_stat(pid)) is not None}
         owners = {
-            pid: k for k, (pid, start) in roots.items() if pid in processes and processes[pid].start == start
+            pid: k
+            for k, (pid, start) in roots.items()
+            if pid in processes and processes[pid].start == start
         }
         members: dict[KernelId, list[_Process]] = {k: [] for k in owners.values()}
         for process in processes.values():
@@ -56,21 +61,25 @@ class ProcessMeter:
                 self._foreign.add(process.pid)
             else:
                 members[owner].append(process)
+
         return {kernel_id: _sum(found) for kernel_id, found in members.items()}
 
 
 def _find_owner(
     process: _Process, processes: Mapping[int, _Process], owners: dict[int, KernelId]
 ) -> KernelId | None:
-    """The kernel among the ancestors of ``process``. All visited processes are recorded in ``owners``."""
+    """The kernel among the ancestors of ``process``. All visited processes are recorded in
+    ``owners``."""
     path: list[int] = []
     current: _Process | None = process
     while current is not None and current.pid not in owners and current.pid not in path:
         path.append(current.pid)
         current = processes.get(current.ppid)
+
     owner = owners.get(current.pid) if current is not None else None
     if owner is not None:
         owners.update(dict.fromkeys(path, owner))
+
     return owner
 
 
@@ -84,9 +93,9 @@ def _read_stat(pid: int) -> _Process | None:
 
 
 def _sum(processes: list[_Process]) -> Counters:
-    """Shared pages (files, shared memory) count once, with the largest amount of any process, so that a model
-    mapped by several workers counts once. Private pages inherited by fork count for each process; an exact
-    figure (smaps) costs a hundred times as much."""
+    """Shared pages (files, shared memory) count once, with the largest amount of any process, so
+    that a model mapped by several workers counts once. Private pages inherited by fork count for
+    each process; an exact figure (smaps) costs a hundred times as much."""
     private = shared = 0
     for process in processes:
         try:
@@ -94,8 +103,10 @@ def _sum(processes: list[_Process]) -> Counters:
                 resident, shared_pages = map(int, file.read().split()[1:3])
         except (FileNotFoundError, ProcessLookupError):
             continue
+
         private += resident - shared_pages
         shared = max(shared, shared_pages)
+
     ticks = sum(process.ticks for process in processes)
     return Counters(
         ticks * _TICK_US, (private + shared) * _PAGE, pids=tuple(sorted(p.pid for p in processes))

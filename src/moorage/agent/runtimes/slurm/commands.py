@@ -1,7 +1,8 @@
-"""Slurm's commands: runs ``sbatch``, ``squeue``, ``scancel`` and ``sacct``, and reads what they print.
+"""Slurm's commands: runs ``sbatch``, ``squeue``, ``scancel`` and ``sacct``, and reads what they
+print.
 
-A command that fails or does not answer raises ``RuntimeFailed``; ``Rejected`` if Slurm has said no, so that
-nothing was created.
+A command that fails or does not answer raises ``RuntimeFailed``; ``Rejected`` if Slurm has said no,
+so that nothing was created.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from moorage.common.model.kernel import SiteNodes
 TIMEOUT_S = 30.0
 _FIELDS = ("JobID", "State", "Reason", "StartTime", "EndTime", "exit_code", "Comment", "Name")
 _COMMENT = "moorage:"
-# scancel exits with the lowest byte of the error, and keeps silent about ESLURM_ALREADY_DONE (2021).
+# scancel exits with the lowest byte of the error, and keeps silent about ESLURM_ALREADY_DONE
+# (2021).
 _ALREADY_DONE = 2021 & 0xFF
 _ACCOUNTED = "--format=JobIDRaw,State,ExitCode,Start,End"
-# Answers that leave open whether slurmctld has taken a job. Everything else that sbatch prints is a refusal.
+# Answers that leave open whether slurmctld has taken a job. Everything else that sbatch prints is a
+# refusal.
 _IN_DOUBT = re.compile(
     r"timed out|unable to contact|zero bytes|connection (refused|reset)|communication|socket|"
-    r"temporarily unavailable|backup controller|standby|try again|unexpected message|no response|end of file",
+    r"temporarily unavailable|backup controller|standby|try again|unexpected message|no "
+    r"response|end of file",
     re.IGNORECASE,
 )
 
@@ -47,37 +51,42 @@ class Rejected(RuntimeFailed):
 
 
 class Slurm:
-    """``folder``: where the commands are; "" for those of PATH. ``conf``: the configuration of the cluster;
-    "" for that of the node. ``calls``: how often one was run."""
+    """``folder``: where the commands are; "" for those of PATH. ``conf``: the configuration of the
+    cluster; "" for that of the node. ``calls``: how often one was run."""
 
     def __init__(self, folder: str = "", *, conf: str = "", timeout_s: float = TIMEOUT_S) -> None:
-        self._folder, self._timeout_s = folder, timeout_s
+        self._folder = folder
+        self._timeout_s = timeout_s
         self._cluster = {"SLURM_CONF": conf} if conf else {}
         self.calls = 0
 
     async def submit(self, options: Sequence[str], script: Path) -> str:
-        """The id of the new job, which runs the file ``script``. Raises ``Rejected``, or ``RuntimeFailed``
-        if it may exist all the same."""
+        """The id of the new job, which runs the file ``script``. Raises ``Rejected``, or
+        ``RuntimeFailed`` if it may exist all the same."""
         code, output, error = await self._run("sbatch", "--parsable", *options, str(script))
         job_id = output.strip().partition(";")[0]
         if code == 0 and job_id.isdigit():
             return job_id
-        message = _last_line(error) or f"sbatch exited with {code} and printed {output.strip()[:200]!r}"
+
+        message = (
+            _last_line(error) or f"sbatch exited with {code} and printed {output.strip()[:200]!r}"
+        )
         if code > 0 and error.strip() and not _IN_DOUBT.search(error):
             raise Rejected(message)
+
         raise RuntimeFailed(message)
 
     async def test(self, options: Sequence[str]) -> str:
-        """What Slurm would do with a job with these options. Raises ``RuntimeFailed`` if it would refuse
-        it."""
+        """What Slurm would do with a job with these options. Raises ``RuntimeFailed`` if it would
+        refuse it."""
         code, _, error = await self._run("sbatch", "--test-only", *options, "--wrap=true")
         if code != 0:
             raise RuntimeFailed(_last_line(error) or f"sbatch exited with {code}")
         return _last_line(error)
 
     async def jobs(self) -> list[Job]:
-        """All jobs of this user that Slurm remembers. Raises ``RuntimeFailed``; no answer never means
-        "none"."""
+        """All jobs of this user that Slurm remembers. Raises ``RuntimeFailed``; no answer never
+        means "none"."""
         arguments = ("--noheader", "--states=all", f"--user={os.getuid()}", _format())
         code, output, error = await self._run("squeue", *arguments)
         if code != 0:
@@ -85,16 +94,20 @@ class Slurm:
         return parse_jobs(output)
 
     async def accounted(self, job_id: str) -> Job | None:
-        """A job that may have left the queue, as the accounting of the site knows it; None: it does not.
-        Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an answer."""
+        """A job that may have left the queue, as the accounting of the site knows it; None: it does
+        not. Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an answer."""
         arguments = ("--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", _ACCOUNTED)
         try:
             code, output, error = await self._run("sacct", *arguments)
         except Rejected as missing:
             raise NoAccounting(missing.message) from None
+
         if code != 0:
             message = _last_line(error) or f"sacct exited with {code}"
-            raise (NoAccounting if "accounting storage is disabled" in error else RuntimeFailed)(message)
+            raise (NoAccounting if "accounting storage is disabled" in error else RuntimeFailed)(
+                message
+            )
+
         return parse_accounted(output, job_id)
 
     async def cancel(self, job_ids: Iterable[str], *options: str) -> None:
@@ -115,8 +128,11 @@ class Slurm:
         return output.strip()
 
     async def partitions(self) -> list[tuple[str, str, str]]:
-        """Name, availability and walltime limit of each partition; the default one is marked with *."""
-        code, output, error = await self._run("sinfo", "--noheader", "--summarize", "--format=%P|%a|%l")
+        """Name, availability and walltime limit of each partition; the default one is marked with
+        *."""
+        code, output, error = await self._run(
+            "sinfo", "--noheader", "--summarize", "--format=%P|%a|%l"
+        )
         if code != 0:
             raise RuntimeFailed(_last_line(error) or f"sinfo exited with {code}")
         rows = [line.strip().split("|") for line in output.splitlines() if line.count("|") == 2]
@@ -149,6 +165,7 @@ class Slurm:
                 f"cannot run {path}: {error.strerror}",
                 next_step="run the agent on a login node of the site, or set agent.slurm_commands",
             ) from None
+
         try:
             async with asyncio.timeout(self._timeout_s):
                 output, errors = await process.communicate()
@@ -158,19 +175,32 @@ class Slurm:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                # Killed, it ends at once. Else its transport would be left to the garbage collector.
+                # Killed, it ends at once. Else its transport would be left to the garbage
+                # collector.
                 await asyncio.shield(process.wait())
-        return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+
+        return (
+            process.returncode or 0,
+            output.decode(errors="replace"),
+            errors.decode(errors="replace"),
+        )
 
 
 def parse_nodes(output: str, partition: str) -> tuple[SiteNodes, ...]:
-    """From lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes; the default partition has a
-    star. Those that are neither allocated nor idle take no jobs."""
+    """From lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes; the default
+    partition has a star. Those that are neither allocated nor idle take no jobs."""
     rows = [line.strip().partition("|") for line in output.splitlines()]
-    counts = {name: numbers.split("/") for name, _, numbers in rows if re.fullmatch(r"(\d+/){3}\d+", numbers)}
+    counts = {
+        name: numbers.split("/")
+        for name, _, numbers in rows
+        if re.fullmatch(r"(\d+/){3}\d+", numbers)
+    }
     shown = [name for name in counts if partition or name.endswith("*")] or list(counts)
+
     return tuple(
-        SiteNodes(name.rstrip("*"), int(counts[name][3]) - int(counts[name][1]), int(counts[name][3]))
+        SiteNodes(
+            name.rstrip("*"), int(counts[name][3]) - int(counts[name][1]), int(counts[name][3])
+        )
         for name in shown
     )
 
@@ -182,26 +212,40 @@ def parse_jobs(output: str) -> list[Job]:
         fields = [field.strip() for field in line.split("|", len(_FIELDS) - 1)]
         if len(fields) != len(_FIELDS):
             continue
+
         job_id, state, reason, start, end, status, comment, name = fields
         kernel_id = comment[len(_COMMENT) :] if comment.startswith(_COMMENT) else ""
         jobs.append(
-            Job(job_id, name.rstrip("|").rstrip(), state.rstrip("+"), reason, _time(start), _time(end),
-                int(status) if status.isdigit() else 0, kernel_id)
-        )  # fmt: skip
+            Job(
+                job_id,
+                name.rstrip("|").rstrip(),
+                state.rstrip("+"),
+                reason,
+                _time(start),
+                _time(end),
+                int(status) if status.isdigit() else 0,
+                kernel_id,
+            )
+        )
+
     return jobs
 
 
 def parse_accounted(output: str, job_id: str) -> Job | None:
-    """Rows of ``sacct``: a state such as ``CANCELLED by 1000``, and an exit code and a signal as ``0:9``."""
+    """Rows of ``sacct``: a state such as ``CANCELLED by 1000``, and an exit code and a signal as
+    ``0:9``."""
     for line in output.splitlines():
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != 5 or fields[0] != job_id or not fields[1]:
             continue
+
         _, state, status, start, end = fields
         code, _, number = status.partition(":")
         known = code.isdigit() and number.isdigit()
         waited = (int(code) << 8 | int(number)) if known else 0
+
         return Job(job_id, "", state.split()[0], "", _time(start), _time(end), waited)
+
     return None
 
 

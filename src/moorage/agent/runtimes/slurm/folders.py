@@ -1,9 +1,9 @@
 """Directories of kernels on the file system that the login node shares with the nodes of the site.
 
-``WORK/<kernel id>/`` holds ``job.json`` (what the agent knows of the job), ``spec.json`` (what the launcher
-runs; it has the kernel's secret), ``job.sh`` (which starts the launcher), ``work`` (its working directory),
-the launcher's marks ``started.json`` and ``exit.json``, the log, and ``slurm.out`` (what Slurm and the
-launcher print).
+``WORK/<kernel id>/`` holds ``job.json`` (what the agent knows of the job), ``spec.json`` (what the
+launcher runs; it has the kernel's secret), ``job.sh`` (which starts the launcher), ``work`` (its
+working directory), the launcher's marks ``started.json`` and ``exit.json``, the log, and
+``slurm.out`` (what Slurm and the launcher print).
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ from moorage.common.link.log_request import LogPiece
 from moorage.common.model.ids import KernelId
 
 HEARTBEAT = "heartbeat"
-_JOB, _SPEC, _STARTED, _EXIT, _OUTPUT = "job.json", "spec.json", "started.json", "exit.json", "slurm.out"
+_JOB = "job.json"
+_SPEC = "spec.json"
+_STARTED = "started.json"
+_EXIT = "exit.json"
+_OUTPUT = "slurm.out"
 log = structlog.get_logger("moorage.agent.slurm")
-_STOPPED, _GRACE, _SCRIPT = "stopped", "grace", "job.sh"
+_STOPPED = "stopped"
+_GRACE = "grace"
+_SCRIPT = "job.sh"
 _OUTPUT_BYTES = 500
 _LATEST = 2.0**43  # unix seconds
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
@@ -39,8 +45,9 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """``job_id``: "" until the site has told or shown it. ``doubt_since``: unix seconds of a submission
-    without an answer, 0 for none. ``ends_at``: the last known end of the walltime, 0 if unknown."""
+    """``job_id``: "" until the site has told or shown it. ``doubt_since``: unix seconds of a
+    submission without an answer, 0 for none. ``ends_at``: the last known end of the walltime, 0 if
+    unknown."""
 
     kernel_id: KernelId
     name: str
@@ -53,14 +60,16 @@ class JobFolders:
     """All methods block: the file system may be a network's. ``logs``: where logs go in the end."""
 
     def __init__(self, work: Path, logs: LogStore) -> None:
-        self.work, self._final = work, logs
+        self.work = work
+        self._final = logs
         self.logs = LogStore(work)
 
     def prepare(self) -> Path:
         """Returns the path of the launcher for jobs. Raises ``OSError``."""
         self.work.mkdir(parents=True, exist_ok=True, mode=0o700)
         for module, name in ((log_writer, "kernel_log.py"), (launcher, "launcher.py")):
-            path, text = self.work / name, Path(str(module.__file__)).read_text()
+            path = self.work / name
+            text = Path(str(module.__file__)).read_text()
             if not path.exists() or path.read_text() != text:
                 launcher.write_private(str(path), text, 0o600)
         return path
@@ -89,14 +98,18 @@ class JobFolders:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             return False
+
         self.files(record.kernel_id).mkdir(mode=0o700)
         launcher.write_private(str(folder / _SPEC), json.dumps(spec), 0o600)
         launcher.write_private(str(folder / _SCRIPT), script, 0o700)
         self.save(record)
+
         return True
 
     def save(self, record: JobRecord) -> None:
-        launcher.write_private(str(self.path(record.kernel_id) / _JOB), json.dumps(asdict(record)), 0o600)
+        launcher.write_private(
+            str(self.path(record.kernel_id) / _JOB), json.dumps(asdict(record)), 0o600
+        )
 
     def load(self) -> dict[KernelId, JobRecord]:
         records = (self.record(KernelId(path.parent.name)) for path in self.work.glob(f"*/{_JOB}"))
@@ -108,8 +121,10 @@ class JobFolders:
 
     def marks(self, record: JobRecord) -> Marks:
         folder = self.path(record.kernel_id)
-        started, end = _read_json(folder / _STARTED), _read_json(folder / _EXIT)
+        started = _read_json(folder / _STARTED)
+        end = _read_json(folder / _EXIT)
         address, app_ports = _listens(started or {})
+
         return Marks(
             address=address,
             app_ports=app_ports,
@@ -132,14 +147,17 @@ class JobFolders:
 
     def remove(self, kernel_id: KernelId) -> None:
         """Everything but the log, which moves to where logs outlive their kernels."""
-        folder, target = self.path(kernel_id), self._final.folder(kernel_id)
+        folder = self.path(kernel_id)
+        target = self._final.folder(kernel_id)
         for path, times in log_paths(folder):
             target.mkdir(parents=True, exist_ok=True, mode=0o700)
             if times.exists():
                 shutil.move(str(times), str(target / times.name))
+
             shutil.move(str(path), str(target / path.name))
             if is_renamed(path) and (moved := target / times.name).exists():
                 set_inode(moved, target / path.name)
+
         shutil.rmtree(folder, ignore_errors=True)
 
     def has_exited(self, kernel_id: KernelId) -> bool:
@@ -163,8 +181,8 @@ class JobFolders:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """None if there is none. Files are replaced as a whole, but a network's file system may show an old
-    one."""
+    """None if there is none. Files are replaced as a whole, but a network's file system may show an
+    old one."""
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -173,9 +191,11 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _listens(started: Mapping[str, Any]) -> tuple[tuple[str, int] | None, Mapping[str, int]]:
-    """Where the program listens. The program may write this file as well: what the launcher would not write
-    counts as nothing, since it would go into the report of the agent."""
-    host, port, ports = started.get("host"), started.get("port"), started.get("ports", {})
+    """Where the program listens. The program may write this file as well: what the launcher would
+    not write counts as nothing, since it would go into the report of the agent."""
+    host = started.get("host")
+    port = started.get("port")
+    ports = started.get("ports", {})
     if not (
         isinstance(host, str)
         and _HOST.fullmatch(host)
@@ -183,18 +203,22 @@ def _listens(started: Mapping[str, Any]) -> tuple[tuple[str, int] | None, Mappin
         and isinstance(ports, dict)
     ):
         return None, {}
+
     usable = {str(name): number for name, number in ports.items() if _is_int(number, 1, 65535)}
     return (host, port), usable if len(usable) == len(ports) else {}
 
 
 def _exit(end: Mapping[str, Any]) -> Exit | None:
-    code, reason, at = end.get("code"), end.get("reason"), end.get("at")
+    code = end.get("code")
+    reason = end.get("reason")
+    at = end.get("at")
     never_started = end.get("never_started")
     known = code is None or _is_int(code, -255, 255)
     if not (known and isinstance(reason, str) and isinstance(never_started, bool)):
         return None
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < _LATEST:
         return None
+
     # The launcher of an older release does not tell whether memory ran out.
     return Exit(code, reason[:_OUTPUT_BYTES], never_started, float(at), end.get("oom") is True)
 

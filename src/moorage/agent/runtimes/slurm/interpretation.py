@@ -9,15 +9,36 @@ from moorage.agent.runtimes.base import RuntimeObservation
 from moorage.agent.runtimes.batch import Candidate, program_end
 from moorage.common.model.status import ObservedState
 
-# States of Slurm in which a job waits, holds a node, or has left it. Any other one is unknown to us.
+# States of Slurm in which a job waits, holds a node, or has left it. Any other one is unknown to
+# us.
 WAITING = frozenset(
-    {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "CONFIGURING"}
+    {
+        "PENDING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+        "CONFIGURING",
+    }
 )
-HOLDING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"})
+HOLDING = frozenset(
+    {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"}
+)
 ENDED = frozenset(
-    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL",
-     "OUT_OF_MEMORY", "REVOKED"}
-)  # fmt: skip
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "DEADLINE",
+        "PREEMPTED",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+    }
+)
 # What Slurm's most frequent reasons mean. Others are shown as they are.
 _REASONS = {
     "Priority": "jobs of a higher priority are before it",
@@ -27,7 +48,9 @@ _REASONS = {
     "AssocMaxJobsLimit": "the account runs no more jobs",
     "AssocGrpBillingMinutes": "the project has used up its hours",
     "AssocGrpCPUMinutesLimit": "the project has used up its hours",
-    "PartitionConfig": "the partition cannot run it: it asks for more than a node has, or than is allowed",
+    "PartitionConfig": (
+        "the partition cannot run it: it asks for more than a node has, or than is allowed"
+    ),
     "PartitionTimeLimit": "it asks for more walltime than the partition allows",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
@@ -38,15 +61,16 @@ _REASONS = {
     "JobHeldAdmin": "held by an administrator of the site",
     "launch failed requeued held": "its launch failed; the site holds it",
 }
-_SIGTERM, _SIGKILL = 15, 9
+_SIGTERM = 15
+_SIGKILL = 9
 # Slurm kills a little after the walltime, and clocks of nodes differ.
 _WALLTIME_MARGIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One row of ``squeue``. Times are unix seconds, None where Slurm does not say. ``status``: as of
-    wait(2)."""
+    """One row of ``squeue``. Times are unix seconds, None where Slurm does not say. ``status``: as
+    of wait(2)."""
 
     job_id: str
     name: str
@@ -59,7 +83,8 @@ class Job:
 
     @property
     def is_active(self) -> bool:
-        """It waits or holds a node. An unknown state counts: a job is never forgotten for its state."""
+        """It waits or holds a node. An unknown state counts: a job is never forgotten for its
+        state."""
         return self.state not in ENDED
 
     @property
@@ -73,9 +98,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of the program as its launcher saw it. ``reason``: ``terminated`` if the job had got SIGTERM.
-    ``at``: unix seconds of the job's node. ``oom``: Linux has killed a process of the job for want of
-    memory."""
+    """The end of the program as its launcher saw it. ``reason``: ``terminated`` if the job had got
+    SIGTERM. ``at``: unix seconds of the job's node. ``oom``: Linux has killed a process of the job
+    for want of memory."""
 
     code: int | None
     reason: str = ""
@@ -86,10 +111,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is known of the job beside Slurm's view. ``address``: set once the program was started; its
-    port is 0 if it has none but ``app_ports``.
-    ``ends_at``: the last known end of the walltime. ``stopped``: the agent has asked for its end.
-    ``output``: what Slurm and the launcher themselves have printed."""
+    """What is known of the job beside Slurm's view. ``address``: set once the program was started;
+    its port is 0 if it has none but ``app_ports``. ``ends_at``: the last known end of the walltime.
+    ``stopped``: the agent has asked for its end. ``output``: what Slurm and the launcher themselves
+    have printed."""
 
     address: tuple[str, int] | None = None
     exit: Exit | None = None
@@ -102,10 +127,13 @@ class Marks:
 def interpret(
     job: Job | None, marks: Marks, *, submitted: bool = True, never: bool = False
 ) -> RuntimeObservation:
-    """``job``: None if the site does not list it. ``submitted``: the site has confirmed it. ``never``: it
-    was watched for long enough, and the site did not take it."""
+    """``job``: None if the site does not list it. ``submitted``: the site has confirmed it.
+    ``never``: it was watched for long enough, and the site did not take it."""
     if job is not None and job.state in WAITING:
-        return RuntimeObservation(ObservedState.QUEUED, detail=explain(job), expected_start=job.start)
+        return RuntimeObservation(
+            ObservedState.QUEUED, detail=explain(job), expected_start=job.start
+        )
+
     if marks.exit is not None:
         oom = marks.exit.oom or (job is not None and job.state == "OUT_OF_MEMORY")
         return _exited(marks.exit, marks, oom=oom, all_exited=job is None or not job.is_active)
@@ -113,6 +141,7 @@ def interpret(
         return _unlisted(marks, submitted, never)
     if job.state in ENDED:
         return _ended(job, marks)
+
     started = marks.address is not None
     detail = "" if job.state == "RUNNING" else f"its job is {job.state}"
     return RuntimeObservation(
@@ -127,9 +156,13 @@ def interpret(
 def explain(job: Job) -> str:
     """Why the job waits."""
     if job.state != "PENDING":
-        return {"CONFIGURING": "its nodes are being prepared"}.get(job.state, f"its job is {job.state}")
+        return {"CONFIGURING": "its nodes are being prepared"}.get(
+            job.state, f"its job is {job.state}"
+        )
+
     if job.reason in ("", "None"):
         return "the site has not looked at it yet"
+
     # Such as "ReqNodeNotAvail, UnavailableNodes:cn1".
     word = job.reason.partition(",")[0]
     meaning = _REASONS.get(job.reason) or _REASONS.get(word, "")
@@ -140,12 +173,17 @@ def _unlisted(marks: Marks, submitted: bool, never: bool) -> RuntimeObservation:
     if never:
         detail = "the site did not answer its submission, and has not listed the job since"
         return RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail)
+
     if not submitted:
         return RuntimeObservation(
-            ObservedState.QUEUED, detail="its submission was not answered; watching whether the job shows"
+            ObservedState.QUEUED,
+            detail="its submission was not answered; watching whether the job shows",
         )
+
     started = marks.address is not None
-    detail = "the site no longer lists its job" + ("" if started else ", which had not started its program")
+    detail = "the site no longer lists its job" + (
+        "" if started else ", which had not started its program"
+    )
     return RuntimeObservation(ObservedState.GONE, detail=detail)
 
 
@@ -155,6 +193,7 @@ def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeO
     ended = end.code is not None and (end.code < 0 or end.reason == "terminated")
     over = over and not marks.stopped and ended
     code, detail = program_end(end.code, end.reason == "terminated" and not over)
+
     return RuntimeObservation(
         ObservedState.EXITED,
         code,
@@ -169,28 +208,43 @@ def _exited(end: Exit, marks: Marks, *, oom: bool, all_exited: bool) -> RuntimeO
 
 def _ended(job: Job, marks: Marks) -> RuntimeObservation:
     """The job has left its node, and its launcher did not say how the program ended."""
-    state, exited = job.state, ObservedState.EXITED
+    state = job.state
+    exited = ObservedState.EXITED
     if state in ("TIMEOUT", "DEADLINE"):
-        return RuntimeObservation(exited, -_SIGKILL, walltime_over=True, detail=f"its job ended as {state}")
+        return RuntimeObservation(
+            exited, -_SIGKILL, walltime_over=True, detail=f"its job ended as {state}"
+        )
+
     if state in ("NODE_FAIL", "BOOT_FAIL"):
-        return RuntimeObservation(ObservedState.GONE, detail=f"its job ended as {state}: its node failed")
+        return RuntimeObservation(
+            ObservedState.GONE, detail=f"its job ended as {state}: its node failed"
+        )
+
     if state == "OUT_OF_MEMORY":
-        return RuntimeObservation(exited, -_SIGKILL, oom=True, detail="its job ended as OUT_OF_MEMORY")
+        return RuntimeObservation(
+            exited, -_SIGKILL, oom=True, detail="its job ended as OUT_OF_MEMORY"
+        )
+
     if state == "PREEMPTED":
         return RuntimeObservation(exited, -_SIGTERM, detail="the site preempted its job")
+
     if state in ("CANCELLED", "REVOKED"):
         if marks.stopped or marks.address is not None:
             return RuntimeObservation(exited, -_SIGTERM, detail="its job was cancelled")
+
         return RuntimeObservation(
             exited, never_started=True, detail="its job was cancelled before it started"
         )
+
     code = exit_code(job.status)
     if marks.address is None:
         output = f": {marks.output}" if marks.output else ""
         detail = (
-            f"its job ended as {state} ({job.reason}, exit code {code}) before the program started{output}"
+            f"its job ended as {state} ({job.reason}, exit code {code}) before the program "
+            f"started{output}"
         )
         return RuntimeObservation(exited, never_started=True, detail=detail)
+
     return RuntimeObservation(exited, code)
 
 

@@ -14,7 +14,17 @@ from moorage.common.model.kernel import HpcJob
 # What the agent itself sets, or what would take the job out of its hands.
 _RESERVED = frozenset(
     {
-        *("array", "chdir", "comment", "dependency", "error", "export", "export-file", "get-user-env", "gid"),
+        *(
+            "array",
+            "chdir",
+            "comment",
+            "dependency",
+            "error",
+            "export",
+            "export-file",
+            "get-user-env",
+            "gid",
+        ),
         *("input", "job-name", "no-requeue", "nodes", "ntasks", "open-mode", "output", "parsable"),
         *("propagate", "requeue", "signal", "test-only", "uid", "wait", "wrap"),
     }
@@ -25,7 +35,8 @@ _GPU_SLOTS = re.compile(r"cuda(-[a-z0-9]+)*\.device")
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """Of the agent; what a resource group asks for overrides it. ``walltime_s``: 0 for the partition's."""
+    """Of the agent; what a resource group asks for overrides it. ``walltime_s``: 0 for the
+    partition's."""
 
     partition: str = ""
     account: str = ""
@@ -34,11 +45,18 @@ class JobDefaults:
     options: tuple[str, ...] = ()
 
 
-def sbatch_options(launch: Launch, name: str, folder: Path, output: Path, defaults: JobDefaults) -> list[str]:
+def sbatch_options(
+    launch: Launch, name: str, folder: Path, output: Path, defaults: JobDefaults
+) -> list[str]:
     """Raises ``CreateFailed`` for an option that is not allowed."""
     asked = launch.hpc or HpcJob()
     options = [
-        *(f"--job-name={name}", comment(launch.kernel_id), f"--chdir={folder}", f"--output={output}"),
+        *(
+            f"--job-name={name}",
+            comment(launch.kernel_id),
+            f"--chdir={folder}",
+            f"--output={output}",
+        ),
         *("--export=NIL", "--nodes=1", "--ntasks=1", "--no-requeue", "--open-mode=append"),
     ]
     values = {
@@ -55,13 +73,19 @@ def sbatch_options(launch: Launch, name: str, folder: Path, output: Path, defaul
         options.append(f"--mem={math.ceil(memory / (1 << 20))}M")
     if gpus := sum(amount for slot, amount in launch.slots.items() if _GPU_SLOTS.fullmatch(slot)):
         options.append(f"--gres=gpu:{gpus}")
+
     options += defaults.options
     for key, value in sorted(asked.options.items()):
         if not _OPTION.fullmatch(key) or key in _RESERVED:
             raise CreateFailed(
                 f"option {key!r} of the resource group is not allowed for a job of runtime slurm",
                 clean=True,
-                next_step="remove it from the options of the group; the agent sets name, output and script",
+                next_step=(
+                    "remove it from the options of the group; the agent sets name, output "
+                    "and script"
+                ),
             )
+
         options.append(f"--{key}={value}" if value else f"--{key}")
+
     return options

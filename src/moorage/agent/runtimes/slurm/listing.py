@@ -13,11 +13,17 @@ from moorage.common.aio.clock import Clock
 
 
 class JobListing:
-    """``agent``: the part of job names that is this agent's. ``on_change`` is called with the name of each
-    job that differs from the last listing. ``failure``: why the site did not answer last, "" if it did."""
+    """``agent``: the part of job names that is this agent's. ``on_change`` is called with the name
+    of each job that differs from the last listing. ``failure``: why the site did not answer last,
+    "" if it did."""
 
-    def __init__(self, slurm: Slurm, agent: str, clock: Clock, on_change: Callable[[str], None]) -> None:
-        self._slurm, self._agent, self._clock, self._on_change = slurm, agent, clock, on_change
+    def __init__(
+        self, slurm: Slurm, agent: str, clock: Clock, on_change: Callable[[str], None]
+    ) -> None:
+        self._slurm = slurm
+        self._agent = agent
+        self._clock = clock
+        self._on_change = on_change
         self._jobs: dict[str, tuple[Job, ...]] = {}
         self._lock = asyncio.Lock()
         self._began_at = float("-inf")
@@ -30,21 +36,27 @@ class JobListing:
         return self._jobs
 
     async def refresh(self, since: float | None = None) -> None:
-        """Ask the site; callers share one answer. ``since``: an answer to a question asked at this monotonic
-        time or later will do; None: only a new one. Raises ``RuntimeFailed``."""
+        """Ask the site; callers share one answer. ``since``: an answer to a question asked at this
+        monotonic time or later will do; None: only a new one. Raises ``RuntimeFailed``."""
         since = self._clock.monotonic() if since is None else since
         async with self._lock:
             if self._began_at >= since and not self.failure:
                 return
+
             began_at = self._clock.monotonic()
             try:
                 found = await self._slurm.jobs()
             except RuntimeFailed as error:
-                changed, self.failure = not self.failure, error.message or "the site does not answer"
+                changed = not self.failure
+                self.failure = error.message or "the site does not answer"
                 if changed:
                     self._notify(self._jobs)
+
                 raise
-            self._began_at, had_failed, self.failure = began_at, self.failure, ""
+
+            self._began_at = began_at
+            had_failed = self.failure
+            self.failure = ""
             self._take(found, everything=bool(had_failed))
 
     def _take(self, found: list[Job], *, everything: bool) -> None:
@@ -53,8 +65,12 @@ class JobListing:
             name = JobName.parse(job.name)
             if name is not None and name.agent == self._agent:
                 jobs[job.name] = (*jobs.get(job.name, ()), job)
-        before, self._jobs = self._jobs, jobs
-        changed = {name for name in before.keys() | jobs.keys() if before.get(name) != jobs.get(name)}
+
+        before = self._jobs
+        self._jobs = jobs
+        changed = {
+            name for name in before.keys() | jobs.keys() if before.get(name) != jobs.get(name)
+        }
         self._notify(before.keys() | jobs.keys() if everything else changed)
 
     def _notify(self, names: Mapping[str, object] | set[str]) -> None:

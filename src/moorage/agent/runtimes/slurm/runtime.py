@@ -1,8 +1,9 @@
 """Slurm runtime: one kernel is one batch job, submitted on a login node with Slurm's own commands.
 
-The agent and the nodes of the site share a file system, where the launcher of each job leaves its marks. A
-job is recovered by its name, which says whose it is, and by its comment, which has the whole kernel id. A
-submission without an answer is never repeated: the job is watched until it shows.
+The agent and the nodes of the site share a file system, where the launcher of each job leaves its
+marks. A job is recovered by its name, which says whose it is, and by its comment, which has the
+whole kernel id. A submission without an answer is never repeated: the job is watched until it
+shows.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ _SILENCE_GRACE_S = 7 * 86_400.0
 # A slurmctld that is restarted answers again within a minute: until then the last answer counts.
 _SILENCE_OF_SITE_S = 120.0
 # After something was asked of the site, it is looked at more often for a while.
-_HURRY_S, _HURRIED_POLL_S = 20.0, 1.0
-_DESTROY_S, _DESTROY_POLL_S = 30.0, 0.3
+_HURRY_S = 20.0
+_HURRIED_POLL_S = 1.0
+_DESTROY_S = 30.0
+_DESTROY_POLL_S = 0.3
 _NO_DEFAULTS = JobDefaults()
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 # What is tried with jobs in doubt.
@@ -65,9 +68,9 @@ _CANCELLED_UNLESS_ORDERED = (
 
 @dataclass(frozen=True, slots=True)
 class SlurmRules:
-    """``address``: of the agent, which a job's node looks for to find its own. ``setup``: shell lines that
-    run in the job first. ``heartbeat_s``: after how long without a sign of the agent a job ends itself; 0:
-    never. ``poll_s``: between two looks at the queue."""
+    """``address``: of the agent, which a job's node looks for to find its own. ``setup``: shell
+    lines that run in the job first. ``heartbeat_s``: after how long without a sign of the agent a
+    job ends itself; 0: never. ``poll_s``: between two looks at the queue."""
 
     max_jobs: int
     python: str
@@ -89,19 +92,28 @@ class SlurmRuntime:
     def __init__(
         self, slurm: Slurm, folders: JobFolders, rules: SlurmRules, clock: Clock, identity: str
     ) -> None:
-        self._slurm, self._folders, self._rules, self._clock = slurm, folders, rules, clock
+        self._slurm = slurm
+        self._folders = folders
+        self._rules = rules
+        self._clock = clock
         self._agent = agent_part(identity)
         self.capabilities = Capabilities(
-            own_address=True, max_jobs=rules.max_jobs, exec=False, workspaces=False, clusters=False,
-            usage=False, files=True,
-        )  # fmt: skip
+            own_address=True,
+            max_jobs=rules.max_jobs,
+            exec=False,
+            workspaces=False,
+            clusters=False,
+            usage=False,
+            files=True,
+        )
         self._listing = JobListing(slurm, self._agent, clock, self._on_job_change)
         self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
         self._last: dict[str, ObservedState] = {}
         self._has_accounting = True  # until it says that it has none
         self._hurried = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
-        self._hurry_until, self._answered_at = float("-inf"), float("-inf")
+        self._hurry_until = float("-inf")
+        self._answered_at = float("-inf")
         self._doubts = DoubtLedger(folders.work / f"doubtful-{self._agent}", NAME, clock)
         self._nodes = NodeUsage(lambda: slurm.nodes(rules.defaults.partition), clock)
         self.site_nodes = self._nodes.current
@@ -122,6 +134,7 @@ class SlurmRuntime:
                 f"agent.slurm_work_dir = {self._folders.work}: {error.strerror}",
                 next_step="name a directory that this login node and the nodes of the site share",
             ) from None
+
         await self._listing.refresh(self._clock.monotonic() - self._rules.poll_s)
         await self._nodes.refresh()
         return Isolation()
@@ -134,9 +147,12 @@ class SlurmRuntime:
     async def create(self, launch: Launch) -> Handle:
         name = str(JobName(self._agent, kernel_part(launch.kernel_id)))
         handle = Handle(NAME, {"kernel_id": launch.kernel_id, "name": name})
-        folder, output = self._folders.path(launch.kernel_id), self._folders.output(launch.kernel_id)
+        folder = self._folders.path(launch.kernel_id)
+        output = self._folders.output(launch.kernel_id)
         options = sbatch_options(launch, name, folder, output, self._rules.defaults)
-        # Written first: an agent that dies in between finds a submission in doubt, and does not repeat it.
+
+        # Written first: an agent that dies in between finds a submission in doubt, and does not
+        # repeat it.
         record = JobRecord(launch.kernel_id, name, doubt_since=self._now())
         try:
             launcher = await asyncio.to_thread(self._folders.prepare)
@@ -146,6 +162,7 @@ class SlurmRuntime:
                 return handle
         except OSError as error:
             raise CreateFailed(f"cannot write to {self._folders.work}: {error}") from None
+
         try:
             job_id = await self._slurm.submit(options, self._folders.script(launch.kernel_id))
         except Rejected as error:
@@ -154,10 +171,15 @@ class SlurmRuntime:
                 f"Slurm refuses the job: {error.message}", clean=True, next_step=error.next_step
             ) from None
         except RuntimeFailed as error:
-            self._doubts.note(name, "", f"its submission was not answered: {error.message}", _WATCHED)
+            self._doubts.note(
+                name, "", f"its submission was not answered: {error.message}", _WATCHED
+            )
             await self._doubts.save()
         else:
-            await asyncio.to_thread(self._folders.save, replace(record, job_id=job_id, doubt_since=0.0))
+            await asyncio.to_thread(
+                self._folders.save, replace(record, job_id=job_id, doubt_since=0.0)
+            )
+
         self._hurry()
         return handle
 
@@ -165,12 +187,14 @@ class SlurmRuntime:
         kernel_id, name = _ids(handle)
         if (changed := self._changed.get(name)) is not None:
             changed.clear()
+
         try:
             seen = await self._observe(kernel_id, name)
         except OSError as error:
             seen = RuntimeObservation(
                 ObservedState.UNKNOWN, detail=f"cannot read {self._folders.work}: {error}"
             )
+
         self._last[name] = seen.state
         return seen
 
@@ -178,21 +202,27 @@ class SlurmRuntime:
         failure = await self._ask(self._clock.monotonic() - 2 * self._rules.poll_s)
         record, marks = await asyncio.to_thread(self._read, kernel_id)
         if not failure and not self._listing.jobs(name) and marks.exit is None:
-            # An answer may be older than the job; and marks that were read before it may be older than its
-            # end.
+            # An answer may be older than the job; and marks that were read before it may be older
+            # than its end.
             failure = await self._ask()
             record, marks = await asyncio.to_thread(self._read, kernel_id)
+
         jobs = self._listing.jobs(name)
         if record is None and not failure and all(job.is_ending for job in jobs):
             return RuntimeObservation(ObservedState.GONE)
+
         record = record or JobRecord(kernel_id, name)
         doubt_s = self._now() - record.doubt_since if record.doubt_since and not failure else None
         verdict = resolve(record.job_id, [job.candidate() for job in jobs], doubt_s=doubt_s)
         job = next((job for job in jobs if job.job_id == verdict.job_id), None)
         if failure and marks.exit is None and (job is None or self._is_silent()):
-            return RuntimeObservation(ObservedState.UNKNOWN, detail=failure, ends_at=record.ends_at or None)
+            return RuntimeObservation(
+                ObservedState.UNKNOWN, detail=failure, ends_at=record.ends_at or None
+            )
+
         if job is None and verdict.job_id and marks.exit is None and not failure:
             job = await self._accounted(verdict.job_id)
+
         await self._settle(record, job, verdict.job_id, verdict.doubles)
         return interpret(job, marks, submitted=bool(verdict.job_id), never=verdict.never)
 
@@ -223,6 +253,7 @@ class SlurmRuntime:
             left = [job for job in self._listing.jobs(name) if not job.is_ending]
             if not left:
                 break
+
             await self._slurm.cancel(
                 (job.job_id for job in left if job.state != "PENDING"), "--signal=KILL", "--full"
             )
@@ -232,9 +263,14 @@ class SlurmRuntime:
                 for job in left:
                     why = f"it was to end, and the site shows it as {job.state}"
                     self._doubts.note(name, job.job_id, why, "cancelled repeatedly", listed=True)
+
                 await self._doubts.save()
-                raise RuntimeFailed(f"the site has not ended job {ids} of {name}; it may still be billed")
+                raise RuntimeFailed(
+                    f"the site has not ended job {ids} of {name}; it may still be billed"
+                )
+
             await asyncio.sleep(_DESTROY_POLL_S)
+
         # A job whose submission is in doubt may still show: `find` then lists it as one of nobody.
         await asyncio.to_thread(self._folders.remove, kernel_id)
         self._doubts.settle(name)
@@ -249,30 +285,44 @@ class SlurmRuntime:
             records = await asyncio.to_thread(self._folders.load)
         except OSError as error:
             raise RuntimeFailed(f"cannot read {self._folders.work}: {error}") from None
-        names = {record.name: record.kernel_id for record in records.values() if self._is_ours(record.name)}
+
+        names = {
+            record.name: record.kernel_id
+            for record in records.values()
+            if self._is_ours(record.name)
+        }
         everything = [job for jobs in self._listing.all().values() for job in jobs]
         self._doubts.settle_unlisted({job.job_id for job in everything if not job.is_ending})
+
         for name, jobs in self._listing.all().items():
             active = [job for job in jobs if not job.is_ending]
             if name in names or not active:
                 continue
+
             ids = ", ".join(job.job_id for job in active)
             for job in active:
-                why = f"the site shows it as {job.state}, and no kernel of this agent is known to run in it"
+                why = (
+                    f"the site shows it as {job.state}, and no kernel of this agent is known to "
+                    "run in it"
+                )
                 self._doubts.note(name, job.job_id, why, _CANCELLED_UNLESS_ORDERED, listed=True)
+
             kernel_id = KernelId(active[0].kernel_id)
             if kernel_id and str(JobName(self._agent, kernel_part(kernel_id))) == name:
                 names[name] = kernel_id
             else:
                 log.warning("cancelling a job whose kernel cannot be told", job=name, ids=ids)
                 await self._slurm.cancel(job.job_id for job in active)
+
         await self._doubts.save()
         return {k: Handle(NAME, {"kernel_id": k, "name": name}) for name, k in names.items()}
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
         return {}
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+    def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         return data_of(self.log_range(handle, LogRange(tail_lines, follow)))
 
     def log_range(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[LogPiece, None]:
@@ -285,7 +335,9 @@ class SlurmRuntime:
     async def exec(self, handle: Handle, command: Command) -> Execution:
         raise ExecFailed(
             "runtime slurm runs no commands inside jobs",
-            next_step="use `srun --jobid=ID --overlap` on the site; the id is in `moorage describe`",
+            next_step=(
+                "use `srun --jobid=ID --overlap` on the site; the id is in `moorage describe`"
+            ),
         )
 
     async def copy(self, handle: Handle, copy: Copy) -> Execution:
@@ -323,33 +375,46 @@ class SlurmRuntime:
         ends_at = record.ends_at
         if job is not None and job.state == "RUNNING" and job.end is not None:
             ends_at = job.end
+
         known = replace(
-            record, job_id=job_id, doubt_since=0.0 if job_id else record.doubt_since, ends_at=ends_at
+            record,
+            job_id=job_id,
+            doubt_since=0.0 if job_id else record.doubt_since,
+            ends_at=ends_at,
         )
         if known != record and self._folders.path(record.kernel_id).is_dir():
             await asyncio.to_thread(self._folders.save, known)
+
         if job_id:
             self._doubts.settle(record.name, "")
         elif record.doubt_since and not self._doubts.has(record.name, ""):
             self._doubts.note(record.name, "", "its submission was not answered", _WATCHED)
+
         await self._doubts.save()
         if doubles:
-            log.warning("cancelling doubles of a job", job=record.name, follows=job_id, doubles=doubles)
+            log.warning(
+                "cancelling doubles of a job", job=record.name, follows=job_id, doubles=doubles
+            )
             await self._slurm.cancel(doubles)
 
     async def _accounted(self, job_id: str) -> Job | None:
         """The end of a job that the queue has forgotten, where the site keeps accounting."""
         if not self._has_accounting:
             return None
+
         try:
             job = await self._slurm.accounted(job_id)
         except NoAccounting as error:
             self._has_accounting = False
-            log.info("the site keeps no accounting: how forgotten jobs ended is not known", why=error.message)
+            log.info(
+                "the site keeps no accounting: how forgotten jobs ended is not known",
+                why=error.message,
+            )
             return None
         except RuntimeFailed as error:
             log.warning("the accounting of the site does not answer", job=job_id, why=error.message)
             return None
+
         return job if job is not None and not job.is_active else None
 
     async def _ask(self, since: float | None = None) -> str:
@@ -382,12 +447,14 @@ class SlurmRuntime:
             hurried = self._clock.monotonic() < self._hurry_until
             pause = min(self._rules.poll_s, _HURRIED_POLL_S) if hurried else self._rules.poll_s
             self._hurried.clear()
+
             try:
                 async with asyncio.timeout(pause):
                     await self._hurried.wait()
                 continue
             except TimeoutError:
                 pass
+
             failure = await self._ask()
             for name, changed in self._changed.items():
                 # Marks of launchers, doubts and silence are no changes of the queue.

@@ -1,9 +1,9 @@
-"""Earliest fit: when a node has enough free for a request, by the known ends of what runs on it, or by
-assumed ones where they are unknown.
+"""Earliest fit: when a node has enough free for a request, by the known ends of what runs on it, or
+by assumed ones where they are unknown.
 
-Work without a time limit counts as if it ended when it started, a service (``Running.endless``) never ends.
-So assumed ends do not move, and of two nodes whose work has no time limit the one that started it earlier is
-the nearer one.
+Work without a time limit counts as if it ended when it started, a service (``Running.endless``)
+never ends. So assumed ends do not move, and of two nodes whose work has no time limit the one that
+started it earlier is the nearer one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FREE = -(2**62)
 
 
 class Release(NamedTuple):
-    """Allocations that become free at ``at`` (unix microseconds). ``session_id`` is None for those that this
-    pass has planned."""
+    """Allocations that become free at ``at`` (unix microseconds). ``session_id`` is None for those
+    that this pass has planned."""
 
     at: int
     allocations: Allocations
@@ -41,9 +41,12 @@ def known_releases(node: NodeState, now: int) -> list[Release]:
         for r in node.agent.running
         if r.ends_at is not None
     ]
-    planned = [Release(ends, allocations, None) for ends, allocations in node.planned if ends is not None]
+    planned = [
+        Release(ends, allocations, None) for ends, allocations in node.planned if ends is not None
+    ]
     return sorted(
-        running + planned, key=lambda release: (release.at, release.session_id or "", release.allocations)
+        running + planned,
+        key=lambda release: (release.at, release.session_id or "", release.allocations),
     )
 
 
@@ -58,6 +61,7 @@ def earliest_fit(
         return now
     if len(demands) > 1 or node.planned or KERNELS in node.free:
         return _replay_releases(node, demands, fraction, known_releases(node, now), before)
+
     # One kernel on a node that this pass has not touched: the agent's own timeline answers.
     (demand,) = demands
     for at, free in _free_timeline(node.agent):
@@ -65,37 +69,44 @@ def earliest_fit(
             return None
         if _fits(free, demand):
             return max(at, now)
+
     return None
 
 
-def assumed_fit(node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int) -> int | None:
-    """From when ``demands`` fit on ``node`` at once, by assumed ends where they are unknown: mostly a time in
-    the past. None: not before services have ended.
+def assumed_fit(
+    node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int
+) -> int | None:
+    """From when ``demands`` fit on ``node`` at once, by assumed ends where they are unknown: mostly
+    a time in the past. None: not before services have ended.
 
-    It gets no later while nothing new starts there, also in the moment in which the node has emptied
-    (``FREE``): who orders nodes by it keeps those that it has kept free.
+    It gets no later while nothing new starts there, also in the moment in which the node has
+    emptied (``FREE``): who orders nodes by it keeps those that it has kept free.
     """
     if node.fits_all(demands, fraction):
         return FREE
+
     if len(demands) > 1 or node.planned or KERNELS in node.free:
         releases = _assumed_releases(node, now)
         at = _replay_releases(node, demands, fraction, releases, None)
         if at is None and node.can_come_free(demands, fraction):
             at = _UNKNOWN_END
+
         return at
+
     (demand,) = demands
     for at, free in _assumed_timeline(node):
         if _fits(free, demand):
             return at
+
     return None
 
 
 def assumed_key(at: int, rank: int, since: int) -> tuple[bool, int, int]:
-    """Sorts nodes by ``assumed_fit``. Those whose work had run for very long at ``since`` come last: it may
-    never end.
+    """Sorts nodes by ``assumed_fit``. Those whose work had run for very long at ``since`` come
+    last: it may never end.
 
-    ``since`` stays the same while a session waits, or a node that is held for it would lose its place when
-    its work has run for so long.
+    ``since`` stays the same while a session waits, or a node that is held for it would lose its
+    place when its work has run for so long.
     """
     return FREE < at < since - LONG_RUN, at, rank
 
@@ -118,18 +129,22 @@ def _replay_releases(
     for index, release in enumerate(releases):
         if before is not None and release.at >= before:
             return None
+
         capacity = capacity or node.copy()
         capacity.release(release.allocations)
         last_of_its_time = index + 1 == len(releases) or releases[index + 1].at > release.at
         if last_of_its_time and capacity.fits_all(demands, fraction):
             return release.at
+
     return None
 
 
 def _free_timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
     """(time, free amounts) after each known end, sorted by time. Computed once per agent object."""
     if agent.free_timeline is None:
-        known = [(r.ends_at, r.kernel_id, r.allocations) for r in agent.running if r.ends_at is not None]
+        known = [
+            (r.ends_at, r.kernel_id, r.allocations) for r in agent.running if r.ends_at is not None
+        ]
         object.__setattr__(agent, "free_timeline", _timeline(agent, known))
     assert agent.free_timeline is not None
     return agent.free_timeline
@@ -139,10 +154,13 @@ def _assumed_timeline(node: NodeState) -> list[tuple[int, Mapping[str, int]]]:
     """The same with assumed ends. Services keep what they have."""
     agent = node.agent
     if agent.assumed_timeline is None:
-        assumed = [(_assumed_end(r), r.kernel_id, r.allocations) for r in agent.running if not r.endless]
+        assumed = [
+            (_assumed_end(r), r.kernel_id, r.allocations) for r in agent.running if not r.endless
+        ]
         timeline = _timeline(agent, assumed)
         timeline.append((_UNKNOWN_END, dict(node.when_emptied().free)))
         object.__setattr__(agent, "assumed_timeline", timeline)
+
     assert agent.assumed_timeline is not None
     return agent.assumed_timeline
 
@@ -165,13 +183,17 @@ def _assumed_end(running: Running) -> int:
 
 def _assumed_releases(node: NodeState, now: int) -> list[Release]:
     running = [
-        Release(_assumed_end(r), r.allocations, r.session_id) for r in node.agent.running if not r.endless
+        Release(_assumed_end(r), r.allocations, r.session_id)
+        for r in node.agent.running
+        if not r.endless
     ]
     planned = [
-        Release(now if ends is None else ends, allocations, None) for ends, allocations in node.planned
+        Release(now if ends is None else ends, allocations, None)
+        for ends, allocations in node.planned
     ]
     return sorted(
-        running + planned, key=lambda release: (release.at, release.session_id or "", release.allocations)
+        running + planned,
+        key=lambda release: (release.at, release.session_id or "", release.allocations),
     )
 
 

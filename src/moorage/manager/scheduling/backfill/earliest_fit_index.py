@@ -1,7 +1,7 @@
 """Index of earliest fits: the first node with enough free for a shape, kept across passes.
 
-An entry depends on one agent only, and stays valid until that agent changes. A pass in which few agents
-changed so updates few entries, instead of computing the earliest fit on every node again.
+An entry depends on one agent only, and stays valid until that agent changes. A pass in which few
+agents changed so updates few entries, instead of computing the earliest fit on every node again.
 ``tests/model/test_planner.py`` holds it to a search over all nodes.
 """
 
@@ -27,13 +27,14 @@ from moorage.manager.scheduling.placement.resource_request import ResourceReques
 
 
 class _ShapeTable:
-    """``by_time``: (earliest fit, rank), sorted. ``by_rank``: the same by node. ``log_position``: the changes
-    up to here are applied."""
+    """``by_time``: (earliest fit, rank), sorted. ``by_rank``: the same by node. ``log_position``:
+    the changes up to here are applied."""
 
     __slots__ = ("by_rank", "by_time", "log_position")
 
     def __init__(self, by_rank: dict[int, int], log_position: int) -> None:
-        self.by_rank, self.log_position = by_rank, log_position
+        self.by_rank = by_rank
+        self.log_position = log_position
         self.by_time = sorted((at, rank) for rank, at in by_rank.items())
 
     def put(self, rank: int, at: int | None) -> None:
@@ -45,30 +46,35 @@ class _ShapeTable:
             insort(self.by_time, (at, rank))
 
 
-# A shape without a table first probes this many nodes, those with the earliest release. A table costs one
-# earliest fit per node.
+# A shape without a table first probes this many nodes, those with the earliest release. A table
+# costs one earliest fit per node.
 _MAX_PROBES = 64
 # Changes per node in the log after which all tables are dropped.
 _MAX_LOGGED = 8
 
 
-# Sorts before that of another node if the node is nearer: whether it comes last, the earliest fit, the rank.
+# Sorts before that of another node if the node is nearer: whether it comes last, the earliest fit,
+# the rank.
 _Key = tuple[bool, int, int]
 
 
 class EarliestFitIndex:
-    """For sessions of a single kernel that any node of their feasible set can take, and that fit on none now.
+    """For sessions of a single kernel that any node of their feasible set can take, and that fit on
+    none now.
 
     ``assumed``: by assumed ends where they are unknown. See ``assumed_key``.
 
-    Tables know nothing of the current pass: they hold what the agents reported. Nodes on which this pass has
-    planned something are computed for each call.
+    Tables know nothing of the current pass: they hold what the agents reported. Nodes on which this
+    pass has planned something are computed for each call.
     """
 
     def __init__(self, fraction: str, nodes: list[NodeState], assumed: bool = False) -> None:
-        self._fraction, self._nodes, self._assumed = fraction, nodes, assumed
+        self._fraction = fraction
+        self._nodes = nodes
+        self._assumed = assumed
         self._tables: dict[Shape, _ShapeTable] = {}
         self._log: list[int] = []  # the rank of an agent for each of its changes
+
         # The first release of each node: a request that does not fit now does not fit before that.
         self._first_release = [_first_end(node) for node in nodes]
         self._by_first_release = sorted(
@@ -78,15 +84,18 @@ class EarliestFitIndex:
     def update(self, ranks: Iterable[int]) -> None:
         """These agents have changed."""
         for rank in ranks:
-            old, new = self._first_release[rank], _first_end(self._nodes[rank])
+            old = self._first_release[rank]
+            new = _first_end(self._nodes[rank])
             if old != new:
                 self._first_release[rank] = new
                 if old is not None:
                     del self._by_first_release[bisect_left(self._by_first_release, (old, rank))]
                 if new is not None:
                     insort(self._by_first_release, (new, rank))
+
             if self._tables:
                 self._log.append(rank)
+
         if len(self._log) > _MAX_LOGGED * len(self._nodes):
             self._tables.clear()
             self._log.clear()
@@ -94,42 +103,56 @@ class EarliestFitIndex:
     def first(
         self, pool: NodePool, shape: Shape, now: int, excluded: Collection[int] = (), since: int = 0
     ) -> tuple[int, NodeState] | None:
-        """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the first
-        among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks to leave out.
-        ``since``: see ``assumed_key``."""
+        """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the
+        first among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks
+        to leave out. ``since``: see ``assumed_key``."""
         request = pool.request(shape)
         busy = {node.rank for node in pool.allocated_nodes}.union(excluded)
-        probed, best = False, None
+        probed = False
+        best = None
         if not self._assumed and shape not in self._tables:
             probed, best = self._probe(request, busy, now)
+
         if not probed:
             table = self._table(shape, request)
-            best = _first_assumed(table, busy, since) if self._assumed else _first_known(table, busy, now)
+            best = (
+                _first_assumed(table, busy, since)
+                if self._assumed
+                else _first_known(table, busy, now)
+            )
+
         for node in pool.allocated_nodes:
             if node.rank in excluded or node.rank not in request.ranks:
                 continue
+
             found = self._planned_fit(node, request.demand, now, since, best)
             if found is not None and (best is None or found < best):
                 best = found
+
         return None if best is None else (best[1], pool.nodes[best[2]])
 
     def _planned_fit(
         self, node: NodeState, demand: Demand, now: int, since: int, best: _Key | None
     ) -> _Key | None:
-        """Of a node on which this pass has planned something. None also if it is not better than ``best``."""
+        """Of a node on which this pass has planned something. None also if it is not better than
+        ``best``."""
         if not node.fits_when_empty(demand):
             return None
         if self._assumed:
             at = assumed_fit(node, (demand,), self._fraction, now)
             return None if at is None else assumed_key(at, node.rank, since)
+
         ends = [ends_at for ends_at, _ in node.planned if ends_at is not None]
         first = min([self._first_release[node.rank] or now, *ends], default=now)
         if best is not None and max(first, now) > best[1] and not node.fits(demand):
             return None
+
         at = earliest_fit(node, (demand,), self._fraction, now, None)
         return None if at is None else _known_key(at, node.rank, now)
 
-    def _probe(self, request: ResourceRequest, busy: set[int], now: int) -> tuple[bool, _Key | None]:
+    def _probe(
+        self, request: ResourceRequest, busy: set[int], now: int
+    ) -> tuple[bool, _Key | None]:
         """Whether ``_MAX_PROBES`` nodes sufficed, and the result."""
         best: _Key | None = None
         for probes, (first, rank) in enumerate(self._by_first_release):
@@ -137,14 +160,17 @@ class EarliestFitIndex:
                 break
             if probes == _MAX_PROBES:
                 return False, None
+
             if rank in request.ranks and rank not in busy:
                 at = self._earliest_fit(self._nodes[rank], request.demand)
                 if at is not None and (best is None or _known_key(at, rank, now) < best):
                     best = _known_key(at, rank, now)
+
         return True, best
 
     def _table(self, shape: Shape, request: ResourceRequest) -> _ShapeTable:
-        table, demand = self._tables.get(shape), request.demand
+        table = self._tables.get(shape)
+        demand = request.demand
         if table is None:
             found = {rank: self._earliest_fit(self._nodes[rank], demand) for rank in request.ranks}
             known = {rank: at for rank, at in found.items() if at is not None}
@@ -153,11 +179,12 @@ class EarliestFitIndex:
             for rank in set(self._log[table.log_position :]) & request.ranks:
                 table.put(rank, self._earliest_fit(self._nodes[rank], demand))
             table.log_position = len(self._log)
+
         return table
 
     def _earliest_fit(self, node: NodeState, demand: Demand) -> int | None:
-        """Without what this pass has planned, and as of time 0, so that entries do not age: an end in the
-        past keeps its time."""
+        """Without what this pass has planned, and as of time 0, so that entries do not age: an end
+        in the past keeps its time."""
         if not node.fits_when_empty(demand):
             return None
         unplanned = NodeState(node.agent, node.rank, KERNELS in node.free) if node.planned else node
@@ -196,7 +223,8 @@ def _first_known(table: _ShapeTable, busy: Collection[int], now: int) -> _Key | 
 
 
 def _first_assumed(table: _ShapeTable, busy: Collection[int], since: int) -> _Key | None:
-    """In the order of ``assumed_key``: free nodes, then the others, then those with very long work."""
+    """In the order of ``assumed_key``: free nodes, then the others, then those with very long
+    work."""
     by_time = table.by_time
     others = bisect_left(by_time, (FREE + 1,))
     recent = max(others, bisect_left(by_time, (since - LONG_RUN,)))
@@ -207,5 +235,6 @@ def _first_assumed(table: _ShapeTable, busy: Collection[int], since: int) -> _Ke
 
 def _first_end(node: NodeState) -> int | None:
     return min(
-        (running.ends_at for running in node.agent.running if running.ends_at is not None), default=None
+        (running.ends_at for running in node.agent.running if running.ends_at is not None),
+        default=None,
     )

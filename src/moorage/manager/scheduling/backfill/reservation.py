@@ -1,7 +1,7 @@
 """Reservations: where and from when a blocked session will fit.
 
-A blocked session may get one at known ends. An overdue one has a right to agents on which nothing new delays
-it, whether or not an end is known. ``docs/scheduling.md`` states the bound that follows.
+A blocked session may get one at known ends. An overdue one has a right to agents on which nothing
+new delays it, whether or not an end is known. ``docs/scheduling.md`` states the bound that follows.
 """
 
 from __future__ import annotations
@@ -58,56 +58,73 @@ class Reserver:
     ) -> None:
         indexed = item.unconstrained and item.shape.single_kernel and not pool.quantized
         self._index = index if indexed else None
-        self._pool, self._item, self._policy, self._now = pool, item, policy, now
-        self._fraction, self._guards_of = policy.fraction, guards_of
+        self._pool = pool
+        self._item = item
+        self._policy = policy
+        self._now = now
+        self._fraction = policy.fraction
+        self._guards_of = guards_of
         demands = tuple(pool.with_kernels(demand) for demand in item.shape.demands)
         single_node = item.shape.mode == "single-node"
         self._parts: list[Part] = [demands] if single_node else [(demand,) for demand in demands]
 
     def can_be_helped(self) -> bool:
-        """Whether it fits on agents that take new work once all that ends by itself has ended there."""
+        """Whether it fits on agents that take new work once all that ends by itself has ended
+        there."""
         return self._can_come_free(self._acceptable()) is not None
 
     def at_known_ends(self) -> GuardedReservation | None:
         """At the earliest known time, on unreserved nodes that have enough free then."""
         if self._index is not None:
-            found = self._index.known.first(self._pool, self._item.shape, self._now, self._guards_of.keys())
+            found = self._index.known.first(
+                self._pool, self._item.shape, self._now, self._guards_of.keys()
+            )
             if found is None:
                 return None
-            starts_at, nodes = found[0], [found[1]]
+
+            starts_at = found[0]
+            nodes = [found[1]]
         elif len(self._parts) == 1:
             best = self._earliest(self._parts[0])
             if best is None:
                 return None
-            starts_at, nodes = best[0], [best[1]]
+
+            starts_at = best[0]
+            nodes = [best[1]]
         else:
             matched = self._earliest_match()
             if matched is None:
                 return None
+
             starts_at, nodes = matched
+
         waits_for = awaited_sessions(nodes, starts_at, self._now)
-        reservation = Reservation(self._item.session_id, _agent_ids(nodes), starts_at, "ends", waits_for)
+        reservation = Reservation(
+            self._item.session_id, _agent_ids(nodes), starts_at, "ends", waits_for
+        )
         return reservation, [
             self._guard(node, starts_at, part, partial(capacity_at, node, starts_at, self._now))
             for node, part in zip(nodes, self._parts, strict=True)
         ]
 
     def by_holding(self, spare: int, before: int | None) -> GuardedReservation | None:
-        """On the unreserved nodes that are probably the first to have enough free, from an unknown time on:
-        nothing new takes what is short there. ``spare``: hold this many more. ``before``: only if all of them
-        may have enough earlier than that.
+        """On the unreserved nodes that are probably the first to have enough free, from an unknown
+        time on: nothing new takes what is short there. ``spare``: hold this many more. ``before``:
+        only if all of them may have enough earlier than that.
 
         The same nodes are held until they are free, unless others come free before them.
         """
         found = self._held_nodes(len(self._parts) + spare)
         if found is None or (before is not None and found[0] >= before):
             return None
+
         nodes = found[1]
         # What is held beyond the number of kernels could take the largest one.
         parts = self._parts + [max(self._parts)] * (len(nodes) - len(self._parts))
         reservation = Reservation(self._item.session_id, _agent_ids(nodes), None, "held")
         return reservation, [
-            self._guard(node, None, part, node.copy) for node, part in zip(nodes, parts, strict=True)
+            self._guard(node, None, part, node.copy)
+            for node, part in zip(nodes, parts, strict=True)
         ]
 
     def behind_others(self) -> GuardedReservation | None:
@@ -123,7 +140,8 @@ class Reserver:
 
     def _acceptable(self, excluded: Collection[int] = ()) -> Iterator[NodeState]:
         """The nodes that the session could be placed on if they were empty."""
-        quantized, item = self._pool.quantized, self._item
+        quantized = self._pool.quantized
+        item = self._item
         always = item.unconstrained and not quantized
         for node in self._pool.feasible_set(item.shape.constraints).schedulable:
             if node.rank not in excluded and (always or accepts_node(item, node, quantized)):
@@ -143,13 +161,16 @@ class Reserver:
                 and (not timeline or timeline[0][0] >= best[0])
             ):
                 continue
+
             if not all(node.fits_when_empty(demand) for demand in part):
                 continue
+
             at = earliest_fit(node, part, self._fraction, self._now, best[0] if best else None)
             if at is not None and (best is None or at < best[0]):
                 best = at, node
                 if at == self._now:
                     break
+
         return best
 
     def _earliest_match(self) -> tuple[int, list[NodeState]] | None:
@@ -164,14 +185,20 @@ class Reserver:
             ]
             # With as many nodes as there are kernels, a kernel always finds one that is left.
             fits[part] = sorted(found)[: len(self._parts)]
+
         matched = _match_first([fits[part] for part in self._parts])
-        return None if matched is None else (matched[0], [self._pool.nodes[rank] for rank in matched[1]])
+        return (
+            None
+            if matched is None
+            else (matched[0], [self._pool.nodes[rank] for rank in matched[1]])
+        )
 
     def _held_nodes(self, count: int) -> tuple[int, list[NodeState]] | None:
-        """One node for each kernel, and more up to ``count`` if there are; and the last assumed fit of those
-        for the kernels."""
+        """One node for each kernel, and more up to ``count`` if there are; and the last assumed fit
+        of those for the kernels."""
         if self._index is not None:
             return self._held_by_index(self._index.assumed, count)
+
         fits: dict[Part, list[_Fit]] = {}
         for part in set(self._parts):
             order = sorted(
@@ -181,32 +208,45 @@ class Reserver:
                 and (at := assumed_fit(node, part, self._fraction, self._now)) is not None
             )
             fits[part] = order[:count]
+
         matched = _match_first([fits[part] for part in self._parts])
         if matched is None:
             return None
+
         at, ranks = matched
         ranks += [rank for _, _, rank in fits[max(self._parts)] if rank not in ranks]
         return at, [self._pool.nodes[rank] for rank in ranks[:count]]
 
-    def _held_by_index(self, index: EarliestFitIndex, count: int) -> tuple[int, list[NodeState]] | None:
+    def _held_by_index(
+        self, index: EarliestFitIndex, count: int
+    ) -> tuple[int, list[NodeState]] | None:
         held: list[tuple[int, NodeState]] = []
         excluded = set(self._guards_of)
         while len(held) < count:
-            found = index.first(self._pool, self._item.shape, self._now, excluded, self._item.queued_since)
+            found = index.first(
+                self._pool, self._item.shape, self._now, excluded, self._item.queued_since
+            )
             if found is None:
                 break
+
             held.append(found)
             excluded.add(found[1].rank)
+
         return (held[0][0], [node for _, node in held]) if held else None
 
     def _can_come_free(self, nodes: Iterable[NodeState]) -> list[NodeState] | None:
-        """The first of ``nodes`` that have enough for each kernel once all that ends by itself has ended."""
-        nodes, count = list(nodes) if len(self._parts) > 1 else nodes, len(self._parts)
+        """The first of ``nodes`` that have enough for each kernel once all that ends by itself has
+        ended."""
+        nodes = list(nodes) if len(self._parts) > 1 else nodes
+        count = len(self._parts)
         able = {
-            part: list(islice((n.rank for n in nodes if n.can_come_free(part, self._fraction)), count))
+            part: list(
+                islice((n.rank for n in nodes if n.can_come_free(part, self._fraction)), count)
+            )
             for part in set(self._parts)
         }
         matched = match_distinct([able[part] for part in self._parts])
+
         return None if matched is None else [self._pool.nodes[rank] for rank in matched]
 
     def _reserved_until(self, node: NodeState) -> tuple[bool, int, int]:
@@ -222,36 +262,50 @@ class Reserver:
     def _left_by_others(self, node: NodeState) -> FreeCapacity:
         starts_at = self._latest_start(node)
         left = node.copy() if starts_at is None else capacity_at(node, starts_at, self._now)
-        # A session may both have the node at a known end and hold it, for another one of its kernels.
+
+        # A session may both have the node at a known end and hold it, for another one of its
+        # kernels.
         needs: dict[SessionId, Part] = {}
         for guard in self._guards_of.get(node.rank, ()):
             needs[guard.session_id] = max(guard.demands, needs.get(guard.session_id, ()))
+
         needs.pop(self._item.session_id, None)
         for demands in needs.values():
             for demand in demands:
                 left.take_what_is_left(demand, self._fraction)
+
         return left
 
     def _guard(
-        self, node: NodeState, starts_at: int | None, part: Part, capacity: Callable[[], FreeCapacity]
+        self,
+        node: NodeState,
+        starts_at: int | None,
+        part: Part,
+        capacity: Callable[[], FreeCapacity],
     ) -> ReservationGuard:
-        return ReservationGuard(self._item.session_id, node, starts_at, part, capacity, self._fraction)
+        return ReservationGuard(
+            self._item.session_id, node, starts_at, part, capacity, self._fraction
+        )
 
 
 def _match_first(fits: Sequence[Sequence[_Fit]]) -> tuple[int, list[int]] | None:
     """The first time by which each row has an entry with a rank of its own, and these ranks.
 
-    It gets no later while no entry does. So nodes stay held: if each row took the entry that it prefers, one
-    might have to move to a node that is free much later, and lose the one that was held for it.
+    It gets no later while no entry does. So nodes stay held: if each row took the entry that it
+    prefers, one might have to move to a node that is free much later, and lose the one that was
+    held for it.
     """
     times = sorted({entry[:2] for entries in fits for entry in entries})
 
     def match_by(time: tuple[bool, int]) -> list[int] | None:
-        return match_distinct([[rank for *at, rank in entries if tuple(at) <= time] for entries in fits])
+        return match_distinct(
+            [[rank for *at, rank in entries if tuple(at) <= time] for entries in fits]
+        )
 
     first = bisect_left(times, True, key=lambda time: match_by(time) is not None)
     if first == len(times):
         return None
+
     matched = match_by(times[first])
     return None if matched is None else (times[first][1], matched)
 
@@ -260,15 +314,20 @@ def _agent_ids(nodes: Iterable[NodeState]) -> tuple[AgentId, ...]:
     return tuple(node.agent.agent_id for node in nodes)
 
 
-def reserve_overdue(reserver: Reserver, item: Pending, policy: Policy, now: int) -> list[GuardedReservation]:
-    """The reservations of an overdue session, so that nothing new delays it; none if nobody can help it now.
+def reserve_overdue(
+    reserver: Reserver, item: Pending, policy: Policy, now: int
+) -> list[GuardedReservation]:
+    """The reservations of an overdue session, so that nothing new delays it; none if nobody can
+    help it now.
 
-    It has one at known ends, and holds nodes that may be free before: one for each kernel, and one more with
-    each further patience of the group (``max_skip_age``), in case those that are held do not empty. What it
-    holds it never gives up for a known end: such an end may come with work that has just begun, and so come
-    again and again. If other sessions hold all of its nodes it comes after them.
+    It has one at known ends, and holds nodes that may be free before: one for each kernel, and one
+    more with each further patience of the group (``max_skip_age``), in case those that are held do
+    not empty. What it holds it never gives up for a known end: such an end may come with work that
+    has just begun, and so come again and again. If other sessions hold all of its nodes it comes
+    after them.
     """
-    known, patience = reserver.at_known_ends(), policy.max_skip_age
+    known = reserver.at_known_ends()
+    patience = policy.max_skip_age
     found = [] if known is None else [known]
     spare = 0 if patience is None else (now - item.queued_since) // max(patience, 1) - 1
     before = None if known is None else known[0].starts_at
@@ -277,4 +336,5 @@ def reserve_overdue(reserver: Reserver, item: Pending, policy: Policy, now: int)
     if not found:
         behind = reserver.behind_others()
         found += [] if behind is None else [behind]
+
     return found

@@ -13,12 +13,21 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 class ReservationGuard:
     """Protects the part of a reservation on one node.
 
-    ``starts_at``: when the session starts (unix microseconds), None if unknown. ``demands``: what it needs on
-    the node. ``capacity_at_start`` returns what will be free there at ``starts_at`` without the session (what
-    is free now if unknown); it is called when the first other session asks.
+    ``starts_at``: when the session starts (unix microseconds), None if unknown. ``demands``: what
+    it needs on the node. ``capacity_at_start`` returns what will be free there at ``starts_at``
+    without the session (what is free now if unknown); it is called when the first other session
+    asks.
     """
 
-    __slots__ = ("_at_start", "_capacity_at_start", "_fraction", "demands", "node", "session_id", "starts_at")
+    __slots__ = (
+        "_at_start",
+        "_capacity_at_start",
+        "_fraction",
+        "demands",
+        "node",
+        "session_id",
+        "starts_at",
+    )
 
     def __init__(
         self,
@@ -29,13 +38,17 @@ class ReservationGuard:
         capacity_at_start: Callable[[], FreeCapacity],
         fraction: str,
     ) -> None:
-        self.session_id, self.node, self.starts_at = session_id, node, starts_at
-        self.demands, self._fraction = demands, fraction
+        self.session_id = session_id
+        self.node = node
+        self.starts_at = starts_at
+        self.demands = demands
+        self._fraction = fraction
         self._capacity_at_start = capacity_at_start
         self._at_start: tuple[FreeCapacity, bool] | None = None
 
     def _expected(self) -> tuple[FreeCapacity, bool]:
-        """The capacity at the start, less what was admitted since; and whether it sufficed at first."""
+        """The capacity at the start, less what was admitted since; and whether it sufficed at
+        first."""
         if self._at_start is None:
             capacity = self._capacity_at_start()
             self._at_start = capacity, capacity.fits_all(self.demands, self._fraction)
@@ -45,23 +58,26 @@ class ReservationGuard:
         return self.starts_at is not None and ends_at is not None and ends_at <= self.starts_at
 
     def admits(self, allocations: Allocations, ends_at: int | None, kernels: int) -> bool:
-        """Whether the session is not delayed if ``kernels`` kernels take ``allocations`` from now until
-        ``ends_at`` (None: unknown).
+        """Whether the session is not delayed if ``kernels`` kernels take ``allocations`` from now
+        until ``ends_at`` (None: unknown).
 
-        They end in time, or leave enough. If there is not enough even without them, they may take nothing of
-        the slots that are short.
+        They end in time, or leave enough. If there is not enough even without them, they may take
+        nothing of the slots that are short.
         """
         if self.ends_in_time(ends_at):
             return True
+
         capacity, sufficient = self._expected()
         after = capacity.copy()
         after.deduct(allocations, kernels)
         if sufficient:
             return after.fits_all(self.demands, self._fraction)
+
         needed: dict[str, int] = {}
         for demand in self.demands:
             for slot, amount in demand:
                 needed[slot] = needed.get(slot, 0) + amount
+
         taken = {_in_shares(allocation.slot) for allocation in allocations} & needed.keys()
         return all(after.free.get(slot, 0) >= needed[slot] for slot in taken)
 
@@ -72,4 +88,6 @@ class ReservationGuard:
 
 
 def _in_shares(slot: str) -> str:
-    return slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX if slot.endswith(DEVICE_SUFFIX) else slot
+    return (
+        slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX if slot.endswith(DEVICE_SUFFIX) else slot
+    )

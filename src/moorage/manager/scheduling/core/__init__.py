@@ -1,4 +1,5 @@
-"""Core values of the scheduler: the planner's input, policy and results, queue order, predicates and quotas.
+"""Core values of the scheduler: the planner's input, policy and results, queue order, predicates
+and quotas.
 
 Pure, and imports nothing else of the scheduler.
 """

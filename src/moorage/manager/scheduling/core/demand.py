@@ -1,11 +1,12 @@
 """Demands: resource requests as one integer per slot.
 
-A family of devices is packed into one number in 1/1000 of a device. A request for ``w`` whole devices and a
-fraction ``p`` of another is ``w * 1000 + p``. An agent with ``n`` entirely free devices, whose most free used
-device has ``q`` left, has the packed capacity ``n * 1000 + q`` and can serve exactly the requests up to that
-number: a larger one lacks a whole device, or needs a fraction that no device has left. So "does it fit" and
-"does it ask for at least as much" are one integer comparison per slot. A property in
-``tests/model/test_packed_capacity.py`` holds this to a search over the devices.
+A family of devices is packed into one number in 1/1000 of a device. A request for ``w`` whole
+devices and a fraction ``p`` of another is ``w * 1000 + p``. An agent with ``n`` entirely free
+devices, whose most free used device has ``q`` left, has the packed capacity ``n * 1000 + q`` and
+can serve exactly the requests up to that number: a larger one lacks a whole device, or needs a
+fraction that no device has left. So "does it fit" and "does it ask for at least as much" are one
+integer comparison per slot. A property in ``tests/model/test_packed_capacity.py`` holds this to a
+search over the devices.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import lru_cache
 
 from moorage.common.model.slots import WHOLE_DEVICE
 
-DEVICE_SUFFIX, SHARES_SUFFIX = ".device", ".shares"
+DEVICE_SUFFIX = ".device"
+SHARES_SUFFIX = ".shares"
 # Per slot. An agent that reports more counts as having this much.
 MAX_AMOUNT = 2**63 - 1
 
@@ -33,7 +35,8 @@ def in_shares(slots: Mapping[str, int]) -> dict[str, int]:
     total: dict[str, int] = {}
     for slot, amount in slots.items():
         if slot.endswith(DEVICE_SUFFIX):
-            slot, amount = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, amount * WHOLE_DEVICE
+            slot = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
+            amount = amount * WHOLE_DEVICE
         total[slot] = total.get(slot, 0) + amount
     return total
 
@@ -47,7 +50,9 @@ def demand_of(slots: Mapping[str, int]) -> Demand:
 @lru_cache(maxsize=65_536)
 def _demand(items: tuple[tuple[str, int], ...]) -> Demand:
     total = in_shares(dict(items))
-    return tuple((slot, total[slot]) for slot in sorted(total, key=slot_sort_key) if total[slot] > 0)
+    return tuple(
+        (slot, total[slot]) for slot in sorted(total, key=slot_sort_key) if total[slot] > 0
+    )
 
 
 def sum_demands(demands: Iterable[Demand]) -> Demand:
@@ -60,7 +65,8 @@ def sum_demands(demands: Iterable[Demand]) -> Demand:
 
 def packed_capacity(amounts: Iterable[int]) -> int:
     """The largest request that devices with these free amounts can serve; all in 1/1000."""
-    whole, fraction = 0, 0
+    whole = 0
+    fraction = 0
     for amount in amounts:
         if amount >= WHOLE_DEVICE:
             whole += 1
@@ -70,7 +76,8 @@ def packed_capacity(amounts: Iterable[int]) -> int:
 
 
 def in_request_units(slot: str, *amounts: int) -> tuple[str, tuple[int, ...]]:
-    """``slot`` and ``amounts`` as users write them: whole devices as a count, fractions as shares."""
+    """``slot`` and ``amounts`` as users write them: whole devices as a count, fractions as
+    shares."""
     if slot.endswith(SHARES_SUFFIX) and not any(amount % WHOLE_DEVICE for amount in amounts):
         name = slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX
         return name, tuple(amount // WHOLE_DEVICE for amount in amounts)

@@ -9,12 +9,15 @@ from moorage.manager.scheduling.core.results import Refusal, RefusalKind, UnmetC
 from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
 
 _FIXED = {
-    RefusalKind.ISOLATION: "cannot isolate the processes of members (`moorage agent doctor` there says why)",
+    RefusalKind.ISOLATION: (
+        "cannot isolate the processes of members (`moorage agent doctor` there says why)"
+    ),
     RefusalKind.UNAVAILABLE: "silent, disconnected or not ready",
     RefusalKind.DRAINING: "cordoned or draining: no new work",
     RefusalKind.FENCED: "fenced until it reports again: abandoned work may still use its devices",
     RefusalKind.DIALS_OUT: (
-        "only dials out, so it takes no part in clusters over several agents: use cluster mode single-node, "
+        "only dials out, so it takes no part in clusters over several agents: use cluster mode "
+        "single-node, "
         "or let proxies reach agent.address there (`moorage agents describe` says why they do not)"
     ),
     RefusalKind.DESIGNATED: "not one of the designated agents",
@@ -34,20 +37,25 @@ def _day(micros: int) -> str:
 
 def refusal_message(refusal: Refusal) -> str:
     """One line, like "3 agents: needs 2 cuda.device, at most 1 free"."""
-    kind, slot = refusal.kind, refusal.slot
+    kind = refusal.kind
+    slot = refusal.slot
     several = refusal.agents != 1
     agents = f"{refusal.agents} agents" if several else "1 agent"
     if kind is RefusalKind.NO_ELIGIBLE_AGENT:
         return "the resource group has no agent"
+
     if kind in (RefusalKind.CAPACITY, RefusalKind.UNHEALTHY, RefusalKind.NEVER):
         most = "at most " if several else ""
-        requested, available = format_amount(slot, refusal.requested), format_amount(slot, refusal.available)
+        requested = format_amount(slot, refusal.requested)
+        available = format_amount(slot, refusal.available)
         rest = {
             RefusalKind.CAPACITY: f"{most}{available} free",
             RefusalKind.UNHEALTHY: f"has {most}{available} without its unhealthy devices",
             RefusalKind.NEVER: f"has {most}{available} even when empty",
         }[kind]
+
         return f"{agents}: needs {requested} {slot}, {rest}"
+
     texts = {
         RefusalKind.RUNTIME: f"has no runtime {slot}",
         RefusalKind.ENGINE: f"has no engine {slot}; install it there (`moorage doctor`)",
@@ -82,20 +90,29 @@ def unmet_message(unmet: UnmetCondition) -> str:
             return f"{unmet.scope} {unmet.name}: {unmet.used} system sessions of {unmet.limit}"
         if not unmet.slot:
             return f"{unmet.scope} {unmet.name}: {unmet.used} concurrent sessions of {unmet.limit}"
+
         return (
-            f"{unmet.scope} {unmet.name}: {unmet.slot}: used {used} + requested {asked} > limit {limit} "
+            f"{unmet.scope} {unmet.name}: {unmet.slot}: used {used} + requested {asked} > limit "
+            f"{limit} "
             f"(over by {over})"
         )
+
     if kind is UnmetKind.NODE_HOURS:
-        used, asked, limit = (format_node_hours(n) for n in (unmet.used, unmet.requested, unmet.limit))
+        used, asked, limit = (
+            format_node_hours(n) for n in (unmet.used, unmet.requested, unmet.limit)
+        )
         anew = f" (anew from {_day(unmet.until)} UTC)" if unmet.requested <= unmet.limit else ""
         return (
             f"{unmet.scope} {unmet.name}: node-hours: used and reserved {used} + at most {asked} "
             f"> limit {limit} a month{anew}"
         )
+
     if kind is UnmetKind.EARLIER_ATTEMPT:
         cure = "; ".join(f"`moorage agents forget {agent} --destroyed`" for agent in unmet.names)
-        return f"its earlier attempt may still run on {names}; if that node is gone for good: {cure}"
+        return (
+            f"its earlier attempt may still run on {names}; if that node is gone for good: {cure}"
+        )
+
     texts = {
         UnmetKind.DEPENDENCY: f"waits for {names or 'other sessions'}",
         UnmetKind.DEPENDENCY_FAILED: f"a dependency has the wrong outcome: {names or 'unknown'}",

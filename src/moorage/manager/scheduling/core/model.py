@@ -1,8 +1,9 @@
 """Input of the planner: agents, pending sessions and quotas as frozen values.
 
-All numbers are integers in base units: milli-cpu, bytes, and 1/1000 of a device (``common.model.slots``).
-Points in time are unix microseconds, durations are microseconds. Nothing here reads a clock. Values that
-many passes need (shapes, packed capacities, sort keys) are computed once, when an object is created.
+All numbers are integers in base units: milli-cpu, bytes, and 1/1000 of a device
+(``common.model.slots``). Points in time are unix microseconds, durations are microseconds. Nothing
+here reads a clock. Values that many passes need (shapes, packed capacities, sort keys) are computed
+once, when an object is created.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device of an agent; amounts in 1/1000 of it. An unhealthy one keeps its work and gets no more.
+    """One device of an agent; amounts in 1/1000 of it. An unhealthy one keeps its work and gets no
+    more.
 
-    A MIG slice is a device of a family of its own (like ``cuda-1g10gb.device``) with ``quantum`` 1000, so it
-    is allocated whole; ``parent`` names the device that it is a slice of.
+    A MIG slice is a device of a family of its own (like ``cuda-1g10gb.device``) with ``quantum``
+    1000, so it is allocated whole; ``parent`` names the device that it is a slice of.
     """
 
     device_id: DeviceId
@@ -67,8 +69,8 @@ class Running:
     endpoint_id: EndpointId | None = None
     preemptible: bool = False
     terminating: bool = False  # it is being stopped, so it is no preemption victim any more
-    # Microseconds from its stop to its end at the latest: to save its state, and its stop grace period. None:
-    # not known.
+    # Microseconds from its stop to its end at the latest: to save its state, and its stop grace
+    # period. None: not known.
     stop_time: int | None = None
 
     @property
@@ -80,8 +82,8 @@ class Running:
 class DeviceFamily(NamedTuple):
     """The devices of one family on an agent, in natural order.
 
-    ``free``: what may be allocated of each, 0 for an unhealthy device. ``linked``: whether the topology (NUMA
-    nodes or direct links) of any of them is known.
+    ``free``: what may be allocated of each, 0 for an unhealthy device. ``linked``: whether the
+    topology (NUMA nodes or direct links) of any of them is known.
     """
 
     states: tuple[DeviceState, ...]
@@ -103,12 +105,13 @@ def capacity_class_of(capacity: tuple[tuple[str, int], ...]) -> CapacityClass:
 
 @dataclass(frozen=True, slots=True)
 class PackedCapacity:
-    """An agent's resources as one number per slot; device families as <family>.shares (see ``demand``)."""
+    """An agent's resources as one number per slot; device families as <family>.shares (see
+    ``demand``)."""
 
     free: dict[str, int]  # shared with node states: never modify it
     capacity: dict[str, int]
-    # ``capacity`` without unhealthy devices: what is free once all work has ended. The same object if all are
-    # healthy.
+    # ``capacity`` without unhealthy devices: what is free once all work has ended. The same object
+    # if all are healthy.
     healthy: dict[str, int]
     families: frozenset[str]
     capacity_class: CapacityClass
@@ -120,11 +123,12 @@ class PackedCapacity:
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """One agent at the time of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu, mem).
+    """One agent at the time of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu,
+    mem).
 
-    An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is cordoned or
-    being emptied; on one that is ``fenced`` abandoned work may still use the devices. None of them gets new
-    work, but their capacity still separates "not now" from "never".
+    An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is
+    cordoned or being emptied; on one that is ``fenced`` abandoned work may still use the devices.
+    None of them gets new work, but their capacity still separates "not now" from "never".
     """
 
     agent_id: AgentId
@@ -144,8 +148,8 @@ class AgentState:
     running: tuple[Running, ...] = ()  # the live kernels where details are known; in any order
     packed: PackedCapacity = field(init=False, repr=False, compare=False)
     # Free capacity after each end, by known ends and by assumed ones too. Caches of
-    # ``backfill.earliest_fit``, filled on first use; they are derived from fields that never change, so they
-    # need no invalidation.
+    # ``backfill.earliest_fit``, filled on first use; they are derived from fields that never
+    # change, so they need no invalidation.
     free_timeline: list[tuple[int, Mapping[str, int]]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -172,10 +176,15 @@ def _pack(agent: AgentState) -> PackedCapacity:
     capacity = dict(agent.capacity)
     by_family: dict[str, list[DeviceState]] = {}
     for device in sorted(agent.devices, key=_natural_order):
-        by_family.setdefault(device.slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, []).append(device)
-    families, unhealthy = {}, dict[str, int]()
+        by_family.setdefault(device.slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, []).append(
+            device
+        )
+
+    families = {}
+    unhealthy = dict[str, int]()
     for family, devices in by_family.items():
-        # An unhealthy device may recover: it is not free now, but counts towards what could ever fit.
+        # An unhealthy device may recover: it is not free now, but counts towards what could ever
+        # fit.
         available = tuple([d.free if d.healthy else 0 for d in devices])
         linked = any(d.numa is not None or d.peers for d in devices)
         families[family] = DeviceFamily(tuple(devices), available, linked)
@@ -183,10 +192,13 @@ def _pack(agent: AgentState) -> PackedCapacity:
         capacity[family] = packed_capacity([d.capacity for d in devices])
         if not all(d.healthy for d in devices):
             unhealthy[family] = packed_capacity([d.capacity for d in devices if d.healthy])
+
     quantized = any(d.quantum > 1 or d.minimum > 1 for d in agent.devices)
     capacity_class = capacity_class_of(tuple(sorted(capacity.items())))
     healthy = capacity | unhealthy if unhealthy else capacity
-    return PackedCapacity(free, capacity, healthy, frozenset(families), capacity_class, families, quantized)
+    return PackedCapacity(
+        free, capacity, healthy, frozenset(families), capacity_class, families, quantized
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +230,8 @@ class Pending:
     user: str = ""
     project: str = ""
     session_type: str = ""  # "": session types are not restricted
-    # Of a cluster session. single-node: all kernels on one agent; multi-node: each on another agent. All or
-    # nothing.
+    # Of a cluster session. single-node: all kernels on one agent; multi-node: each on another
+    # agent. All or nothing.
     sub_kernels: tuple[KernelRequest, ...] = ()
     mode: Literal["single-node", "multi-node"] = "single-node"
     arch: str = ""  # "": any
@@ -233,24 +245,30 @@ class Pending:
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
     earlier_agents: tuple[AgentId, ...] = ()  # where its earlier attempt may still run
     bypassed: int = 0  # times that another session started before it while it was the blocked head
-    waiting_since: int = 0  # when it entered the queue, after a requeue anew; 0: when it was created
+    # when it entered the queue, after a requeue anew; 0: when it was created
+    waiting_since: int = 0
     node_seconds: int = 0  # of a job of a site: what it uses at most, nodes times walltime
     # Derived once, because a session is considered in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
-    queue_key: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # priority, age, id
+    # priority, age, id
+    queue_key: tuple[int, int, str] = field(init=False, repr=False, compare=False)
     queued_since: int = field(init=False, repr=False, compare=False)
     owned_shape: OwnedShape = field(init=False, repr=False, compare=False)
     # Only capacity and quotas can hold it back, and any agent that satisfies its shape will do.
     unconstrained: bool = field(init=False, repr=False, compare=False)
-    # The owned shape if unconstrained, else None: members of a class are refused for the same reason, as long
-    # as capacity and quotas do not change.
+    # The owned shape if unconstrained, else None: members of a class are refused for the same
+    # reason, as long as capacity and quotas do not change.
     equivalence_class: OwnedShape | None = field(init=False, repr=False, compare=False)
     # Unconstrained, a single kernel and no replica: the best agent by score takes it.
     fast_path: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         slots = self.slots
-        kernels = (slots, *(kernel.slots for kernel in self.sub_kernels)) if self.sub_kernels else (slots,)
+        kernels = (
+            (slots, *(kernel.slots for kernel in self.sub_kernels))
+            if self.sub_kernels
+            else (slots,)
+        )
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, kernels)
         put = object.__setattr__
         put(self, "shape", shape)
@@ -258,11 +276,16 @@ class Pending:
             self.user, self.project, shape, self.node_seconds, self.session_type == _SYSTEM
         )
         put(self, "owned_shape", owned_shape)
+
         # One int object per priority: tuple comparison skips equal elements by identity first.
-        priority = _NEGATED_PRIORITIES[self.priority] if 0 <= self.priority <= 100 else -self.priority
+        priority = (
+            _NEGATED_PRIORITIES[self.priority] if 0 <= self.priority <= 100 else -self.priority
+        )
         put(self, "queue_key", (priority, self.created, self.session_id))
         put(self, "queued_since", self.waiting_since or self.created)
-        waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
+        waits = (
+            self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
+        )
         waits = waits or bool(self.earlier_agents)
         unconstrained = not (waits or self.avoid or self.designated)
         put(self, "unconstrained", unconstrained)
@@ -280,12 +303,15 @@ class Quota:
 
     scope: Literal["user", "project", "group"]
     name: str
-    # Per slot, in request units; <family>.device and <family>.shares add up. 0: none. Absent: no limit.
+    # Per slot, in request units; <family>.device and <family>.shares add up. 0: none. Absent: no
+    # limit.
     limits: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)
-    sessions: int | None = None  # limit on live sessions that are not pending; 0: none. None: no limit
+    # limit on live sessions that are not pending; 0: none. None: no limit
+    sessions: int | None = None
     running: int = 0  # the sessions that count against it
-    # What other resource groups have of ``used`` and ``running``. Planning does not need it, replay does.
+    # What other resource groups have of ``used`` and ``running``. Planning does not need it, replay
+    # does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
     # Limit on what jobs of sites use in a month. 0: none. None: no limit.
@@ -297,11 +323,12 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """How the pending sessions differ from those of the snapshot before, which had the number before this
-    one. A reader that has not seen that one compares all of them."""
+    """How the pending sessions differ from those of the snapshot before, which had the number
+    before this one. A reader that has not seen that one compares all of them."""
 
     number: int
-    changed: tuple[Pending, ...]  # new sessions, those read again, and those that could not be placed
+    # new sessions, those read again, and those that could not be placed
+    changed: tuple[Pending, ...]
     gone: tuple[SessionId, ...]
 
 
@@ -324,7 +351,8 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     # round-robin: the agent chosen last, by requested architecture
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # drf: what each user (or project) holds in this group, per slot; None: the sum over AgentState.running
+    # drf: what each user (or project) holds in this group, per slot; None: the sum over
+    # AgentState.running
     usage: Mapping[str, Mapping[str, int]] | None = None
     changes: PendingChanges | None = field(default=None, compare=False)
     agent_changes: AgentChanges | None = field(default=None, compare=False)

@@ -17,7 +17,8 @@ UNBOUNDED = 2**63
 
 
 class PendingQueue(Protocol):
-    """Yields each pending session once. Placements are reported back: they may change who is next."""
+    """Yields each pending session once. Placements are reported back: they may change who is
+    next."""
 
     def __iter__(self) -> Iterator[Pending]: ...
 
@@ -36,8 +37,9 @@ OVERDUE = -101
 
 
 def overdue_key(item: Pending) -> tuple[int, int, str]:
-    """The key of an overdue session: the order is that of age, whatever the priority and the strategy are.
-    A stream of other sessions, however important, never gets between it and those that are older."""
+    """The key of an overdue session: the order is that of age, whatever the priority and the
+    strategy are. A stream of other sessions, however important, never gets between it and those
+    that are older."""
     return OVERDUE, item.queued_since, item.session_id
 
 
@@ -52,17 +54,18 @@ def split_overdue(
     late = [item for item in ordered if item.queued_since <= since or item.bypassed >= bypasses]
     if not late:
         return [], ordered
+
     late.sort(key=overdue_key)
     names = {item.session_id for item in late}
     return late, [item for item in ordered if item.session_id not in names]
 
 
 def sort_pending(pending: Iterable[Pending], policy: Policy, now: int = 0) -> list[Pending]:
-    """Overdue sessions first, in the order of their age. Then higher priority first, then older first (lifo:
-    younger first), then by id.
+    """Overdue sessions first, in the order of their age. Then higher priority first, then older
+    first (lifo: younger first), then by id.
 
-    With ``hol=skip`` a session that capacity refused ``num_retries_to_skip`` times goes behind the others of
-    its own priority, never behind another priority: it is tried later, not left out.
+    With ``hol=skip`` a session that capacity refused ``num_retries_to_skip`` times goes behind the
+    others of its own priority, never behind another priority: it is tried later, not left out.
     """
     late, ordered = split_overdue(pending, policy, now)
     if policy.strategy == "lifo":
@@ -70,6 +73,7 @@ def sort_pending(pending: Iterable[Pending], policy: Policy, now: int = 0) -> li
         ordered.sort(key=lambda item: -item.priority)
     if policy.hol == "skip" and not policy.head_blocks:
         ordered.sort(key=lambda item: (-item.priority, item.retries >= policy.num_retries_to_skip))
+
     return late + ordered
 
 
@@ -93,8 +97,9 @@ FULL_SHARE = 10**12
 class FairShareQueue:
     """drf: dominant resource fairness by progressive filling (Ghodsi et al., NSDI 2011).
 
-    Overdue sessions come first, oldest first. Then, within a priority, the owner with the smallest weighted
-    dominant share is next, with its oldest session. A placement counts at once. Ties go to the older session.
+    Overdue sessions come first, oldest first. Then, within a priority, the owner with the smallest
+    weighted dominant share is next, with its oldest session. A placement counts at once. Ties go to
+    the older session.
     """
 
     def __init__(
@@ -105,7 +110,8 @@ class FairShareQueue:
         used: Mapping[str, Mapping[str, int]],
         now: int,
     ) -> None:
-        self._policy, self._capacity = policy, capacity
+        self._policy = policy
+        self._capacity = capacity
         self._overdue, self._items = split_overdue(items, policy, now)
         self._used = {owner: dict(slots) for owner, slots in used.items()}
 
@@ -113,10 +119,15 @@ class FairShareQueue:
         return item.project if self._policy.share_by == "project" else item.user
 
     def dominant_share(self, owner: str) -> int:
-        used, capacity = self._used.get(owner, {}), self._capacity
+        used = self._used.get(owner, {})
+        capacity = self._capacity
         weight = self._policy.weights.get(owner, 1)
         return max(
-            (used[slot] * FULL_SHARE // (capacity[slot] * weight) for slot in used if capacity.get(slot)),
+            (
+                used[slot] * FULL_SHARE // (capacity[slot] * weight)
+                for slot in used
+                if capacity.get(slot)
+            ),
             default=0,
         )
 
@@ -137,7 +148,10 @@ class FairShareQueue:
             yield from self._fill(rounds[key])
 
     def _fill(self, queues: dict[str, deque[Pending]]) -> Iterator[Pending]:
-        heap = [(self.dominant_share(owner), queue[0].queue_key, owner) for owner, queue in queues.items()]
+        heap = [
+            (self.dominant_share(owner), queue[0].queue_key, owner)
+            for owner, queue in queues.items()
+        ]
         heapify(heap)
         while heap:
             _, _, owner = heappop(heap)
@@ -167,6 +181,7 @@ def usage_by_owner(agents: Iterable[AgentState], share_by: str) -> dict[str, dic
                 device = allocation.device_id
                 slot = allocation.slot.replace(".device", ".shares") if device else allocation.slot
                 used[slot] = used.get(slot, 0) + allocation.amount
+
     return usage
 
 
@@ -180,8 +195,10 @@ def pending_queue(
     """The queue for the policy's strategy. ``usage``: see ``Snapshot``."""
     if policy.strategy != "drf":
         return FixedQueue(sort_pending(items, policy, now))
+
     agents = list(agents)
     used = usage_by_owner(agents, policy.share_by) if usage is None else usage
     by_owner = {owner: in_shares(slots) for owner, slots in used.items()}
     capacity = schedulable_capacity(agents)
+
     return FairShareQueue(items, policy, capacity, by_owner, now)

@@ -1,4 +1,5 @@
-"""Scheduling policy of a resource group. An invalid option raises ``InvalidInput`` on construction."""
+"""Scheduling policy of a resource group. An invalid option raises ``InvalidInput`` on
+construction."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ CUSTOM = "custom:"
 class Preemption:
     """Preemption of running sessions for a session of higher priority.
 
-    Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``. They are
-    anybody's, or only those of the same project or user. A policy without this preempts nothing.
+    Victims are preemptible sessions of strictly lower priority: the lowest first, then by
+    ``order``. They are anybody's, or only those of the same project or user. A policy without this
+    preempts nothing.
 
-    ``grace`` (microseconds): what ends by itself within it is waited for, and nothing is stopped in its
-    place. It also stands for ``Running.stop_time`` where that is not known.
+    ``grace`` (microseconds): what ends by itself within it is waited for, and nothing is stopped in
+    its place. It also stands for ``Running.stop_time`` where that is not known.
     """
 
     how: Literal["requeue", "end"] = "requeue"
@@ -41,29 +43,35 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``hol`` (head of line): the effect of a session that capacity refused on the sessions behind it.
+    """``hol`` (head of line): the effect of a session that capacity refused on the sessions behind
+    it.
 
-    strict: it ends the pass. skip: it is skipped, and tried after the others of its priority once it was
-    refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: it gets a reservation at the
-    earliest known time, and sessions behind it start if they do not delay that.
+    strict: it ends the pass. skip: it is skipped, and tried after the others of its priority once
+    it was refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: it gets a
+    reservation at the earliest known time, and sessions behind it start if they do not delay that.
 
-    The wait is bounded: a session is overdue when it was overtaken ``max_bypasses`` times as the head, or has
-    waited for ``max_skip_age`` (microseconds). Then no younger one may delay it. None: no bound.
+    The wait is bounded: a session is overdue when it was overtaken ``max_bypasses`` times as the
+    head, or has waited for ``max_skip_age`` (microseconds). Then no younger one may delay it. None:
+    no bound.
     """
 
     hol: Literal["strict", "skip", "backfill"] = "backfill"
     num_retries_to_skip: int = 1
-    agent_selection: str = "concentrated"  # or dispersed, round-robin, custom:<name of an entry point>
+    # or dispersed, round-robin, custom:<name of an entry point>
+    agent_selection: str = "concentrated"
     strategy: Literal["fifo", "lifo", "drf"] = "fifo"
     max_bypasses: int | None = 100
     max_skip_age: int | None = 3_600_000_000
     # Where there is a choice, the replicas of one endpoint are spread over agents or packed.
     replicas: Literal["spread", "pack", "none"] = "spread"
-    fraction: Literal["even", "fill"] = "fill"  # device fractions go to the emptiest or to the fullest device
+    # device fractions go to the emptiest or to the fullest device
+    fraction: Literal["even", "fill"] = "fill"
     share_by: Literal["user", "project"] = "user"  # drf: the owner of a share
-    weights: Mapping[str, int] = field(default_factory=dict)  # drf: by user or project; 1 where absent
+    # drf: by user or project; 1 where absent
+    weights: Mapping[str, int] = field(default_factory=dict)
     session_types: frozenset[str] | None = None  # allowed types; None: all
-    slot_priority: tuple[str, ...] = ()  # scored first, in this order; then devices, cpu, mem, the rest
+    # scored first, in this order; then devices, cpu, mem, the rest
+    slot_priority: tuple[str, ...] = ()
     exclusive: tuple[
         frozenset[str], ...
     ] = ()  # sets of device families of which a session may request one only
@@ -72,15 +80,23 @@ class Policy:
     def __post_init__(self) -> None:
         _one_of("hol", self.hol, HOL_MODES)
         _one_of("strategy", self.strategy, STRATEGIES)
-        if not (self.agent_selection.startswith(CUSTOM) and len(self.agent_selection) > len(CUSTOM)):
+        if not (
+            self.agent_selection.startswith(CUSTOM) and len(self.agent_selection) > len(CUSTOM)
+        ):
             _one_of("agent_selection", self.agent_selection, (*SELECTIONS, f"{CUSTOM}NAME"))
+
         _one_of("replicas", self.replicas, ("spread", "pack", "none"))
         _one_of("fraction", self.fraction, ("even", "fill"))
         _one_of("share_by", self.share_by, ("user", "project"))
         _at_least("num_retries_to_skip", self.num_retries_to_skip, 0)
-        for name, bound in (("max_bypasses", self.max_bypasses), ("max_skip_age", self.max_skip_age)):
+
+        for name, bound in (
+            ("max_bypasses", self.max_bypasses),
+            ("max_skip_age", self.max_skip_age),
+        ):
             if bound is not None:
                 _at_least(name, bound, 0)
+
         for owner, weight in self.weights.items():
             _at_least(f"weights[{owner!r}]", weight, 1)
 
@@ -91,14 +107,22 @@ class Policy:
     @property
     def custom(self) -> str | None:
         """The name of the custom selector, an entry point; None: a built-in selection."""
-        return self.agent_selection.removeprefix(CUSTOM) if self.agent_selection.startswith(CUSTOM) else None
+        return (
+            self.agent_selection.removeprefix(CUSTOM)
+            if self.agent_selection.startswith(CUSTOM)
+            else None
+        )
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidInput(f"{name} = {value!r} is not known", next_step=f"one of: {', '.join(allowed)}")
+        raise InvalidInput(
+            f"{name} = {value!r} is not known", next_step=f"one of: {', '.join(allowed)}"
+        )
 
 
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
-        raise InvalidInput(f"{name} = {value} is too small", next_step=f"a whole number, {least} or more")
+        raise InvalidInput(
+            f"{name} = {value} is too small", next_step=f"a whole number, {least} or more"
+        )

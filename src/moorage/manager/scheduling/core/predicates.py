@@ -25,7 +25,9 @@ _REASONS = {
 }
 
 
-def unmet_conditions(item: Pending, policy: Policy, quotas: Quotas, now: int) -> tuple[UnmetCondition, ...]:
+def unmet_conditions(
+    item: Pending, policy: Policy, quotas: Quotas, now: int
+) -> tuple[UnmetCondition, ...]:
     """All conditions that ``item`` does not meet at ``now`` (unix microseconds, inclusive)."""
     over_quota = quotas.check(item)
     ready = item.dependencies == "met" and item.not_before is None and item.starts_at is None
@@ -40,21 +42,25 @@ def _without_quotas(item: Pending, policy: Policy, now: int) -> list[UnmetCondit
         failed = item.dependencies == "failed"
         kind = UnmetKind.DEPENDENCY_FAILED if failed else UnmetKind.DEPENDENCY
         unmet.append(UnmetCondition(kind, item.waits_on))
+
     if item.earlier_agents:
         unmet.append(UnmetCondition(UnmetKind.EARLIER_ATTEMPT, item.earlier_agents))
     if item.not_before is not None and now < item.not_before:
         unmet.append(UnmetCondition(UnmetKind.NOT_BEFORE, until=item.not_before))
     if item.starts_at is not None and now < item.starts_at:
         unmet.append(UnmetCondition(UnmetKind.STARTS_AT, until=item.starts_at))
+
     allowed = policy.session_types
     if allowed is not None and item.session_type and item.session_type not in allowed:
         names = tuple(sorted(allowed))
         unmet.append(UnmetCondition(UnmetKind.SESSION_TYPE, names, name=item.session_type))
+
     requested = {family.partition(".")[0] for family in item.shape.families}
     for families in policy.exclusive:
         conflicting = sorted(families & requested)
         if len(conflicting) > 1:
             unmet.append(UnmetCondition(UnmetKind.EXCLUSIVE, tuple(conflicting)))
+
     return unmet
 
 

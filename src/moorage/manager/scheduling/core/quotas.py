@@ -11,14 +11,15 @@ from moorage.manager.scheduling.core.model import Pending, Quota
 from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
 from moorage.manager.scheduling.core.shape import OwnedShape, counted
 
-# (index into ``QuotaBalance.remaining``, amount) for each limit that an owned shape counts against. Limits on
-# what it does not request are left out.
+# (index into ``QuotaBalance.remaining``, amount) for each limit that an owned shape counts against.
+# Limits on what it does not request are left out.
 Cost = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitedSlots:
-    """What a quota limits: slots, and maybe sessions and node-hours. Interned: most quotas share one."""
+    """What a quota limits: slots, and maybe sessions and node-hours. Interned: most quotas share
+    one."""
 
     slots: tuple[str, ...]
     sessions: bool
@@ -35,7 +36,9 @@ def _cost(limited: LimitedSlots, owned_shape: OwnedShape) -> Cost:
     held = counted(owned_shape)
     amounts = [held.get(slot, 0) for slot in limited.slots]
     amounts += [0 if owned_shape.system else 1] if limited.sessions else []
-    amounts += [0 if owned_shape.system else owned_shape.node_seconds] if limited.node_seconds else []
+    amounts += (
+        [0 if owned_shape.system else owned_shape.node_seconds] if limited.node_seconds else []
+    )
     return tuple([(index, amount) for index, amount in enumerate(amounts) if amount])
 
 
@@ -48,8 +51,8 @@ def _limits(
 
 
 class QuotaBalance:
-    """One quota. ``remaining``: what is left of each limited slot, then of the sessions if limited, then of
-    the node-seconds if limited.
+    """One quota. ``remaining``: what is left of each limited slot, then of the sessions if limited,
+    then of the node-seconds if limited.
 
     ``remaining`` is updated in place and never replaced: ``Quotas`` keeps references to it.
     """
@@ -63,7 +66,8 @@ class QuotaBalance:
 
     def reset(self, quota: Quota) -> bool:
         """Replace the quota or its use. Returns whether it limits the same slots as before."""
-        before, self.quota = self.limited, quota
+        before = self.limited
+        self.quota = quota
         others = quota.sessions is not None, quota.node_seconds is not None
         self._limits, self.limited = _limits(tuple(quota.limits.items()), *others)
         used = in_shares(quota.used)
@@ -72,31 +76,45 @@ class QuotaBalance:
             self.remaining.append(quota.sessions - quota.running)
         if quota.node_seconds is not None:
             self.remaining.append(quota.node_seconds - quota.node_seconds_used)
+
         return before is self.limited
 
     def exceeded(self, owned_shape: OwnedShape) -> Iterable[UnmetCondition]:
-        quota, remaining, kind = self.quota, self.remaining, UnmetKind.QUOTA
-        amounts, slots = counted(owned_shape), len(self._limits)
+        quota = self.quota
+        remaining = self.remaining
+        kind = UnmetKind.QUOTA
+        amounts = counted(owned_shape)
+        slots = len(self._limits)
         if quota.sessions is not None and not owned_shape.system and remaining[slots] < 1:
             running = quota.sessions - remaining[slots]
-            yield UnmetCondition(kind, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions)
+            yield UnmetCondition(
+                kind, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions
+            )
+
         for index, (slot, limit) in enumerate(self._limits.items()):
             amount = amounts.get(slot, 0)
             if amount and amount > remaining[index]:
                 shown, numbers = in_request_units(slot, amount, limit - remaining[index], limit)
                 yield UnmetCondition(kind, (), 0, quota.scope, quota.name, shown, *numbers)
-        asked, hours = 0 if owned_shape.system else owned_shape.node_seconds, quota.node_seconds
+
+        asked = 0 if owned_shape.system else owned_shape.node_seconds
+        hours = quota.node_seconds
         if asked and hours is not None and asked > remaining[-1]:
-            kind, used = UnmetKind.NODE_HOURS, hours - remaining[-1]
-            yield UnmetCondition(kind, (), quota.month_ends, quota.scope, quota.name, "", asked, used, hours)
+            kind = UnmetKind.NODE_HOURS
+            used = hours - remaining[-1]
+            yield UnmetCondition(
+                kind, (), quota.month_ends, quota.scope, quota.name, "", asked, used, hours
+            )
 
 
-# The quotas that apply to an owned shape: each with its ``remaining`` (to save an attribute access) and cost.
+# The quotas that apply to an owned shape: each with its ``remaining`` (to save an attribute access)
+# and cost.
 Charges = tuple[tuple[QuotaBalance, list[int], Cost], ...]
 
 
 class Quotas:
-    """The quotas of one resource group, its users and its projects. A placement is charged at once."""
+    """The quotas of one resource group, its users and its projects. A placement is charged at
+    once."""
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
         self._group = group
@@ -117,7 +135,10 @@ class Quotas:
             for index, amount in cost:
                 if amount > remaining[index]:
                     shape = item.owned_shape
-                    return tuple([unmet for balance, _, _ in charges for unmet in balance.exceeded(shape)])
+                    return tuple(
+                        [unmet for balance, _, _ in charges for unmet in balance.exceeded(shape)]
+                    )
+
         return ()
 
     def charge(self, item: Pending) -> Charges:
@@ -156,9 +177,15 @@ class Quotas:
             owner = owned_shape.user, owned_shape.project
             balances = self._of_owner.get(owner)
             if balances is None:
-                names = (("user", owned_shape.user), ("project", owned_shape.project), ("group", self._group))
+                names = (
+                    ("user", owned_shape.user),
+                    ("project", owned_shape.project),
+                    ("group", self._group),
+                )
                 balances = [self._balances[name] for name in names if name in self._balances]
                 self._of_owner[owner] = balances
+
             charges = tuple([(b, b.remaining, _cost(b.limited, owned_shape)) for b in balances])
             self._charges[owned_shape] = charges
+
         return charges

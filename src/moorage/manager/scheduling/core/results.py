@@ -1,4 +1,5 @@
-"""Results of a scheduling pass: places, holds, reservations and victims. Units and times as in ``model``."""
+"""Results of a scheduling pass: places, holds, reservations and victims. Units and times as in
+``model``."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class KernelPlace:
 
 
 class Place(NamedTuple):
-    """Placement of one session: its main kernel and, for a cluster, all its sub kernels. All or nothing.
+    """Placement of one session: its main kernel and, for a cluster, all its sub kernels. All or
+    nothing.
 
     The store checks ``revision`` again at commit.
     """
@@ -47,7 +49,8 @@ class RefusalKind(StrEnum):
     DRAINING = "draining"  # cordoned or draining
     FENCED = "fenced"  # abandoned work may still use its devices
     RUNTIME = "runtime"  # the agent does not offer the runtime
-    ISOLATION = "isolation"  # the agent runs processes as its own user: only those of administrators
+    # the agent runs processes as its own user: only those of administrators
+    ISOLATION = "isolation"
     ENGINE = "engine"  # the agent does not offer the engine
     ARCH = "arch"  # another architecture
     LABELS = "labels"  # a required label is missing or has another value
@@ -66,11 +69,13 @@ class RefusalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why ``agents`` agents refuse a session; ``available`` is the most that any of them has of ``slot``.
+    """Why ``agents`` agents refuse a session; ``available`` is the most that any of them has of
+    ``slot``.
 
-    For RUNTIME, ENGINE, ARCH and LABELS ``slot`` names what is missing, for RESERVED the session that holds
-    the reservation, for SELECTOR the failure. For KERNELS ``available`` is the limit. ``best`` is the agent
-    that has the most (CAPACITY, UNHEALTHY and NEVER; the smallest id among equals).
+    For RUNTIME, ENGINE, ARCH and LABELS ``slot`` names what is missing, for RESERVED the session
+    that holds the reservation, for SELECTOR the failure. For KERNELS ``available`` is the limit.
+    ``best`` is the agent that has the most (CAPACITY, UNHEALTHY and NEVER; the smallest id among
+    equals).
     """
 
     kind: RefusalKind
@@ -90,7 +95,8 @@ class UnmetKind(StrEnum):
     NOT_BEFORE = "not-before"  # retry backoff, until ``until``
     STARTS_AT = "starts-at"  # begin time set by the user, ``until``
     QUOTA = "quota"  # ``slot`` ("" for the number of sessions) of ``scope`` ``name``
-    NODE_HOURS = "node-hours"  # of ``scope`` ``name``, in node-seconds, until the month ends at ``until``
+    # of ``scope`` ``name``, in node-seconds, until the month ends at ``until``
+    NODE_HOURS = "node-hours"
     SESSION_TYPE = "session-type"  # ``names``: the allowed types
     EXCLUSIVE = "exclusive"  # ``names``: the mutually exclusive device families
 
@@ -113,9 +119,10 @@ class UnmetCondition:
 class Hold(NamedTuple):
     """A session that was not placed.
 
-    ``attempted``: agents were considered for it. ``capacity``: an agent could take it if that agent were
-    empty, which counts one retry. It is false when no agent takes new work (all are draining or unhealthy).
-    ``blocked_by``: the session at which the pass ended before this one, or whose reservation it would delay.
+    ``attempted``: agents were considered for it. ``capacity``: an agent could take it if that agent
+    were empty, which counts one retry. It is false when no agent takes new work (all are draining
+    or unhealthy). ``blocked_by``: the session at which the pass ended before this one, or whose
+    reservation it would delay.
     """
 
     session_id: SessionId
@@ -128,14 +135,16 @@ class Hold(NamedTuple):
 
 
 # A hold without its session id: sessions that wait for the same reason share one tuple.
-HoldDetails = tuple[Reason, tuple[Refusal, ...], bool, bool, SessionId | None, tuple[UnmetCondition, ...]]
+HoldDetails = tuple[
+    Reason, tuple[Refusal, ...], bool, bool, SessionId | None, tuple[UnmetCondition, ...]
+]
 
 
 class Holds(Sequence[Hold]):
     """The sessions that were not placed, in the order in which they were tried.
 
-    A column store: ten thousand holds are two lists, and most entries of ``details`` are the same object. A
-    ``Hold`` is built when an element is read.
+    A column store: ten thousand holds are two lists, and most entries of ``details`` are the same
+    object. A ``Hold`` is built when an element is read.
     """
 
     __slots__ = ("details", "ids")
@@ -179,18 +188,20 @@ class Holds(Sequence[Hold]):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Capacity kept for a blocked session on ``agents`` (for a cluster: one for each kernel, in order).
+    """Capacity kept for a blocked session on ``agents`` (for a cluster: one for each kernel, in
+    order).
 
-    ``basis``: "ends": enough running work has ended by ``starts_at``. "held": no end is known, but the
-    session was overtaken or has waited as much as the policy allows, so new work may not take what it lacks
-    there; ``starts_at`` is None. "preemption": the victims are gone by ``starts_at``.
+    ``basis``: "ends": enough running work has ended by ``starts_at``. "held": no end is known, but
+    the session was overtaken or has waited as much as the policy allows, so new work may not take
+    what it lacks there; ``starts_at`` is None. "preemption": the victims are gone by ``starts_at``.
     """
 
     session_id: SessionId
     agents: tuple[AgentId, ...]
     starts_at: int | None
     basis: Literal["ends", "held", "preemption"]
-    waits_for: tuple[SessionId, ...] = ()  # the sessions whose end frees the capacity, earliest end first
+    # the sessions whose end frees the capacity, earliest end first
+    waits_for: tuple[SessionId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Request shapes: what makes two requests equal to the planner.
 
-Sessions that arrive in large numbers have few distinct shapes, so the planner keeps its intermediate results
-by shape. Shapes are interned: ``shape_of`` returns the same object for equal arguments as long as its cache
-holds them, and shapes compare and hash by identity, which costs nothing however large they are. An evicted
-shape is created again as another object; the planner then computes its results once more, and they are the
-same. So caches keyed by shape may miss, but are never wrong.
+Sessions that arrive in large numbers have few distinct shapes, so the planner keeps its
+intermediate results by shape. Shapes are interned: ``shape_of`` returns the same object for equal
+arguments as long as its cache holds them, and shapes compare and hash by identity, which costs
+nothing however large they are. An evicted shape is created again as another object; the planner
+then computes its results once more, and they are the same. So caches keyed by shape may miss, but
+are never wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class NodeConstraints(NamedTuple):
     engine: str
     arch: str
     labels: frozenset[tuple[str, str]]
-    # Other agents reach its kernels at its address: those of a cluster over several agents talk directly.
+    # Other agents reach its kernels at its address: those of a cluster over several agents talk
+    # directly.
     direct: bool = False
 
 
@@ -53,8 +55,8 @@ class Shape:
 class OwnedShape:
     """A shape requested by one user in one project: what quotas distinguish. Interned like shapes.
 
-    ``node_seconds``: what it uses of a site at most, if it is a job. ``system``: a system session, which
-    counts against no limit but that of its own."""
+    ``node_seconds``: what it uses of a site at most, if it is a job. ``system``: a system session,
+    which counts against no limit but that of its own."""
 
     user: str
     project: str
@@ -87,6 +89,7 @@ def shape_of(
     mode = mode if len(kernels) > 1 else "single-node"
     direct = mode == "multi-node"
     constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()), direct)
+
     return _shape(constraints, mode, tuple(demand_of(slots) for slots in kernels))
 
 

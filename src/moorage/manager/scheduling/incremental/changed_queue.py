@@ -1,4 +1,5 @@
-"""Changed queue: which sessions one incremental pass examines, in order, without those that need no look."""
+"""Changed queue: which sessions one incremental pass examines, in order, without those that need no
+look."""
 
 from __future__ import annotations
 
@@ -30,10 +31,11 @@ _NOT_OVERDUE = (OVERDUE + 1,)
 class ChangedQueue:
     """The queue of one pass: skips sessions that would get the hold of the one before them.
 
-    Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be placed.
-    ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue sessions have
-    reservations and the pass has a head: the first refused session that is not overdue. ``individual``: by
-    key, the sessions that share no answer with others; each has its turn.
+    Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be
+    placed. ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue
+    sessions have reservations and the pass has a head: the first refused session that is not
+    overdue. ``individual``: by key, the sessions that share no answer with others; each has its
+    turn.
     """
 
     def __init__(
@@ -44,17 +46,23 @@ class ChangedQueue:
         pool: NodePool,
         refusals: RefusalCache,
     ) -> None:
-        self._index, self._opened, self._pool, self._refusals = index, opened, pool, refusals
+        self._index = index
+        self._opened = opened
+        self._pool = pool
+        self._refusals = refusals
         self._individual = deque(individual)
         self._live = set(opened)  # the opened shapes that may still be placed
         queues = [queue for shape in opened for queue in index.queues_of[shape]]
-        self._open_heap: list[_Entry] = [(queue.head, queue) for queue in queues if queue.head is not None]
+        self._open_heap: list[_Entry] = [
+            (queue.head, queue) for queue in queues if queue.head is not None
+        ]
         heapify(self._open_heap)
         self._blocked_heap: list[_Entry] = []
         self._cursors: dict[ShapeQueue, ShapeCursor] = {}
         self._next_head = 0  # position in the index's heads, for ``_find_blocked``
         self._was_placed = False
         self.scheduling_pass: SchedulingPass | None = None
+
         # Owner queues over quota, from the first session on that was refused for it.
         self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
 
@@ -64,12 +72,17 @@ class ChangedQueue:
     def __iter__(self) -> Iterator[Pending]:
         scheduling_pass = self.scheduling_pass
         assert scheduling_pass is not None
-        denied: list[ShapeCursor] = []  # those that guards refused: a changed reservation may admit others
+
+        # those that guards refused: a changed reservation may admit others
+        denied: list[ShapeCursor] = []
         while True:
             blocked = self._find_blocked(scheduling_pass)
-            heaps = (blocked, self._open_heap) if blocked or self._is_wanted(scheduling_pass) else ()
+            heaps = (
+                (blocked, self._open_heap) if blocked or self._is_wanted(scheduling_pass) else ()
+            )
             first = min((heap[0][0] for heap in heaps if heap), default=None)
-            version, self._was_placed = scheduling_pass.reserved.version, False
+            version = scheduling_pass.reserved.version
+            self._was_placed = False
             if self._individual and (first is None or self._individual[0][0] < first):
                 key, item = self._individual.popleft()
                 yield item
@@ -81,18 +94,22 @@ class ChangedQueue:
                 cursor = self._cursor(scheduling_pass, key, queue, heap)
                 if cursor is None:
                     continue
+
                 yield cursor.item
                 if self._was_placed:
                     cursor.advance()
                     self._push(heap, cursor)
                 elif self._after_hold(scheduling_pass, cursor, heap):
                     denied.append(cursor)
+
             if self._was_placed:
                 self._close_shapes()
+
             if scheduling_pass.reserved.version != version:
                 for cursor in denied:
                     cursor.skip_to(key)
                     self._push(self._open_heap, cursor)
+
                 denied = []
 
     def _cursor(
@@ -105,18 +122,23 @@ class ChangedQueue:
                 if not scheduling_pass.blocks_nobody(queue.shape):
                     heappush(self._blocked_heap, (key, queue))
                 return None
+
         cursor = self._cursors.get(queue)
         if cursor is None:
             cursor = self._cursors[queue] = ShapeCursor(queue)
+
         return cursor
 
-    def _after_hold(self, scheduling_pass: SchedulingPass, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
+    def _after_hold(
+        self, scheduling_pass: SchedulingPass, cursor: ShapeCursor, heap: list[_Entry]
+    ) -> bool:
         """Move on from a session that was not placed. Returns whether guards refused it."""
         reason, _, _, is_capacity, _, unmet = scheduling_pass.holds.details[-1]
         if unmet:
             self.over_quota.append(cursor.drop_owner())
             self._push(heap, cursor)
             return False
+
         cursor.owner.last_hold = None
         cursor.advance()
         queue = cursor.queue
@@ -126,6 +148,7 @@ class ChangedQueue:
         # The next overdue session of a refused shape may get a reservation too.
         if queue.overdue and is_capacity and not scheduling_pass.blocks_nobody(queue.shape):
             self._push(self._blocked_heap, cursor)
+
         return reason is Reason.RESERVED
 
     def _push(self, heap: list[_Entry], cursor: ShapeCursor) -> None:
@@ -133,22 +156,29 @@ class ChangedQueue:
             heappush(heap, (cursor.key, cursor.queue))
 
     def _find_blocked(self, scheduling_pass: SchedulingPass) -> Sequence[_Entry]:
-        """The heap of the shapes that capacity refused, with the first session that the pass needs to see: an
-        overdue one that may get a reservation, or the one that becomes the head. Empty if it needs none."""
-        heads, heap = self._index.heads, self._blocked_heap
+        """The heap of the shapes that capacity refused, with the first session that the pass needs
+        to see: an overdue one that may get a reservation, or the one that becomes the head. Empty
+        if it needs none."""
+        heads = self._index.heads
+        heap = self._blocked_heap
         if not scheduling_pass.may_hold:
             self._next_head = max(self._next_head, bisect_left(heads, (_NOT_OVERDUE,)))
             while heap and heap[0][1].overdue:
                 heappop(heap)
-        while self._next_head < len(heads) and not (heap and heap[0][0] < heads[self._next_head][0]):
+
+        while self._next_head < len(heads) and not (
+            heap and heap[0][0] < heads[self._next_head][0]
+        ):
             key, queue = heads[self._next_head]
             if scheduling_pass.has_head and not queue.overdue:
                 break
+
             self._next_head += 1
             if queue.shape not in self._opened and not scheduling_pass.blocks_nobody(queue.shape):
                 refusal = self._refusals.get(queue.shape)
                 if refusal is not None and refusal.is_capacity:
                     heappush(heap, (key, queue))
+
         return () if scheduling_pass.has_head and heap and not heap[0][1].overdue else heap
 
     def _is_wanted(self, scheduling_pass: SchedulingPass) -> bool:

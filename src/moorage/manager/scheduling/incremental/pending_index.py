@@ -1,13 +1,14 @@
 """Index of pending sessions, kept sorted between passes.
 
-Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit, overdue ones apart from the
-others: capacity treats them alike, so once its first session is refused, the rest need no look, except for
-their right to a reservation. In it, an ``OwnerQueue`` holds those of one user and project: quotas treat them
-alike too, so it can be parked as a whole while a quota is used up.
+Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit, overdue ones apart from
+the others: capacity treats them alike, so once its first session is refused, the rest need no look,
+except for their right to a reservation. In it, an ``OwnerQueue`` holds those of one user and
+project: quotas treat them alike too, so it can be parked as a whole while a quota is used up.
 
-Invariants, once ``sort_added`` has run: the items of an owner queue are sorted; ``ShapeQueue.heads`` holds
-the first item of each owner queue that is not parked, sorted; ``PendingIndex.heads`` holds the first item of
-each shape queue, sorted. ``_update_head`` restores the last two after every change.
+Invariants, once ``sort_added`` has run: the items of an owner queue are sorted;
+``ShapeQueue.heads`` holds the first item of each owner queue that is not parked, sorted;
+``PendingIndex.heads`` holds the first item of each shape queue, sorted. ``_update_head`` restores
+the last two after every change.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ _by_queue_key = attrgetter("queue_key")
 
 
 class OwnerQueue:
-    """``parked``: a quota of the owner is used up. ``last_hold``: the hold that all its sessions got last, if
-    they got the same. ``head``: the key under which the shape queue lists it."""
+    """``parked``: a quota of the owner is used up. ``last_hold``: the hold that all its sessions
+    got last, if they got the same. ``head``: the key under which the shape queue lists it."""
 
     __slots__ = ("head", "items", "key", "last_hold", "owned_shape", "parked", "queue", "unsorted")
 
     def __init__(self, queue: ShapeQueue, owned_shape: OwnedShape) -> None:
-        self.queue, self.owned_shape = queue, owned_shape
+        self.queue = queue
+        self.owned_shape = owned_shape
         self.key: Callable[[Pending], QueueKey] = overdue_key if queue.overdue else _by_queue_key
         self.items: list[Pending] = []
         self.unsorted = False
@@ -43,13 +45,15 @@ class OwnerQueue:
 
 
 class ShapeQueue:
-    """``heads``: the first of each owner queue that is not parked. ``head``: the key under which the index
-    lists it. ``overdue``: all of its sessions are."""
+    """``heads``: the first of each owner queue that is not parked. ``head``: the key under which
+    the index lists it. ``overdue``: all of its sessions are."""
 
     __slots__ = ("head", "heads", "name", "overdue", "owners", "shape")
 
     def __init__(self, shape: Shape, time_limit: int | None, overdue: bool) -> None:
-        self.shape, self.overdue, self.name = shape, overdue, (shape, time_limit, overdue)
+        self.shape = shape
+        self.overdue = overdue
+        self.name = (shape, time_limit, overdue)
         self.owners: set[OwnerQueue] = set()
         self.heads: list[tuple[QueueKey, OwnerQueue]] = []
         self.head: QueueKey | None = None
@@ -68,7 +72,8 @@ class PendingIndex:
 
     def add(self, item: Pending, overdue: bool) -> bool:
         """Returns whether its shape is new to the index."""
-        name, new = (item.owned_shape, item.time_limit, overdue), False
+        name = (item.owned_shape, item.time_limit, overdue)
+        new = False
         owner = self._owner_queues.get(name)
         if owner is None:
             queue = self._queues.get((item.shape, item.time_limit, overdue))
@@ -78,17 +83,21 @@ class PendingIndex:
                 queues = self.queues_of.setdefault(item.shape, [])
                 new = not queues
                 queues.append(queue)
+
             owner = OwnerQueue(queue, item.owned_shape)
             self._owner_queues[name] = owner
             queue.owners.add(owner)
+
         items = owner.items
         items.append(item)
         if len(items) == 1:
             self._update_head(owner)
         elif not owner.unsorted and owner.key(item) < owner.key(items[-2]):
-            # Rare, because the youngest session mostly comes last. Sorted once for all that are added.
+            # Rare, because the youngest session mostly comes last. Sorted once for all that are
+            # added.
             owner.unsorted = True
             self._unsorted.append(owner)
+
         return new
 
     def remove(self, item: Pending, overdue: bool) -> None:
@@ -96,11 +105,13 @@ class PendingIndex:
         queue = owner.queue
         if owner.unsorted:
             self.sort_added()
+
         del owner.items[bisect_left(owner.items, owner.key(item), key=owner.key)]
         if not owner.items:
             self.unpark(owner)
             del self._owner_queues[item.owned_shape, item.time_limit, overdue]
             queue.owners.remove(owner)
+
         self._update_head(owner)
         if not queue.owners:
             del self._queues[queue.name]
@@ -145,6 +156,7 @@ class PendingIndex:
             del queue.heads[bisect_left(queue.heads, (owner.head,))]
         if head is not None:
             insort(queue.heads, (head, owner))
+
         owner.head = head
         first = queue.heads[0][0] if queue.heads else None
         if first != queue.head:
@@ -152,6 +164,7 @@ class PendingIndex:
                 del self.heads[bisect_left(self.heads, (queue.head,))]
             if first is not None:
                 insort(self.heads, (first, queue))
+
             queue.head = first
 
 
@@ -160,12 +173,15 @@ def _quota_names(owner: OwnerQueue) -> tuple[tuple[str, str], ...]:
 
 
 class ShapeCursor:
-    """The position of one pass in a shape queue, which it does not change. Merges the owner queues by key."""
+    """The position of one pass in a shape queue, which it does not change. Merges the owner queues
+    by key."""
 
     __slots__ = ("_heap", "_position", "queue")
 
     def __init__(self, queue: ShapeQueue) -> None:
-        self.queue, self._heap = queue, queue.heads.copy()  # a sorted list is a heap
+        # a sorted list is a heap
+        self.queue = queue
+        self._heap = queue.heads.copy()
         self._position: dict[OwnerQueue, int] = {}
 
     def __bool__(self) -> bool:
@@ -194,18 +210,23 @@ class ShapeCursor:
             heappop(self._heap)
 
     def drop_owner(self) -> tuple[OwnerQueue, list[Pending]]:
-        """Move to the next session of another owner, for good. Returns what is left of the current one."""
+        """Move to the next session of another owner, for good. Returns what is left of the current
+        one."""
         _, owner = heappop(self._heap)
         rest = owner.items[self._position.get(owner, 0) :]
         self._position[owner] = len(owner.items)
         return owner, rest
 
     def skip_to(self, key: QueueKey) -> None:
-        """Move to the first session at or after both ``key`` and the current position of its owner."""
+        """Move to the first session at or after both ``key`` and the current position of its
+        owner."""
         self._heap = []
         for _, owner in self.queue.heads:
-            position = max(self._position.get(owner, 0), bisect_left(owner.items, key, key=owner.key))
+            position = max(
+                self._position.get(owner, 0), bisect_left(owner.items, key, key=owner.key)
+            )
             self._position[owner] = position
             if position < len(owner.items):
                 self._heap.append((owner.key(owner.items[position]), owner))
+
         heapify(self._heap)

@@ -1,16 +1,18 @@
 """Incremental planner: is told what changed, and examines only what that may affect.
 
-Its plans are those of ``plan`` (``tests/model/test_planner.py`` holds every step of random histories to it).
-It does not ask again for sessions that capacity refused: they stay refused until an agent changes so that
-they fit on it, whatever else happens. Of ten thousand pending sessions it examines those that an agent with
-new capacity could take, and the first of the others, which has the right to a reservation.
+Its plans are those of ``plan`` (``tests/model/test_planner.py`` holds every step of random
+histories to it). It does not ask again for sessions that capacity refused: they stay refused until
+an agent changes so that they fit on it, whatever else happens. Of ten thousand pending sessions it
+examines those that an agent with new capacity could take, and the first of the others, which has
+the right to a reservation.
 
 Invariants between passes:
 
-* The node pool holds the agents as they were last reported: reservations and allocations of a pass are undone
-  when it ends, and agents on which it allocated count as changed.
+* The node pool holds the agents as they were last reported: reservations and allocations of a pass
+  are undone when it ends, and agents on which it allocated count as changed.
 * Each shape of the index is refused in the refusal cache, or in ``_open``.
-* A parked owner queue exceeds a quota, with nothing charged. A change of any quota that applies unparks it.
+* A parked owner queue exceeds a quota, with nothing charged. A change of any quota that applies
+  unparks it.
 """
 
 from __future__ import annotations
@@ -43,17 +45,23 @@ _MIN_DUE = 1_000
 class IncrementalPlanner:
     """Planner of one resource group under one policy.
 
-    Report changes with the ``update_`` methods, then call ``plan``. A plan lists the sessions that were
-    examined. One that it does not list waits as before; one that is refused as before may get the numbers of
-    an earlier pass. Planning changes none of the reported state: the results of a place (an agent with less
-    capacity, a session that is not pending any more) must be reported too.
+    Report changes with the ``update_`` methods, then call ``plan``. A plan lists the sessions that
+    were examined. One that it does not list waits as before; one that is refused as before may get
+    the numbers of an earlier pass. Planning changes none of the reported state: the results of a
+    place (an agent with less capacity, a session that is not pending any more) must be reported
+    too.
 
-    Sessions with constraints of their own and clusters are examined in each pass, one by one. Policies other
-    than fifo with backfill are planned from scratch each time (``is_incremental`` is false).
+    Sessions with constraints of their own and clusters are examined in each pass, one by one.
+    Policies other than fifo with backfill are planned from scratch each time (``is_incremental`` is
+    false).
     """
 
-    def __init__(self, group: str, policy: Policy, selectors: Mapping[str, Selector] | None = None) -> None:
-        self._group, self._policy, self._selectors = group, policy, selectors
+    def __init__(
+        self, group: str, policy: Policy, selectors: Mapping[str, Selector] | None = None
+    ) -> None:
+        self._group = group
+        self._policy = policy
+        self._selectors = selectors
         self._agents: dict[AgentId, AgentState] = {}
         self._pending: dict[SessionId, Pending] = {}
         self._quotas: dict[tuple[str, str], Quota] = {}
@@ -66,7 +74,9 @@ class IncrementalPlanner:
         self._new: set[SessionId] = set()
         self._now = 0  # of the last plan
         self._overdue: set[SessionId] = set()  # those that the index holds as overdue
-        self._due: list[tuple[int, SessionId]] = []  # a heap: when each of the others becomes overdue by age
+
+        # a heap: when each of the others becomes overdue by age
+        self._due: list[tuple[int, SessionId]] = []
         self._pool: NodePool | None = None  # None: the agents changed too much to keep it
         self._balances = Quotas(group, ())
         self.is_incremental = (
@@ -85,6 +95,7 @@ class IncrementalPlanner:
             self._changed.add(agent.agent_id)
             if known is None or not _same_node(known, agent):
                 self._pool = None
+
         for agent_id in gone:
             if self._agents.pop(agent_id, None) is not None:
                 self._pool = None
@@ -92,12 +103,15 @@ class IncrementalPlanner:
     def update_sessions(self, pending: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
         """``pending``: new sessions, and those that changed. ``gone``: those no longer pending."""
         pending = list(pending)
-        # All removals first: removing from an owner queue after additions to it would sort it each time.
+
+        # All removals first: removing from an owner queue after additions to it would sort it each
+        # time.
         for item in pending:
             if item.session_id in self._pending:
                 self._forget(item.session_id)
         for session_id in gone:
             self._forget(session_id)
+
         for item in pending:
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
@@ -119,7 +133,8 @@ class IncrementalPlanner:
         self, cursors: Mapping[str, AgentId], usage: Mapping[str, Mapping[str, int]] | None
     ) -> None:
         """See ``Snapshot``."""
-        self._cursors, self._usage = cursors, usage
+        self._cursors = cursors
+        self._usage = usage
 
     @property
     def pending(self) -> Collection[SessionId]:
@@ -127,7 +142,8 @@ class IncrementalPlanner:
 
     def snapshot(self) -> Snapshot:
         """The reported state."""
-        agents, pending = tuple(self._agents.values()), tuple(self._pending.values())
+        agents = tuple(self._agents.values())
+        pending = tuple(self._pending.values())
         quotas = tuple(self._quotas.values())
         return Snapshot(self._group, agents, pending, quotas, self._cursors, self._usage)
 
@@ -138,6 +154,7 @@ class IncrementalPlanner:
         if not self.is_incremental:
             self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
+
         pool = self._update_pool()
         self._index.sort_added()
         opened = self._opened_shapes()
@@ -150,15 +167,20 @@ class IncrementalPlanner:
         self._open = opened
         if self._new or queue.over_quota:
             self._hold_unexamined(scheduling_pass, queue.over_quota)
+
         self._undo(pool, scheduling_pass, queue.over_quota)
         return scheduling_pass.plan()
 
     def _update_pool(self) -> NodePool:
-        """The node pool, refusal cache and earliest fits for the changed agents; all new if need be."""
+        """The node pool, refusal cache and earliest fits for the changed agents; all new if need
+        be."""
         pool = self._pool
-        # Whether a fraction fits depends on single devices there, which the refusal cache does not track.
+
+        # Whether a fraction fits depends on single devices there, which the refusal cache does not
+        # track.
         if pool is None or pool.quantized:
-            pool = self._pool = NodePool(self._agents.values(), self._policy)
+            pool = NodePool(self._agents.values(), self._policy)
+            self._pool = pool
             self._refusals = RefusalCache(pool.quantized)
             self._earliest_fits = EarliestFits(self._policy.fraction, pool.nodes)
             self._rank_of = {node.agent.agent_id: node.rank for node in pool.nodes}
@@ -167,8 +189,10 @@ class IncrementalPlanner:
             nodes = [pool.nodes[self._rank_of[agent_id]] for agent_id in self._changed]
             for node in nodes:
                 pool.reset(node, self._agents[node.agent.agent_id])
+
             self._open.update(self._refusals.invalidate(nodes, pool))
             self._earliest_fits.update(node.rank for node in nodes)
+
         self._changed.clear()
         return pool
 
@@ -176,7 +200,10 @@ class IncrementalPlanner:
         """In the order of the queue."""
         items = [self._pending[name] for name in self._individual]
         return sorted(
-            (overdue_key(item) if is_overdue(item, self._policy, self._now) else item.queue_key, item)
+            (
+                overdue_key(item) if is_overdue(item, self._policy, self._now) else item.queue_key,
+                item,
+            )
             for item in items
         )
 
@@ -190,13 +217,17 @@ class IncrementalPlanner:
         return opened
 
     def _hold_unexamined(
-        self, scheduling_pass: SchedulingPass, over_quota: Iterable[tuple[OwnerQueue, list[Pending]]]
+        self,
+        scheduling_pass: SchedulingPass,
+        over_quota: Iterable[tuple[OwnerQueue, list[Pending]]],
     ) -> None:
         """Add holds for new sessions and for those over quota that the pass has skipped.
 
-        They get the hold of their equivalence class as it is after the pass, or that of what they wait for.
+        They get the hold of their equivalence class as it is after the pass, or that of what they
+        wait for.
         """
-        holds, places = scheduling_pass.holds, scheduling_pass.places
+        holds = scheduling_pass.holds
+        places = scheduling_pass.places
         examined = set(holds.ids).union([place.session_id for place in places])
         details_of: dict[OwnedShape | SessionId, HoldDetails | None] = {}
         for owner, (item, *rest) in over_quota:
@@ -207,14 +238,17 @@ class IncrementalPlanner:
                 holds.details += [details] * len(skipped)
                 examined.update(skipped)
                 owner.last_hold = details
+
         for session_id in self._new - examined:
             item = self._pending[session_id]
             name = item.equivalence_class or session_id
             if name not in details_of:
                 details_of[name] = self._current_hold(scheduling_pass, item)
+
             details = details_of[name]
             if details is not None:
                 holds.add(session_id, details)
+
         self._new.clear()
 
     def _current_hold(self, scheduling_pass: SchedulingPass, item: Pending) -> HoldDetails | None:
@@ -237,13 +271,16 @@ class IncrementalPlanner:
         for guard in scheduling_pass.reserved.guards:
             if guard.node.reserved:
                 pool.unreserve(guard.node)
+
         # Places that are committed are reported later; until then these agents are as they were.
         self._changed |= {node.agent.agent_id for node in pool.allocated_nodes}
         pool.allocated_nodes.clear()
         self._refusals.forget_constrained()
         self._balances.undo_charges()
+
         for owner, _ in over_quota:
-            # Do not park sessions that are over quota only if all places of this plan are committed.
+            # Do not park sessions that are over quota only if all places of this plan are
+            # committed.
             if self._balances.check(owner.items[0]):
                 self._index.park(owner)
 
@@ -276,6 +313,7 @@ class IncrementalPlanner:
             if is_overdue(item, self._policy, now):
                 self._index.remove(item, False)
                 self._add_to_index(item, True)
+
         if len(self._due) > 2 * len(self._pending) + _MIN_DUE:  # most of them have started long ago
             patience = self._policy.max_skip_age or 0
             waiting = [item for item in self._pending.values() if _is_indexed(item)]

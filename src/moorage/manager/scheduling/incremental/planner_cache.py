@@ -1,7 +1,9 @@
-"""Planner cache: one incremental planner per resource group, updated with the difference of two snapshots.
+"""Planner cache: one incremental planner per resource group, updated with the difference of two
+snapshots.
 
-The store says which agents and pending sessions may have changed. Otherwise comparing snapshots costs one
-look at each of them; most are the same objects as in the pass before, so identity is compared first.
+The store says which agents and pending sessions may have changed. Otherwise comparing snapshots
+costs one look at each of them; most are the same objects as in the pass before, so identity is
+compared first.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from moorage.common.model.ids import AgentId, SessionId
-from moorage.manager.scheduling.core.model import AgentState, Pending, PendingChanges, Quota, Snapshot
+from moorage.manager.scheduling.core.model import (
+    AgentState,
+    Pending,
+    PendingChanges,
+    Quota,
+    Snapshot,
+)
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.results import Plan
 from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
@@ -20,29 +28,33 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 @dataclass(slots=True)
 class _CachedPlanner:
-    """A planner and the snapshot that it was updated with last. ``number``: of its pending sessions, and
-    ``agents_number`` of its agents."""
+    """A planner and the snapshot that it was updated with last. ``number``: of its pending
+    sessions, and ``agents_number`` of its agents."""
 
     policy: Policy
     selectors: Mapping[str, Selector]
     planner: IncrementalPlanner
     agents: dict[AgentId, AgentState] = field(default_factory=dict)
     pending: dict[SessionId, Pending] = field(default_factory=dict)
-    quotas: dict[tuple[Literal["user", "project", "group"], str], Quota] = field(default_factory=dict)
+    quotas: dict[tuple[Literal["user", "project", "group"], str], Quota] = field(
+        default_factory=dict
+    )
     now: int = 0
     number: int | None = None
     agents_number: int | None = None
-    # Users and projects that were charged in the last plan. Their quotas are reported even if they are equal
-    # again: the charges, which may not have been committed, held other sessions back.
+    # Users and projects that were charged in the last plan. Their quotas are reported even if they
+    # are equal again: the charges, which may not have been committed, held other sessions back.
     charged: set[str] = field(default_factory=set)
 
     def update(self, snapshot: Snapshot) -> None:
         self._update_agents(snapshot)
-        changes, number = snapshot.changes, self.number
+        changes = snapshot.changes
+        number = self.number
         if changes is not None and changes.number - 1 == number:
             self._update_changed(changes)
         else:
             self._update_sessions(snapshot.pending)
+
         self.number = None if changes is None else changes.number
         quotas = {(quota.scope, quota.name): quota for quota in snapshot.quotas}
         self.planner.update_quotas(
@@ -56,18 +68,23 @@ class _CachedPlanner:
         self.quotas = quotas
 
     def _update_agents(self, snapshot: Snapshot) -> None:
-        known, changes, number = self.agents, snapshot.agent_changes, self.agents_number
+        known = self.agents
+        changes = snapshot.agent_changes
+        number = self.agents_number
         self.agents_number = None if changes is None else changes.number
         gone: Collection[AgentId]
         if changes is not None and changes.number - 1 == number:
-            candidates, gone = changes.changed, [one for one in changes.gone if one in known]
+            candidates = changes.changed
+            gone = [one for one in changes.gone if one in known]
         else:
             candidates = snapshot.agents
             gone = known.keys() - {agent.agent_id for agent in snapshot.agents}
+
         changed = [a for a in candidates if (old := known.get(a.agent_id)) is not a and old != a]
         self.planner.update_agents(changed, gone)
         for agent_id in gone:
             del known[agent_id]
+
         known.update({agent.agent_id: agent for agent in candidates})
 
     def _update_changed(self, changes: PendingChanges) -> None:
@@ -87,9 +104,11 @@ class _CachedPlanner:
         gone: Collection[SessionId] = ()
         if stayed < len(known):
             gone = known.keys() - {item.session_id for item in pending}
+
         self.planner.update_sessions(changed, gone)
         for session_id in gone:
             del known[session_id]
+
         known.update({item.session_id: item for item in other})
 
     def plan(self, now: int) -> Plan:
@@ -101,28 +120,39 @@ class _CachedPlanner:
 
 
 class PlannerCache:
-    """``plan`` decides as the function of that name, but its plan lists only the sessions that it examined:
-    one without a place or a hold waits as before."""
+    """``plan`` decides as the function of that name, but its plan lists only the sessions that it
+    examined: one without a place or a hold waits as before."""
 
     def __init__(self) -> None:
         self._cached: dict[str, _CachedPlanner] = {}
 
     def plan(
-        self, snapshot: Snapshot, policy: Policy, now: int, selectors: Mapping[str, Selector] | None = None
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        now: int,
+        selectors: Mapping[str, Selector] | None = None,
     ) -> Plan:
         cached = self._cached.get(snapshot.group)
         selectors = selectors or {}
+
         # Planners do not support the removal of a quota.
-        removed = cached is not None and cached.quotas.keys() - {(q.scope, q.name) for q in snapshot.quotas}
+        removed = cached is not None and cached.quotas.keys() - {
+            (q.scope, q.name) for q in snapshot.quotas
+        }
         if cached is None or removed or (cached.policy, cached.selectors) != (policy, selectors):
-            cached = _CachedPlanner(policy, selectors, IncrementalPlanner(snapshot.group, policy, selectors))
+            cached = _CachedPlanner(
+                policy, selectors, IncrementalPlanner(snapshot.group, policy, selectors)
+            )
             self._cached[snapshot.group] = cached
+
         cached.update(snapshot)
         return cached.plan(now)
 
     def examined(self, snapshot: Snapshot, policy: Policy) -> int:
         """At most about so many pending sessions are examined by the next plan of ``snapshot``."""
-        cached, changes = self._cached.get(snapshot.group), snapshot.changes
+        cached = self._cached.get(snapshot.group)
+        changes = snapshot.changes
         if cached is None or changes is None or changes.number - 1 != cached.number:
             return len(snapshot.pending)
         if not cached.planner.is_incremental or cached.policy != policy:

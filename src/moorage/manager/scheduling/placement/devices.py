@@ -27,29 +27,35 @@ class FreeDevices:
 def choose_devices(devices: FreeDevices, amount: int, fraction: str) -> DeviceShares:
     """Devices for ``amount`` (1/1000), which must fit.
 
-    A request for whole devices and a fraction: with ``fraction`` "even" in equal pieces if the devices have
-    enough free for that; else as many whole devices as it makes, and one fraction. The fraction goes to the
-    fullest device that can take it ("fill"), so that a whole device is split only if no used one has enough
-    left, or to the emptiest ("even").
+    A request for whole devices and a fraction: with ``fraction`` "even" in equal pieces if the
+    devices have enough free for that; else as many whole devices as it makes, and one fraction. The
+    fraction goes to the fullest device that can take it ("fill"), so that a whole device is split
+    only if no used one has enough left, or to the emptiest ("even").
     """
     free = devices.free
     if amount == WHOLE_DEVICE and not devices.linked:
         for index, left in enumerate(free):
             if left >= WHOLE_DEVICE:
                 return [(index, WHOLE_DEVICE)]
+
     whole, part = divmod(amount, WHOLE_DEVICE)
     if not part:
         return [(index, WHOLE_DEVICE) for index in _nearby(devices, whole)]
+
     if whole and fraction == "even":
         pieces = _equal_pieces(devices, amount, whole + 1)
         if pieces:
             return pieces
-    chosen: DeviceShares = [(index, WHOLE_DEVICE) for index in _nearby(devices, whole)] if whole else []
+
+    chosen: DeviceShares = (
+        [(index, WHOLE_DEVICE) for index in _nearby(devices, whole)] if whole else []
+    )
     used = {index for index, _ in chosen}
     sign = 1 if fraction == "fill" else -1
     able = [index for index, left in enumerate(free) if left >= part and index not in used]
     best = min(able, key=lambda index: (_leaves_unusable(devices, index, part), sign * free[index]))
     chosen.append((best, part))
+
     return chosen
 
 
@@ -59,28 +65,37 @@ def _leaves_unusable(devices: FreeDevices, index: int, part: int) -> bool:
 
 
 def _equal_pieces(devices: FreeDevices, amount: int, count: int) -> DeviceShares:
-    quantum, free = max(state.quantum for state in devices.states), devices.free
+    quantum = max(state.quantum for state in devices.states)
+    free = devices.free
     if amount % quantum:
         return []
+
     steps, larger = divmod(amount // quantum, count)
     sizes = [(steps + (index < larger)) * quantum for index in range(count)]
     emptiest = sorted(range(len(free)), key=lambda index: -free[index])[:count]
-    if len(emptiest) < count or any(free[i] < size for i, size in zip(emptiest, sizes, strict=True)):
+    if len(emptiest) < count or any(
+        free[i] < size for i, size in zip(emptiest, sizes, strict=True)
+    ):
         return []
+
     return list(zip(emptiest, sizes, strict=True))
 
 
 def _nearby(devices: FreeDevices, count: int) -> list[int]:
-    """``count`` whole devices: of one island of direct links (NVLink), else of one NUMA node, else of few
-    nodes. From the smallest set that suffices, so that larger sets stay intact for larger requests."""
+    """``count`` whole devices: of one island of direct links (NVLink), else of one NUMA node, else
+    of few nodes. From the smallest set that suffices, so that larger sets stay intact for larger
+    requests."""
     free = [index for index, left in enumerate(devices.free) if left >= WHOLE_DEVICE]
     if not devices.linked or len(free) <= count:
         return free[:count]
-    islands, nodes = _islands(devices.states, free), _numa_nodes(devices.states, free)
+
+    islands = _islands(devices.states, free)
+    nodes = _numa_nodes(devices.states, free)
     for groups in (islands, nodes):
         sufficient = [group for group in groups if len(group) >= count]
         if sufficient:
             return min(sufficient, key=len)[:count]
+
     largest = max(nodes, key=len)
     others = _islands(devices.states, [index for index in free if index not in largest])
     return (largest + [index for group in sorted(others, key=len)[::-1] for index in group])[:count]
@@ -101,6 +116,7 @@ def _islands(states: Sequence[DeviceState], indexes: Sequence[int]) -> list[list
         for peer in states[index].peers & by_id.keys():
             links[index].add(by_id[peer])
             links[by_id[peer]].add(index)
+
     island_of: dict[int, int] = {}
     for start in links:
         stack = [] if start in island_of else [start]
@@ -108,7 +124,9 @@ def _islands(states: Sequence[DeviceState], indexes: Sequence[int]) -> list[list
             index = stack.pop()
             island_of[index] = start
             stack += [peer for peer in links[index] if peer not in island_of]
+
     islands: dict[int, list[int]] = {}
     for index in indexes:
         islands.setdefault(island_of[index], []).append(index)
+
     return list(islands.values())

@@ -1,4 +1,5 @@
-"""Feasible sets: the agents that satisfy the constraints of a shape, and why agents refuse a request."""
+"""Feasible sets: the agents that satisfy the constraints of a shape, and why agents refuse a
+request."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class RefusalCount:
     __slots__ = ("agents", "available", "best")
 
     def __init__(self, available: int = 0, agents: int = 0, best: AgentId | None = None) -> None:
-        self.available, self.agents, self.best = available, agents, best
+        self.available = available
+        self.agents = agents
+        self.best = best
 
     def add(self, available: int, agent_id: AgentId, agents: int = 1) -> None:
         if (
@@ -30,7 +33,8 @@ class RefusalCount:
             or available > self.available
             or (available == self.available and agent_id < self.best)
         ):
-            self.available, self.best = available, agent_id
+            self.available = available
+            self.best = agent_id
         self.agents += agents
 
 
@@ -50,27 +54,35 @@ _PERMANENT = frozenset(
 )
 
 
-def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[RefusalKind, str] | None:
+def unmet_constraint(
+    agent: AgentState, constraints: NodeConstraints
+) -> tuple[RefusalKind, str] | None:
     """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
     runtime, engine, arch, labels, _ = constraints
     if runtime not in agent.runtimes:
         plain = unisolated(runtime)
         if not plain:
             return RefusalKind.RUNTIME, runtime
-        return (RefusalKind.ISOLATION, "") if plain in agent.runtimes else (RefusalKind.RUNTIME, plain)
+
+        return (
+            (RefusalKind.ISOLATION, "") if plain in agent.runtimes else (RefusalKind.RUNTIME, plain)
+        )
+
     if engine not in agent.engines and runtime not in WITH_IMAGES:
         return RefusalKind.ENGINE, engine
     if arch and agent.arch != arch:
         return RefusalKind.ARCH, arch
+
     for name, value in sorted(labels):
         if agent.labels.get(name) != value:
             return RefusalKind.LABELS, f"{name}={value}"
+
     return None
 
 
 def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | None:
-    """Why the agent takes no new work at present. ``direct``: see ``NodeConstraints``. How an agent is
-    reached may change, so a session waits for that as for the end of a drain."""
+    """Why the agent takes no new work at present. ``direct``: see ``NodeConstraints``. How an agent
+    is reached may change, so a session waits for that as for the end of a drain."""
     if direct and agent.dials_out:
         return RefusalKind.DIALS_OUT
     if agent.fenced:
@@ -81,7 +93,8 @@ def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | No
 
 
 class NodeClass:
-    """Nodes of equal total capacity, by agent id: a request that is too large for one is so for all."""
+    """Nodes of equal total capacity, by agent id: a request that is too large for one is so for
+    all."""
 
     __slots__ = ("_free", "_version", "nodes")
 
@@ -104,8 +117,8 @@ class NodeClass:
 class FeasibleSet:
     """The nodes of a group that satisfy ``constraints``.
 
-    ``nodes`` are all of them, ``schedulable`` those that take such work at present. ``unmet`` counts the
-    other agents by what they lack.
+    ``nodes`` are all of them, ``schedulable`` those that take such work at present. ``unmet``
+    counts the other agents by what they lack.
     """
 
     def __init__(self, nodes: list[NodeState], constraints: NodeConstraints) -> None:
@@ -118,11 +131,13 @@ class FeasibleSet:
             if runtime in agent.runtimes and engine in agent.engines and not arch and not labels:
                 self.nodes.append(node)
                 continue
+
             unmet = unmet_constraint(agent, constraints)
             if unmet is None:
                 self.nodes.append(node)
             else:
                 self.unmet.setdefault(unmet, RefusalCount()).agents += 1
+
         self.schedulable = [
             node
             for node in self.nodes
@@ -130,6 +145,7 @@ class FeasibleSet:
         ]
         if self.direct:
             self.schedulable = [node for node in self.schedulable if not node.agent.dials_out]
+
         self.all_usable = len(self.schedulable) == len(self.nodes) and not any(
             node.has_unhealthy_devices for node in self.nodes
         )
@@ -139,17 +155,21 @@ class FeasibleSet:
             members = classes.get(node.capacity_class)
             if members is None:
                 members = classes[node.capacity_class] = []
+
             members.append(node)
+
         self.node_classes = [NodeClass(members) for members in classes.values()]
 
 
 def accepts_node(item: Pending, node: NodeState, quantized: bool) -> bool:
-    """Whether the session's own restrictions admit the node, whatever is free there. ``quantized``: see
-    ``NodePool``."""
+    """Whether the session's own restrictions admit the node, whatever is free there. ``quantized``:
+    see ``NodePool``."""
     agent_id = node.agent.agent_id
     if agent_id in item.avoid or (item.designated and agent_id not in item.designated):
         return False
-    return not quantized or not item.shape.fractions or node.supports_fractions(item.shape.fractions)
+    return (
+        not quantized or not item.shape.fractions or node.supports_fractions(item.shape.fractions)
+    )
 
 
 @dataclass(slots=True)
@@ -176,23 +196,31 @@ class Infeasibility:
         )
 
     def applies_to(self, demand: Demand) -> bool:
-        """Whether it holds for a larger request too: that one might never fit, where this one does not fit
-        now."""
+        """Whether it holds for a larger request too: that one might never fit, where this one does
+        not fit now."""
         if self.reason is Reason.INFEASIBLE or not self.candidates:
             return True
+
         wants_room = self.reason is Reason.INSUFFICIENT_RESOURCES
         for index, node in enumerate(self.candidates):
             if node.fits_when_empty(demand) if wants_room else node.could_ever_fit(demand):
                 # Move to front: the next call finds it at once.
                 self.candidates[0], self.candidates[index] = node, self.candidates[0]
                 return True
+
         return False
 
 
 def diagnose(
-    feasible: FeasibleSet, item: Pending, shape: Shape, demand: Demand, quantized: bool, version: int
+    feasible: FeasibleSet,
+    item: Pending,
+    shape: Shape,
+    demand: Demand,
+    quantized: bool,
+    version: int,
 ) -> Infeasibility:
-    """Why no node took ``item``. Examines every node. ``quantized`` and ``version``: see ``NodePool``."""
+    """Why no node took ``item``. Examines every node. ``quantized`` and ``version``: see
+    ``NodePool``."""
     counts: RefusalCounts = dict(feasible.unmet)
     candidates: dict[RefusalKind, list[NodeState]] = {}
     unconstrained = item.unconstrained and not (quantized and shape.fractions)
@@ -203,31 +231,39 @@ def diagnose(
             count = counts.setdefault((RefusalKind.NEVER, slot), RefusalCount())
             count.add(nodes[0].capacity.get(slot, 0), nodes[0].agent.agent_id, len(nodes))
             continue
+
         if unconstrained and feasible.all_usable:
             _count_short_of_capacity(counts, node_class, demand, version)
             candidates.setdefault(RefusalKind.CAPACITY, []).extend(nodes)
             continue
+
         for node in nodes:
             kind = None if unconstrained else _session_restriction(item, node, quantized)
             if kind is None and slot is not None:
                 _count(counts, RefusalKind.NEVER, slot, node.capacity.get(slot, 0), node)
                 continue
+
             kind = kind or unschedulable_reason(node.agent, direct=feasible.direct)
             if kind is None and node.agent.agent_id in item.avoid:
                 kind = RefusalKind.AVOIDED
+
             if kind is None and not node.fits_when_empty(demand):
-                kind, healthy = RefusalKind.UNHEALTHY, node.healthy
+                kind = RefusalKind.UNHEALTHY
+                healthy = node.healthy
                 lacking = first_short_slot(healthy, demand) or ""
                 _count(counts, kind, lacking, healthy.get(lacking, 0), node)
                 candidates.setdefault(kind, []).append(node)
                 continue
+
             if kind is None:
                 _count(counts, *_current_shortage(node, demand), node)
                 candidates.setdefault(RefusalKind.CAPACITY, []).append(node)
                 continue
+
             _count(counts, kind, "", 0, node)
             if kind not in _PERMANENT:
                 candidates.setdefault(kind, []).append(node)
+
     return _infeasibility(counts, candidates)
 
 
@@ -242,8 +278,11 @@ def _count_short_of_capacity(
     for slot, amount in demand:
         if slot == KERNELS:
             break
+
         all_nodes = nodes is node_class.nodes
-        free = node_class.free_of(slot, version) if all_nodes else [n.free.get(slot, 0) for n in nodes]
+        free = (
+            node_class.free_of(slot, version) if all_nodes else [n.free.get(slot, 0) for n in nodes]
+        )
         short = [available for available in free if available < amount]
         if short:
             most = max(short)
@@ -251,27 +290,39 @@ def _count_short_of_capacity(
             count.add(most, nodes[free.index(most)].agent.agent_id, len(short))
             if len(short) == len(nodes):
                 return
-            nodes = [node for node, available in zip(nodes, free, strict=True) if available >= amount]
+
+            nodes = [
+                node for node, available in zip(nodes, free, strict=True) if available >= amount
+            ]
+
     for node in nodes:
         _count(counts, *_current_shortage(node, demand), node)
 
 
-def _infeasibility(counts: RefusalCounts, candidates: dict[RefusalKind, list[NodeState]]) -> Infeasibility:
+def _infeasibility(
+    counts: RefusalCounts, candidates: dict[RefusalKind, list[NodeState]]
+) -> Infeasibility:
     if not counts:
         none = {(RefusalKind.NO_ELIGIBLE_AGENT, ""): RefusalCount()}
         return Infeasibility(Reason.NO_ELIGIBLE_AGENT, none, [])
+
     if RefusalKind.CAPACITY in candidates:
-        return Infeasibility(Reason.INSUFFICIENT_RESOURCES, counts, candidates[RefusalKind.CAPACITY])
+        return Infeasibility(
+            Reason.INSUFFICIENT_RESOURCES, counts, candidates[RefusalKind.CAPACITY]
+        )
+
     too_large = {RefusalKind.NEVER, RefusalKind.SHARES}
     never = not candidates and any(kind in too_large for kind, _ in counts)
     if not never and not candidates and any(kind is RefusalKind.ISOLATION for kind, _ in counts):
         return Infeasibility(Reason.NOT_ISOLATED, counts, [])
+
     others = [node for nodes in candidates.values() for node in nodes]
     return Infeasibility(Reason.INFEASIBLE if never else Reason.NO_ELIGIBLE_AGENT, counts, others)
 
 
 def _session_restriction(item: Pending, node: NodeState, quantized: bool) -> RefusalKind | None:
-    """The permanent restrictions. That an agent is avoided counts only where the session would fit."""
+    """The permanent restrictions. That an agent is avoided counts only where the session would
+    fit."""
     if item.designated and node.agent.agent_id not in item.designated:
         return RefusalKind.DESIGNATED
     if quantized and item.shape.fractions and not node.supports_fractions(item.shape.fractions):
@@ -288,16 +339,23 @@ def _current_shortage(node: NodeState, demand: Demand) -> tuple[RefusalKind, str
     return RefusalKind.CAPACITY, slot, node.free.get(slot, 0)
 
 
-def _count(counts: RefusalCounts, kind: RefusalKind, slot: str, available: int, node: NodeState) -> None:
+def _count(
+    counts: RefusalCounts, kind: RefusalKind, slot: str, available: int, node: NodeState
+) -> None:
     counts.setdefault((kind, slot), RefusalCount()).add(available, node.agent.agent_id)
 
 
 def _refusal(
     kind: RefusalKind, slot: str, amount: int, available: int, agents: int, best: AgentId | None
 ) -> Refusal:
-    """In request units. A partly used device cannot serve a request for whole devices, so it does not count
-    there."""
+    """In request units. A partly used device cannot serve a request for whole devices, so it does
+    not count there."""
     shown, (requested,) = in_request_units(slot, amount)
     return Refusal(
-        kind, shown, requested, available if shown == slot else available // WHOLE_DEVICE, agents, best
+        kind,
+        shown,
+        requested,
+        available if shown == slot else available // WHOLE_DEVICE,
+        agents,
+        best,
     )

@@ -21,18 +21,24 @@ Allocations = tuple[Allocation, ...]
 class FreeCapacity:
     """Free amounts as one number per slot (``free``), and per device once something is allocated.
 
-    ``free`` belongs to the agent's ``PackedCapacity`` until the first write: most agents give nothing in most
-    plans, so they need no copy. Read it directly, write it only through ``writable_free``. ``free_shared``
-    says whether it still is the agent's. For the same reason the free amounts of single devices are
-    materialized on first use. Invariant: ``free[family] == free_devices[family].packed()``.
+    ``free`` belongs to the agent's ``PackedCapacity`` until the first write: most agents give
+    nothing in most plans, so they need no copy. Read it directly, write it only through
+    ``writable_free``. ``free_shared`` says whether it still is the agent's. For the same reason the
+    free amounts of single devices are materialized on first use. Invariant: ``free[family] ==
+    free_devices[family].packed()``.
     """
 
     __slots__ = ("_device_families", "_free_devices", "families", "free", "free_shared")
 
     def __init__(
-        self, free: dict[str, int], families: frozenset[str], device_families: Mapping[str, DeviceFamily]
+        self,
+        free: dict[str, int],
+        families: frozenset[str],
+        device_families: Mapping[str, DeviceFamily],
     ) -> None:
-        self.free, self.families, self.free_shared = free, families, True
+        self.free = free
+        self.families = families
+        self.free_shared = True
         self._device_families = device_families
         self._free_devices: dict[str, FreeDevices] | None = None
 
@@ -45,7 +51,8 @@ class FreeCapacity:
 
     def writable_free(self) -> dict[str, int]:
         if self.free_shared:
-            self.free, self.free_shared = dict(self.free), False
+            self.free = dict(self.free)
+            self.free_shared = False
         return self.free
 
     def fits(self, demand: Demand) -> bool:
@@ -71,7 +78,8 @@ class FreeCapacity:
 
     def _choose(self, demand: Demand, fraction: str, allocate: bool) -> Allocations:
         allocations: list[Allocation] = []
-        free, families = self.writable_free() if allocate else self.free, self.families
+        free = self.writable_free() if allocate else self.free
+        families = self.families
         for slot, amount in demand:
             if slot in families:
                 devices = self.free_devices[slot]
@@ -80,13 +88,17 @@ class FreeCapacity:
                     allocations.append(_new(Allocation, (state.slot, state.device_id, share)))
                     if allocate:
                         devices.free[index] -= share
+
                 if allocate:
                     free[slot] = devices.packed()
+
                 continue
+
             if slot != KERNELS:
                 allocations.append(_new(Allocation, (slot, _NO_DEVICE, amount)))
             if allocate:
                 free[slot] -= amount
+
         return tuple(allocations)
 
     def take_what_is_left(self, demand: Demand, fraction: str) -> None:
@@ -103,26 +115,33 @@ class FreeCapacity:
         self._apply(allocations, -1, kernels)
 
     def release(self, allocations: Allocations, kernels: int = 1) -> None:
-        """Give these allocations back. Shares of a device that is unhealthy or gone do not become free."""
+        """Give these allocations back. Shares of a device that is unhealthy or gone do not become
+        free."""
         self._apply(allocations, 1, kernels)
 
     def _apply(self, allocations: Allocations, sign: int, kernels: int) -> None:
         free = self.writable_free()
         if KERNELS in free:
             free[KERNELS] += sign * kernels
+
         touched = set()
         for slot, device_id, amount in allocations:
             if not device_id:
                 free[slot] = free.get(slot, 0) + sign * amount
                 continue
+
             name = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
             devices = self.free_devices.get(name)
             for index, state in enumerate(devices.states) if devices is not None else ():
                 if state.device_id == device_id:
                     if devices is not None and state.healthy:
-                        devices.free[index] = min(devices.free[index] + sign * amount, state.capacity)
+                        devices.free[index] = min(
+                            devices.free[index] + sign * amount, state.capacity
+                        )
                         touched.add(name)
+
                     break
+
         for name in touched:
             free[name] = self.free_devices[name].packed()
 
@@ -135,18 +154,22 @@ class FreeCapacity:
         return twin
 
     def select_all(self, demands: Iterable[Demand], fraction: str) -> list[Allocations] | None:
-        """The allocations of each kernel of a cluster if all fit here at once, in the order of ``demands``,
-        else None. Large kernels choose first."""
+        """The allocations of each kernel of a cluster if all fit here at once, in the order of
+        ``demands``, else None. Large kernels choose first."""
         demands = list(demands)
         if len(demands) == 1:
             return [self.select(demands[0], fraction)] if self.fits(demands[0]) else None
+
         found = self._select_largest_first(demands, fraction)
         if found is None and fraction == "even":
             # Even pieces may split a device that another kernel needs whole.
             found = self._select_largest_first(demands, "fill")
+
         return found
 
-    def _select_largest_first(self, demands: list[Demand], fraction: str) -> list[Allocations] | None:
+    def _select_largest_first(
+        self, demands: list[Demand], fraction: str
+    ) -> list[Allocations] | None:
         trial = self.copy()
         found: dict[int, Allocations] = {}
         for index, demand in sorted(enumerate(demands), key=lambda pair: pair[1], reverse=True):

@@ -22,8 +22,8 @@ Assignment = list[tuple[NodeState, Allocations]]
 
 
 def lower_bound(demands: Sequence[Demand]) -> Demand:
-    """What a node must have free to hold all of ``demands``: necessary, not sufficient, and cheap to search
-    for. Fractions may share a device, so only the largest one counts."""
+    """What a node must have free to hold all of ``demands``: necessary, not sufficient, and cheap
+    to search for. Fractions may share a device, so only the largest one counts."""
     total: dict[str, int] = {}
     fractions: dict[str, int] = {}
     for demand in demands:
@@ -31,6 +31,7 @@ def lower_bound(demands: Sequence[Demand]) -> Demand:
             fraction = amount % 1000 if slot.endswith(SHARES_SUFFIX) else 0
             total[slot] = total.get(slot, 0) + amount - fraction
             fractions[slot] = max(fractions.get(slot, 0), fraction)
+
     return tuple((slot, amount + fractions[slot]) for slot, amount in total.items())
 
 
@@ -39,11 +40,15 @@ def place_gang(pool: NodePool, item: Pending, fraction: str) -> Assignment | Non
     demands = item.shape.demands
     if item.shape.mode == "single-node":
         return _on_one_node(pool, item, fraction)
+
     counted = [pool.with_kernels(demand) for demand in demands]
     nodes = _on_separate_nodes(pool, item, counted)
     if nodes is None:
         return None
-    return [(node, node.select(demand, fraction)) for node, demand in zip(nodes, counted, strict=True)]
+
+    return [
+        (node, node.select(demand, fraction)) for node, demand in zip(nodes, counted, strict=True)
+    ]
 
 
 def _on_one_node(pool: NodePool, item: Pending, fraction: str) -> Assignment | None:
@@ -55,7 +60,9 @@ def _on_one_node(pool: NodePool, item: Pending, fraction: str) -> Assignment | N
     return None
 
 
-def _on_separate_nodes(pool: NodePool, item: Pending, demands: Sequence[Demand]) -> list[NodeState] | None:
+def _on_separate_nodes(
+    pool: NodePool, item: Pending, demands: Sequence[Demand]
+) -> list[NodeState] | None:
     candidates: dict[Demand, list[NodeState]] = {}
     for demand in demands:
         if demand not in candidates:
@@ -68,8 +75,8 @@ def _on_separate_nodes(pool: NodePool, item: Pending, demands: Sequence[Demand])
 def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
     """One of its choices for each row, no two the same, or None if that is impossible.
 
-    Bipartite matching by augmenting paths. Earlier rows keep their preferred choice as long as the others can
-    move to another one.
+    Bipartite matching by augmenting paths. Earlier rows keep their preferred choice as long as the
+    others can move to another one.
     """
     row_of: dict[int, int] = {}
 
@@ -78,24 +85,30 @@ def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
             if choice not in row_of:
                 row_of[choice] = row
                 return True
+
         for choice in choices[row]:
             if choice not in visited:
                 visited.add(choice)
                 if assign(row_of[choice], visited):
                     row_of[choice] = row
                     return True
+
         return False
 
     # Rows with few choices first: they can move least.
     for row in sorted(range(len(choices)), key=lambda index: (len(choices[index]), index)):
         if not assign(row, set()):
             return None
+
     matched = {row: choice for choice, row in row_of.items()}
     return [matched[row] for row in range(len(choices))]
 
 
-def diagnose_gang(pool: NodePool, item: Pending, fraction: str) -> tuple[Infeasibility, tuple[Refusal, ...]]:
-    """Why ``item`` was not placed: as for a single kernel, or because its kernels do not fit all at once."""
+def diagnose_gang(
+    pool: NodePool, item: Pending, fraction: str
+) -> tuple[Infeasibility, tuple[Refusal, ...]]:
+    """Why ``item`` was not placed: as for a single kernel, or because its kernels do not fit all at
+    once."""
     demands = [pool.with_kernels(demand) for demand in item.shape.demands]
     single_node = item.shape.mode == "single-node"
     bound = lower_bound(item.shape.demands)
@@ -107,17 +120,26 @@ def diagnose_gang(pool: NodePool, item: Pending, fraction: str) -> tuple[Infeasi
         if not _would_fit(usable, demands, single_node, fraction, False):
             # Only capacity is missing if the agents that take new work suffice once they are empty.
             anywhere = replace(item, avoid=frozenset())
-            nodes = [node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)]
+            nodes = [
+                node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)
+            ]
             possible = _would_fit(nodes, demands, single_node, fraction, True)
             infeasibility.reason = Reason.NO_ELIGIBLE_AGENT if possible else Reason.INFEASIBLE
+
     refusals = infeasibility.refusals(required)
     fitting = sum(1 for _ in pool.candidates(item, required))
     if fitting:
-        # Each of these nodes could take one of the kernels, or all of them by the sum of their sizes.
+        # Each of these nodes could take one of the kernels, or all of them by the sum of their
+        # sizes.
         refusals = (
-            *(refusal for refusal in refusals if refusal.kind is not RefusalKind.RESERVED or refusal.slot),
+            *(
+                refusal
+                for refusal in refusals
+                if refusal.kind is not RefusalKind.RESERVED or refusal.slot
+            ),
             Refusal(RefusalKind.TOGETHER, "", len(demands), fitting, fitting),
         )
+
     return infeasibility, refusals
 
 
@@ -130,7 +152,9 @@ def _would_fit(
 ) -> bool:
     """Whether all kernels would fit at once if the nodes were empty."""
     if single_node:
-        return any(node.when_empty(include_unhealthy).fits_all(tuple(demands), fraction) for node in nodes)
+        return any(
+            node.when_empty(include_unhealthy).fits_all(tuple(demands), fraction) for node in nodes
+        )
 
     def fits(node: NodeState, demand: Demand) -> bool:
         return node.could_ever_fit(demand) if include_unhealthy else node.fits_when_empty(demand)

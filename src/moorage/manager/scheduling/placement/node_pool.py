@@ -22,9 +22,9 @@ from moorage.manager.scheduling.placement.selector_plugin import Candidate, Sele
 class NodePool:
     """``nodes`` are sorted by agent id; a node's ``rank`` is its index.
 
-    ``count_kernels``: an agent limits its number of kernels, so demands include it. ``quantized``: an agent
-    restricts the fractions of its devices. ``version`` grows with every change of free capacity.
-    ``allocated_nodes``: those that this pass has allocated something of.
+    ``count_kernels``: an agent limits its number of kernels, so demands include it. ``quantized``:
+    an agent restricts the fractions of its devices. ``version`` grows with every change of free
+    capacity. ``allocated_nodes``: those that this pass has allocated something of.
     """
 
     def __init__(
@@ -37,18 +37,24 @@ class NodePool:
         states = sorted(agents, key=lambda agent: agent.agent_id)
         self.count_kernels = any(state.max_kernels is not None for state in states)
         self.quantized = any(state.packed.quantized for state in states)
-        self.nodes = [NodeState(state, rank, self.count_kernels) for rank, state in enumerate(states)]
+        self.nodes = [
+            NodeState(state, rank, self.count_kernels) for rank, state in enumerate(states)
+        ]
         self.cursors: dict[str, str] = dict(cursors or {})
         self.allocated_nodes: list[NodeState] = []
         self.version = 0
         self._policy = policy
         self._selector = (selectors or {}).get(policy.custom or "")
-        self._index = ScoreIndex(self.nodes, policy.agent_selection == "dispersed", policy.slot_priority)
+        self._index = ScoreIndex(
+            self.nodes, policy.agent_selection == "dispersed", policy.slot_priority
+        )
         round_robin = policy.agent_selection == "round-robin"
         self._round_robin = RoundRobin(self.nodes, self.cursors) if round_robin else None
         self._feasible_sets: dict[NodeConstraints, FeasibleSet] = {}
         self._requests: dict[Shape, ResourceRequest] = {}
-        # Sessions on the fast path take the best node of the score index, without further conditions.
+
+        # Sessions on the fast path take the best node of the score index, without further
+        # conditions.
         self.fast_path = not (round_robin or policy.custom or self.quantized or self.count_kernels)
 
     def feasible_set(self, constraints: NodeConstraints) -> FeasibleSet:
@@ -60,7 +66,8 @@ class NodePool:
     def request(self, shape: Shape) -> ResourceRequest:
         found = self._requests.get(shape)
         if found is None:
-            demand, feasible = self.with_kernels(shape.total), self.feasible_set(shape.constraints)
+            demand = self.with_kernels(shape.total)
+            feasible = self.feasible_set(shape.constraints)
             found = ResourceRequest(shape, demand, self._index.view(shape), feasible)
             self._requests[shape] = found
         return found
@@ -79,22 +86,33 @@ class NodePool:
             found = (node for node in found if accepts_node(item, node, self.quantized))
         if item.endpoint_id and self._policy.replicas != "none":
             return self._by_replicas(item.endpoint_id, found)
+
         return found
 
-    def best_among(self, nodes: list[NodeState], request: ResourceRequest, item: Pending) -> NodeState | None:
+    def best_among(
+        self, nodes: list[NodeState], request: ResourceRequest, item: Pending
+    ) -> NodeState | None:
         """The choice for an unconstrained session that fits on no other node than ``nodes``."""
-        able = [n for n in nodes if not n.reserved and n.rank in request.ranks and n.fits(request.demand)]
+        able = [
+            n
+            for n in nodes
+            if not n.reserved and n.rank in request.ranks and n.fits(request.demand)
+        ]
         if len(able) < 2:
             return able[0] if able else None
+
         families = item.shape.families
         able.sort(key=lambda node: (len(node.families - families), request.view.key(node)))
         if item.endpoint_id and self._policy.replicas != "none":
             return next(self._by_replicas(item.endpoint_id, iter(able)))
+
         return able[0]
 
     def best(self, request: ResourceRequest) -> NodeState | None:
         """The choice for a session on the fast path, in a pool with ``fast_path``."""
-        return None if request.packed is None else request.view.best(request.segments, request.packed)
+        return (
+            None if request.packed is None else request.view.best(request.segments, request.packed)
+        )
 
     def choose(self, item: Pending, demand: Demand) -> NodeState | None:
         """The unreserved node that takes ``demand`` of ``item``. Raises ``SelectorFailed``."""
@@ -127,7 +145,9 @@ class NodePool:
         self._allocated(node, allocations, ends_at)
         return allocations
 
-    def allocate_request(self, node: NodeState, request: ResourceRequest, ends_at: int | None) -> Allocations:
+    def allocate_request(
+        self, node: NodeState, request: ResourceRequest, ends_at: int | None
+    ) -> Allocations:
         """``allocate`` for a session on the fast path."""
         self.version += 1
         allocations, exact = request.allocate_on(node, self._policy.fraction)
@@ -135,8 +155,10 @@ class NodePool:
             self._index.subtract(node, request.view, request.packed)
         else:
             self._index.update(node)
+
         if not node.planned:
             self.allocated_nodes.append(node)
+
         node.planned += ((ends_at, allocations),)
         return allocations
 
@@ -148,19 +170,23 @@ class NodePool:
         self._index.update(node)
 
     def record_choice(self, item: Pending, node: NodeState) -> None:
-        """Advance the state that later choices depend on: round-robin cursors and replica counts."""
+        """Advance the state that later choices depend on: round-robin cursors and replica
+        counts."""
         if self._round_robin is not None:
             self._round_robin.record_choice(item.shape, node)
         if item.endpoint_id:
             node.add_replica(item.endpoint_id)
 
     def reserve(self, node: NodeState, session_id: str) -> None:
-        """Offer ``node`` to nobody: it is reserved for a session, and its guard decides about others."""
+        """Offer ``node`` to nobody: it is reserved for a session, and its guard decides about
+        others."""
         self._index.remove(node)
-        node.reserved, node.reserved_for = True, session_id
+        node.reserved = True
+        node.reserved_for = session_id
 
     def unreserve(self, node: NodeState) -> None:
-        node.reserved, node.reserved_for = False, ""
+        node.reserved = False
+        node.reserved_for = ""
         self._index.restore(node)
 
     def reset(self, node: NodeState, agent: AgentState) -> None:

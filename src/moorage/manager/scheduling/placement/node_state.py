@@ -19,9 +19,9 @@ UNLIMITED = 2**62  # kernels
 class NodeState(FreeCapacity):
     """Free capacity of one agent: what it had in the snapshot, less what this pass has allocated.
 
-    ``rank``: its position among the agents of the group by id. ``planned``: what this pass has allocated, as
-    (end in unix microseconds or None, allocations). ``reserved``: it is kept for the session ``reserved_for``
-    and offered to no other without asking its guard.
+    ``rank``: its position among the agents of the group by id. ``planned``: what this pass has
+    allocated, as (end in unix microseconds or None, allocations). ``reserved``: it is kept for the
+    session ``reserved_for`` and offered to no other without asking its guard.
     """
 
     __slots__ = (
@@ -39,34 +39,44 @@ class NodeState(FreeCapacity):
     def __init__(self, agent: AgentState, rank: int, count_kernels: bool = False) -> None:
         packed = agent.packed
         # Repeats FreeCapacity.__init__ instead of calling it: a plan creates one per agent.
-        self.free, self.families, self.free_shared = packed.free, packed.families, True
+        self.free = packed.free
+        self.families = packed.families
+        self.free_shared = True
         self._device_families = packed.device_families
         self._free_devices = None
-        self.agent, self.rank = agent, rank
-        self.capacity, self.healthy, self.capacity_class = (
-            packed.capacity,
-            packed.healthy,
-            packed.capacity_class,
-        )
+        self.agent = agent
+        self.rank = rank
+        self.capacity = packed.capacity
+        self.healthy = packed.healthy
+        self.capacity_class = packed.capacity_class
         self.planned: tuple[tuple[int | None, Allocations], ...] = ()
-        self.reserved, self.reserved_for = False, ""
+        self.reserved = False
+        self.reserved_for = ""
         self.replica_counts: dict[str, int] | None = None
         if count_kernels:
             limit = UNLIMITED if agent.max_kernels is None else agent.max_kernels
             self.capacity, self.healthy = (
                 {**amounts, KERNELS: limit} for amounts in (self.capacity, self.healthy)
             )
-            self.capacity_class = capacity_class_of((*self.capacity_class.capacity, (KERNELS, limit)))
+            self.capacity_class = capacity_class_of(
+                (*self.capacity_class.capacity, (KERNELS, limit))
+            )
             self.writable_free()[KERNELS] = max(0, limit - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:
-        """Discard what was planned and take over a newer state of the agent, with unchanged capacity."""
-        self.agent, self._device_families, self._free_devices = agent, agent.packed.device_families, None
+        """Discard what was planned and take over a newer state of the agent, with unchanged
+        capacity."""
+        self.agent = agent
+        self._device_families = agent.packed.device_families
+        self._free_devices = None
         count_kernels = KERNELS in self.free
-        self.free, self.free_shared = agent.packed.free, True
+        self.free = agent.packed.free
+        self.free_shared = True
         if count_kernels:
             self.writable_free()[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
-        self.planned, self.replica_counts = (), None
+
+        self.planned = ()
+        self.replica_counts = None
 
     def could_ever_fit(self, demand: Demand) -> bool:
         return first_short_slot(self.capacity, demand) is None
@@ -89,17 +99,20 @@ class NodeState(FreeCapacity):
         )
 
     def when_empty(self, include_unhealthy: bool = False) -> FreeCapacity:
-        """Its free capacity once everything on it has ended. ``include_unhealthy``: and its unhealthy devices
-        have recovered."""
+        """Its free capacity once everything on it has ended. ``include_unhealthy``: and its
+        unhealthy devices have recovered."""
         families = {
             name: family._replace(
-                free=tuple([d.capacity if include_unhealthy or d.healthy else 0 for d in family.states])
+                free=tuple(
+                    [d.capacity if include_unhealthy or d.healthy else 0 for d in family.states]
+                )
             )
             for name, family in self.agent.packed.device_families.items()
         }
         empty = FreeCapacity(self.capacity, self.families, families)
         for name, family in families.items():
             empty.writable_free()[name] = packed_capacity(family.free)
+
         return empty
 
     def when_emptied(self) -> FreeCapacity:

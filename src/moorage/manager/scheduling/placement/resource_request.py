@@ -21,8 +21,8 @@ _new = tuple.__new__
 
 
 class ResourceRequest:
-    """``segments`` and ``packed``: of ``view``, see ``ScoreView``; ``packed`` is None if no agent has a slot
-    that it requests. ``ranks``: the schedulable nodes that satisfy its constraints."""
+    """``segments`` and ``packed``: of ``view``, see ``ScoreView``; ``packed`` is None if no agent
+    has a slot that it requests. ``ranks``: the schedulable nodes that satisfy its constraints."""
 
     __slots__ = (
         "_devices",
@@ -36,25 +36,32 @@ class ResourceRequest:
         "view",
     )
 
-    def __init__(self, shape: Shape, demand: Demand, view: ScoreView, feasible: FeasibleSet) -> None:
-        self.demand, self.view, self.packed = demand, view, view.pack(demand)
-        self.segments, self.ranks = view.segments(shape, feasible.schedulable), feasible.schedulable_ranks
+    def __init__(
+        self, shape: Shape, demand: Demand, view: ScoreView, feasible: FeasibleSet
+    ) -> None:
+        self.demand = demand
+        self.view = view
+        self.packed = view.pack(demand)
+        self.segments = view.segments(shape, feasible.schedulable)
+        self.ranks = feasible.schedulable_ranks
         parts = _split(demand, shape.families)
         self._devices, self._scalars, self._scalar_allocations, self._whole = parts
 
     def allocate_on(self, node: NodeState, fraction: str) -> tuple[Allocations, bool]:
         """``node.allocate(demand)``, which must fit, with less work per call.
 
-        Also returns whether the node's score key decreases by exactly ``packed``. That is so if only scalar
-        slots and entirely used up devices were taken: a device with a rest changes the packed capacity of its
-        family by another amount.
+        Also returns whether the node's score key decreases by exactly ``packed``. That is so if
+        only scalar slots and entirely used up devices were taken: a device with a rest changes the
+        packed capacity of its family by another amount.
         """
-        free, requested = node.writable_free(), self._devices
+        free = node.writable_free()
+        requested = self._devices
         allocations: list[Allocation] = []
         exact = True
         if requested:
             if not self._whole or not all(slot in node.families for slot, _ in requested):
                 return node.allocate(self.demand, fraction), False
+
             for slot, amount in requested:
                 devices = node.free_devices[slot]
                 for index, share in choose_devices(devices, amount, fraction):
@@ -62,21 +69,28 @@ class ResourceRequest:
                     allocations.append(_new(Allocation, (state.slot, state.device_id, share)))
                     devices.free[index] -= share
                     exact = exact and not devices.free[index]
+
                 free[slot] = free[slot] - amount if exact else devices.packed()
+
         for slot, amount in self._scalars:
             free[slot] -= amount
+
         if not allocations:
             return self._scalar_allocations, exact
+
         return (*allocations, *self._scalar_allocations), exact
 
 
 @lru_cache(maxsize=65_536)
-def _split(demand: Demand, families: frozenset[str]) -> tuple[list[Amount], list[Amount], Allocations, bool]:
-    """The requested devices, the scalar slots, the allocations of the scalar slots (equal for all sessions),
-    and whether only whole devices are requested."""
+def _split(
+    demand: Demand, families: frozenset[str]
+) -> tuple[list[Amount], list[Amount], Allocations, bool]:
+    """The requested devices, the scalar slots, the allocations of the scalar slots (equal for all
+    sessions), and whether only whole devices are requested."""
     devices = [(slot, amount) for slot, amount in demand if slot in families]
     scalars = [(slot, amount) for slot, amount in demand if slot not in families]
     allocations = tuple(
         [Allocation(slot, DeviceId(""), amount) for slot, amount in scalars if slot != KERNELS]
     )
+
     return devices, scalars, allocations, not any(amount % WHOLE_DEVICE for _, amount in devices)

@@ -1,22 +1,23 @@
-"""Score index: nodes sorted by score while allocations change what they have free (concentrated, dispersed).
+"""Score index: nodes sorted by score while allocations change what they have free (concentrated,
+dispersed).
 
-What a request asks for is weighed, so there is a view of the nodes for each set of requested slots. In a
-view, a node's score key is one integer. From the high bits to the low ones it holds what is free of each
-slot, and the node's rank as the tie breaker: unrequested devices, slots that the group lists
-(``slot_priority``), requested slots, then the rest, scarce ones first in each. Each slot is a digit of
-``DIGIT_BITS`` bits, whose highest bit is zero in every key. So keys order nodes as tuples of amounts would,
-and one subtraction computes all digits of a difference:
+What a request asks for is weighed, so there is a view of the nodes for each set of requested slots.
+In a view, a node's score key is one integer. From the high bits to the low ones it holds what is
+free of each slot, and the node's rank as the tie breaker: unrequested devices, slots that the group
+lists (``slot_priority``), requested slots, then the rest, scarce ones first in each. Each slot is a
+digit of ``DIGIT_BITS`` bits, whose highest bit is zero in every key. So keys order nodes as tuples
+of amounts would, and one subtraction computes all digits of a difference:
 
-* Fit. Set the zero bit of every digit (the guard bits), then subtract the request: a digit that is too small
-  borrows from its guard bit, so the request fits exactly if all guard bits survive.
-* Skip. A node that fits has a key at least as large as the packed request, so bisection finds the first
-  candidate of a sorted list.
-* Update. Allocating scalar slots and whole devices subtracts the packed request from the key. Other views
-  only note the node, and sort it anew when they are searched next.
+* Fit. Set the zero bit of every digit (the guard bits), then subtract the request: a digit that is
+  too small borrows from its guard bit, so the request fits exactly if all guard bits survive.
+* Skip. A node that fits has a key at least as large as the packed request, so bisection finds the
+  first candidate of a sorted list.
+* Update. Allocating scalar slots and whole devices subtracts the packed request from the key. Other
+  views only note the node, and sort it anew when they are searched next.
 
-``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most free
-capacity comes first, except of unrequested devices. ``tests/model/test_score_index.py`` holds the index to
-``min()`` over a plain key.
+``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most
+free capacity comes first, except of unrequested devices. ``tests/model/test_score_index.py`` holds
+the index to ``min()`` over a plain key.
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ Segment = list[ScoreKey]
 
 
 class ScoreIndex:
-    """``concentrated`` prefers the node with the least free capacity on which the request fits, ``dispersed``
-    the one with the most.
+    """``concentrated`` prefers the node with the least free capacity on which the request fits,
+    ``dispersed`` the one with the most.
 
-    Both prefer nodes with fewer device families that were not requested, and among those with as many, nodes
-    with fewer free devices of them, so that work without GPUs does not take the CPUs that GPUs need. Ties go
-    to the smaller agent id. Reserved nodes are in no view.
+    Both prefer nodes with fewer device families that were not requested, and among those with as
+    many, nodes with fewer free devices of them, so that work without GPUs does not take the CPUs
+    that GPUs need. Ties go to the smaller agent id. Reserved nodes are in no view.
     """
 
-    def __init__(self, nodes: list[NodeState], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
-        self._nodes, self._dispersed = nodes, dispersed
+    def __init__(
+        self, nodes: list[NodeState], dispersed: bool, slot_priority: tuple[str, ...] = ()
+    ) -> None:
+        self._nodes = nodes
+        self._dispersed = dispersed
         slots = set[str]().union(*[node.free for node in nodes]) - {KERNELS}
         self._families = frozenset[str]().union(*[node.families for node in nodes])
         self._priority = {name: index for index, name in enumerate(slot_priority)}
@@ -59,16 +63,20 @@ class ScoreIndex:
         requested = frozenset(shape.amounts)
         found = self._views.get(requested)
         if found is None:
-            ordered = sorted(self._slots, key=lambda slot: (self._listed(slot), slot not in requested))
+            ordered = sorted(
+                self._slots, key=lambda slot: (self._listed(slot), slot not in requested)
+            )
             unrequested = [slot for slot in ordered if slot in self._families - requested]
             order = (*unrequested, *(slot for slot in ordered if slot not in unrequested))
             found = ScoreView(self._nodes, order, len(unrequested), self._dispersed, self._removed)
             self._views[requested] = found
+
         return found
 
     def _listed(self, slot: str) -> int:
         """The position of a slot or its family in the ``slot_priority`` of the group."""
-        lowest, priority = len(self._priority), self._priority
+        lowest = len(self._priority)
+        priority = self._priority
         return min(priority.get(slot, lowest), priority.get(slot.partition(".")[0], lowest))
 
     def update(self, node: NodeState) -> None:
@@ -96,8 +104,8 @@ class ScoreIndex:
 
 
 class ScoreView:
-    """The nodes in the order of their scores for requests of certain slots. ``outdated``: the ranks of those
-    that have changed since the last search."""
+    """The nodes in the order of their scores for requests of certain slots. ``outdated``: the ranks
+    of those that have changed since the last search."""
 
     def __init__(
         self,
@@ -108,18 +116,26 @@ class ScoreView:
         removed: Iterable[int],
     ) -> None:
         """``unrequested``: this many of ``slots`` are unrequested devices."""
-        self._nodes, self._slots, self._dispersed = nodes, slots, dispersed
+        self._nodes = nodes
+        self._slots = slots
+        self._dispersed = dispersed
         self._rank_bits = len(nodes).bit_length()
         self._rank_mask = (1 << self._rank_bits) - 1
         digits = range(len(slots))
         self._all_max = sum(MAX_AMOUNT << DIGIT_BITS * digit for digit in digits) << self._rank_bits
-        self._guard_bits = sum(MAX_AMOUNT + 1 << DIGIT_BITS * digit for digit in digits) << self._rank_bits
+        self._guard_bits = (
+            sum(MAX_AMOUNT + 1 << DIGIT_BITS * digit for digit in digits) << self._rank_bits
+        )
+
         # All bits of MAX_AMOUNT are ones, so XOR computes the complement of each of these digits.
         flipped = range(len(slots) - unrequested) if dispersed else range(0)
-        self._flipped = sum(MAX_AMOUNT << DIGIT_BITS * digit for digit in flipped) << self._rank_bits
+        self._flipped = (
+            sum(MAX_AMOUNT << DIGIT_BITS * digit for digit in flipped) << self._rank_bits
+        )
         self.outdated: set[int] = set()
         self._by_shape: dict[tuple[frozenset[str], NodeConstraints], list[Segment]] = {}
         self._by_families: dict[NodeConstraints, dict[frozenset[str], list[int]]] = {}
+
         # Segments by the ranks of their nodes: shapes with the same nodes share a segment.
         self._segments: dict[tuple[int, ...], Segment] = {}
         # By rank: the segments that contain the node, and for a removed node, those that would.
@@ -133,19 +149,27 @@ class ScoreView:
         return self._key(node) if node.rank in self.outdated else self._keys[node.rank]
 
     def segments(self, shape: Shape, schedulable: list[NodeState]) -> list[Segment]:
-        """The segments to search for ``shape``, best first. ``schedulable``: the nodes that satisfy its
-        constraints."""
+        """The segments to search for ``shape``, best first. ``schedulable``: the nodes that satisfy
+        its constraints."""
         name = (shape.families, shape.constraints)
         if name not in self._by_shape:
-            requested, ranks = shape.families, dict[int, list[int]]()
-            for families, members in self._group_by_families(shape.constraints, schedulable).items():
+            requested = shape.families
+            ranks = dict[int, list[int]]()
+            for families, members in self._group_by_families(
+                shape.constraints, schedulable
+            ).items():
                 if not requested <= families:
                     # Agents that lack a requested slot entirely can never fit.
-                    members = [rank for rank in members if requested <= self._nodes[rank].free.keys()]
+                    members = [
+                        rank for rank in members if requested <= self._nodes[rank].free.keys()
+                    ]
+
                 ranks.setdefault(len(families - requested), []).extend(members)
+
             self._by_shape[name] = [
                 self._segment(tuple(sorted(ranks[unrequested]))) for unrequested in sorted(ranks)
             ]
+
         return self._by_shape[name]
 
     def _group_by_families(
@@ -162,6 +186,7 @@ class ScoreView:
         """The first of ``candidates``, for pools without kernel limits."""
         if self.outdated:
             self._sort_outdated()
+
         guard_bits = self._guard_bits
         if self._dispersed:
             largest = self._all_max - packed | self._rank_mask
@@ -169,20 +194,28 @@ class ScoreView:
                 for index in range(bisect_right(segment, largest)):
                     if ((largest | guard_bits) - segment[index]) & guard_bits == guard_bits:
                         return self._nodes[segment[index] & self._rank_mask]
+
             return None
+
         for segment in segments:
             for index in range(bisect_left(segment, packed), len(segment)):
                 if ((segment[index] | guard_bits) - packed) & guard_bits == guard_bits:
                     return self._nodes[segment[index] & self._rank_mask]
+
         return None
 
-    def candidates(self, shape: Shape, demand: Demand, schedulable: list[NodeState]) -> Iterator[NodeState]:
+    def candidates(
+        self, shape: Shape, demand: Demand, schedulable: list[NodeState]
+    ) -> Iterator[NodeState]:
         """The nodes on which ``demand`` fits now, best first."""
-        packed, guard_bits, mask = self.pack(demand), self._guard_bits, self._rank_mask
+        packed = self.pack(demand)
+        guard_bits = self._guard_bits
+        mask = self._rank_mask
         if packed is None:
             return
         if self.outdated:
             self._sort_outdated()
+
         kernels = demand[-1][1] if demand and demand[-1][0] == KERNELS else 0
         # Complements: a node fits if each digit of its key is at most that of this number.
         largest = self._all_max - packed | mask
@@ -191,7 +224,9 @@ class ScoreView:
             end = bisect_right(segment, largest) if self._dispersed else len(segment)
             for index in range(start, end):
                 key = segment[index]
-                rest = (largest | guard_bits) - key if self._dispersed else (key | guard_bits) - packed
+                rest = (
+                    (largest | guard_bits) - key if self._dispersed else (key | guard_bits) - packed
+                )
                 if rest & guard_bits == guard_bits:
                     node = self._nodes[key & mask]
                     if not kernels or node.free[KERNELS] >= kernels:
@@ -220,7 +255,8 @@ class ScoreView:
     def remove(self, rank: int) -> None:
         for segment in self._containing[rank]:
             del segment[bisect_left(segment, self._keys[rank])]
-        self._removed[rank], self._containing[rank] = self._containing[rank], ()
+        self._removed[rank] = self._containing[rank]
+        self._containing[rank] = ()
 
     def restore(self, rank: int) -> None:
         for segment in self._removed[rank]:
@@ -238,16 +274,19 @@ class ScoreView:
         return packed
 
     def _key(self, node: NodeState) -> ScoreKey:
-        # While a node's amounts are still those of its agent, the packed number is kept with the agent:
-        # most agents are the same objects in the next pass.
+        # While a node's amounts are still those of its agent, the packed number is kept with the
+        # agent: most agents are the same objects in the next pass.
         cache = node.agent.packed.score_keys
         key = cache.get(self._slots) if node.free_shared else None
         if key is None:
-            free, key = node.free, 0
+            free = node.free
+            key = 0
             for slot in self._slots:
                 key = key << DIGIT_BITS | free.get(slot, 0)
+
             if node.free_shared:
                 cache[self._slots] = key
+
         return (key << self._rank_bits ^ self._flipped) | node.rank
 
     def _segment(self, ranks: tuple[int, ...]) -> Segment:
@@ -262,16 +301,21 @@ class ScoreView:
                     self._removed[rank] = (*self._removed[rank], segment)
                     continue
                 if self._containing[rank] is not before:
-                    before, after = self._containing[rank], (*self._containing[rank], segment)
+                    before = self._containing[rank]
+                    after = (*self._containing[rank], segment)
+
                 self._containing[rank] = after
                 segment.append(self._keys[rank])
+
             segment.sort()
+
         return segment
 
 
 @lru_cache(maxsize=65_536)
 def _pack(demand: Demand, slots: tuple[str, ...]) -> int | None:
-    amounts, packed = {slot: amount for slot, amount in demand if slot != KERNELS}, 0
+    amounts = {slot: amount for slot, amount in demand if slot != KERNELS}
+    packed = 0
     if not amounts.keys() <= set(slots) or any(amount > MAX_AMOUNT for amount in amounts.values()):
         return None
     for slot in slots:

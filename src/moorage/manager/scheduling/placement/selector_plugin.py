@@ -1,4 +1,5 @@
-"""Custom agent selectors: third-party functions whose failure refuses a session and never ends the pass."""
+"""Custom agent selectors: third-party functions whose failure refuses a session and never ends the
+pass."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from moorage.manager.scheduling.core.model import AgentState, Pending
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An agent on which the session fits, with what is free of each slot at this point of the plan."""
+    """An agent on which the session fits, with what is free of each slot at this point of the
+    plan."""
 
     agent: AgentState
     free: Mapping[str, int]
@@ -40,24 +42,33 @@ def select_agent(
 ) -> AgentId:
     """The selector's choice. Raises ``SelectorFailed`` if it makes none, or an invalid one."""
     if selector is None:
-        raise SelectorFailed(f"there is no agent selector {name!r} (entry point moorage.agent_selectors)")
+        raise SelectorFailed(
+            f"there is no agent selector {name!r} (entry point moorage.agent_selectors)"
+        )
+
     try:
         chosen = _bounded(selector, candidates, item)
     except _LineLimitExceeded:
-        raise SelectorFailed(f"{name} executed more than {MAX_LINES} lines without a choice") from None
+        raise SelectorFailed(
+            f"{name} executed more than {MAX_LINES} lines without a choice"
+        ) from None
     except Exception as error:
         raise SelectorFailed(f"{name} raised {type(error).__name__}: {str(error)[:200]}") from error
+
     if chosen is None:
         raise SelectorFailed(f"{name} chose none of {len(candidates)} agents")
+
     if not any(chosen == candidate.agent.agent_id for candidate in candidates):
         raise SelectorFailed(
             f"{name} chose {chosen!r:.100}, which is not one of {len(candidates)} candidates"
         )
+
     return chosen
 
 
 def _bounded(selector: Selector, candidates: Sequence[Candidate], item: Pending) -> AgentId | None:
-    """Run it under a trace function that counts lines: the planner cannot be interrupted by a timer."""
+    """Run it under a trace function that counts lines: the planner cannot be interrupted by a
+    timer."""
     remaining = MAX_LINES
 
     def count(_frame: FrameType, event: str, _arg: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Hopeless requests: those for which a pass has found no victims, so that it need not search again."""
+"""Hopeless requests: those for which a pass has found no victims, so that it need not search
+again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ _MAX_SMALLEST = 64
 
 
 class HopelessRequests:
-    """A request is hopeless if an equal one of at least its priority is, or a smaller one of a single kernel.
+    """A request is hopeless if an equal one of at least its priority is, or a smaller one of a
+    single kernel.
 
     Holds as long as capacity only shrinks. ``quantized``: see ``NodePool``.
     """

@@ -16,17 +16,24 @@ from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
 
 def plan(
-    snapshot: Snapshot, policy: Policy, now: int = 0, selectors: Mapping[str, Selector] | None = None
+    snapshot: Snapshot,
+    policy: Policy,
+    now: int = 0,
+    selectors: Mapping[str, Selector] | None = None,
 ) -> Plan:
     """One place or hold for every pending session of ``snapshot``; a hold names its reason.
 
-    ``now``: unix microseconds. ``selectors``: custom selectors by name, for policies that ask for one.
+    ``now``: unix microseconds. ``selectors``: custom selectors by name, for policies that ask for
+    one.
 
-    ``policy.hol`` decides what a session that capacity refused means for those behind it. Any other refusal
-    blocks no other session and counts no retry.
+    ``policy.hol`` decides what a session that capacity refused means for those behind it. Any other
+    refusal blocks no other session and counts no retry.
     """
     pool = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
     quotas = Quotas(snapshot.group, snapshot.quotas)
     scheduling_pass = SchedulingPass(policy, now, pool, quotas, RefusalCache(pool.quantized))
-    scheduling_pass.run(pending_queue(snapshot.pending, policy, snapshot.agents, snapshot.usage, now))
+    scheduling_pass.run(
+        pending_queue(snapshot.pending, policy, snapshot.agents, snapshot.usage, now)
+    )
+
     return scheduling_pass.plan()

@@ -1,13 +1,16 @@
-"""Preemption: which running sessions are stopped for a session of higher priority, and what that frees when.
+"""Preemption: which running sessions are stopped for a session of higher priority, and what that
+frees when.
 
-The victims of a request are, among all sets of preemptible sessions of lower priority whose end lets it fit:
+The victims of a request are, among all sets of preemptible sessions of lower priority whose end
+lets it fit:
 
 1. those whose highest priority is the lowest;
 2. of these, the smallest: as few sessions as possible are stopped;
-3. of these, the first by the victim order of the group over all its agents: lower priority first, then
-   ``order``. The session that comes last in that order decides first.
+3. of these, the first by the victim order of the group over all its agents: lower priority first,
+   then ``order``. The session that comes last in that order decides first.
 
-What ends by itself before the grace would end counts as free. If that is enough, nothing is stopped.
+What ends by itself before the grace would end counts as free. If that is enough, nothing is
+stopped.
 """
 
 from __future__ import annotations
@@ -38,13 +41,14 @@ from moorage.manager.scheduling.planning.victims import (
     victim_cost,
 )
 
-# Sessions of a pass for which victims are chosen: that examines the candidates of every node. A session for
-# which no victims can be found does not count, nor does one that only waits for what ends anyway.
+# Sessions of a pass for which victims are chosen: that examines the candidates of every node. A
+# session for which no victims can be found does not count, nor does one that only waits for what
+# ends anyway.
 MAX_SEARCHES = 16
 # Sets of sessions that a search tries in order to stop fewer.
 MAX_TRIALS = 2048
-# Up to this number of candidates, and of agents with candidates, the victims of a multi-node cluster are
-# chosen over all agents at once. Beyond it kernel by kernel, the largest first.
+# Up to this number of candidates, and of agents with candidates, the victims of a multi-node
+# cluster are chosen over all agents at once. Beyond it kernel by kernel, the largest first.
 MAX_JOINT = 10
 
 PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
@@ -52,46 +56,59 @@ Parts = list[tuple[Demand, ...]]  # what each node must hold: all kernels, or on
 
 
 class Preempter:
-    """The victims of one pass. No session is stopped twice, and no node is vacated for two sessions."""
+    """The victims of one pass. No session is stopped twice, and no node is vacated for two
+    sessions."""
 
     def __init__(self, pool: NodePool, policy: Policy, rules: Preemption, now: int) -> None:
-        self._pool, self._rules, self._fraction = pool, rules, policy.fraction
+        self._pool = pool
+        self._rules = rules
+        self._fraction = policy.fraction
         self._vacancies = Vacancies(pool.nodes, policy.fraction, rules, now)
-        self._searches, self._trials = 0, Trials(0)
+        self._searches = 0
+        self._trials = Trials(0)
         self._hopeless_of: defaultdict[str | None, HopelessRequests] = defaultdict(
             lambda: HopelessRequests(pool.quantized)
         )
 
     def search(self, item: Pending) -> PreemptionResult | None:
-        """Victims for ``item``, which capacity refused, and a reservation of what they release. No victims if
-        enough becomes free by itself before the grace would end. None if preemption does not help."""
+        """Victims for ``item``, which capacity refused, and a reservation of what they release. No
+        victims if enough becomes free by itself before the grace would end. None if preemption does
+        not help."""
         self._vacancies.owner = owner_of(item, self._rules)
-        levels, hopeless = self._vacancies.levels(item.priority), self._hopeless_of[self._vacancies.owner]
+        levels = self._vacancies.levels(item.priority)
+        hopeless = self._hopeless_of[self._vacancies.owner]
         if not levels and not self._vacancies.any_terminating:
             return None
         if item in hopeless:
             return None
+
         demands = tuple(self._pool.with_kernels(demand) for demand in item.shape.demands)
         parts: Parts = [demands] if item.shape.mode == "single-node" else [(d,) for d in demands]
         nodes = self._acceptable(item)
         if found := self._fitting(parts, nodes, -1):
             return self._result(item, parts, found, [])
+
         exhausted = self._searches >= MAX_SEARCHES
         if exhausted or not levels or not self._fitting(parts, nodes, levels[-1]):
             hopeless.add(item)
             return None
-        self._searches, self._trials = self._searches + 1, Trials(MAX_TRIALS)
-        low, high = 0, len(levels) - 1
+
+        self._trials = Trials(MAX_TRIALS)
+        self._searches = self._searches + 1
+        low = 0
+        high = len(levels) - 1
         while low < high:
             middle = (low + high) // 2
             if self._fitting(parts, nodes, levels[middle]):
                 high = middle
             else:
                 low = middle + 1
+
         chosen = self._choose(parts, nodes, levels[low])
         if chosen is None:
             hopeless.add(item)
             return None
+
         return self._result(item, parts, *chosen)
 
     def _acceptable(self, item: Pending) -> list[NodeState]:
@@ -102,15 +119,26 @@ class Preempter:
             return nodes
         return [node for node in nodes if accepts_node(item, node, quantized)]
 
-    def _fitting(self, parts: Parts, nodes: Sequence[NodeState], level: int) -> list[NodeState] | None:
-        """A node for each part, if all candidates up to ``level`` are stopped; those that are free first."""
+    def _fitting(
+        self, parts: Parts, nodes: Sequence[NodeState], level: int
+    ) -> list[NodeState] | None:
+        """A node for each part, if all candidates up to ``level`` are stopped; those that are free
+        first."""
         able: dict[tuple[Demand, ...], list[int]] = {}
         for demands in parts:
             if demands not in able:
-                fits = [n for n in nodes if self._vacancies.free(n, level).fits_all(demands, self._fraction)]
+                fits = [
+                    n
+                    for n in nodes
+                    if self._vacancies.free(n, level).fits_all(demands, self._fraction)
+                ]
                 if level < 0 and fits:
-                    fits.sort(key=lambda node: (self._vacancies.starts_at(node, demands, ()), node.rank))
+                    fits.sort(
+                        key=lambda node: (self._vacancies.starts_at(node, demands, ()), node.rank)
+                    )
+
                 able[demands] = [node.rank for node in fits[: len(parts)]]
+
         matched = match_distinct([able[demands] for demands in parts])
         return None if matched is None else [self._pool.nodes[rank] for rank in matched]
 
@@ -122,15 +150,19 @@ class Preempter:
         if len(parts) == 1:
             best = self._cheapest_node(parts[0], nodes, level, ())
             return None if best is None else ([best[0]], best[1])
+
         vacated = [node for node in nodes if self._vacancies.candidates_on(node, level)]
         candidates = self._candidates_of(vacated, level)
         if max(len(vacated), len(candidates)) <= MAX_JOINT:
             return self._choose_jointly(parts, nodes, vacated, candidates)
+
         return self._choose_by_part(parts, nodes, level)
 
     def _candidates_of(self, nodes: Iterable[NodeState], level: int) -> list[Candidate]:
         return sorted(
-            {c.position: c for node in nodes for c in self._vacancies.candidates_on(node, level)}.values()
+            {
+                c.position: c for node in nodes for c in self._vacancies.candidates_on(node, level)
+            }.values()
         )
 
     def _choose_jointly(
@@ -151,7 +183,14 @@ class Preempter:
         def match(stopped: Sequence[Candidate]) -> list[int] | None:
             return match_distinct(
                 [
-                    [*free, *(node.rank for node in vacated if self._vacancies.fits(node, demands, stopped))]
+                    [
+                        *free,
+                        *(
+                            node.rank
+                            for node in vacated
+                            if self._vacancies.fits(node, demands, stopped)
+                        ),
+                    ]
                     for free, demands in zip(able, parts, strict=True)
                 ]
             )
@@ -162,6 +201,7 @@ class Preempter:
         known = first_victims(candidates, suffices)
         if known is None:
             return None
+
         victims = fewest_victims(candidates, suffices, range(1, len(known)), self._trials) or known
         matched = match(victims)
         assert matched is not None
@@ -178,15 +218,22 @@ class Preempter:
             best = self._cheapest_node(parts[index], left, level, victims)
             if best is None:
                 break
-            found[index], victims = best[0], sorted([*victims, *best[1]])
+
+            found[index] = best[0]
+            victims = sorted([*victims, *best[1]])
+
         if len(found) < len(parts):  # a kernel took the only node of another one
             matched = self._fitting(parts, nodes, level)
             if matched is None:
                 return None
+
             found = dict(enumerate(matched))
             victims = self._candidates_of(matched, level)
+
         pairs = [(found[index], parts[index]) for index in range(len(parts))]
-        victims = spare(victims, lambda rest: all(self._vacancies.fits(node, d, rest) for node, d in pairs))
+        victims = spare(
+            victims, lambda rest: all(self._vacancies.fits(node, d, rest) for node, d in pairs)
+        )
         return [node for node, _ in pairs], victims
 
     def _cheapest_node(
@@ -203,12 +250,17 @@ class Preempter:
         for node in nodes:
             if not self._vacancies.free(node, level).fits_all(demands, self._fraction):
                 continue
+
             candidates = self._vacancies.candidates_on(node, level)
             if already:
                 candidates = [c for c in candidates if c.position not in already]
-            victims = self._victims_on(node, demands, level, candidates, stopped, best[0] if best else None)
+
+            victims = self._victims_on(
+                node, demands, level, candidates, stopped, best[0] if best else None
+            )
             if victims is not None and (best is None or victim_cost(victims) < best[0]):
                 best = victim_cost(victims), node, victims
+
         return None if best is None else best[1:]
 
     def _victims_on(
@@ -226,6 +278,7 @@ class Preempter:
             return []
         if best is not None and (1, [candidates[0].position]) > best:
             return None
+
         least = least_count(free, demands, lambda slot: self._vacancies.gains_on(node, level, slot))
         if best is not None and (least, [candidates[least - 1].position]) > best:
             return None
@@ -236,6 +289,7 @@ class Preempter:
         known = first_victims(candidates, suffices)
         if known is None:
             return None
+
         most = len(known) - 1 if best is None else min(len(known) - 1, best[0])
         return fewest_victims(candidates, suffices, range(least, most + 1), self._trials) or known
 
@@ -244,20 +298,29 @@ class Preempter:
     def _result(
         self, item: Pending, parts: Parts, nodes: Sequence[NodeState], victims: Sequence[Candidate]
     ) -> PreemptionResult:
-        rules, stopped = self._rules, {victim.session_id for victim in victims}
+        rules = self._rules
+        stopped = {victim.session_id for victim in victims}
         pairs = list(zip(nodes, parts, strict=True))
-        starts_at = max(self._vacancies.starts_at(node, demands, stopped) for node, demands in pairs)
-        guards, awaited = [], list[tuple[int, SessionId]]()
+        starts_at = max(
+            self._vacancies.starts_at(node, demands, stopped) for node, demands in pairs
+        )
+        guards = []
+        awaited = list[tuple[int, SessionId]]()
         for node, demands in pairs:
             capacity = node.copy()
             for at, allocations, session_id in self._vacancies.events(node, stopped):
                 if at <= starts_at:
                     capacity.release(allocations)
                     awaited += [(at, session_id)] if session_id is not None else []
+
             guards.append(self._guard(item, node, starts_at, demands, capacity))
+
         if self._vacancies.stop(victims):
             self._hopeless_of.clear()
-        waits_for = dict.fromkeys([*(session_id for _, session_id in sorted(awaited)), *sorted(stopped)])
+
+        waits_for = dict.fromkeys(
+            [*(session_id for _, session_id in sorted(awaited)), *sorted(stopped)]
+        )
         ids = tuple(node.agent.agent_id for node in nodes)
         reservation = Reservation(
             item.session_id, ids, starts_at, "preemption" if victims else "ends", tuple(waits_for)
@@ -266,6 +329,7 @@ class Preempter:
             Victim(victim.session_id, item.session_id, rules.how, self._longest_stop(victim))
             for victim in victims
         ]
+
         return reservation, guards, chosen
 
     def _longest_stop(self, victim: Candidate) -> int:
@@ -281,4 +345,6 @@ class Preempter:
         demands: tuple[Demand, ...],
         capacity: FreeCapacity,
     ) -> ReservationGuard:
-        return ReservationGuard(item.session_id, node, starts_at, demands, lambda: capacity, self._fraction)
+        return ReservationGuard(
+            item.session_id, node, starts_at, demands, lambda: capacity, self._fraction
+        )

@@ -1,9 +1,10 @@
 """Refusal cache: requests that need not be tried again.
 
-Free capacity only shrinks during a pass. So what was refused stays refused, and a request for at least as
-much with the same constraints is refused too. Ten thousand sessions that do not fit cost one look-up each,
-instead of an examination of every node. ``tests/model/test_shared_refusals.py`` holds a pass to one in which
-nothing is shared, ``test_planner.py`` the incremental planner, which keeps the cache, to plans from scratch.
+Free capacity only shrinks during a pass. So what was refused stays refused, and a request for at
+least as much with the same constraints is refused too. Ten thousand sessions that do not fit cost
+one look-up each, instead of an examination of every node. ``tests/model/test_shared_refusals.py``
+holds a pass to one in which nothing is shared, ``test_planner.py`` the incremental planner, which
+keeps the cache, to plans from scratch.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _MAX_SMALLEST = 64
 class CachedRefusal:
     """Why a request was refused on all unreserved nodes, and what is known of the reserved ones.
 
-    ``details``: the hold if no reserved node comes into question. ``is_capacity``: capacity refused it.
-    ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was refused: if one of them
-    is not reserved any more, the refusal is void. ``guards_without_fit``: this many guards protect nodes on
-    which it does not fit at all. ``denied``: by which guards it ends in time for, the state of the
-    reservations when the guards last denied it, and the session they protect. ``pass_number``: the pass that
-    the last two belong to.
+    ``details``: the hold if no reserved node comes into question. ``is_capacity``: capacity refused
+    it. ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was refused:
+    if one of them is not reserved any more, the refusal is void. ``guards_without_fit``: this many
+    guards protect nodes on which it does not fit at all. ``denied``: by which guards it ends in
+    time for, the state of the reservations when the guards last denied it, and the session they
+    protect. ``pass_number``: the pass that the last two belong to.
     """
 
     __slots__ = (
@@ -45,7 +46,9 @@ class CachedRefusal:
     )
 
     def __init__(self, infeasibility: Infeasibility, refusals: tuple[Refusal, ...]) -> None:
-        self.reason, self.refusals, self.guards_without_fit = infeasibility.reason, refusals, 0
+        self.reason = infeasibility.reason
+        self.refusals = refusals
+        self.guards_without_fit = 0
         self.unchecked: frozenset[int] = frozenset()
         self.denied: dict[tuple[bool, ...], tuple[int, SessionId]] = {}
         self.is_capacity = infeasibility.reason is Reason.INSUFFICIENT_RESOURCES
@@ -54,29 +57,33 @@ class CachedRefusal:
 
     def begin_pass(self, pass_number: int) -> None:
         """Forget what depends on the reservations of an earlier pass."""
-        self.guards_without_fit, self.pass_number = 0, pass_number
+        self.guards_without_fit = 0
+        self.pass_number = pass_number
         self.denied.clear()
 
 
 class RefusalCache:
-    """``quantized`` (see ``NodePool``): a smaller fraction may be refused where a larger one is not, so
-    fractions must match for the dominance check.
+    """``quantized`` (see ``NodePool``): a smaller fraction may be refused where a larger one is
+    not, so fractions must match for the dominance check.
 
-    The incremental planner keeps one cache for all passes, forgets sessions with constraints, and invalidates
-    what changed agents may have changed for the others. Entries then move between three states: refused (in
-    ``_by_key``), open (absent: any node may take it), and open on the changed nodes only (in
-    ``_only_changed``), because all other nodes refused it and have not changed.
+    The incremental planner keeps one cache for all passes, forgets sessions with constraints, and
+    invalidates what changed agents may have changed for the others. Entries then move between three
+    states: refused (in ``_by_key``), open (absent: any node may take it), and open on the changed
+    nodes only (in ``_only_changed``), because all other nodes refused it and have not changed.
     """
 
     def __init__(self, quantized: bool) -> None:
         self._quantized = quantized
         self._by_key: dict[object, CachedRefusal] = {}
-        # The smallest refused demands, by kind of session. No demand in a list dominates another one.
+
+        # The smallest refused demands, by kind of session. No demand in a list dominates another
+        # one.
         self._smallest: dict[object, list[tuple[Demand, Infeasibility]]] = {}
         # Shapes that dominate none of the smallest demands, and how many had been added by then.
         self._not_dominating: dict[Shape, int] = {}
         self._added = 0
         self.pass_number = 0
+
         # Of the incremental planner:
         self._invalidated: dict[Shape, CachedRefusal] = {}
         self._changed_nodes: list[NodeState] = []
@@ -91,20 +98,27 @@ class RefusalCache:
             return known
         if item.unconstrained and self._not_dominating.get(item.shape) == self._added:
             return None
+
         for smaller, infeasibility in self._smallest.get(self._dominance_key(item), ()):
             if dominates(demand, smaller) and infeasibility.applies_to(demand):
                 return self._put(item, demand, infeasibility)
+
         if item.unconstrained:
             self._not_dominating[item.shape] = self._added
+
         return None
 
     def add(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
-        # With reserved nodes the end of a session matters, not only its size: larger requests must ask again.
+        # With reserved nodes the end of a session matters, not only its size: larger requests must
+        # ask again.
         if infeasibility.has_reserved:
             return self._put(item, demand, infeasibility)
+
         smallest = self._smallest.setdefault(self._dominance_key(item), [])
         self._added += 1
-        # "Never fits" says nothing about what is free now, so it must not replace a refusal that does.
+
+        # "Never fits" says nothing about what is free now, so it must not replace a refusal that
+        # does.
         never = infeasibility.reason is Reason.INFEASIBLE
         smallest[:] = [
             (kept, why)
@@ -113,13 +127,15 @@ class RefusalCache:
         ]
         if len(smallest) < _MAX_SMALLEST:
             smallest.append((demand, infeasibility))
+
         return self._put(item, demand, infeasibility)
 
     def get(self, shape: Shape) -> CachedRefusal | None:
         """The refusal of unconstrained sessions of this shape."""
         return self._by_key.get(shape)
 
-    # --- between the passes of the incremental planner, which keeps the refusals of unconstrained sessions
+    # --- between the passes of the incremental planner, which keeps the refusals of unconstrained
+    # sessions
 
     def forget_constrained(self) -> None:
         """End a pass: forget the refusals of sessions with constraints."""
@@ -129,12 +145,14 @@ class RefusalCache:
         self._constrained.clear()
 
     def invalidate(self, changed: list[NodeState], pool: NodePool) -> list[Shape]:
-        """Begin a pass in which these nodes have changed. Returns the shapes that fit on one of them now.
+        """Begin a pass in which these nodes have changed. Returns the shapes that fit on one of
+        them now.
 
-        All other nodes refused such a shape and still do, so ``nodes_to_try`` restricts it to the changed
-        ones.
+        All other nodes refused such a shape and still do, so ``nodes_to_try`` restricts it to the
+        changed ones.
         """
-        self._changed_nodes, self._only_changed = changed, set()
+        self._only_changed = set()
+        self._changed_nodes = changed
         self.pass_number += 1
         opened: list[Shape] = []
         for shape, refusal in self._by_key.items() if changed else ():
@@ -144,13 +162,19 @@ class RefusalCache:
                 if fits and node.rank not in refusal.unchecked:
                     opened.append(shape)  # type: ignore[arg-type]
                     break
+
         for shape in opened:
             refusal = self._invalidated[shape] = self._by_key.pop(shape)
-            # Unchecked nodes may take it as well if they are not reserved any more: then any node may.
+            # Unchecked nodes may take it as well if they are not reserved any more: then any node
+            # may.
             if not refusal.unchecked:
                 self._only_changed.add(shape)
+
         for smallest in self._smallest.values() if changed else ():
-            smallest[:] = [row for row in smallest if not any(node.fits(row[0]) for node in changed)]
+            smallest[:] = [
+                row for row in smallest if not any(node.fits(row[0]) for node in changed)
+            ]
+
         return opened
 
     def nodes_to_try(self, shape: Shape) -> list[NodeState] | None:
@@ -168,10 +192,12 @@ class RefusalCache:
             old.unchecked = frozenset()
             old.begin_pass(self.pass_number)
             self._by_key[shape] = old
+
         return old
 
     def _put(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
-        refusal, key = CachedRefusal(infeasibility, infeasibility.refusals(demand)), self._key(item)
+        refusal = CachedRefusal(infeasibility, infeasibility.refusals(demand))
+        key = self._key(item)
         self._by_key[key] = refusal
         if key is not item.shape:
             self._constrained.append((key, self._dominance_key(item)))

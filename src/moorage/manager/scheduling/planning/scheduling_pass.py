@@ -1,4 +1,5 @@
-"""Scheduling pass: each session of a queue gets a place or a hold, and blocked sessions get reservations."""
+"""Scheduling pass: each session of a queue gets a place or a hold, and blocked sessions get
+reservations."""
 
 from __future__ import annotations
 
@@ -37,16 +38,18 @@ from moorage.manager.scheduling.planning.reserved_nodes import ReservedNodes
 _new = tuple.__new__
 # Refusals that hold for all sessions of the same shape until the end of the pass.
 _ANY_AGENT: frozenset[AgentId] = frozenset()
-_SHARED_REASONS = frozenset({Reason.INSUFFICIENT_RESOURCES, Reason.NO_ELIGIBLE_AGENT, Reason.INFEASIBLE})
+_SHARED_REASONS = frozenset(
+    {Reason.INSUFFICIENT_RESOURCES, Reason.NO_ELIGIBLE_AGENT, Reason.INFEASIBLE}
+)
 
 
 class SchedulingPass:
     """``run`` decides about each session of a queue; ``plan`` returns the result.
 
-    Sessions of one equivalence class mostly get the same hold. So holds are cached, and most of ten thousand
-    sessions cost one dictionary look-up in ``run``. Two events make a cached hold void: a new reservation
-    (``_keep`` clears both caches), and a charge to a quota that applies to the class (``_charge`` drops its
-    classes, because a hold reports how much of a quota is used).
+    Sessions of one equivalence class mostly get the same hold. So holds are cached, and most of ten
+    thousand sessions cost one dictionary look-up in ``run``. Two events make a cached hold void: a
+    new reservation (``_keep`` clears both caches), and a charge to a quota that applies to the
+    class (``_charge`` drops its classes, because a hold reports how much of a quota is used).
     """
 
     def __init__(
@@ -58,14 +61,20 @@ class SchedulingPass:
         refusals: RefusalCache,
         earliest_fits: EarliestFits | None = None,
     ) -> None:
-        self.policy, self.now, self.pool, self.quotas = policy, now, pool, quotas
-        self.refusals, self._earliest_fits = refusals, earliest_fits
+        self.policy = policy
+        self.now = now
+        self.pool = pool
+        self.quotas = quotas
+        self.refusals = refusals
+        self._earliest_fits = earliest_fits
         self.reserved = ReservedNodes(pool, policy)
         self.places: list[Place] = []
         self.holds = Holds()
         self.victims: list[Victim] = []
         self._blocker: SessionId | None = None  # the session that ended the pass
-        # The first by queue key of the sessions that wait for capacity, can be helped and are not overdue.
+
+        # The first by queue key of the sessions that wait for capacity, can be helped and are not
+        # overdue.
         self._head: Pending | None = None
         self._placed_keys: list[tuple[int, int, str]] = []
         self._any_blocked = False
@@ -76,35 +85,47 @@ class SchedulingPass:
         self._preempter: Preempter | None = None
         if policy.preemption is not None:
             self._preempter = Preempter(pool, policy, policy.preemption, now)
+
         self._hold_of_class: dict[OwnedShape | None, HoldDetails] = {}
         self._hold_of_shape: dict[Shape, HoldDetails] = {}  # for sessions within their quotas
         self._hold_of_overdue: dict[Shape, HoldDetails] = {}  # the same, for overdue ones
-        # The classes to drop from ``_hold_of_class`` when a quota is charged. ``_unindexed`` are not in it
-        # yet: a pass that places nothing never needs it.
+
+        # The classes to drop from ``_hold_of_class`` when a quota is charged. ``_unindexed`` are
+        # not in it yet: a pass that places nothing never needs it.
         self._classes_of_quota: dict[QuotaBalance, list[OwnedShape]] = {}
         self._unindexed: list[OwnedShape] = []
         self._no_predicates = policy.session_types is None and not policy.exclusive
-        # With backfill only the first refused session and overdue ones get reservations. With preemption each
-        # session may find victims of its own, so its refusal says nothing of the next one.
-        self._shares_refusals = policy.hol == "backfill" and self._preempter is None and self._no_predicates
-        # Elsewhere an older session may come after the one whose refusal it shares, and be the head.
+
+        # With backfill only the first refused session and overdue ones get reservations. With
+        # preemption each session may find victims of its own, so its refusal says nothing of the
+        # next one.
+        self._shares_refusals = (
+            policy.hol == "backfill" and self._preempter is None and self._no_predicates
+        )
+        # Elsewhere an older session may come after the one whose refusal it shares, and be the
+        # head.
         self._is_oldest_first = policy.strategy == "fifo"
         self._fast_path = pool.fast_path and self._no_predicates
         self._has_quotas = bool(quotas)
 
     def run(self, queue: PendingQueue) -> None:
         """Add a place or a hold for each session of ``queue``."""
-        holds, ids, details = self._hold_of_class, self.holds.ids.append, self.holds.details.append
+        holds = self._hold_of_class
+        ids = self.holds.ids.append
+        details = self.holds.details.append
         oldest_first = self._is_oldest_first
         for item in queue:
-            # Most sessions of a long queue end here. The key None, of constrained ones, is never present.
+            # Most sessions of a long queue end here. The key None, of constrained ones, is never
+            # present.
             known = holds.get(item.equivalence_class)
             if known is not None:
                 ids(item.session_id)
                 details(known)
                 if not oldest_first:
                     self._consider_head(item, known)
+
                 continue
+
             if self._decide(item):
                 queue.placed(item)
 
@@ -114,37 +135,49 @@ class SchedulingPass:
             details = (Reason.INSUFFICIENT_RESOURCES, (), False, False, self._blocker, ())
             self.holds.add(item.session_id, details)
             return False
+
         if self._no_predicates and item.unconstrained:
             unmet = self.quotas.check(item) if self._has_quotas else ()
         else:
             unmet = predicates.unmet_conditions(item, self.policy, self.quotas, self.now)
+
         if unmet:
             over = predicates.hold_for_unmet(unmet)
             self.holds.add(item.session_id, over)
             if self._no_predicates and item.unconstrained:
                 self._share_hold(item.owned_shape, over)
+
             return False
+
         if item.unconstrained and (known := self._known_hold(item)) is not None:
             self.holds.add(item.session_id, known)
             if not self._is_oldest_first:
                 self._consider_head(item, known)
+
             return False
+
         tried = self._try_fast(item) if self._fast_path and item.fast_path else self._try(item)
         if isinstance(tried, Place):
             self._record_place(item, tried)
             return True
+
         self.holds.add(item.session_id, tried)
         reason, _, _, is_capacity, _, _ = tried
-        overdue = (is_capacity or reason is Reason.RESERVED) and is_overdue(item, self.policy, self.now)
+        overdue = (is_capacity or reason is Reason.RESERVED) and is_overdue(
+            item, self.policy, self.now
+        )
         if is_capacity or overdue:
             self._blocked(item, overdue)
         if self._shares_refusals and item.unconstrained and reason in _SHARED_REASONS:
             self._share(item, tried, overdue)
+
         return False
 
     def _consider_head(self, item: Pending, known: HoldDetails) -> None:
-        """A session that shares the refusal ``known`` is the head if it is older than the one before."""
-        head, is_capacity = self._head, known[3]
+        """A session that shares the refusal ``known`` is the head if it is older than the one
+        before."""
+        head = self._head
+        is_capacity = known[3]
         if (
             is_capacity
             and head is not None
@@ -177,14 +210,17 @@ class SchedulingPass:
             self._unindexed.append(owned_shape)
 
     def _charge(self, item: Pending) -> None:
-        """Charge the quotas, and drop the cached holds of all classes to which one of them applies."""
+        """Charge the quotas, and drop the cached holds of all classes to which one of them
+        applies."""
         classes_of = self._classes_of_quota
         for owned_shape in self._unindexed:
             for balance, _, _ in self.quotas.charges(owned_shape):
                 classes = classes_of.get(balance)
                 if classes is None:
                     classes = classes_of[balance] = []
+
                 classes.append(owned_shape)
+
         self._unindexed.clear()
         for balance, _, _ in self.quotas.charge(item):
             for owned_shape in classes_of.pop(balance, ()) if classes_of else ():
@@ -197,15 +233,18 @@ class SchedulingPass:
         known = self.refusals.find(item, request.demand)
         if known is not None and known.unchecked <= self.reserved.guards_of.keys():
             return self._try_reserved(item, known)
+
         changed = self.refusals.nodes_to_try(item.shape)
         node = pool.best(request) if changed is None else pool.best_among(changed, request, item)
         if node is None:
             return self._try_reserved(item, self._refuse(item, request.demand))
+
         allocations = pool.allocate_request(
             node, request, None if item.time_limit is None else self.now + item.time_limit
         )
         return _new(
-            Place, (item.session_id, item.kernel_id, item.revision, node.agent.agent_id, allocations, ())
+            Place,
+            (item.session_id, item.kernel_id, item.revision, node.agent.agent_id, allocations, ()),
         )
 
     def _try(self, item: Pending) -> Place | HoldDetails:
@@ -231,7 +270,8 @@ class SchedulingPass:
 
     def _try_single(self, item: Pending) -> Assignment | Place | HoldDetails:
         """Unreserved nodes first, then what the guards of reserved ones admit."""
-        shape, pool = item.shape, self.pool
+        shape = item.shape
+        pool = self.pool
         demand = pool.with_kernels(shape.total)
         known = self.refusals.find(item, demand)
         if known is None or not known.unchecked <= self.reserved.guards_of.keys():
@@ -240,22 +280,27 @@ class SchedulingPass:
                 node = pool.choose(item, demand)
             else:
                 node = pool.best_among(changed, pool.request(shape), item)
+
             if node is not None:
                 allocations = pool.allocate(node, demand, self._ends_at(item))
                 pool.record_choice(item, node)
                 agent_id = node.agent.agent_id
                 return Place(item.session_id, item.kernel_id, item.revision, agent_id, allocations)
+
             known = self._refuse(item, demand)
+
         return self._on_reserved_nodes(item, known)
 
     def _refuse(self, item: Pending, demand: Demand) -> CachedRefusal:
         """Cache that no unreserved node takes it."""
-        pool, shape = self.pool, item.shape
+        pool = self.pool
+        shape = item.shape
         feasible = pool.feasible_set(shape.constraints)
         known = self.refusals.restore(shape) if item.unconstrained else None
         if known is None:
             infeasibility = diagnose(feasible, item, shape, demand, pool.quantized, pool.version)
             known = self.refusals.add(item, demand, infeasibility)
+
         reserved = self.reserved.guards_of.keys() & feasible.schedulable_ranks
         known.unchecked = frozenset(rank for rank in reserved if pool.nodes[rank].fits(demand))
         return known
@@ -283,21 +328,27 @@ class SchedulingPass:
         self._placed_keys.append(item.queue_key)
 
     def _blocked(self, item: Pending, overdue: bool) -> None:
-        """Capacity is missing: the session may end the pass, preempt others, or get a reservation."""
-        policy, found = self.policy, None
+        """Capacity is missing: the session may end the pass, preempt others, or get a
+        reservation."""
+        policy = self.policy
+        found = None
         preempter = None if item.owned_shape.system else self._preempter
         if preempter is not None and (found := preempter.search(item)) is not None:
             self._keep(found[0], found[1])
             self.victims += found[2]
         elif not self._is_helpable(item):
             return  # it blocks nobody, and its right to a reservation passes to the next one
-        first, self._any_blocked = not self._any_blocked, True
+
+        first = not self._any_blocked
+        self._any_blocked = True
         if not overdue and (self._head is None or item.queue_key < self._head.queue_key):
             self._head = item
+
         if policy.head_blocks:
             self._blocker = item.session_id
             self._hold_of_class.clear()
             self._hold_of_shape.clear()
+
         if found is not None:
             self._has_reservation = self._has_reservation or first
         elif policy.hol == "strict":
@@ -314,7 +365,9 @@ class SchedulingPass:
                 self._has_reservation = True
 
     def _reserver(self, item: Pending) -> Reserver:
-        pool, now, guards_of = self.pool, self.now, self.reserved.guards_of
+        pool = self.pool
+        now = self.now
+        guards_of = self.reserved.guards_of
         return Reserver(pool, item, self.policy, now, guards_of, self._earliest_fits)
 
     def _is_helpable(self, item: Pending) -> bool:
@@ -363,7 +416,8 @@ class SchedulingPass:
         )
 
     def _bypasses(self) -> dict[SessionId, int]:
-        """The head was overtaken by each session that was placed although it comes later in the queue."""
+        """The head was overtaken by each session that was placed although it comes later in the
+        queue."""
         head = self._head
         if head is None:
             return {}
@@ -378,5 +432,10 @@ def _place(item: Pending, assignment: Assignment) -> Place:
         for kernel, (other, its_allocations) in zip(item.sub_kernels, rest, strict=True)
     )
     return Place(
-        item.session_id, item.kernel_id, item.revision, node.agent.agent_id, allocations, sub_kernels
+        item.session_id,
+        item.kernel_id,
+        item.revision,
+        node.agent.agent_id,
+        allocations,
+        sub_kernels,
     )

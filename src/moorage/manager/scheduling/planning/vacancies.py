@@ -21,8 +21,8 @@ Event = tuple[int, Allocations, SessionId | None]
 
 
 class _NodeView:
-    """What is cached of one node: by owner and level (see ``Vacancies.free``), and with the slot for
-    ``gains``. ``planned``: how many places this pass had planned there."""
+    """What is cached of one node: by owner and level (see ``Vacancies.free``), and with the slot
+    for ``gains``. ``planned``: how many places this pass had planned there."""
 
     __slots__ = ("candidates", "free", "gains", "planned")
 
@@ -34,7 +34,8 @@ class _NodeView:
 
 
 def owner_of(session: Pending | Running, rules: Preemption) -> str | None:
-    """Whose sessions may be stopped for this one, and for whose it may be stopped; None: anybody's."""
+    """Whose sessions may be stopped for this one, and for whose it may be stopped; None:
+    anybody's."""
     return {"all": None, "same-project": session.project, "same-user": session.user}[rules.among]
 
 
@@ -44,11 +45,17 @@ def stop_time(running: Running, rules: Preemption) -> int:
 
 
 class Vacancies:
-    """``owner``: only its sessions may be stopped; None: anybody's, where the rules say so. Set for each
-    search. ``any_terminating``: whether a session is being stopped already; known after ``levels``."""
+    """``owner``: only its sessions may be stopped; None: anybody's, where the rules say so. Set for
+    each search. ``any_terminating``: whether a session is being stopped already; known after
+    ``levels``."""
 
-    def __init__(self, nodes: Sequence[NodeState], fraction: str, rules: Preemption, now: int) -> None:
-        self._nodes, self._fraction, self._rules, self._now = nodes, fraction, rules, now
+    def __init__(
+        self, nodes: Sequence[NodeState], fraction: str, rules: Preemption, now: int
+    ) -> None:
+        self._nodes = nodes
+        self._fraction = fraction
+        self._rules = rules
+        self._now = now
         self._deadline = now + rules.grace
         self._victims: set[SessionId] = set()
         self.owner: str | None = None
@@ -67,12 +74,15 @@ class Vacancies:
                 found.setdefault(candidate.owner, set()).add(candidate.priority)
                 for rank in candidate.kernels:
                     self._on_node.setdefault(rank, []).append(candidate)
+
             self._priorities = {owner: sorted(priorities) for owner, priorities in found.items()}
+
         own = self._priorities.get(self.owner, [])
         return own[: bisect_left(own, priority)]
 
     def _find_candidates(self) -> list[Candidate]:
-        rules, now = self._rules, self._now
+        rules = self._rules
+        now = self._now
         kernels: dict[SessionId, dict[int, list[Running]]] = {}
         protected: set[SessionId] = set()
         for node in self._nodes:
@@ -80,10 +90,13 @@ class Vacancies:
                 self.any_terminating = self.any_terminating or running.terminating
                 if self._ends_by_itself(running):
                     continue
+
                 if not running.preemptible or now - running.started_at < rules.min_runtime:
                     protected.add(running.session_id)
                 else:
-                    kernels.setdefault(running.session_id, {}).setdefault(node.rank, []).append(running)
+                    kernels.setdefault(running.session_id, {}).setdefault(node.rank, []).append(
+                        running
+                    )
 
         def order(session_id: SessionId) -> tuple[int, int, int, str]:
             own = [running for each in kernels[session_id].values() for running in each]
@@ -98,45 +111,61 @@ class Vacancies:
         for position, (priority, _, _, name) in enumerate(keys):
             own = kernels[SessionId(name)]
             first = next(iter(own.values()))[0]
-            found.append(Candidate(position, SessionId(name), priority, owner_of(first, rules), own))
+            found.append(
+                Candidate(position, SessionId(name), priority, owner_of(first, rules), own)
+            )
+
         return found
 
     def _ends_by_itself(self, running: Running) -> bool:
         """Before the grace would end, or because it is being stopped already."""
-        return running.terminating or (running.ends_at is not None and running.ends_at <= self._deadline)
+        return running.terminating or (
+            running.ends_at is not None and running.ends_at <= self._deadline
+        )
 
     def _stopped_at(self, running: Running) -> int:
         """When it has ended at the latest if it is stopped now."""
         return self._now + stop_time(running, self._rules)
 
     def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:
-        """What becomes free on the node if ``stopped`` are stopped now; by time. Of what ends by itself only
-        what does before the grace would end."""
-        now, deadline = self._now, self._deadline
+        """What becomes free on the node if ``stopped`` are stopped now; by time. Of what ends by
+        itself only what does before the grace would end."""
+        now = self._now
+        deadline = self._deadline
         events: list[Event] = []
         for running in node.agent.running:
             if self._ends_by_itself(running):
-                at = self._stopped_at(running) if running.ends_at is None else max(running.ends_at, now)
+                at = (
+                    self._stopped_at(running)
+                    if running.ends_at is None
+                    else max(running.ends_at, now)
+                )
             elif running.session_id in stopped or running.session_id in self._victims:
                 at = self._stopped_at(running)
             else:
                 continue
+
             events.append((at, running.allocations, running.session_id))
+
         for ends_at, allocations in node.planned:
             if ends_at is not None and ends_at <= deadline:
                 events.append((ends_at, allocations, None))
+
         return sorted(events, key=lambda event: (event[0], event[2] or ""))
 
     def free(self, node: NodeState, level: int) -> FreeCapacity:
-        """What is free in the end if all candidates up to the priority ``level`` are stopped now; -1:
-        none."""
-        view, key = self._view(node), (self.owner if level >= 0 else None, level)
+        """What is free in the end if all candidates up to the priority ``level`` are stopped now;
+        -1: none."""
+        view = self._view(node)
+        key = (self.owner if level >= 0 else None, level)
         if view.planned != len(node.planned):
             view.planned = len(node.planned)
             view.free.clear()
+
         known = view.free.get(key)
         if known is not None:
             return known
+
         if level < 0:
             capacity = node.copy()
             for _, allocations, _ in self.events(node, ()):
@@ -145,6 +174,7 @@ class Vacancies:
             capacity = self.free(node, -1).copy()
             for candidate in self.candidates_on(node, level):
                 release(capacity, candidate, node.rank)
+
         view.free[key] = capacity
         return capacity
 
@@ -166,6 +196,7 @@ class Vacancies:
                 and candidate.priority <= level
                 and candidate.session_id not in self._victims
             ]
+
         return found
 
     def gains_on(self, node: NodeState, level: int, slot: str) -> list[int]:
@@ -178,17 +209,24 @@ class Vacancies:
             )
         return gains
 
-    def starts_at(self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]) -> int:
+    def starts_at(
+        self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]
+    ) -> int:
         """The first time at which ``demands`` fit, which they do in the end."""
-        capacity, starts_at = node.copy(), self._now
+        capacity = node.copy()
+        starts_at = self._now
         for at, allocations, _ in self.events(node, stopped):
             if capacity.fits_all(demands, self._fraction):
                 break
+
             capacity.release(allocations)
             starts_at = at
+
         return starts_at
 
-    def fits(self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[Candidate]) -> bool:
+    def fits(
+        self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[Candidate]
+    ) -> bool:
         return self.free_without(node, stopped).fits_all(demands, self._fraction)
 
     def free_without(self, node: NodeState, stopped: Iterable[Candidate]) -> FreeCapacity:
@@ -201,8 +239,8 @@ class Vacancies:
         return capacity
 
     def stop(self, victims: Iterable[Candidate]) -> bool:
-        """They are no candidates any more, and what they free counts, on every agent. Returns whether that is
-        more than one."""
+        """They are no candidates any more, and what they free counts, on every agent. Returns
+        whether that is more than one."""
         ranks: set[int] = set()
         for victim in victims:
             self._victims.add(victim.session_id)

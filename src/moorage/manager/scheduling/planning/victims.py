@@ -1,8 +1,8 @@
-"""Victim sets: the fewest sessions whose end makes enough free, and of equal numbers the first by the victim
-order.
+"""Victim sets: the fewest sessions whose end makes enough free, and of equal numbers the first by
+the victim order.
 
-``fewest_victims`` is exact as long as its trials suffice. Beyond that the set may not be the smallest, but
-every session in it is necessary.
+``fewest_victims`` is exact as long as its trials suffice. Beyond that the set may not be the
+smallest, but every session in it is necessary.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapa
 
 
 class Candidate(NamedTuple):
-    """A session that may be stopped. ``position``: in the victim order, over all agents; the first is stopped
-    first. ``owner``: for whose sessions only; None: for anybody's. ``kernels``: those that it would free, by
-    the rank of their node."""
+    """A session that may be stopped. ``position``: in the victim order, over all agents; the first
+    is stopped first. ``owner``: for whose sessions only; None: for anybody's. ``kernels``: those
+    that it would free, by the rank of their node."""
 
     position: int
     session_id: SessionId
@@ -53,21 +53,24 @@ def victim_cost(victims: Sequence[Candidate]) -> tuple[int, list[int]]:
 def first_victims(candidates: Sequence[Candidate], suffices: Suffices) -> list[Candidate] | None:
     """The first set by the victim order alone, without a session that is not needed; None if all
     ``candidates`` (in the victim order) do not suffice."""
-    low, high = 0, len(candidates)
+    low = 0
+    high = len(candidates)
     if not suffices(candidates):
         return None
+
     while low < high:  # the shortest prefix that suffices: its last session is needed in any case
         middle = (low + high) // 2
         if suffices(candidates[:middle]):
             high = middle
         else:
             low = middle + 1
+
     return spare(candidates[:low], suffices)
 
 
 def spare(victims: Sequence[Candidate], suffices: Suffices) -> list[Candidate]:
-    """``victims`` (in the victim order) without those that are not needed; the last of the order are spared
-    first."""
+    """``victims`` (in the victim order) without those that are not needed; the last of the order
+    are spared first."""
     kept = list(victims)
     for victim in reversed(victims):
         rest = [other for other in kept if other is not victim]
@@ -79,34 +82,42 @@ def spare(victims: Sequence[Candidate], suffices: Suffices) -> list[Candidate]:
 def fewest_victims(
     candidates: Sequence[Candidate], suffices: Suffices, counts: range, trials: Trials
 ) -> list[Candidate] | None:
-    """The best set by ``victim_cost`` of those with one of ``counts`` sessions. ``candidates``: in the victim
-    order."""
+    """The best set by ``victim_cost`` of those with one of ``counts`` sessions. ``candidates``: in
+    the victim order."""
 
-    def search(count: int, below: int, chosen: tuple[Candidate, ...]) -> tuple[Candidate, ...] | None:
-        """``chosen`` and ``count`` of ``candidates[:below]``: the set whose last session comes first."""
+    def search(
+        count: int, below: int, chosen: tuple[Candidate, ...]
+    ) -> tuple[Candidate, ...] | None:
+        """``chosen`` and ``count`` of ``candidates[:below]``: the set whose last session comes
+        first."""
         for last in range(count - 1, below):
             if not trials.left:
                 return None
+
             trials.left -= 1
             now = (*chosen, candidates[last])
             if not suffices(now if count == 1 else (*now, *candidates[:last])):
                 continue
+
             found = now if count == 1 else search(count - 1, last, now)
             if found is not None:
                 return found
+
         return None
 
     for count in counts:
         found = search(count, len(candidates), ())
         if found is not None:
             return list(found)
+
     return None
 
 
 def least_count(
     capacity: FreeCapacity, demands: Sequence[Demand], gains: Callable[[str], Sequence[int]]
 ) -> int:
-    """With fewer victims ``demands`` cannot fit on a node with ``capacity``. Considers each slot on its own.
+    """With fewer victims ``demands`` cannot fit on a node with ``capacity``. Considers each slot on
+    its own.
 
     ``gains``: what each candidate may free of a slot (see ``gains_of``), the most first."""
     least = 1
@@ -114,16 +125,21 @@ def least_count(
     for demand in demands:
         for slot, amount in demand:
             needed[slot] = needed.get(slot, 0) + _countable(slot, amount)
+
     for slot, amount in needed.items():
-        lacking, count = amount - _countable(slot, capacity.free.get(slot, 0)), 0
+        lacking = amount - _countable(slot, capacity.free.get(slot, 0))
+        count = 0
         if lacking <= 0:
             continue
+
         for gain in gains(slot):
             count += 1
             lacking -= gain
             if lacking <= 0:
                 break
+
         least = max(least, count)
+
     return least
 
 
@@ -142,8 +158,12 @@ def _frees(candidate: Candidate, slot: str, rank: int) -> int:
     kernels = candidate.kernels.get(rank, ())
     if slot == KERNELS:
         return len(kernels)
-    family = slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else ""
+
+    family = (
+        slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else ""
+    )
     held = [allocation for running in kernels for allocation in running.allocations]
     if family:
         return len({allocation.device_id for allocation in held if allocation.slot == family})
+
     return sum(allocation.amount for allocation in held if allocation.slot == slot)

@@ -22,8 +22,10 @@ class ChunkDecoder:
     """One body. ``is_complete``: it has ended. ``has_surplus``: something followed its end."""
 
     def __init__(self) -> None:
-        self.is_complete = self.has_surplus = False
-        self._body_bytes = self._framing_bytes = 0
+        self.is_complete = False
+        self.has_surplus = False
+        self._body_bytes = 0
+        self._framing_bytes = 0
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
         # The parser sees a response of its own, with the chunks to come as its body.
@@ -44,6 +46,7 @@ class ChunkDecoder:
             if not self.is_complete:
                 raise BadChunks(str(error)) from None
             self.has_surplus = True
+
         pieces = self._pieces
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
@@ -51,6 +54,7 @@ class ChunkDecoder:
         self._framing_bytes += len(data) - len(body)
         if self._framing_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * self._body_bytes:
             raise BadChunks("its chunk extensions or trailers are too long")
+
         return body
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from moorage.proxy.planes.asyncio.plane import AsyncioPlane
 
 _NEVER = float("inf")
-# The body of a refused request is read to its end if it is not larger, so that the connection can go on.
+# The body of a refused request is read to its end if it is not larger, so that the connection can
+# go on.
 _SMALL_BODY = 65_536
 # Bytes of later requests that are read ahead.
 _MAX_AHEAD: Final = 65_536
@@ -40,8 +41,9 @@ _HEADS_AT_ONCE: Final = 32
 _UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# What the connection waits for: a head; a body; the end of a body that nobody wants; its own end. While what
-# arrives has to wait, too: its turn to read more heads; its turns to read a large body; a response.
+# What the connection waits for: a head; a body; the end of a body that nobody wants; its own end.
+# While what arrives has to wait, too: its turn to read more heads; its turns to read a large body;
+# a response.
 _HEAD: Final = 0
 _BODY: Final = 1
 _SKIP: Final = 2
@@ -59,13 +61,22 @@ class ClientConnection:
 
     def __init__(self, plane: AsyncioPlane) -> None:
         self._plane = plane
-        self._mode, self._ahead = _HEAD, b""
-        self._is_head_timed = True  # by the deadline; between two requests, that is the end of the pause
-        self._is_advancing = self._is_reading_paused = False
+        self._mode = _HEAD
+        self._ahead = b""
+
+        # by the deadline; between two requests, that is the end of the pause
+        self._is_head_timed = True
+        self._is_advancing = False
+        self._is_reading_paused = False
         self._body: list[bytes] = []
         self._decoder: ChunkDecoder | None = None
-        self._received = self._left = 0  # of the body; what is left of it, or _UNKNOWN
-        self._last: tuple[int, Pattern, KnownHead] | None = None  # head, with the revision of credentials
+
+        # of the body; what is left of it, or _UNKNOWN
+        self._received = 0
+        self._left = 0
+
+        # head, with the revision of credentials
+        self._last: tuple[int, Pattern, KnownHead] | None = None
         self.deadline = _NEVER
 
     @property
@@ -75,7 +86,8 @@ class ClientConnection:
 
     def close(self) -> None:
         """Close the connection when everything is sent."""
-        self._mode, self.deadline = _CLOSED, _NEVER
+        self._mode = _CLOSED
+        self.deadline = _NEVER
         self._transport.close()
 
     def abort(self) -> None:
@@ -84,11 +96,12 @@ class ClientConnection:
         self._transport.abort()
 
     def credentials_changed(self, table: IndexedTable, unix_now: float) -> None:
-        """End the request that is being served if its key has lost its rights, or its replica's agent was
-        revoked."""
+        """End the request that is being served if its key has lost its rights, or its replica's
+        agent was revoked."""
         flow = self._exchange.flow
         if flow is None or self._mode not in (_BODY, _READING, _RESPONSE):
             return
+
         if flow.may_go_on(table, unix_now):
             if flow.is_at_revoked(table):
                 self._exchange.lose_agent()
@@ -101,7 +114,9 @@ class ClientConnection:
         """The deadline is over."""
         self.deadline = _NEVER
         if self._mode == _HEAD and self._ahead:
-            self._refuse_head(408, f"its head did not arrive within {self._plane.timeouts.head_s:g} s")
+            self._refuse_head(
+                408, f"its head did not arrive within {self._plane.timeouts.head_s:g} s"
+            )
         elif self._mode == _BODY:
             self._refuse(error_response.body_timeout(self._plane.timeouts.body_s))
         else:
@@ -121,7 +136,8 @@ class ClientConnection:
         self._plane.clients.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._mode, self._is_reading_paused = _CLOSED, False
+        self._mode = _CLOSED
+        self._is_reading_paused = False
         self._exchange.leave()
         self._plane.disconnected(self)
 
@@ -145,8 +161,10 @@ class ClientConnection:
     # Reading
 
     def _advance(self) -> None:
-        """Use what has arrived, until a request waits for its response, or others have to get their turn."""
-        self._is_advancing, heads = True, _HEADS_AT_ONCE
+        """Use what has arrived, until a request waits for its response, or others have to get their
+        turn."""
+        self._is_advancing = True
+        heads = _HEADS_AT_ONCE
         while self._ahead:
             mode = self._mode
             if mode == _HEAD:
@@ -154,6 +172,7 @@ class ClientConnection:
                     self._mode = _TURN
                     self._plane.turns.take(self._advance_again, _nothing)
                     break
+
                 heads -= 1
                 if not self._read_head():
                     break
@@ -165,6 +184,7 @@ class ClientConnection:
                 break
             else:
                 self._ahead = b""
+
         self._is_advancing = False
 
     def _advance_again(self) -> bool:
@@ -175,19 +195,24 @@ class ClientConnection:
 
     def _read_head(self) -> bool:
         """False if the head is incomplete."""
-        data, plane, last = self._ahead, self._plane, self._last
+        data = self._ahead
+        plane = self._plane
+        last = self._last
         if last is not None and last[0] == plane.router.credentials_revision:
             length, end = last[1].match(data)
             if 0 <= length <= plane.max_body:
                 self._begin_known(last[2], length, end)
                 return True
+
         end = data.find(b"\r\n\r\n") + 4
         if end < 4 or end > MAX_HEAD:
             return self._check_partial_head(data)
+
         found = LENGTH.search(data, 0, end - 2)
         if found is None or (length := int(found[1])) > plane.max_body:
             self._begin(data, end, None)
             return True
+
         revision = plane.router.credentials_revision
         key = data[: found.start(1)] + data[found.end(1) : end]
         known = plane.heads.get(key, revision)
@@ -196,17 +221,20 @@ class ClientConnection:
         else:
             self._last = revision, Pattern(data, found, end), known
             self._begin_known(known, length, end)
+
         return True
 
     def _begin_known(self, known: KnownHead, length: int, end: int) -> None:
         """A request whose head equals one that was admitted. ``end``: of its head."""
-        plane, data = self._plane, self._ahead
+        plane = self._plane
+        data = self._ahead
         now = plane.monotonic()
         router = plane.router
         if router.tracer is None:
             flow = RequestFlow(router, plane.new_id(), now)
         else:
             flow = begin_flow(router, plane.new_id(), now)
+
         self._exchange.begin(flow)
         unix_now = plane.clock.now().timestamp() if known.expires else 0.0
         command = flow.head_again(known.admitted, now, unix_now)
@@ -217,22 +245,30 @@ class ClientConnection:
             self._exchange.know(known)
             self._complete(data[end:], now)
             return
-        self._ahead, self._left = data[end:], length
+
+        self._ahead = data[end:]
+        self._left = length
         self._go_on(command, known, now)
 
     def _begin(self, data: bytes, end: int, key: bytes | None) -> None:
-        """A request whose head is not known. ``key``: under which it can be remembered, None if it cannot."""
-        plane, exchange = self._plane, self._exchange
+        """A request whose head is not known. ``key``: under which it can be remembered, None if it
+        cannot."""
+        plane = self._plane
+        exchange = self._exchange
         now = plane.monotonic()
+
         try:
             head = RequestHead(data[:end].lstrip(b"\r\n"), plane.guard)
         except BadHead as error:
             self._refuse_head(error.status, error.detail)
             return
+
         if plane.is_for_other(head):
             self._hand_over(data)
             return
-        self._ahead, self._is_head_timed = data[end:], False
+
+        self._ahead = data[end:]
+        self._is_head_timed = False
         asked_id = valid_request_id(head.fields.get("X-Request-Id"))
         flow = begin_flow(plane.router, asked_id or plane.new_id(), now)
         exchange.begin(
@@ -244,19 +280,26 @@ class ClientConnection:
         self._left = _UNKNOWN if head.length is None else head.length
         self._decoder = ChunkDecoder() if head.length is None else None
         unix_now = plane.clock.now().timestamp()
-        command = flow.head(head.method, head.path, head.fields, head.length, now, unix_now, head.query)
+        command = flow.head(
+            head.method, head.path, head.fields, head.length, now, unix_now, head.query
+        )
         waits = head.expects_continue and not self._ahead
         if command is not READ_BODY:
             if waits:
-                # The client may or may not send its body now, so the next bytes are ambiguous: close at once.
-                exchange.keeps_alive, self._left = False, 0
+                # The client may or may not send its body now, so the next bytes are ambiguous:
+                # close at once.
+                exchange.keeps_alive = False
+                self._left = 0
+
             self._go_on(command, None, now)
             return
+
         known = KnownHead(head, flow)
         if waits:
             self._transport.write(_CONTINUE)
         elif key and end <= KnownHeads.LONGEST and head.is_plain and not asked_id:
             plane.heads.put(key, known)
+
         self._go_on(command, known, now)
 
     def _go_on(self, command: Command, known: KnownHead | None, now: float) -> None:
@@ -264,13 +307,16 @@ class ClientConnection:
         if command is not READ_BODY:
             self._respond_early(command)
             return
+
         assert known is not None
         self._exchange.know(known)
         self._received = 0
         if self._decoder is None and len(self._ahead) >= self._left:
-            body, self._ahead = self._ahead[: self._left], self._ahead[self._left :]
+            body = self._ahead[: self._left]
+            self._ahead = self._ahead[self._left :]
             self._complete(body, now)
             return
+
         self._mode = _BODY
         self.deadline = now + self._plane.timeouts.body_s
 
@@ -285,9 +331,11 @@ class ClientConnection:
         return False
 
     def _read_body(self) -> None:
-        data, self._ahead = self._ahead, b""
+        data = self._ahead
+        self._ahead = b""
         if self._is_reading_paused:
             self._resume_reading()
+
         size = len(data)
         if (decoder := self._decoder) is not None:
             try:
@@ -295,19 +343,24 @@ class ClientConnection:
             except BadChunks:
                 self._refuse(error_response.incomplete_body())
                 return
+
             if decoder.has_surplus:
                 # A second request right behind the chunks. Its client will send it again.
                 self._exchange.keeps_alive = False
+
             ended = decoder.is_complete
         else:
             if size > self._left:
                 data, self._ahead = data[: self._left], data[self._left :]
+
             self._left -= len(data)
             ended = self._left == 0
+
         self._received += len(data)
         if self._received > self._plane.max_body:
             self._refuse(error_response.body_too_large(self._plane.max_body))
             return
+
         self._body.append(data)
         if ended:
             body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -316,10 +369,13 @@ class ClientConnection:
             self.deadline += size / self._plane.timeouts.body_bytes_per_s
 
     def _complete(self, body: bytes, now: float) -> None:
-        self._left, self._decoder = 0, None
+        self._left = 0
+        self._decoder = None
         if self._body:
             self._body = []
-        self._mode, self.deadline = _RESPONSE, _NEVER
+
+        self._mode = _RESPONSE
+        self.deadline = _NEVER
         flow = self._exchange.flow
         assert flow is not None
         large = flow.large(body) if len(body) > WHOLE_BYTES else None
@@ -342,17 +398,21 @@ class ClientConnection:
 
     def _skip(self) -> None:
         """Drop the body of a request that was refused."""
-        data, self._ahead = self._ahead, b""
+        data = self._ahead
+        self._ahead = b""
         if self._is_reading_paused:
             self._resume_reading()
         if self._left == _UNKNOWN:
             return
+
         if len(data) < self._left:
             self._left -= len(data)
         elif self._mode == _LINGER:
             self.close()
         else:
-            self._ahead, self._left, self._mode = data[self._left :], 0, _HEAD
+            self._ahead = data[self._left :]
+            self._left = 0
+            self._mode = _HEAD
             self.deadline = self._plane.monotonic() + self._plane.timeouts.idle_s
 
     # Responding
@@ -364,22 +424,26 @@ class ClientConnection:
         self._respond_early(flow.refuse(error, self._plane.monotonic()))
 
     def _refuse_head(self, status: int, detail: str) -> None:
-        plane, now = self._plane, self._plane.monotonic()
+        plane = self._plane
+        now = self._plane.monotonic()
         flow = begin_flow(plane.router, plane.new_id(), now)
         self._exchange.begin(flow, keeps_alive=False)
-        self._ahead, self._left = b"", _UNKNOWN
+        self._ahead = b""
+        self._left = _UNKNOWN
         self._respond_early(flow.refuse(error_response.malformed_http(status, detail), now))
 
     def _respond_early(self, command: Command) -> None:
         """Respond before the body has arrived."""
-        self._decoder, self._body = None, []
+        self._decoder = None
+        self._body = []
         if not 0 <= self._left <= _SMALL_BODY:
             self._exchange.keeps_alive = False
         self._exchange.do(command)
 
     def _ended(self, now: float) -> None:
         """The response is complete."""
-        plane, left = self._plane, self._left
+        plane = self._plane
+        left = self._left
         if self._exchange.keeps_alive and not plane.is_stopping:
             self._mode = _SKIP if left else _HEAD
             self.deadline = now + (plane.timeouts.body_s if left else plane.timeouts.idle_s)
@@ -388,8 +452,10 @@ class ClientConnection:
             if self._ahead and not self._is_advancing:
                 self._advance()
         elif left:
-            # The client may send everything before it reads: closing now would reset the connection.
-            self._mode, self.deadline = _LINGER, now + plane.timeouts.linger_s
+            # The client may send everything before it reads: closing now would reset the
+            # connection.
+            self._mode = _LINGER
+            self.deadline = now + plane.timeouts.linger_s
             if self._transport.can_write_eof():
                 self._transport.write_eof()
         else:
@@ -401,8 +467,10 @@ class ClientConnection:
             self._transport.resume_reading()
 
     def _hand_over(self, data: bytes) -> None:
-        """Let the other plane serve this connection from here on: it has the apps and WebSockets."""
-        self._mode, self.deadline = _CLOSED, _NEVER
+        """Let the other plane serve this connection from here on: it has the apps and
+        WebSockets."""
+        self._mode = _CLOSED
+        self.deadline = _NEVER
         self._plane.disconnected(self)
         handler = self._plane.handler()
         self._transport.set_protocol(handler)

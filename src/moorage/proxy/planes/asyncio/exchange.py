@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
 _EVENT_STREAM = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: "
+    b"no-cache\r\n"
     b"X-Accel-Buffering: no\r\nServer: moorage\r\n"
 )
 
@@ -39,31 +40,48 @@ _EVENT_STREAM = (
 class Exchange:
     """One for each connection of a client, for its requests one after another.
 
-    ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is complete, and
-    the connection can go on if it ``keeps_alive``. A response that breaks off closes the connection instead.
+    ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is
+    complete, and the connection can go on if it ``keeps_alive``. A response that breaks off closes
+    the connection instead.
     """
 
     def __init__(
         self, plane: AsyncioPlane, transport: asyncio.Transport, on_end: Callable[[float], None]
     ) -> None:
-        self._plane, self._transport, self._on_end = plane, transport, on_end
+        self._plane = plane
+        self._transport = transport
+        self._on_end = on_end
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._upstream: UpstreamConnection | None = None
         self._observe: Observer | None = None
         self._known: KnownHead | None = None
-        self._is_paused = self._is_started = self._is_stream_open = self._takes_event = False
-        self._sends_chunks = self._ends_with_connection = False
-        self._has_http11 = self._wants_body = self.keeps_alive = True
+        self._is_paused = False
+        self._is_started = False
+        self._is_stream_open = False
+        self._takes_event = False
+        self._sends_chunks = False
+        self._ends_with_connection = False
+        self._has_http11 = True
+        self._wants_body = True
+        self.keeps_alive = True
         self._tail = b""
         self.flow: RequestFlow | None = None
 
     def begin(
-        self, flow: RequestFlow, *, keeps_alive: bool = True, has_http11: bool = True, wants_body: bool = True
+        self,
+        flow: RequestFlow,
+        *,
+        keeps_alive: bool = True,
+        has_http11: bool = True,
+        wants_body: bool = True,
     ) -> None:
-        self.flow, self.keeps_alive = flow, keeps_alive
-        self._has_http11, self._wants_body = has_http11, wants_body
-        self._is_started = self._is_stream_open = False
+        self.flow = flow
+        self.keeps_alive = keeps_alive
+        self._has_http11 = has_http11
+        self._wants_body = wants_body
+        self._is_started = False
+        self._is_stream_open = False
         LOG_SUBJECT.set(self)
 
     def log_fields(self) -> dict[str, str]:
@@ -102,7 +120,8 @@ class Exchange:
 
     def revoke(self) -> None:
         """The key of the request has lost its rights: end it, and the replica's work for it."""
-        flow, now = self.flow, self._plane.monotonic()
+        flow = self.flow
+        now = self._plane.monotonic()
         assert flow is not None
         self._drop_replica()
         if self._is_started:
@@ -133,7 +152,9 @@ class Exchange:
         assert self.flow is not None
         if command.comment:
             self._open_stream()
-            self._transport.write(chunks.encode(command.comment) if self._sends_chunks else command.comment)
+            self._transport.write(
+                chunks.encode(command.comment) if self._sends_chunks else command.comment
+            )
         self.flow.resume = self._resume
         wait_s = max(0.0, command.until - self._plane.monotonic())
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._hold_over)
@@ -153,13 +174,15 @@ class Exchange:
             self._timer = None
 
     def _send(self, target: Target, is_anew: bool) -> None:
-        flow, plane = self.flow, self._plane
+        flow = self.flow
+        plane = self._plane
         assert flow is not None
         upstream = None
         if not is_anew:
             upstream = plane.upstreams.take(
                 pool_address(target) if target.tls else (target.host, target.port)
             )
+
         if upstream is not None:
             self._forward(upstream, target)
             flow.sent(plane.monotonic())
@@ -169,7 +192,8 @@ class Exchange:
 
     async def _connect(self, target: Target) -> None:
         pool = self._plane.upstreams
-        LOG_SUBJECT.set(None)  # other requests follow on the connection, whose callbacks run in this context
+        # other requests follow on the connection, whose callbacks run in this context
+        LOG_SUBJECT.set(None)
         try:
             if target.tls:
                 upstream = await pool.connect_to_provider(target)
@@ -179,26 +203,35 @@ class Exchange:
             self._connecting = None
             self.response_failed(Failure.CONNECT, str(error) or type(error).__name__)
             return
+
         self._connecting = None
         self._forward(upstream, target)
 
     def _forward(self, upstream: UpstreamConnection, target: Target) -> None:
-        flow, known = self.flow, self._known
+        flow = self.flow
+        known = self._known
         assert flow is not None
         assert known is not None
-        self._upstream, payload = upstream, flow.payload
+        self._upstream = upstream
+        payload = flow.payload
         head = known.for_replica(flow.path, target, flow.request_id, len(payload))
         if flow.traceparent:
             head = b"%btraceparent: %b\r\n\r\n" % (head[:-2], flow.traceparent.encode())
+
         upstream.send(self, head, payload)
 
     # To the client
 
     def _answer(self, response: ErrorResponse | LocalResponse) -> None:
         """Send a response of the proxy itself."""
-        flow, plane = self.flow, self._plane
+        flow = self.flow
+        plane = self._plane
         assert flow is not None
-        pairs = [("Server", "moorage"), ("Date", plane.date()), ("Content-Type", "application/json")]
+        pairs = [
+            ("Server", "moorage"),
+            ("Date", plane.date()),
+            ("Content-Type", "application/json"),
+        ]
         if isinstance(response, ErrorResponse):
             pairs += response.headers.items()
             body = response.body(anthropic=flow.is_anthropic)
@@ -206,24 +239,31 @@ class Exchange:
                 self.keeps_alive = False
         else:
             body = response.body
+
         pairs.append(("x-request-id", flow.request_id))
         if not self.keeps_alive or plane.is_retiring:
             self.keeps_alive = False
             pairs.append(("Connection", "close"))
-        self._transport.write(own_response(response.status, pairs, body, with_body=self._wants_body))
+
+        self._transport.write(
+            own_response(response.status, pairs, body, with_body=self._wants_body)
+        )
         self._end(plane.monotonic())
 
     def _open_stream(self) -> None:
         """Begin an event stream of the proxy, which the replica's response is to go on with."""
         if self._is_stream_open:
             return
+
         assert self.flow is not None
-        self._is_stream_open, self._sends_chunks = True, self._has_http11
+        self._is_stream_open = True
+        self._sends_chunks = self._has_http11
         self._ends_with_connection = not self._has_http11
         framing = _CHUNKED if self._sends_chunks else b"\r\n"
         if not self.keeps_alive or not self._has_http11 or self._plane.is_retiring:
             self.keeps_alive = False
             framing = _CLOSE + framing
+
         own = b"x-request-id: %b\r\n" % self.flow.request_id.encode()
         self._transport.write(_EVENT_STREAM + own + framing)
 
@@ -237,47 +277,63 @@ class Exchange:
             piece = _observed(observe, piece, ended)
         if self._takes_event:
             self._tail = piece if len(piece) >= TAIL_BYTES else self._tail[-TAIL_BYTES:] + piece
+
         if self._sends_chunks:
             piece = chunks.encode(piece) if piece else b""
             self._transport.write(piece + chunks.LAST if ended else piece)
         elif piece:
             self._transport.write(piece)
+
         if ended:
             self._complete(self._plane.monotonic())
 
     def _respond(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
-        flow, plane = self.flow, self._plane
+        flow = self.flow
+        plane = self._plane
         assert flow is not None
         if head.status == 401:
             log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
+
         now = plane.monotonic()
         command = flow.upstream_head(head.status, head.content_type, now, piece, head.coding)
         if not isinstance(command, Start):
             if (upstream := self._upstream) is not None:
                 self._upstream = None
                 upstream.close()
+
             self.do(command)
             return
-        self._is_started, self._takes_event, self._tail = True, head.takes_event, piece
+
+        self._is_started = True
+        self._takes_event = head.takes_event
+        self._tail = piece
         if (observe := command.observe) is not None:
             piece = _observed(observe, piece, ended)
+
         self._observe = observe
         if self._is_stream_open:
             self._go_on(piece, ended, now)
             return
-        self._sends_chunks = self._ends_with_connection = False
+
+        self._sends_chunks = False
+        self._ends_with_connection = False
         if head.has_length:
             framing = b"Content-Length: %d\r\n\r\n" % (length or 0)
         elif head.is_bodiless:
             framing = b"\r\n"
         elif self._has_http11:
-            self._sends_chunks, framing = True, _CHUNKED
+            self._sends_chunks = True
+            framing = _CHUNKED
             piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
         else:
-            self._ends_with_connection, self.keeps_alive, framing = True, False, b"\r\n"
+            self._ends_with_connection = True
+            self.keeps_alive = False
+            framing = b"\r\n"
+
         if not self.keeps_alive or plane.is_retiring:
             self.keeps_alive = False
             framing = _CLOSE + framing
+
         self._transport.write(b"".join((head.start, own_lines(flow, command), framing, piece)))
         if ended:
             self._complete(now)
@@ -295,7 +351,8 @@ class Exchange:
             self._upstream.pause()
 
     def response_failed(self, failure: Failure, detail: str) -> None:
-        flow, now = self.flow, self._plane.monotonic()
+        flow = self.flow
+        now = self._plane.monotonic()
         assert flow is not None
         self._upstream = None
         if not self._is_started:
@@ -304,6 +361,7 @@ class Exchange:
             log_failure(flow, failure, detail)
             self.do(flow.upstream_failed(failure, now))
             return
+
         log_failure(flow, failure, detail)
         self._break(flow.upstream_lost(failure, self._tail if self._takes_event else None, now))
 
@@ -313,11 +371,14 @@ class Exchange:
                 reset(self._transport)  # or the client would take it for the end of the body
             else:
                 self._transport.close()
+
             return
+
         if self._observe is not None:
             event = self._observe(b"") + event
         if self._sends_chunks:
             event = (chunks.encode(event) if event else b"") + chunks.LAST
+
         self._transport.write(event)
         self._end(self._plane.monotonic())
 
@@ -327,7 +388,9 @@ class Exchange:
         self._end(now)
 
     def _end(self, now: float) -> None:
-        self.flow = self._known = self._observe = None
+        self.flow = None
+        self._known = None
+        self._observe = None
         self._on_end(now)
 
 

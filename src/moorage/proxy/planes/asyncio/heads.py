@@ -1,7 +1,7 @@
 """Heads of requests and responses: parsed strictly by llhttp, and checked for what it leaves open.
 
-A head is cut from the stream at its empty line before llhttp sees it, so a message that llhttp ends elsewhere
-is refused.
+A head is cut from the stream at its empty line before llhttp sees it, so a message that llhttp ends
+elsewhere is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from moorage.proxy.core import headers
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-MAX_URL, MAX_HEADER, MAX_HEAD, MAX_LINES = 16_384, 32_768, 65_536, 512
+MAX_URL = 16_384
+MAX_HEADER = 32_768
+MAX_HEAD = 65_536
+MAX_LINES = 512
 _MAX_DIGITS: Final = 12
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,%d})\r\n" % _MAX_DIGITS)
 """The length of a body in a head, as nearly everybody writes it."""
@@ -35,14 +38,17 @@ class Pattern:
 
     def __init__(self, data: bytes, found: re.Match[bytes], end: int) -> None:
         """``found``: of ``LENGTH`` in ``data``. ``end``: of the head, behind its empty line."""
-        self._before, self._after = data[: found.start(1)], data[found.end(1) : end]
-        self._skip, self._rest = len(self._before), len(self._after)
+        self._before = data[: found.start(1)]
+        self._after = data[found.end(1) : end]
+        self._skip = len(self._before)
+        self._rest = len(self._after)
 
     def match(self, data: bytes) -> tuple[int, int]:
-        """The length in the head at the beginning of ``data``, and the end of that head. (-1, 0) if another
-        head is there."""
+        """The length in the head at the beginning of ``data``, and the end of that head. (-1, 0) if
+        another head is there."""
         if not data.startswith(self._before):
             return -1, 0
+
         begin: i64 = self._skip
         at: i64 = begin
         length: i64 = 0
@@ -50,6 +56,7 @@ class Pattern:
         while at < size and 0x30 <= data[at] <= 0x39 and at - begin < _MAX_DIGITS:
             length = length * 10 + data[at] - 0x30
             at += 1
+
         end = at + self._rest
         return (length, end) if at > begin and data[at:end] == self._after else (-1, 0)
 
@@ -59,16 +66,20 @@ class BadHead(Exception):
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail
+        self.status = status
+        self.detail = detail
 
 
 class _Reader:
     """Callbacks of httptools for one message."""
 
     def __init__(self) -> None:
-        self.url, self.reason = b"", b""
+        self.url = b""
+        self.reason = b""
         self.pairs: list[tuple[str, str]] = []
-        self.begun, self.is_complete, self.has_body = 0, False, False
+        self.begun = 0
+        self.is_complete = False
+        self.has_body = False
 
     def on_message_begin(self) -> None:
         self.begun += 1
@@ -96,13 +107,18 @@ class _Reader:
         coding = fields.get("Transfer-Encoding")
         if coding is not None:
             if coding.strip().lower() != "chunked" or not chunks:
-                raise BadHead(400, "its Transfer-Encoding is not supported; send chunked with HTTP/1.1")
+                raise BadHead(
+                    400, "its Transfer-Encoding is not supported; send chunked with HTTP/1.1"
+                )
+
             return None
+
         size = fields.get("Content-Length")
         if size is None:
             return -1
         if not _DIGITS.fullmatch(size):
             raise BadHead(400, "its Content-Length is not a number")
+
         return int(size)
 
 
@@ -120,18 +136,24 @@ class RequestHead:
             pass  # an offer to switch protocols; what follows the head is a body like any other
         except httptools.HttpParserError as error:
             raise _explain(reader, str(error)) from None
+
         if not reader.is_one_head():
             raise BadHead(400, "its head does not end where it should")
+
         _check_sizes(reader)
-        self.pairs, self.fields = reader.pairs, CIMultiDict(reader.pairs)
+        self.pairs = reader.pairs
+        self.fields = CIMultiDict(reader.pairs)
         version = parser.get_http_version()
         self.version = _VERSIONS.get(version, (int(version[0]), int(version[-1])))
         host = self.fields.get("Host")
-        refusal = guard.find_problem(self.version, [n.encode("latin-1") for n, _ in self.pairs], host or "")
+        refusal = guard.find_problem(
+            self.version, [n.encode("latin-1") for n, _ in self.pairs], host or ""
+        )
         if refusal is not None:
             raise BadHead(refusal.status, refusal.detail)
         if host is None and self.version == (1, 1):
             raise BadHead(400, "it has no Host header")
+
         self.length = reader.length(self.fields, chunks=self.version == (1, 1))
         self.length = 0 if self.length == -1 else self.length
         self.method = parser.get_method().decode("latin-1")
@@ -143,18 +165,23 @@ class RequestHead:
         expects = self.fields.get("Expect", "").lower()
         self.expects_continue = expects == "100-continue" and self.version == (1, 1)
         is_form = "boundary" in self.fields.get("Content-Type", "")
-        self.is_plain = self.keeps_alive and not expects and not is_form and "traceparent" not in self.fields
+        self.is_plain = (
+            self.keeps_alive and not expects and not is_form and "traceparent" not in self.fields
+        )
 
 
 def _target(url: bytes) -> str:
     """Path and query as they were sent. Raises ``BadHead``."""
     if url.startswith(b"/"):
         return url.decode("latin-1").partition("#")[0]
+
     try:
         parsed = httptools.parse_url(url)
     except httptools.HttpParserError:
         raise BadHead(400, "its URL cannot be read") from None
-    path, query = parsed.path or b"/", parsed.query
+
+    path = parsed.path or b"/"
+    query = parsed.query
     return (path if query is None else path + b"?" + query).decode("latin-1")
 
 
@@ -179,16 +206,19 @@ def too_long(is_url: bool) -> tuple[int, str]:
     """Status and detail for a head that exceeds a limit."""
     return (
         414 if is_url else 431,
-        f"its URL is limited to {MAX_URL} bytes, each header to {MAX_HEADER}, all to {MAX_HEAD} bytes in "
+        f"its URL is limited to {MAX_URL} bytes, each header to {MAX_HEADER}, all to {MAX_HEAD} "
+        "bytes in "
         f"{MAX_LINES} lines",
     )
 
 
 class ResponseHead:
-    """A response up to its body. ``start``: status line and headers for the client, without framing.
+    """A response up to its body. ``start``: status line and headers for the client, without
+    framing.
 
-    ``length``: None if the body comes in chunks, -1 if it ends with the connection. ``takes_event``: an event
-    can be added to the body. A head can stand for others that differ in the length only.
+    ``length``: None if the body comes in chunks, -1 if it ends with the connection.
+    ``takes_event``: an event can be added to the body. A head can stand for others that differ in
+    the length only.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -201,21 +231,30 @@ class ResponseHead:
             raise BadHead(502, "it switches protocols unasked") from None
         except httptools.HttpParserError as error:
             raise BadHead(502, str(error)) from None
+
         if not reader.is_one_head():
             raise BadHead(502, "its head does not end where it should")
         if len(reader.pairs) > MAX_LINES:
             raise BadHead(502, f"its head has more than {MAX_LINES} lines")
-        version, self.status = parser.get_http_version(), parser.get_status_code()
+
+        version = parser.get_http_version()
+        self.status = parser.get_status_code()
         if version not in _VERSIONS or not 100 <= self.status <= 999 or self.status == 101:
             raise BadHead(502, f"it has the version {version} and the status {self.status}")
+
         fields = CIMultiDict(reader.pairs)
-        if len(fields.getall("Content-Length", ())) > 1 or len(fields.getall("Transfer-Encoding", ())) > 1:
+        if (
+            len(fields.getall("Content-Length", ())) > 1
+            or len(fields.getall("Transfer-Encoding", ())) > 1
+        ):
             raise BadHead(502, "its length is ambiguous")
+
         self.length = reader.length(fields, chunks=version == "1.1")
         self.is_bodiless = self.status in _BODILESS
         self.has_length = self.length is not None and self.length >= 0 and not self.is_bodiless
         if self.is_bodiless:
             self.length = 0
+
         options = headers.connection_options(reader.pairs)
         self.keeps_alive = version == "1.1" and "close" not in options and self.length != -1
         self.content_type = fields.get("Content-Type", "")
@@ -225,9 +264,12 @@ class ResponseHead:
         reason = headers.printable_reason(reader.reason.decode("latin-1"))
         if reason is None:
             reason = REASONS.get(self.status, "")
+
         kept = headers.kept_for_client(reader.pairs)
         lines = [f"HTTP/1.1 {self.status} {reason}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in kept if name.lower() != "content-length"]
+        lines += [
+            f"{name}: {value}\r\n" for name, value in kept if name.lower() != "content-length"
+        ]
         self.start = "".join(lines).encode("latin-1")
 
 
@@ -249,7 +291,10 @@ class ResponseHeads:
             head = ResponseHead(data[:end])
             if len(self._known) >= self.LIMIT:
                 self._known.clear()
+
             self._known[key] = head
+
         if found is None or head.is_bodiless:
             return head, head.length, None
+
         return head, int(found[1]), Pattern(data, found, end)

@@ -1,4 +1,5 @@
-"""Messages as bytes: requests for replicas, and the proxy's own responses; decisions about heads."""
+"""Messages as bytes: requests for replicas, and the proxy's own responses; decisions about
+heads."""
 
 from __future__ import annotations
 
@@ -16,16 +17,20 @@ _THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
 
 
 class KnownHead:
-    """What was decided about a head: who asks, and what a replica gets of it. ``expires``: the key does."""
+    """What was decided about a head: who asks, and what a replica gets of it. ``expires``: the key
+    does."""
 
     LIMIT: ClassVar = 64
 
     def __init__(self, head: RequestHead, flow: RequestFlow) -> None:
         admitted = flow.admitted
         assert admitted is not None
-        self._pairs, without = head.pairs, replaced_headers(flow)
+        self._pairs = head.pairs
+        without = replaced_headers(flow)
         self._kept = lines(
-            headers.kept_for_replica(head.pairs, uncompressed=admitted.reads_answer, without=without)
+            headers.kept_for_replica(
+                head.pairs, uncompressed=admitted.reads_answer, without=without
+            )
         )
         query = headers.query_to_replica(head.query)
         self._query = f"?{query}" if query else ""
@@ -38,20 +43,28 @@ class KnownHead:
         known = self._lines.get(target.kernel_id)
         if known is None or known[0] is not target:
             host = f"[{target.host}]" if ":" in target.host else target.host
-            query, kept = self._query, self._kept
+            query = self._query
+            kept = self._kept
             if target.tls:
                 uncompressed = self.admitted.reads_answer
-                query, kept = "", lines(headers.kept_for_provider(self._pairs, uncompressed=uncompressed))
-            first = f"{self.admitted.method} {path}{query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n"
+                query = ""
+                kept = lines(headers.kept_for_provider(self._pairs, uncompressed=uncompressed))
+
+            first = (
+                f"{self.admitted.method} {path}{query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n"
+            )
             known = target, first.encode("latin-1") + kept + lines(headers.for_replica(target.key))
             if len(self._lines) >= self.LIMIT:
                 self._lines.clear()
+
             self._lines[target.kernel_id] = known
+
         return known[1] + f"X-Request-Id: {request_id}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 class KnownHeads:
-    """Decisions about heads, by their bytes without the length. They hold for one revision of credentials."""
+    """Decisions about heads, by their bytes without the length. They hold for one revision of
+    credentials."""
 
     LIMIT: ClassVar = 1024
     LONGEST: ClassVar = 4096
@@ -88,7 +101,9 @@ def own_lines(flow: RequestFlow, start: Start) -> bytes:
     return own + lines(start.more) if start.more else own
 
 
-def own_response(status: int, pairs: Iterable[tuple[str, str]], body: bytes, *, with_body: bool) -> bytes:
+def own_response(
+    status: int, pairs: Iterable[tuple[str, str]], body: bytes, *, with_body: bool
+) -> bytes:
     """A response of the proxy itself."""
     head = f"HTTP/1.1 {status} {REASONS.get(status, '')}\r\n".encode()
     length = b"Content-Length: %d\r\n\r\n" % len(body)

@@ -30,13 +30,15 @@ from moorage.proxy.planes.turns import Turns
 from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
-# How long a plane that retires has no request before it closes idle connections, and how often it looks.
-RETIRE_S, _LOOK_S = 2.0, 0.05
+# How long a plane that retires has no request before it closes idle connections, and how often it
+# looks.
+RETIRE_S = 2.0
+_LOOK_S = 0.05
 
 
 class AsyncioPlane:
-    """``DataPlane`` whose protocol lists its guarantees. Requests for apps and WebSockets are served by
-    ``SimplePlane``, which takes over their connections."""
+    """``DataPlane`` whose protocol lists its guarantees. Requests for apps and WebSockets are
+    served by ``SimplePlane``, which takes over their connections."""
 
     def __init__(
         self,
@@ -47,18 +49,23 @@ class AsyncioPlane:
         tls: ssl.SSLContext | None = None,
         connector: Connector | None = None,
     ) -> None:
-        self.router, self.clock, self.timeouts = router, clock, timeouts
+        self.router = router
+        self.clock = clock
+        self.timeouts = timeouts
         self.monotonic = clock.monotonic
         self.max_body = settings.max_body_bytes
         self._connector = connector or Connector()
-        self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), self._connector)
+        self.upstreams = UpstreamPool(
+            settings.connect_timeout_s, Providers(settings), self._connector
+        )
         self.heads = KnownHeads()
         self.turns = Turns()
         self.clients: set[ClientConnection] = set()
         self.is_stopping = self.is_retiring = (
             False  # retiring: each response announces the end of its connection
         )
-        self._settings, self._tls = settings, tls
+        self._settings = settings
+        self._tls = tls
         self._credentials = 0  # revision of those by which all running requests are admitted
         self._apps = SimplePlane(router, settings, clock, timeouts, tls, self._connector)
         router.on_table = self._table_changed
@@ -67,14 +74,19 @@ class AsyncioPlane:
         self._tick_s = _tick(timeouts, settings.read_idle_timeout_s)
         self._idle_ticks = round(timeouts.kept_s / self._tick_s)
         self._silent_ticks = round(settings.read_idle_timeout_s / self._tick_s)
-        self._prefix, self._number = clock.secret(9), 0
-        self._date, self._date_at = "", -1
+        self._prefix = clock.secret(9)
+        self._number = 0
+        self._date = ""
+        self._date_at = -1
         self._is_empty = asyncio.Event()
 
-    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> tuple[str, int]:
+    async def start(
+        self, host: str, port: int, listening: socket.socket | None = None
+    ) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
         self.guard = self._apps.guard_for(host)
         await self._apps.open(self.guard)
+
         try:
             self._server = await loop.create_server(
                 lambda: cast(asyncio.Protocol, ClientConnection(self)),
@@ -86,6 +98,7 @@ class AsyncioPlane:
         except OSError:
             await self.stop(0)
             raise
+
         self._sweeper = loop.call_later(self._tick_s, self._sweep)
         sockets: Sequence[Any] = cast(Any, self._server).sockets  # a list with uvloop
         bound = sockets[0].getsockname()
@@ -95,6 +108,7 @@ class AsyncioPlane:
         self.is_retiring = True
         if self._server is not None:
             self._server.close()
+
         now = quiet_since = self.monotonic()
         until = now + grace_s
         while self.clients and now < until and now - quiet_since < RETIRE_S:
@@ -104,17 +118,21 @@ class AsyncioPlane:
                 quiet_since = now
 
     async def stop(self, grace_s: float) -> None:
-        self.is_stopping = self.is_retiring = True
+        self.is_stopping = True
+        self.is_retiring = True
         if self._server is not None:
             self._server.close()
             for client in [client for client in self.clients if not client.is_busy]:
                 client.close()
+
             await asyncio.gather(self._finish(grace_s), self._apps.stop(grace_s))
             self._server = None
         else:
             await self._apps.stop(0)
+
         if self._sweeper is not None:
             self._sweeper.cancel()
+
         self.upstreams.close()
 
     async def _finish(self, grace_s: float) -> None:
@@ -134,8 +152,8 @@ class AsyncioPlane:
             await self._is_empty.wait()
 
     def _sweep(self) -> None:
-        """End what takes too long. One timer for all connections: to set one for each request costs more
-        than to relay it."""
+        """End what takes too long. One timer for all connections: to set one for each request costs
+        more than to relay it."""
         self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
         now = self.clock.monotonic()
         for client in [client for client in self.clients if client.deadline < now]:
@@ -167,13 +185,15 @@ class AsyncioPlane:
         """The value of a Date header."""
         unix_now = int(self.clock.now().timestamp())
         if unix_now != self._date_at:
-            self._date_at, self._date = unix_now, formatdate(unix_now, usegmt=True)
+            self._date = formatdate(unix_now, usegmt=True)
+            self._date_at = unix_now
         return self._date
 
     def _table_changed(self, table: IndexedTable) -> None:
         self._apps.table_changed(table)
         if self._credentials != self.router.credentials_revision:
-            self._credentials, unix_now = self.router.credentials_revision, self.clock.now().timestamp()
+            unix_now = self.clock.now().timestamp()
+            self._credentials = self.router.credentials_revision
             for client in list(self.clients):
                 client.credentials_changed(table, unix_now)
             self._connector.revoked(table.revoked_agents)
@@ -182,5 +202,7 @@ class AsyncioPlane:
 
 def _tick(timeouts: Timeouts, read_idle_s: float) -> float:
     """How often to look for what takes too long, in seconds."""
-    shortest = min(timeouts.head_s, timeouts.idle_s, timeouts.body_s, timeouts.linger_s, read_idle_s)
+    shortest = min(
+        timeouts.head_s, timeouts.idle_s, timeouts.body_s, timeouts.linger_s, read_idle_s
+    )
     return min(1.0, max(0.02, shortest / 8))

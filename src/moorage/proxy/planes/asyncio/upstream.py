@@ -1,5 +1,5 @@
-"""Connections to replicas: each carries one request at a time, and ends with the first byte that its request
-did not ask for."""
+"""Connections to replicas: each carries one request at a time, and ends with the first byte that
+its request did not ask for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from moorage.common.link.messages import Target
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
-from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, Pattern, ResponseHead, ResponseHeads
+from moorage.proxy.planes.asyncio.heads import (
+    MAX_HEAD,
+    BadHead,
+    Pattern,
+    ResponseHead,
+    ResponseHeads,
+)
 from moorage.proxy.planes.providers import Providers, pool_address
 
 # Interim responses (1xx) before a response.
@@ -44,14 +50,18 @@ class Requester(Protocol):
 
 
 class UpstreamConnection:
-    """A connection to a replica: an ``asyncio.Protocol`` but by inheritance, which would keep it from being
-    compiled. ``silent_ticks``: sweeps since it last received something."""
+    """A connection to a replica: an ``asyncio.Protocol`` but by inheritance, which would keep it
+    from being compiled. ``silent_ticks``: sweeps since it last received something."""
 
     def __init__(self, pool: UpstreamPool, address: Address) -> None:
-        self._pool, self.address = pool, address
+        self._pool = pool
+        self.address = address
         self.transport: asyncio.Transport | None = None
         self._requester: Requester | None = None
-        self._mode, self._buffer, self._interim, self._left = _IDLE, b"", 0, 0
+        self._mode = _IDLE
+        self._buffer = b""
+        self._interim = 0
+        self._left = 0
         self._head: ResponseHead | None = None
         self._last_head: ResponseHead | None = None
         self._pattern: Pattern | None = None  # of the last head
@@ -63,7 +73,10 @@ class UpstreamConnection:
     def send(self, requester: Requester, head: bytes, body: bytes) -> None:
         """Send a request. What follows is told to ``requester``."""
         assert self.transport is not None
-        self._requester, self._mode, self._interim, self.silent_ticks = requester, _HEAD, 0, 0
+        self._requester = requester
+        self._mode = _HEAD
+        self._interim = 0
+        self.silent_ticks = 0
         if len(body) < 65_536:
             self.transport.write(head + body)
         else:
@@ -82,7 +95,8 @@ class UpstreamConnection:
 
     def resume(self) -> None:
         if self.transport is not None and self._is_paused:
-            self._is_paused, self.silent_ticks = False, 0
+            self._is_paused = False
+            self.silent_ticks = 0
             self.transport.resume_reading()
 
     def tick(self, idle_ticks: int, silent_ticks: int) -> None:
@@ -110,6 +124,7 @@ class UpstreamConnection:
         self.transport = None
         if self._requester is None:
             return
+
         if self._mode == _UNTIL_CLOSE and exc is None:
             self._deliver(b"", True)
         elif self._mode in (_LENGTH, _CHUNKS, _UNTIL_CLOSE):
@@ -144,9 +159,13 @@ class UpstreamConnection:
         if self._pattern is not None:
             matched, end = self._pattern.match(data)
             if matched >= 0:
-                self._buffer, self._head, self._length = b"", self._last_head, matched
+                self._buffer = b""
+                self._head = self._last_head
+                self._length = matched
                 self._begin_body(matched, data[end:])
+
                 return
+
         while True:
             end = data.find(_END) + 4
             if end < 4 or end > MAX_HEAD:
@@ -155,31 +174,41 @@ class UpstreamConnection:
                     self._fail(Failure.DISCONNECT, "it does not speak HTTP/1.1")
                 elif len(data) > MAX_HEAD:
                     self._fail(Failure.DISCONNECT, f"its head exceeds {MAX_HEAD} bytes")
+
                 return
+
             try:
                 head, length, pattern = self._pool.heads.read(data, end)
             except BadHead as error:
                 self._fail(Failure.DISCONNECT, f"its response is malformed: {error.detail}")
                 return
+
             data = data[end:]
             if head.status >= 200:
                 break
+
             self._interim += 1
             if self._interim > _MAX_INTERIM:
                 self._fail(Failure.DISCONNECT, "it sends interim responses without an end")
                 return
-        self._last_head, self._pattern = head, pattern
-        self._buffer, self._head, self._length = b"", head, length
+
+        self._last_head = head
+        self._pattern = pattern
+        self._buffer = b""
+        self._head = head
+        self._length = length
         self._begin_body(length, data)
 
     def _begin_body(self, length: int | None, data: bytes) -> None:
         """``data``: what has arrived of it with the head."""
         if length is None:
-            self._mode, self._chunks = _CHUNKS, ChunkDecoder()
+            self._chunks = ChunkDecoder()
+            self._mode = _CHUNKS
             if data:
                 self._receive_chunks(data)
         elif length >= 0:
-            self._mode, self._left = _LENGTH, length
+            self._mode = _LENGTH
+            self._left = length
             if data or not length:
                 self._receive_length(data)
         else:
@@ -188,7 +217,8 @@ class UpstreamConnection:
                 self._deliver(data, False)
 
     def _receive_length(self, data: bytes) -> None:
-        left = self._left = self._left - len(data)
+        left = self._left - len(data)
+        self._left = left
         if left > 0:
             self._deliver(data, False)
         elif left == 0:
@@ -206,6 +236,7 @@ class UpstreamConnection:
         except BadChunks as error:
             self._fail(Failure.INTERRUPTED, f"its response is malformed: {error}")
             return
+
         if chunks.has_surplus:
             self._fail(Failure.INTERRUPTED, _SURPLUS)
         elif chunks.is_complete:
@@ -215,12 +246,16 @@ class UpstreamConnection:
             self._deliver(piece, False)
 
     def _deliver(self, piece: bytes, ended: bool) -> None:
-        requester, head = self._requester, self._head
+        requester = self._requester
+        head = self._head
         assert head is not None
         if requester is None:
             return
+
         if ended:
-            self._requester, self._mode, self._head = None, _IDLE, None
+            self._requester = None
+            self._mode = _IDLE
+            self._head = None
             transport = self.transport
             if transport is None:
                 pass
@@ -229,6 +264,7 @@ class UpstreamConnection:
             else:
                 self.resume()
                 self._pool.put(self)
+
         requester.response(head, self._length, piece, ended)
 
     def _fail(self, failure: Failure, detail: str) -> None:
@@ -239,12 +275,14 @@ class UpstreamConnection:
 
 
 class UpstreamPool:
-    """Connections to all replicas and providers. ``heads``: what is known about heads of responses."""
+    """Connections to all replicas and providers. ``heads``: what is known about heads of
+    responses."""
 
     def __init__(
         self, connect_timeout_s: float, providers: Providers, connector: Connector | None = None
     ) -> None:
-        self._connect_timeout_s, self._providers = connect_timeout_s, providers
+        self._connect_timeout_s = connect_timeout_s
+        self._providers = providers
         self._connector = connector or Connector()
         self._idle: dict[Address, list[UpstreamConnection]] = {}
         self.connections: set[UpstreamConnection] = set()
@@ -269,19 +307,25 @@ class UpstreamPool:
 
     async def connect_to_provider(self, target: Target) -> UpstreamConnection:
         """As ``connect``. The first address that answers is taken."""
-        providers, address = self._providers, pool_address(target)
+        providers = self._providers
+        address = pool_address(target)
         last: OSError = OSError(f"{target.host} has no address")
         async with asyncio.timeout(self._connect_timeout_s):
             for host in await providers.addresses(target.host, target.port):
                 connection = UpstreamConnection(self, address)
                 try:
                     await self._open(
-                        connection, host, target.port, ssl=providers.tls, server_hostname=target.host
+                        connection,
+                        host,
+                        target.port,
+                        ssl=providers.tls,
+                        server_hostname=target.host,
                     )
                 except OSError as error:
                     last = error
                 else:
                     return connection
+
         raise last
 
     async def _open(
@@ -293,7 +337,8 @@ class UpstreamPool:
         ssl: SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> None:
-        loop, protocol = asyncio.get_running_loop(), cast(asyncio.Protocol, connection)
+        loop = asyncio.get_running_loop()
+        protocol = cast(asyncio.Protocol, connection)
         try:
             if ssl is None:
                 await self._connector.open(lambda: protocol, host, port)
@@ -302,7 +347,8 @@ class UpstreamPool:
                     lambda: protocol, host, port, ssl=ssl, server_hostname=server_hostname
                 )
         except BaseException:
-            # Cancelled or too late. uvloop closes a connection that is already made, without connection_lost.
+            # Cancelled or too late. uvloop closes a connection that is already made, without
+            # connection_lost.
             connection.close()
             self.forget(connection)
             raise

@@ -1,4 +1,5 @@
-"""Data plane on aiohttp: a low-level server in front, a pooled client behind, a task per request."""
+"""Data plane on aiohttp: a low-level server in front, a pooled client behind, a task per
+request."""
 
 from __future__ import annotations
 
@@ -52,15 +53,18 @@ _REVOKED = "its agent was revoked"
 
 
 class _Admission:
-    """What ends a request that may not go on. ``loses_agent``: the agent of its replica was revoked, not its
-    key."""
+    """What ends a request that may not go on. ``loses_agent``: the agent of its replica was
+    revoked, not its key."""
 
     def __init__(self) -> None:
-        self.scope, self.loses_agent, self._has_ended = asyncio.timeout(None), False, False
+        self.scope = asyncio.timeout(None)
+        self.loses_agent = False
+        self._has_ended = False
 
     def end(self, *, loses_agent: bool = False) -> None:
         if not self._has_ended:
-            self._has_ended, self.loses_agent = True, loses_agent
+            self._has_ended = True
+            self.loses_agent = loses_agent
             self.scope.reschedule(0)
 
 
@@ -76,9 +80,11 @@ class SimplePlane:
         tls: ssl.SSLContext | None = None,
         connector: Connector | None = None,
     ) -> None:
-        self._router, self._settings, self._clock = router, settings, clock
+        self._router = router
+        self._settings = settings
+        self._clock = clock
         self._connector = connector or Connector()
-        self._limits = limits = Limits(
+        limits = Limits(
             head_s=timeouts.head_s,
             idle_s=timeouts.idle_s,
             body_s=timeouts.body_s,
@@ -88,6 +94,7 @@ class SimplePlane:
             max_url=_MAX_URL,
             max_header=_MAX_HEADER,
         )
+        self._limits = limits
         self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
         self._guard: HeadGuard | None = None
         self._upstream = UpstreamClient(settings, timeouts, self._connector)
@@ -103,13 +110,16 @@ class SimplePlane:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> tuple[str, int]:
+    async def start(
+        self, host: str, port: int, listening: socket.socket | None = None
+    ) -> tuple[str, int]:
         runner = await self.open(self.guard_for(host))
         try:
             await GuardedSite(runner, host, port, self._listener, listening).start()
         except OSError:
             await self.stop(0)
             raise
+
         bound = runner.addresses[0]
         return str(bound[0]), int(bound[1])
 
@@ -149,8 +159,10 @@ class SimplePlane:
         if self._runner is not None:
             for site in list(self._runner.sites):
                 await site.stop()
+
             if self._runner.server is not None:
                 self._runner.server.pre_shutdown()
+
             try:
                 async with asyncio.timeout(grace_s):
                     await self._idle.wait()
@@ -158,23 +170,28 @@ class SimplePlane:
                 log.info("aborting requests that did not finish in time", count=len(self._running))
                 self._aborts = True
                 await cancel_and_wait(*self._running)
+
             await self._runner.cleanup()
             self._runner = None
+
         await self._apps.__aexit__()
         await self._upstream.__aexit__()
 
     def table_changed(self, table: IndexedTable) -> None:
-        """Tell requests about a new table, and end those whose key has lost its rights, or whose replica's
-        agent was revoked."""
+        """Tell requests about a new table, and end those whose key has lost its rights, or whose
+        replica's agent was revoked."""
         self._table_watch.notify()
         self._apps.close_revoked(table)
+
         if self._credentials != self._router.credentials_revision:
-            self._credentials, unix_now = self._router.credentials_revision, self._clock.now().timestamp()
+            unix_now = self._clock.now().timestamp()
+            self._credentials = self._router.credentials_revision
             for flow, admission in self._admitted.items():
                 if not flow.may_go_on(table, unix_now):
                     admission.end()
                 elif flow.is_at_revoked(table):
                     admission.end(loses_agent=True)
+
             self._connector.revoked(table.revoked_agents)
 
     def _table_changed(self, table: IndexedTable) -> None:
@@ -189,15 +206,19 @@ class SimplePlane:
         context = RequestContext(request, self._clock)
         flow = begin_flow(self._router, context.request_id, context.started_at)
         LOG_SUBJECT.set(FlowSubject(flow))
+
         try:
             return await self._respond_while_admitted(context, flow)
         except ConnectionError:
             context.status = CLIENT_CLOSED_REQUEST
             raise
         except Exception as error:
-            log.error("request failed", request_id=context.request_id, error=repr(error), exc_info=error)
+            log.error(
+                "request failed", request_id=context.request_id, error=repr(error), exc_info=error
+            )
             if context.response_started:
                 raise ConnectionResetError("the response cannot be completed") from error
+
             failure = error_response.internal_error(context.request_id)
             flow.refuse(failure, self._clock.monotonic())
             return await self._send(context, failure)
@@ -205,14 +226,18 @@ class SimplePlane:
             self._running.discard(task)
             if not self._running:
                 self._idle.set()
+
             now = self._clock.monotonic()
             if context.is_for_app:
                 self._router.record_request("", context.status, now - context.started_at)
             else:
                 flow.client_gone(now)  # unless it has ended
+
             LOG_SUBJECT.set(None)
 
-    async def _respond_while_admitted(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
+    async def _respond_while_admitted(
+        self, context: RequestContext, flow: RequestFlow
+    ) -> web.StreamResponse:
         command: Command | None = None
         while True:
             admission = self._admitted[flow] = _Admission()
@@ -226,13 +251,16 @@ class SimplePlane:
                     raise
             finally:
                 del self._admitted[flow]
+
             now = self._clock.monotonic()
             if not admission.loses_agent:
                 if context.relayed is not None:
                     return await break_off(context, flow.key_revoked(context.tail, now))
                 return await self._follow(context, flow, flow.refuse(invalid_key(given=True), now))
+
             if context.relayed is not None:
                 return await break_off(context, _lost(context, flow, now))
+
             log_failure(flow, Failure.CONNECT, _REVOKED)
             command = flow.upstream_failed(Failure.CONNECT, now)
 
@@ -245,6 +273,7 @@ class SimplePlane:
         if (address := self._apps.match(request)) is not None:
             context.is_for_app = True
             return await self._apps.handle(context, address)
+
         command = flow.head(
             request.method,
             request.path,
@@ -278,13 +307,15 @@ class SimplePlane:
                     case Send():
                         if attempt is not None:
                             attempt.response.close()
+
                         flow.sent(self._clock.monotonic())
                         outcome = await self._upstream.attempt(
                             command.target, flow, context.request, is_anew=command.is_anew
                         )
                         now = self._clock.monotonic()
                         if isinstance(outcome, Failed):
-                            attempt, command = None, flow.upstream_failed(outcome.failure, now)
+                            attempt = None
+                            command = flow.upstream_failed(outcome.failure, now)
                         else:
                             attempt = outcome
                             command = flow.upstream_head(
@@ -330,7 +361,9 @@ class SimplePlane:
             return flow.timer(self._clock.monotonic())
 
     async def _read_body(self, context: RequestContext, flow: RequestFlow) -> Command:
-        limit, pieces, size = self._settings.max_body_bytes, [], 0
+        limit = self._settings.max_body_bytes
+        pieces = []
+        size = 0
         await context.send_continue()
         error: ErrorResponse | None = None
         try:
@@ -341,35 +374,50 @@ class SimplePlane:
                 if size > limit:
                     error = error_response.body_too_large(limit)
                     break
+
                 pieces.append(piece)
         except TimeoutError:
             error = error_response.body_timeout(self._limits.body_s)
         except web.RequestPayloadError:
             error = error_response.incomplete_body()
+
         if error is not None:
             return flow.refuse(error, self._clock.monotonic())
+
         body = b"".join(pieces)
         if (large := flow.large(body)) is not None:
             await self._turns.finish(large.read_on)
+
         return flow.body(body, self._clock.monotonic(), large)
 
     async def _send(
-        self, context: RequestContext, response: LocalResponse | ErrorResponse, *, anthropic: bool = False
+        self,
+        context: RequestContext,
+        response: LocalResponse | ErrorResponse,
+        *,
+        anthropic: bool = False,
     ) -> web.Response:
         if isinstance(response, LocalResponse):
             context.status = 200
             return _json_response(200, response.body, context.request_id)
+
         context.status = response.status
-        error = _json_response(response.status, response.body(anthropic=anthropic), context.request_id)
+        error = _json_response(
+            response.status, response.body(anthropic=anthropic), context.request_id
+        )
         error.headers.update(response.headers)
         if response.close or context.request.headers.get("Upgrade"):
-            error.force_close()  # behind an offer of a WebSocket there may be no request, but frames
+            # behind an offer of a WebSocket there may be no request, but frames
+            error.force_close()
+
         if context.expects_continue:
-            # The client may or may not send its body now, so the next bytes are ambiguous: close at once.
+            # The client may or may not send its body now, so the next bytes are ambiguous: close at
+            # once.
             error.force_close()
             await error.prepare(context.request)
             await error.write_eof()
             context.request.protocol.force_close()
+
         return error
 
 
@@ -382,6 +430,7 @@ async def _comment(context: RequestContext, comment: bytes) -> web.StreamRespons
         stream = web.StreamResponse(headers=head)
         await stream.prepare(context.request)
         context.response_started = True
+
     await stream.write(comment)
     return stream
 

@@ -1,4 +1,5 @@
-"""Relay: copies a replica's response to the client, byte for byte, and what follows if it is a WebSocket."""
+"""Relay: copies a replica's response to the client, byte for byte, and what follows if it is a
+WebSocket."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ from moorage.proxy.planes.simple.upstream import Attempt
 async def relay(
     context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
 ) -> web.StreamResponse:
-    """Respond to a request with the response of a replica, within the stream that is open if there is one.
+    """Respond to a request with the response of a replica, within the stream that is open if there
+    is one.
 
-    If the replica breaks off, the client gets an error event (event streams) or a connection closed before
-    the end of the body. Raises ``ConnectionError`` if the client has disconnected.
+    If the replica breaks off, the client gets an error event (event streams) or a connection closed
+    before the end of the body. Raises ``ConnectionError`` if the client has disconnected.
     """
-    request, replica = context.request, attempt.response
+    request = context.request
+    replica = attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
@@ -37,18 +40,25 @@ async def relay(
     if replica.content.at_eof() and start.observe is None and context.open_stream is None:
         # The body is complete already: head and body go out in one write.
         flow.upstream_end(clock.monotonic())
-        return web.Response(status=replica.status, reason=reason, headers=head, body=attempt.first_piece)
+        return web.Response(
+            status=replica.status, reason=reason, headers=head, body=attempt.first_piece
+        )
+
     if (response := context.open_stream) is None:
         response = web.StreamResponse(status=replica.status, reason=reason, headers=head)
         await response.prepare(request)
-    context.relayed, context.tail = response, b"" if _takes_event(response) else None
+
+    context.tail = b"" if _takes_event(response) else None
+    context.relayed = response
     observe = start.observe or _unchanged
-    piece, failure = attempt.first_piece, None
+    piece = attempt.first_piece
+    failure = None
     while piece:
         if shown := observe(piece):
             await response.write(shown)
             if context.tail is not None:
                 context.tail = (context.tail + shown[-TAIL_BYTES:])[-TAIL_BYTES:]
+
         try:
             piece = await read_some(replica.content)
         except aiohttp.ServerTimeoutError:
@@ -57,14 +67,17 @@ async def relay(
         except aiohttp.ClientError:
             failure = Failure.INTERRUPTED
             break
+
     if rest := observe(b""):
         await response.write(rest)
+
     if failure is None:
         await response.write_eof()
         flow.upstream_end(clock.monotonic(), context.tail)
     else:
         log_failure(flow, failure, "in the middle of a response")
         await break_off(context, flow.upstream_lost(failure, context.tail, clock.monotonic()))
+
     return response
 
 
@@ -88,16 +101,19 @@ async def join(
     clock: Clock,
     cancelled: Callable[[], Farewell],
 ) -> web.StreamResponse:
-    """Switch to the WebSocket that a replica has switched to, and relay it until either side closes it.
+    """Switch to the WebSocket that a replica has switched to, and relay it until either side closes
+    it.
 
-    A client whose replica leaves without a close frame gets one from the proxy, and so it does when the
-    request is cancelled, for the reason that ``cancelled`` gives. Within a frame nothing can be said."""
+    A client whose replica leaves without a close frame gets one from the proxy, and so it does when
+    the request is cancelled, for the reason that ``cancelled`` gives. Within a frame nothing can be
+    said."""
     replica = attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.upgrade_for_client(replica.headers.items()), *own, *start.more])
     context.relayed = web.StreamResponse(status=101, headers=head)
-    observe, frames = start.observe or _unchanged, FrameTracker()
+    observe = start.observe or _unchanged
+    frames = FrameTracker()
 
     def track(piece: bytes) -> bytes:
         frames.feed(piece)

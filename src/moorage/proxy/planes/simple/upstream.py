@@ -36,8 +36,8 @@ _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-T
 
 @dataclass(slots=True)
 class Attempt:
-    """The response of a replica that has begun to send its body, or has sent an empty one (b""). The caller
-    closes ``response``."""
+    """The response of a replica that has begun to send its body, or has sent an empty one (b"").
+    The caller closes ``response``."""
 
     response: aiohttp.ClientResponse
     first_piece: bytes
@@ -68,7 +68,8 @@ class UpstreamClient:
     ) -> None:
         self._connector = connector or Connector()
         self._kept_s = timeouts.kept_s
-        self._settings, self._providers = settings, Providers(settings)
+        self._settings = settings
+        self._providers = Providers(settings)
         self._session: aiohttp.ClientSession | None = None
         self._anew: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
@@ -91,8 +92,11 @@ class UpstreamClient:
 
     def _open(self, **options: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
-            connector=DialOutConnector(self._connector, limit=0, socket_factory=keep_alive_socket, **options),
+            # aiohttp's default limit of 100 connections would stall every stream beyond the
+            # hundredth.
+            connector=DialOutConnector(
+                self._connector, limit=0, socket_factory=keep_alive_socket, **options
+            ),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
@@ -112,14 +116,17 @@ class UpstreamClient:
         session = self._anew if is_anew else self._session
         if target.tls or upgrades:
             session = self._to_providers if target.tls else self._upgrades
+
         assert session is not None
         pairs = _kept(request, target, flow, flow.admitted)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
-        body, response = flow.payload, None
+        body = flow.payload
+        response = None
         options: dict[str, Any] = {}
         try:
             if target.tls:
                 options["ssl"] = await self._check(target)
+
             async with asyncio.timeout(self._settings.read_idle_timeout_s if upgrades else None):
                 response = await session.request(
                     flow.admitted.method,
@@ -134,13 +141,16 @@ class UpstreamClient:
                     **options,
                 )
                 first_piece = b"" if response.status == 101 else await read_some(response.content)
+
             attempt = Attempt(response, first_piece)
             if response.status == 401:
                 log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
+
             return attempt
         except aiohttp.ClientError as error:
             if response is not None:
                 response.close()
+
             failure = _failure_of(error)
             log_failure(flow, failure, str(error) or type(error).__name__)
             return Failed(failure)
@@ -153,8 +163,8 @@ class UpstreamClient:
             raise
 
     async def _check(self, provider: Target) -> ssl.SSLContext:
-        """Raises ``InvalidURL`` for one that may not be reached. A literal address is not resolved, so it is
-        checked nowhere else."""
+        """Raises ``InvalidURL`` for one that may not be reached. A literal address is not resolved,
+        so it is checked nowhere else."""
         try:
             await self._providers.addresses(provider.host, provider.port)
             return self._providers.tls
@@ -166,15 +176,18 @@ def _kept(
     request: web.BaseRequest, target: Target, flow: RequestFlow, admitted: BodyRequired
 ) -> list[tuple[str, str]]:
     """The client's headers that ``target`` gets, and the trace."""
-    given, without = request.headers.items(), replaced_headers(flow)
+    given = request.headers.items()
+    without = replaced_headers(flow)
     if admitted.upgrades:
         pairs = headers.upgrade_for_replica(given, without)
     elif target.tls:
         pairs = headers.kept_for_provider(given, uncompressed=admitted.reads_answer)
     else:
         pairs = headers.kept_for_replica(given, uncompressed=admitted.reads_answer, without=without)
+
     if flow.traceparent:
         pairs.append(("traceparent", flow.traceparent))
+
     return pairs
 
 
@@ -207,12 +220,16 @@ def _url(target: Target, path: str, query: str) -> URL:
     host = f"[{target.host}]" if ":" in target.host else target.host
     query = headers.query_to_replica(query)
     query = f"?{query}" if query else ""
-    return URL(f"{'https' if target.tls else 'http'}://{host}:{target.port}{path}{query}", encoded=True)
+    return URL(
+        f"{'https' if target.tls else 'http'}://{host}:{target.port}{path}{query}", encoded=True
+    )
 
 
 def _failure_of(error: aiohttp.ClientError) -> Failure:
     # ConnectionTimeoutError is a ServerTimeoutError, too: test for it first.
-    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+    if isinstance(
+        error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError | aiohttp.InvalidURL
+    ):
         return Failure.CONNECT
     if isinstance(error, aiohttp.ServerTimeoutError):
         return Failure.IDLE_TIMEOUT

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
     from moorage.simulator.scheduler import Result, Statistics
 
 _COLUMNS = (
-    "POLICY", "UTILIZATION", "MEAN WAIT", "P99 WAIT", "MAX WAIT", "LARGE WAIT", "SLOWDOWN", "BYPASSES",
-    "MAX BYPASSES", "FAIRNESS",
-)  # fmt: skip
+    "POLICY",
+    "UTILIZATION",
+    "MEAN WAIT",
+    "P99 WAIT",
+    "MAX WAIT",
+    "LARGE WAIT",
+    "SLOWDOWN",
+    "BYPASSES",
+    "MAX BYPASSES",
+    "FAIRNESS",
+)
 _WINDOWS = 60  # points of the utilization curve
 _SHARES = 1000  # the simulator counts 1/1000 of a device, and 1/1000 of a CPU
 # Time axis: the unit is the first whose limit in seconds is not exceeded.
@@ -38,6 +46,7 @@ def print_comparison(
     for name, each in statistics.items():
         last = format_duration(each.makespan) if last_column == "MAKESPAN" else str(each.unstarted)
         rows.append((*_row(name, each), *([str(each.preemptions)] if preempted else []), last))
+
     columns = (*_COLUMNS, *(["PREEMPTIONS"] if preempted else []), last_column)
     output.print_table(cli.out, columns, rows)
 
@@ -58,31 +67,45 @@ def _row(name: str, statistics: Statistics) -> tuple[str, ...]:
 
 
 def save_plot(results: Mapping[str, Result], path: Path, resource: str) -> None:
-    """Waits, and use of ``resource`` over time, of each policy. Raises ``InvalidInput`` for an unknown format
-    and ``StartupError`` without matplotlib."""
+    """Waits, and use of ``resource`` over time, of each policy. Raises ``InvalidInput`` for an
+    unknown format and ``StartupError`` without matplotlib."""
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(
-            f"--plot {str(path)!r} has an unknown format", next_step="use a name that ends in .png or .svg"
+            f"--plot {str(path)!r} has an unknown format",
+            next_step="use a name that ends in .png or .svg",
         )
+
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
         raise StartupError(
-            f"this installation cannot plot: {error.name} is missing", next_step="pip install 'moorage[plot]'"
+            f"this installation cannot plot: {error.name} is missing",
+            next_step="pip install 'moorage[plot]'",
         ) from error
 
     # A fixed salt and no date: the same results give the same file.
     with rc_context({"svg.hashsalt": "moorage"}):
         figure = Figure(figsize=(11, 4), layout="constrained")
         waits, use = figure.subplots(1, 2)
-        lengths = [result.usage[-1][0] - result.usage[0][0] for result in results.values() if result.usage]
+        lengths = [
+            result.usage[-1][0] - result.usage[0][0] for result in results.values() if result.usage
+        ]
         longest_s = max(lengths, default=0) / 1_000_000
-        unit, micros = next((name, micros) for limit, name, micros in _TIME_UNITS if longest_s <= limit)
+        unit, micros = next(
+            (name, micros) for limit, name, micros in _TIME_UNITS if longest_s <= limit
+        )
         for name, result in results.items():
             _plot_policy(name, result, waits, use, micros)
-        waits.set(xlabel=f"wait ({unit})", ylabel="share of sessions that waited longer", yscale="log")
-        use.set(xlabel=f"{unit} since the start", ylabel=f"{resource} in use, on average", ylim=(0, None))
+
+        waits.set(
+            xlabel=f"wait ({unit})", ylabel="share of sessions that waited longer", yscale="log"
+        )
+        use.set(
+            xlabel=f"{unit} since the start",
+            ylabel=f"{resource} in use, on average",
+            ylim=(0, None),
+        )
         waits.legend()
         figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
 
@@ -92,10 +115,12 @@ def _plot_policy(name: str, result: Result, waits: Axes, use: Axes, unit: int) -
 
     if not result.usage:
         return
+
     sorted_waits = sorted(o.started - o.arrived for o in result.outcomes if o.started is not None)
     shares = [1 - number / len(sorted_waits) for number in range(len(sorted_waits))]
     waits.step([wait / unit for wait in sorted_waits], shares, label=name, where="post")
-    begin, end = result.usage[0][0], result.usage[-1][0]
+    begin = result.usage[0][0]
+    end = result.usage[-1][0]
     edges = [begin + (end - begin) * number // _WINDOWS for number in range(_WINDOWS + 1)]
     capacity = result.capacity / _SHARES
     means = [utilization(result, edges[n], edges[n + 1]) * capacity for n in range(_WINDOWS)]

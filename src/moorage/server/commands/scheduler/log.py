@@ -31,7 +31,9 @@ From = Annotated[
 To = Annotated[str | None, typer.Option("--to", help="Written like --from. Default: now.")]
 Last = Annotated[
     float | None,
-    duration_option("Instead of --from and --to: the last 10m, 2h or 1d. Default: 10m.", "--last", min_s=1),
+    duration_option(
+        "Instead of --from and --to: the last 10m, 2h or 1d. Default: 10m.", "--last", min_s=1
+    ),
 ]
 Group = Annotated[str, typer.Option(help="Resource group.", autocompletion=group_names)]
 _DEFAULT_LAST_S = 600.0
@@ -62,7 +64,8 @@ def show_log(
     end: To = None,
     last: Last = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Maximum number of passes; the newest are shown.")
+        int,
+        typer.Option(min=1, max=1_000_000, help="Maximum number of passes; the newest are shown."),
     ] = 50,
 ) -> None:
     """Show the scheduler's decisions, pass by pass. Administrators only.
@@ -77,18 +80,23 @@ def show_log(
     if cli.json:
         cli.print_json({"group": group, "passes": [_to_json(entry) for entry in newest]})
         return
+
     columns = ("TIME", "DURATION", "PENDING", "PLACED", "IDLE PASSES BEFORE", "REASONS FOR WAITING")
     output.print_table(cli.out, columns, [_row(entry) for entry in newest])
     if not newest:
-        cli.note(f"no scheduling pass of group {group} had a result from {span.begin} to {span.end}")
+        cli.note(
+            f"no scheduling pass of group {group} had a result from {span.begin} to {span.end}"
+        )
 
 
 def _to_json(entry: Decision | Gap) -> dict[str, Any]:
     from moorage.manager.decision_log import Gap
 
     if isinstance(entry, Gap):
-        begin, end = to_datetime(entry.begin).isoformat(), to_datetime(entry.end).isoformat()
+        begin = to_datetime(entry.begin).isoformat()
+        end = to_datetime(entry.end).isoformat()
         return {"from": begin, "to": end, "passes_not_recorded": entry.passes}
+
     return {
         "at": to_datetime(entry.at).isoformat(),
         "duration_ms": entry.took / 1000,
@@ -96,7 +104,10 @@ def _to_json(entry: Decision | Gap) -> dict[str, Any]:
         "placed": entry.placed,
         "idle_passes_before": entry.idle_passes,
         "held": dict(entry.held),
-        "places": {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in entry.places},
+        "places": {
+            place.session_id: [kernel.agent_id for kernel in place.kernels]
+            for place in entry.places
+        },
         "preempted": [victim.session_id for victim in entry.victims],
     }
 
@@ -105,8 +116,11 @@ def _row(entry: Decision | Gap) -> tuple[str, ...]:
     from moorage.manager.decision_log import Gap
 
     if isinstance(entry, Gap):
-        text = f"{entry.passes} passes not recorded" if entry.passes else "another manager took over"
+        text = (
+            f"{entry.passes} passes not recorded" if entry.passes else "another manager took over"
+        )
         return format_micros(entry.begin), "", "", "", "", text
+
     held = sorted(entry.held.items(), key=lambda pair: -pair[1])
     reasons = ", ".join(f"{count} {reason}" for reason, count in held[:_MAX_REASONS])
     return (
@@ -119,12 +133,17 @@ def _row(entry: Decision | Gap) -> tuple[str, ...]:
     )
 
 
-def fetch_span(cli: Cli, group: str, begin: str | None, end: str | None, last: float | None) -> LogSpan:
-    """The manager's log of the time span that the options name. Raises ``InvalidInput`` if they name none,
-    and ``NotFound`` if the log has nothing of it."""
+def fetch_span(
+    cli: Cli, group: str, begin: str | None, end: str | None, last: float | None
+) -> LogSpan:
+    """The manager's log of the time span that the options name. Raises ``InvalidInput`` if they
+    name none, and ``NotFound`` if the log has nothing of it."""
     now = cli.clock.now()
     if last is not None and (begin is not None or end is not None):
-        raise InvalidInput("--last excludes --from and --to", next_step="give --last alone, or the other two")
+        raise InvalidInput(
+            "--last excludes --from and --to", next_step="give --last alone, or the other two"
+        )
+
     until = now if end is None else times.past(end, now, "--to")
     since = (
         until - timedelta(seconds=_DEFAULT_LAST_S if last is None else last)
@@ -149,20 +168,26 @@ def fetch_span(cli: Cli, group: str, begin: str | None, end: str | None, last: f
 
 
 def _check_kept(cli: Cli, group: str, since: datetime, until: datetime, page: DecisionPage) -> None:
-    kept_since, kept_until = page.kept_since, page.kept_until
+    kept_since = page.kept_since
+    kept_until = page.kept_until
     if kept_since is None or kept_until is None:
         raise NotFound(
             f"no decisions of group {group} are kept",
             next_step="check manager.decisions_kept_days; `moorage groups` lists the groups",
         )
+
     if kept_since > until or kept_until < since:
         raise NotFound(
             f"no decisions of group {group} from {since.isoformat()} to {until.isoformat()}; "
             f"the log has {kept_since.isoformat()} to {kept_until.isoformat()}",
             next_step="choose a time span within that",
         )
+
     if kept_since > since:
-        cli.note(f"the log begins at {kept_since.astimezone().isoformat()}: earlier decisions are not kept")
+        cli.note(
+            f"the log begins at {kept_since.astimezone().isoformat()}: earlier decisions are not "
+            "kept"
+        )
 
 
 def to_datetime(unix_micros: int) -> datetime:

@@ -1,5 +1,5 @@
-"""``moorage scheduler replay``: recorded work under other policies, with more agents or other quotas, and
-verification of recorded decisions."""
+"""``moorage scheduler replay``: recorded work under other policies, with more agents or other
+quotas, and verification of recorded decisions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from moorage.simulator.scheduler.trace import Trace
 
 _MAX_DIFFERENCES = 20  # shown in the table
-_OBSERVED, _RECORDED, _CHANGED = "observed", "recorded", "changed"
+_OBSERVED = "observed"
+_RECORDED = "recorded"
+_CHANGED = "changed"
 # The named policies of `scheduler simulate`, as changes to the recorded policy.
 _NAMED_POLICIES = {
     "strict": "hol=strict",
@@ -67,8 +69,10 @@ def replay(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Repeatable, or separated by commas: strict, skip, greedy, backfill, lifo, drf; or options "
-            "of a group, as for `groups set`: 'hol=skip max_bypasses=10'. Other options are as recorded."
+            help="Repeatable, or separated by commas: strict, skip, greedy, backfill, lifo, drf; "
+            "or options "
+            "of a group, as for `groups set`: 'hol=skip max_bypasses=10'. Other options are as "
+            "recorded."
         ),
     ] = None,
     add_agents: AddAgents = 0,
@@ -76,21 +80,20 @@ def replay(
     like: Like = None,
     quota: QuotaTexts = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Plan each recorded pass again, and compare the decisions.")
+        bool,
+        typer.Option("--verify", help="Plan each recorded pass again, and compare the decisions."),
     ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Save a plot of waits and utilization as .png or .svg.")
     ] = None,
 ) -> None:
-    """Simulate recorded work under other policies, with more agents or other quotas. Administrators only.
+    """Simulate recorded work under other policies, with more agents or other quotas. Administrators
+    only.
 
-    \b
-    Examples:
-      moorage scheduler replay --last 1h --policy strict,backfill
-      moorage scheduler replay --from 13:00 --to 15:00 --policy drf --policy 'hol=skip max_bypasses=10'
-      moorage scheduler replay --last 1d --add-gpus 16 --like gpu-03
-      moorage scheduler replay --last 1d --quota 'user ann cuda.device=8' --policy drf
-      moorage scheduler replay --last 10m --verify
+    \b Examples: moorage scheduler replay --last 1h --policy strict,backfill moorage scheduler
+    replay --from 13:00 --to 15:00 --policy drf --policy 'hol=skip max_bypasses=10' moorage
+    scheduler replay --last 1d --add-gpus 16 --like gpu-03 moorage scheduler replay --last 1d
+    --quota 'user ann cuda.device=8' --policy drf moorage scheduler replay --last 10m --verify
     """
     _check_policies(policy or [])
     changes = parse_changes(add_agents, add_gpus, like, quota or [])
@@ -98,14 +101,17 @@ def replay(
         raise InvalidInput(
             "--verify excludes --policy, --plot and all changes", next_step="leave one of them out"
         )
+
     span = fetch_span(cli, group, begin, end, last)
     if verify:
         raise typer.Exit(_verify(cli, span))
+
     gaps: list[Gap] = []
     trace = _fetch_trace(cli, span, gaps)
     policies = {_RECORDED: trace.latest_policy} | parse_policies(policy or [], trace.latest_policy)
     for each in policies.values():
         _check_selector(each)
+
     changed, words = changes.apply(trace)
     _compare(cli, span, trace, changed, policies, plot)
     _print_notes(cli, trace, gaps)
@@ -132,16 +138,23 @@ def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
     recorded_options = options_of(recorded).model_dump(mode="json")
     policies = {}
     for text in texts:
-        names = [text] if "=" in text else [name.strip() for name in text.split(",") if name.strip()]
+        names = (
+            [text] if "=" in text else [name.strip() for name in text.split(",") if name.strip()]
+        )
         for name in names or [text]:
             if "=" not in name and name not in _NAMED_POLICIES:
                 raise InvalidInput(
                     f"unknown --policy {name!r}",
-                    next_step=f"use {', '.join(_NAMED_POLICIES)}, or options like 'hol=skip max_bypasses=10'",
+                    next_step=(
+                        f"use {', '.join(_NAMED_POLICIES)}, or options like 'hol=skip "
+                        "max_bypasses=10'"
+                    ),
                 )
+
             changes = _NAMED_POLICIES.get(name, name).split()
             options = parse.options(changes, GroupOptions, recorded_options)
             policies[name] = policy_of(GroupOptions.model_validate(options))
+
     return policies
 
 
@@ -180,11 +193,17 @@ def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
             f"to {span.end.isoformat()}",
             next_step="choose another time span; `moorage scheduler log` shows the decisions",
         )
+
     return trace
 
 
 def _compare(
-    cli: Cli, span: LogSpan, trace: Trace, changed: Trace, policies: dict[str, Policy], plot: Path | None
+    cli: Cli,
+    span: LogSpan,
+    trace: Trace,
+    changed: Trace,
+    policies: dict[str, Policy],
+    plot: Path | None,
 ) -> None:
     """``changed``: the trace for all policies but the recorded one."""
     from moorage.manager.selector_plugins import SelectorPlugins
@@ -198,19 +217,24 @@ def _compare(
         override = None if name == _RECORDED else policy
         simulated = trace if name == _RECORDED else changed
         results[name] = simulate(simulated, override, selectors.load(policy.custom))
+
     if changed is not trace:
         custom = policies[_RECORDED].custom
         results[_CHANGED] = simulate(changed, None, selectors.load(custom))
+
     statistics = {name: summarize(result) for name, result in results.items()}
     if plot is not None:
         family, _, kind = trace.slot.rpartition(".")
         save_plot(results, plot, f"{family} devices" if kind == "shares" else "cores")
+
     simulated_results = {name: result for name, result in results.items() if name != _OBSERVED}
     if not cli.json:
         print_comparison(cli, statistics, last_column="UNSTARTED")
         if len(simulated_results) > 1:
             print_waits(cli, simulated_results)
+
         return
+
     assert trace.end is not None
     cli.print_json(
         {
@@ -231,10 +255,13 @@ def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
     assert trace.end is not None
     span = f"{format_micros(trace.begin)} to {format_micros(trace.end)}"
     cli.note(f"{len(trace.arrivals)} sessions from {span}; UTILIZATION is of {trace.slot}")
+
     if trace.unknown_run_times:
         cli.note(
-            f"{trace.unknown_run_times} sessions of unknown run time: simulated as running until the end"
+            f"{trace.unknown_run_times} sessions of unknown run time: simulated as running until "
+            "the end"
         )
+
     if trace.cancelled:
         cli.note(f"{trace.cancelled} sessions left the queue without starting: not simulated")
     if trace.unrecorded_starts:
@@ -252,19 +279,28 @@ def _verify(cli: Cli, span: LogSpan) -> int:
     from moorage.manager.decision_log import Gap, differences
     from moorage.manager.selector_plugins import SelectorPlugins
 
-    selectors, passes, places, victims, skipped, not_recorded = SelectorPlugins(), 0, 0, 0, 0, 0
+    selectors = SelectorPlugins()
+    passes = 0
+    places = 0
+    victims = 0
+    skipped = 0
+    not_recorded = 0
     found: list[Difference] = []
     for decision in span.decisions():
         if isinstance(decision, Gap):
             not_recorded += decision.passes
             continue
+
         custom = selectors.load(decision.policy.custom)
         if decision.policy.custom is not None and not custom:
             skipped += 1
             continue
-        passes, places = passes + 1, places + len(decision.places)
+
+        passes = passes + 1
+        places = places + len(decision.places)
         victims += len(decision.victims)
         found += differences(decision, custom)
+
     if cli.json:
         listed = [asdict(each) | {"at": to_datetime(each.at).isoformat()} for each in found]
         counts = {
@@ -277,17 +313,29 @@ def _verify(cli: Cli, span: LogSpan) -> int:
         cli.print_json({"group": span.group, **counts, "differences": listed})
     else:
         rows = [
-            (format_micros(each.at), each.session_id, each.what, each.recorded or "-", each.planned or "-")
+            (
+                format_micros(each.at),
+                each.session_id,
+                each.what,
+                each.recorded or "-",
+                each.planned or "-",
+            )
             for each in found[:_MAX_DIFFERENCES]
         ]
         if rows:
-            output.print_table(cli.out, ("TIME", "SESSION", "WHAT", "RECORDED", "PLANNED AGAIN"), rows)
+            output.print_table(
+                cli.out, ("TIME", "SESSION", "WHAT", "RECORDED", "PLANNED AGAIN"), rows
+            )
+
         stopped = f" and {victims} preemptions" if victims else ""
         print(
-            f"{passes} passes with {places} places{stopped} planned again: {len(found) or 'no'} differences"
+            f"{passes} passes with {places} places{stopped} planned again: {len(found) or 'no'} "
+            "differences"
         )
+
     if skipped:
         cli.note(f"{skipped} passes skipped: their agent selector is not installed here")
     if not_recorded:
         cli.note(f"{not_recorded} passes were not recorded")
+
     return 1 if found else 0

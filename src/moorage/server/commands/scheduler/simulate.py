@@ -1,4 +1,5 @@
-"""``moorage scheduler simulate``: policies on synthetic jobs, or on the jobs of a file. Needs no manager."""
+"""``moorage scheduler simulate``: policies on synthetic jobs, or on the jobs of a file. Needs no
+manager."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 def simulate(
     cli: Cli,
     trace: Annotated[
-        str, typer.Option(help="uniform, mixed, bursty, heavy-user, stream, or a file of jobs: FILE.jsonl.")
+        str,
+        typer.Option(
+            help="uniform, mixed, bursty, heavy-user, stream, or a file of jobs: FILE.jsonl."
+        ),
     ] = "mixed",
     policy: Annotated[
         str, typer.Option(help="Separated by commas: strict, skip, greedy, backfill, lifo, drf.")
@@ -33,7 +37,9 @@ def simulate(
     jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Number of synthetic jobs.")] = 1000,
     load: Annotated[
         float,
-        typer.Option(min=0.01, max=100, help="GPU time requested, as a share of all GPU time; 1: all of it."),
+        typer.Option(
+            min=0.01, max=100, help="GPU time requested, as a share of all GPU time; 1: all of it."
+        ),
     ] = 0.9,
     estimates: Annotated[
         str, typer.Option(help="Run time limits of the jobs: exact, padded (1 to 4 times) or none.")
@@ -55,28 +61,35 @@ def simulate(
         from moorage.simulator.scheduler import POLICIES, Fleet, generate_jobs, summarize
         from moorage.simulator.scheduler import simulate as simulate_trace
         from moorage.simulator.scheduler.trace import trace_of_jobs
+
     names = [name.strip() for name in policy.split(",") if name.strip()]
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names:
         name = unknown[0] if unknown else policy
         raise InvalidInput(f"unknown --policy {name!r}", next_step=f"use {', '.join(POLICIES)}")
+
     fleet = Fleet(agents, gpus)
     if trace.endswith(".jsonl"):
         job_list = _read(Path(trace))
     else:
         job_list = generate_jobs(trace, jobs, fleet.total_gpus, load, estimates, Random(seed))
+
     simulated = trace_of_jobs(job_list, fleet)
     results = {name: simulate_trace(simulated, POLICIES[name]) for name in names}
     statistics = {name: summarize(result) for name, result in results.items()}
     if plot is not None:
         save_plot(results, plot, "GPUs")
+
     if cli.json:
         policies = {name: asdict(each) for name, each in statistics.items()}
         cli.print_json({"jobs": len(job_list), "policies": policies})
         return
+
     print_comparison(cli, statistics, last_column="MAKESPAN")
     if unstarted := max(each.unstarted for each in statistics.values()):
-        cli.note(f"{unstarted} jobs never start: they need more than {agents} agents of {gpus} GPUs have")
+        cli.note(
+            f"{unstarted} jobs never start: they need more than {agents} agents of {gpus} GPUs have"
+        )
 
 
 def _read(path: Path) -> tuple[Job, ...]:

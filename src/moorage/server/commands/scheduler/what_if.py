@@ -1,4 +1,5 @@
-"""Options of ``moorage scheduler replay`` that change the recorded group, and their effect on waits."""
+"""Options of ``moorage scheduler replay`` that change the recorded group, and their effect on
+waits."""
 
 from __future__ import annotations
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from moorage.simulator.scheduler.trace import Trace
     from moorage.simulator.scheduler.what_if import QuotaChange
 
-AddAgents = Annotated[int, typer.Option(min=0, max=10_000, help="Simulate with that many more agents.")]
+AddAgents = Annotated[
+    int, typer.Option(min=0, max=10_000, help="Simulate with that many more agents.")
+]
 AddGpus = Annotated[
     int,
     typer.Option(
-        min=0, max=100_000, help="Simulate with that many more GPUs, on as many more agents as they need."
+        min=0,
+        max=100_000,
+        help="Simulate with that many more GPUs, on as many more agents as they need.",
     ),
 ]
 Like = Annotated[
@@ -38,7 +43,8 @@ QuotaTexts = Annotated[
     list[str] | None,
     typer.Option(
         "--quota",
-        help="Simulate with other limits, as for `quotas set`: 'user ann cuda.device=8 sessions=none'. "
+        help="Simulate with other limits, as for `quotas set`: 'user ann cuda.device=8 "
+        "sessions=none'. "
         "Repeatable; other limits are as recorded.",
     ),
 ]
@@ -48,8 +54,8 @@ _MAX_USERS = 10  # listed by name
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the options ask for. ``like``: the agent that added ones are like; None: one with the most
-    GPUs."""
+    """What the options ask for. ``like``: the agent that added ones are like; None: one with the
+    most GPUs."""
 
     agents: int
     gpus: int
@@ -63,7 +69,8 @@ class Changes:
         """The changed trace, and the changes in words. Raises ``InvalidInput``."""
         from moorage.simulator.scheduler import what_if
 
-        words, changed = [], trace
+        words = []
+        changed = trace
         model = what_if.model_agent(trace, self.like)
         if self.agents:
             changed = what_if.with_agents(changed, model, self.agents)
@@ -71,15 +78,20 @@ class Changes:
         if self.gpus:
             changed = what_if.with_devices(changed, model, self.gpus)
             words.append(f"{self.gpus} more devices on agents like {model.agent_id}")
+
         for quota in self.quotas:
             if quota.scope == "group" and quota.name != trace.group:
                 raise InvalidInput(
-                    f"--quota group {quota.name!r} does not apply: group {trace.group!r} is simulated",
+                    f"--quota group {quota.name!r} does not apply: group {trace.group!r} is "
+                    "simulated",
                     next_step=f"write --quota 'group {trace.group} …'",
                 )
+
             words.append(f"another quota of {quota.scope} {quota.name}")
+
         if self.quotas:
             changed = what_if.with_quotas(changed, list(self.quotas))
+
         return changed, ", ".join(words)
 
 
@@ -98,26 +110,36 @@ def _parse_quota(text: str) -> QuotaChange:
     if scope not in _SCOPES or not name or not given:
         raise InvalidInput(
             f"--quota {text!r} is not SCOPE NAME LIMIT=AMOUNT …",
-            next_step="write it like 'user ann cuda.device=8 sessions=none'; scopes: user, project, group",
+            next_step=(
+                "write it like 'user ann cuda.device=8 sessions=none'; scopes: user, project, group"
+            ),
         )
+
     sessions = given.pop("sessions", None)
     if "pending" in given:
         raise InvalidInput(
             "--quota pending=… has no effect: recorded sessions are pending already",
             next_step="leave it out",
         )
+
     count = None
     if sessions not in (None, "none"):
         if not sessions.isdecimal():
-            raise InvalidInput(f"--quota sessions={sessions} is not a number", next_step="like sessions=4")
+            raise InvalidInput(
+                f"--quota sessions={sessions} is not a number", next_step="like sessions=4"
+            )
+
         count = int(sessions)
-    slots = {slot: None if each == "none" else parse_amount(slot, each) for slot, each in given.items()}
+
+    slots = {
+        slot: None if each == "none" else parse_amount(slot, each) for slot, each in given.items()
+    }
     return QuotaChange(scope, name, slots, count, sessions is not None)  # type: ignore[arg-type]
 
 
 def waits(result: Result) -> dict[str, list[float]]:
-    """The waits of all sessions ("") and of each user's, in seconds; sessions that have not started have
-    waited until the end."""
+    """The waits of all sessions ("") and of each user's, in seconds; sessions that have not started
+    have waited until the end."""
     assert result.span is not None, "a recording has an end"
     found: dict[str, list[float]] = {"": []}
     for outcome in result.outcomes:
@@ -128,7 +150,8 @@ def waits(result: Result) -> dict[str, list[float]]:
 
 
 def print_waits(cli: Cli, results: Mapping[str, Result]) -> None:
-    """Mean waits of all sessions and of each user's, with the first result as the one to compare with."""
+    """Mean waits of all sessions and of each user's, with the first result as the one to compare
+    with."""
     by_result = {name: waits(result) for name, result in results.items()}
     first = next(iter(by_result.values()))
     users = sorted(first.keys() - {""}, key=lambda user: (-len(first[user]), user))[:_MAX_USERS]
@@ -140,7 +163,9 @@ def print_waits(cli: Cli, results: Mapping[str, Result]) -> None:
         )
         for user in ("", *users)
     ]
-    output.print_table(cli.out, ("MEAN WAIT OF", "SESSIONS", *(name.upper() for name in by_result)), rows)
+    output.print_table(
+        cli.out, ("MEAN WAIT OF", "SESSIONS", *(name.upper() for name in by_result)), rows
+    )
 
 
 def _compared(own: list[float], before: list[float]) -> str:

@@ -1,8 +1,8 @@
 """The initial schema.
 
-Constraints refuse invalid states whatever the code does: a slot used beyond its capacity (``agent_slots``), a
-device allocated twice to one kernel or released twice (``allocations``), an unknown status, two live sessions
-or endpoints of one name, a gap or a fork in a history.
+Constraints refuse invalid states whatever the code does: a slot used beyond its capacity
+(``agent_slots``), a device allocated twice to one kernel or released twice (``allocations``), an
+unknown status, two live sessions or endpoints of one name, a gap or a fork in a history.
 """
 
 from alembic import op
@@ -172,8 +172,8 @@ CREATE TABLE leases (
 );
 """
 
-# Generations start at the time of creation in milliseconds. Agents and proxies that remember generations of a
-# deleted database therefore accept those of a new database as newer.
+# Generations start at the time of creation in milliseconds. Agents and proxies that remember
+# generations of a deleted database therefore accept those of a new database as newer.
 GENERATIONS = """
 DO $$ BEGIN
     EXECUTE format('CREATE SEQUENCE generations START %s', (extract(epoch FROM now()) * 1000)::bigint);

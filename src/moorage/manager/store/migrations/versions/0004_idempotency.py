@@ -1,7 +1,7 @@
 """Idempotency keys: the key and the digest of each request that created a session.
 
-The row is written by the statement that creates the session, so a manager that dies between commit and
-response leaves both or neither. The primary key prevents a second session for one key.
+The row is written by the statement that creates the session, so a manager that dies between commit
+and response leaves both or neither. The primary key prevents a second session for one key.
 """
 
 from alembic import op

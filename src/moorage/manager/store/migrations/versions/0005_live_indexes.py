@@ -1,4 +1,5 @@
-"""Partial indexes of live sessions, so that reading those costs the same however many have ended."""
+"""Partial indexes of live sessions, so that reading those costs the same however many have
+ended."""
 
 from alembic import op
 

@@ -1,6 +1,7 @@
 """The identity of an agent and its newest stream, so that all managers accept the same reports.
 
-``stream`` is counted by the agent: see ``Report.stream``. 0 and '' stand for agents that report neither.
+``stream`` is counted by the agent: see ``Report.stream``. 0 and '' stand for agents that report
+neither.
 """
 
 from alembic import op

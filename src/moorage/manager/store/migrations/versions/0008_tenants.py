@@ -1,8 +1,8 @@
 """Owners and projects of sessions, dependencies between sessions, and quotas.
 
-``owner`` and ``project`` come from the API key. The foreign key of a dependency prevents the deletion of a
-session that another one still names. ``dependency_state`` alone defines how the end of a session affects its
-dependents. In a quota, 0 allows none, and an absent value is no limit.
+``owner`` and ``project`` come from the API key. The foreign key of a dependency prevents the
+deletion of a session that another one still names. ``dependency_state`` alone defines how the end
+of a session affects its dependents. In a quota, 0 allows none, and an absent value is no limit.
 """
 
 from alembic import op

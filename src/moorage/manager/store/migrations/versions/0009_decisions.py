@@ -1,7 +1,7 @@
 """The decision log: compressed segments of about a second, in sequence for each resource group.
 
-``whole``: the segment can be decoded without earlier ones. ``dropped``: the number of passes before it that
-are missing. ``run`` and ``number`` identify a segment, so a repeated insert stores nothing.
+``whole``: the segment can be decoded without earlier ones. ``dropped``: the number of passes before
+it that are missing. ``run`` and ``number`` identify a segment, so a repeated insert stores nothing.
 """
 
 from alembic import op

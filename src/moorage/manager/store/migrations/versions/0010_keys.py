@@ -1,7 +1,7 @@
 """Management of API keys: who created or revoked a key, and when it was last used.
 
-A name belongs to at most one key that is not revoked. Where SQL inserted several, the younger ones get
-their id appended to the name.
+A name belongs to at most one key that is not revoked. Where SQL inserted several, the younger ones
+get their id appended to the name.
 """
 
 from alembic import op

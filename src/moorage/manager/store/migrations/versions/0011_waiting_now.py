@@ -1,9 +1,9 @@
 """Serialized counting of pending sessions where a quota limits them.
 
-A statement sees the rows of its start, so two managers that counted at the same moment both found capacity
-and together exceeded the quota. ``waiting_now`` takes one advisory lock per quota, always in the same
-order, and holds it until the caller's sessions are committed. It is VOLATILE, so that it counts what is
-committed after it got the locks.
+A statement sees the rows of its start, so two managers that counted at the same moment both found
+capacity and together exceeded the quota. ``waiting_now`` takes one advisory lock per quota, always
+in the same order, and holds it until the caller's sessions are committed. It is VOLATILE, so that
+it counts what is committed after it got the locks.
 """
 
 from alembic import op

@@ -1,7 +1,8 @@
-"""Registration of peers: the certificate authority of the links, join tokens, and the members that joined.
+"""Registration of peers: the certificate authority of the links, join tokens, and the members that
+joined.
 
-Postgres enforces the number of uses of a token, and that a name belongs to at most one member that is not
-revoked, however many managers receive requests at once.
+Postgres enforces the number of uses of a token, and that a name belongs to at most one member that
+is not revoked, however many managers receive requests at once.
 """
 
 from alembic import op

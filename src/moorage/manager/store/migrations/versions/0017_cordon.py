@@ -1,7 +1,7 @@
 """Cordoned and drained agents, and the history of administrative changes of agents.
 
-``draining`` stays the column that planning reads: no new kernels there, because the agent reported it
-(``leaving``) or an administrator cordoned it.
+``draining`` stays the column that planning reads: no new kernels there, because the agent reported
+it (``leaving``) or an administrator cordoned it.
 """
 
 from alembic import op

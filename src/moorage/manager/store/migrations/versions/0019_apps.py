@@ -1,8 +1,8 @@
 """Service ports of kernels, and permits that open them.
 
-A port of an agent belongs to one kernel at a time. The primary key enforces this, so no route table can
-lead to another kernel's program. The row of an ended kernel stays until a live kernel takes the port over,
-so kernels without service ports never cost a statement.
+A port of an agent belongs to one kernel at a time. The primary key enforces this, so no route table
+can lead to another kernel's program. The row of an ended kernel stays until a live kernel takes the
+port over, so kernels without service ports never cost a statement.
 """
 
 from alembic import op

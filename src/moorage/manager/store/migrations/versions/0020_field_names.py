@@ -1,8 +1,9 @@
 """Rename tables, columns and stored values to the terms of the field.
 
-``link_members`` are renamed to peers, ``permits`` to access tokens, and reruns to requeues. The codes of
-reasons, events and results follow Slurm and Kubernetes. Segments of the decision log in format 1 hold the
-old codes inside compressed text. They are deleted, as retention would do within a week.
+``link_members`` are renamed to peers, ``permits`` to access tokens, and reruns to requeues. The
+codes of reasons, events and results follow Slurm and Kubernetes. Segments of the decision log in
+format 1 hold the old codes inside compressed text. They are deleted, as retention would do within a
+week.
 """
 
 from alembic import op

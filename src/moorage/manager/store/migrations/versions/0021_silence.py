@@ -1,8 +1,8 @@
 """Silent agents, and jumps of the database's clock.
 
-An agent announces how often it reports, and how long its runtimes tolerate its silence. It becomes LOST only
-from SUSPECT. A group in which too many agents are silent at once loses none of them (``losses_held_since``).
-``clock_jumps`` counts the jumps by which deadlines were moved.
+An agent announces how often it reports, and how long its runtimes tolerate its silence. It becomes
+LOST only from SUSPECT. A group in which too many agents are silent at once loses none of them
+(``losses_held_since``). ``clock_jumps`` counts the jumps by which deadlines were moved.
 """
 
 from alembic import op

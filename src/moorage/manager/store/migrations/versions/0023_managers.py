@@ -1,9 +1,9 @@
 """Managers, and the connections of agents to them.
 
-Each manager adds 1 to its ``beat`` every second. Others notice by their own clocks that it stopped, and
-remove the row. ``agents.manager`` is the manager that registered the agent's stream; ``detached_stream`` is
-that stream if it has ended. A manager of the previous release writes neither: its agents have a newer stream
-than the one that ended, and so count as connected.
+Each manager adds 1 to its ``beat`` every second. Others notice by their own clocks that it stopped,
+and remove the row. ``agents.manager`` is the manager that registered the agent's stream;
+``detached_stream`` is that stream if it has ended. A manager of the previous release writes
+neither: its agents have a newer stream than the one that ended, and so count as connected.
 """
 
 from alembic import op

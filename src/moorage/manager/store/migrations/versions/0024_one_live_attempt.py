@@ -1,10 +1,11 @@
 """At most one live attempt of a session, and leases of kernels.
 
-The index refuses a second live kernel of the same place in a session. All kernels of an attempt are placed in
-one statement, so it refuses a second live attempt. ``overlap`` exempts the kernels of sessions that allow it.
+The index refuses a second live kernel of the same place in a session. All kernels of an attempt are
+placed in one statement, so it refuses a second live attempt. ``overlap`` exempts the kernels of
+sessions that allow it.
 
-``lease_s``: the kernel's node ends the program when it has had no contact with a manager for so long.
-``lease_runtimes``: the runtimes for which an agent can do that.
+``lease_s``: the kernel's node ends the program when it has had no contact with a manager for so
+long. ``lease_runtimes``: the runtimes for which an agent can do that.
 """
 
 from alembic import op
@@ -23,6 +24,7 @@ def upgrade() -> None:
         "ADD COLUMN lease_s double precision CHECK (lease_s > 0)"
     )
     op.execute("ALTER TABLE agents ADD COLUMN lease_runtimes text[] NOT NULL DEFAULT '{}'")
+
     # Attempts that overlap already, as the release before allowed.
     op.execute(
         f"UPDATE kernels k SET overlap = true WHERE {LIVE} AND EXISTS ("

@@ -1,8 +1,9 @@
 """Agents that get no new work until they and the database agree.
 
-``restored_at``: when a backup that knows the agent was restored; until its next report, what it runs is
-unknown. ``refuses_orders``: the agent does not apply its orders. ``unknown_kernels``: kernels that it runs
-and the database does not know, as ``[{"kernel_id": …, "session_id": …}]``. ``ready``: none of these holds.
+``restored_at``: when a backup that knows the agent was restored; until its next report, what it
+runs is unknown. ``refuses_orders``: the agent does not apply its orders. ``unknown_kernels``:
+kernels that it runs and the database does not know, as ``[{"kernel_id": …, "session_id": …}]``.
+``ready``: none of these holds.
 """
 
 from alembic import op

@@ -1,9 +1,9 @@
 """Users, projects and memberships; roles, restrictions and rotation of keys.
 
-``sessions.owner`` and ``project`` keep naming users and projects, which are never deleted or renamed. A key
-that a manager of the release before makes brings along its user, project and membership, as one does that an
-administrator makes for somebody new. ``role`` remains what that release reads: it knows members and
-administrators. ``granted_role`` is what the key was made with.
+``sessions.owner`` and ``project`` keep naming users and projects, which are never deleted or
+renamed. A key that a manager of the release before makes brings along its user, project and
+membership, as one does that an administrator makes for somebody new. ``role`` remains what that
+release reads: it knows members and administrators. ``granted_role`` is what the key was made with.
 """
 
 from alembic import op

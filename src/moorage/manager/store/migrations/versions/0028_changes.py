@@ -1,8 +1,9 @@
 """Indexes by which the manager's loops find what has changed, without reading what exists.
 
-``kernels_ended`` by time finds ends that nobody reconciled. ``agents_silent`` and ``agents_stopping`` hold
-the few agents that need attention. ``sessions_pending`` and ``sessions_running`` serve sweeps and counts. The
-usage of an agent's kernels is summed up when it is written.
+``kernels_ended`` by time finds ends that nobody reconciled. ``agents_silent`` and
+``agents_stopping`` hold the few agents that need attention. ``sessions_pending`` and
+``sessions_running`` serve sweeps and counts. The usage of an agent's kernels is summed up when it
+is written.
 """
 
 from alembic import op

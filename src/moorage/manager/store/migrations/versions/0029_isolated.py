@@ -1,5 +1,5 @@
-"""Whether the processes of a session or endpoint must be isolated from the user of the agent, because its
-owner is no administrator.
+"""Whether the processes of a session or endpoint must be isolated from the user of the agent,
+because its owner is no administrator.
 
 What exists already, and what the previous release creates during an upgrade, keeps its place.
 """

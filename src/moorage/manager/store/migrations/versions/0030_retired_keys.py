@@ -1,7 +1,7 @@
 """Keys of certificates that a renewal has replaced.
 
-``renewed_from``: the key that asked for the newest certificate, at ``renewed_at``, until the peer connects
-with the new one. Then it is one of the ``retired_keys``, which are refused.
+``renewed_from``: the key that asked for the newest certificate, at ``renewed_at``, until the peer
+connects with the new one. Then it is one of the ``retired_keys``, which are refused.
 """
 
 from alembic import op

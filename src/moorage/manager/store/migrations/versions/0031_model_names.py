@@ -1,9 +1,10 @@
 """Names of models belong to projects, and names of sessions are unique within their project.
 
-A model is requested by the name of its endpoint, or of its session if that has no endpoint. The name stays
-its project's for 30 days after its last use, so that nobody gets another project's clients. Rows with a name
-of another project are not inserted, as if the name were in use; so the manager of the release before refuses
-them, too. ``used_at`` is when the name was last taken or freed.
+A model is requested by the name of its endpoint, or of its session if that has no endpoint. The
+name stays its project's for 30 days after its last use, so that nobody gets another project's
+clients. Rows with a name of another project are not inserted, as if the name were in use; so the
+manager of the release before refuses them, too. ``used_at`` is when the name was last taken or
+freed.
 """
 
 from alembic import op

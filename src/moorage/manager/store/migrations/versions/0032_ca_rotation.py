@@ -1,8 +1,9 @@
 """Rotation of the CA of the links.
 
-``link_authority``: the CA that issues, beside it the ``next`` one until every peer trusts it, then the
-certificate of the ``retiring`` one until no peer needs it. ``link_peers``: the CAs that a peer has said it
-trusts, and the one that issued the certificate that it used last, by the SHA-256 of their certificates.
+``link_authority``: the CA that issues, beside it the ``next`` one until every peer trusts it, then
+the certificate of the ``retiring`` one until no peer needs it. ``link_peers``: the CAs that a peer
+has said it trusts, and the one that issued the certificate that it used last, by the SHA-256 of
+their certificates.
 """
 
 from alembic import op

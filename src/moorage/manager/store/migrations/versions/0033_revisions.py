@@ -1,13 +1,12 @@
 """Revisions of endpoints, and replicas that drain.
 
-``endpoints.spec`` stays what the release before reads; ``serving`` has what it does not know: scaling,
-rollout
-and the lifetime of replicas. ``target_revision``: the revision that all replicas shall have. A revision's
-``spec`` is what its replicas run, and never changes. ``completed_at``: all replicas had it and were ready.
-``failed_at``: it was rolled back.
+``endpoints.spec`` stays what the release before reads; ``serving`` has what it does not know:
+scaling, rollout and the lifetime of replicas. ``target_revision``: the revision that all replicas
+shall have. A revision's ``spec`` is what its replicas run, and never changes. ``completed_at``: all
+replicas had it and were ready. ``failed_at``: it was rolled back.
 
-A trigger writes the first revision, also of endpoints that a manager of the release before creates. Replicas
-that such a manager creates have no revision, and count as being of the first one.
+A trigger writes the first revision, also of endpoints that a manager of the release before creates.
+Replicas that such a manager creates have no revision, and count as being of the first one.
 """
 
 from alembic import op

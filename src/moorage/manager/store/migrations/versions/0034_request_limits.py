@@ -1,8 +1,8 @@
 """Limits of requests for models, their shares, and usage.
 
-``projects``: limits of all requests with keys of a project. ``limit_shares``: how the proxies share the
-limits of a subject now. ``usage_records``: what requests used, as the proxies counted it. A record is stored
-once, whatever is sent twice, and never changed.
+``projects``: limits of all requests with keys of a project. ``limit_shares``: how the proxies share
+the limits of a subject now. ``usage_records``: what requests used, as the proxies counted it. A
+record is stored once, whatever is sent twice, and never changed.
 """
 
 from alembic import op

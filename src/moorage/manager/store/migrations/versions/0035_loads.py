@@ -1,9 +1,9 @@
 """Load and health of replicas, and the scaling decisions that follow from them.
 
-``proxy_reports``: when each proxy last said anything, and by which routes it picked. ``model_loads``: what it
-said of each model; ``replicas`` counts the requests in flight by session. ``engine_loads``: what the engine
-of
-a kernel says of itself. ``drain_generation``: tables of routes above it say that the replica drains.
+``proxy_reports``: when each proxy last said anything, and by which routes it picked.
+``model_loads``: what it said of each model; ``replicas`` counts the requests in flight by session.
+``engine_loads``: what the engine of a kernel says of itself. ``drain_generation``: tables of routes
+above it say that the replica drains.
 """
 
 from alembic import op

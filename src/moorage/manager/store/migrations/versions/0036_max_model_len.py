@@ -9,4 +9,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE engine_loads ADD COLUMN max_model_len integer CHECK (max_model_len > 0)")
+    op.execute(
+        "ALTER TABLE engine_loads ADD COLUMN max_model_len integer CHECK (max_model_len > 0)"
+    )

@@ -1,6 +1,7 @@
 """Routing of endpoints: what the proxies do with requests, which is no part of a revision.
 
-A revision is what the replicas run, so the first one leaves ``serving.routing`` out, as later ones do.
+A revision is what the replicas run, so the first one leaves ``serving.routing`` out, as later ones
+do.
 """
 
 from alembic import op

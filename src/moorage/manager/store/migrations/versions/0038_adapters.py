@@ -1,7 +1,8 @@
 """Names of adapters belong to projects, as those of their endpoints do.
 
-An endpoint whose adapter has a name of another project is neither inserted nor changed, as if the name were
-in use. While an endpoint has an adapter, ``used_at`` of its name is infinite, so nobody else can take it.
+An endpoint whose adapter has a name of another project is neither inserted nor changed, as if the
+name were in use. While an endpoint has an adapter, ``used_at`` of its name is infinite, so nobody
+else can take it.
 """
 
 from alembic import op

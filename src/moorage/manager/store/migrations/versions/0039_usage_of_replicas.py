@@ -1,7 +1,8 @@
 """Replicas, endpoints and resource groups of usage records, and their roll-up into hours.
 
-``usage_hours``: what records of one hour (in UTC) add up to. ``usage_epochs``: up to which number the records
-of an epoch were rolled up. One of them that arrives again is removed at once, so that it counts once.
+``usage_hours``: what records of one hour (in UTC) add up to. ``usage_epochs``: up to which number
+the records of an epoch were rolled up. One of them that arrives again is removed at once, so that
+it counts once.
 
 Of the serving options of an endpoint, revisions have those of the replicas alone.
 """
@@ -47,7 +48,8 @@ CREATE TABLE usage_hours (
 )
 """
 HOURS_INDEX = "CREATE INDEX usage_hours_of_project ON usage_hours (project, at)"
-# After the insert, which waits for a roll-up of the same record, so that it sees what the roll-up noted.
+# After the insert, which waits for a roll-up of the same record, so that it sees what the roll-up
+# noted.
 ONCE = """
 CREATE FUNCTION usage_records_count_once() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

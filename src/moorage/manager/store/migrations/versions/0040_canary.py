@@ -1,6 +1,7 @@
 """Canaries: a new revision that gets a share of the requests before it replaces the stable one.
 
-``canary_of``: the stable revision beside which ``target_revision`` is tried; NULL: there is no canary.
+``canary_of``: the stable revision beside which ``target_revision`` is tried; NULL: there is no
+canary.
 """
 
 from alembic import op

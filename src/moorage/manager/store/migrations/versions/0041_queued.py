@@ -1,7 +1,8 @@
-"""Kernels whose jobs wait in the queue of a batch system, and when their jobs are expected to start and end.
+"""Kernels whose jobs wait in the queue of a batch system, and when their jobs are expected to start
+and end.
 
-``sessions_of_site``: sessions of resource groups of kind hpc, whose waits and starts are the history that
-later ones are planned by.
+``sessions_of_site``: sessions of resource groups of kind hpc, whose waits and starts are the
+history that later ones are planned by.
 """
 
 from alembic import op
@@ -18,7 +19,9 @@ STATUSES = (
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE kernels ADD COLUMN expected_start timestamptz, ADD COLUMN ends_at timestamptz")
+    op.execute(
+        "ALTER TABLE kernels ADD COLUMN expected_start timestamptz, ADD COLUMN ends_at timestamptz"
+    )
     for table in ("sessions", "kernels"):
         name = f"{table}_status_check"
         op.execute(
@@ -26,6 +29,7 @@ def upgrade() -> None:
             f"ADD CONSTRAINT {name} CHECK (status IN ({STATUSES})) NOT VALID"
         )
         op.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}")
+
     op.execute("DROP INDEX sessions_moving")
     op.execute(
         "CREATE INDEX sessions_moving ON sessions (id) "

@@ -1,7 +1,7 @@
 """Passwords of users, console sessions, and failed attempts to sign in.
 
-Passwords are apart from ``users``, so that no listing of users can show them. Attempts are counted by the
-name that was typed, whether or not there is such a user: a lock tells nobody who exists.
+Passwords are apart from ``users``, so that no listing of users can show them. Attempts are counted
+by the name that was typed, whether or not there is such a user: a lock tells nobody who exists.
 """
 
 from alembic import op

@@ -1,7 +1,8 @@
 """Audit log: every administrative write, with its actor, and the resource before and after it.
 
-An entry is written before the write and completed after it, so a write without an entry cannot be; one whose
-status is missing may have happened or not. Entries are never changed once they are complete.
+An entry is written before the write and completed after it, so a write without an entry cannot be;
+one whose status is missing may have happened or not. Entries are never changed once they are
+complete.
 """
 
 from alembic import op

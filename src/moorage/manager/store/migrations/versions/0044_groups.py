@@ -1,8 +1,9 @@
-"""Versions and retirement of resource groups, and agents that an administrator has put into a group.
+"""Versions and retirement of resource groups, and agents that an administrator has put into a
+group.
 
-An agent stands in a group that exists: a trigger makes the group that an agent names, also for a manager of
-the release before, and the reference holds from then on. What an administrator says about an agent's group
-(``assigned_group``) wins over what its configuration says.
+An agent stands in a group that exists: a trigger makes the group that an agent names, also for a
+manager of the release before, and the reference holds from then on. What an administrator says
+about an agent's group (``assigned_group``) wins over what its configuration says.
 """
 
 from alembic import op

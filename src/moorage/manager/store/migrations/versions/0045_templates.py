@@ -16,7 +16,8 @@ def upgrade() -> None:
     op.execute(
         "CREATE TABLE templates ("
         "project text NOT NULL, name text NOT NULL, version integer NOT NULL CHECK (version > 0), "
-        "body jsonb NOT NULL, bases text[] NOT NULL, created_at timestamptz NOT NULL DEFAULT now(), "
+        "body jsonb NOT NULL, bases text[] NOT NULL, created_at timestamptz NOT NULL DEFAULT "
+        "now(), "
         "created_by text NOT NULL, deleted_at timestamptz, PRIMARY KEY (project, name, version))"
     )
     op.execute(

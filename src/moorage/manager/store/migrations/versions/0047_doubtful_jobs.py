@@ -1,4 +1,5 @@
-"""Doubtful jobs of an agent: for which a site may bill although no kernel is known to run in them."""
+"""Doubtful jobs of an agent: for which a site may bill although no kernel is known to run in
+them."""
 
 from alembic import op
 

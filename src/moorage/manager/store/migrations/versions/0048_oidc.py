@@ -1,7 +1,7 @@
 """People of the OpenID provider: which user somebody is, and the roles that rules have given.
 
-What rules have given is kept, so that they withdraw only what they gave. A console session that was opened
-through the provider ends when the link is undone.
+What rules have given is kept, so that they withdraw only what they gave. A console session that was
+opened through the provider ends when the link is undone.
 """
 
 from alembic import op

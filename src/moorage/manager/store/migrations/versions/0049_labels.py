@@ -1,6 +1,7 @@
 """User labels of sessions and endpoints, and what listings are sorted by.
 
-Most sessions have no labels, so the index leaves them out and a change of their status does not touch it.
+Most sessions have no labels, so the index leaves them out and a change of their status does not
+touch it.
 """
 
 from alembic import op
@@ -18,6 +19,8 @@ def upgrade() -> None:
             "CHECK (jsonb_typeof(user_labels) = 'object')"
         )
         op.execute(
-            f"CREATE INDEX {table}_by_label ON {table} USING gin (user_labels) WHERE user_labels <> '{{}}'"
+            f"CREATE INDEX {table}_by_label ON {table} USING gin (user_labels) WHERE user_labels "
+            f"<> '{{}}'"
         )
+
     op.execute("CREATE INDEX sessions_of_project ON sessions (project, created_at DESC, id DESC)")

@@ -1,7 +1,8 @@
 """Versions of users, projects, keys and quotas, for If-Match.
 
-A trigger counts, so a write of a manager of the release before is seen, too. The numbers come from one
-sequence: a quota that was deleted and made again, or a key whose name is used again, has another version.
+A trigger counts, so a write of a manager of the release before is seen, too. The numbers come from
+one sequence: a quota that was deleted and made again, or a key whose name is used again, has
+another version.
 """
 
 from alembic import op
@@ -15,7 +16,8 @@ _WATCHED = {
     "users": "email, status, platform_role",
     "projects": "status, max_priority, resource_groups, requests_per_minute, tokens_per_minute, "
     "concurrent_requests",
-    "api_keys": "scopes, models, resource_groups, max_priority, requests_per_minute, tokens_per_minute, "
+    "api_keys": "scopes, models, resource_groups, max_priority, requests_per_minute, "
+    "tokens_per_minute, "
     "concurrent_requests, expires_at, sha256, revoked_at",
     "quotas": "slots, sessions, pending",
 }
@@ -29,9 +31,11 @@ def upgrade() -> None:
     )
     for table, columns in _WATCHED.items():
         op.execute(
-            f"ALTER TABLE {table} ADD COLUMN version bigint NOT NULL DEFAULT nextval('resource_versions')"
+            f"ALTER TABLE {table} ADD COLUMN version bigint NOT NULL DEFAULT "
+            "nextval('resource_versions')"
         )
         op.execute(
-            f"CREATE TRIGGER {table}_take_version BEFORE UPDATE OF {columns} ON {table} FOR EACH ROW "
+            f"CREATE TRIGGER {table}_take_version BEFORE UPDATE OF {columns} ON {table} FOR EACH "
+            "ROW "
             "WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION take_version()"
         )

@@ -1,7 +1,7 @@
 """Node-hours of jobs of sites: a limit of quotas, and when the nodes of a job were allocated.
 
-Only kernels that are jobs have an end of the walltime, so the first index leaves out all others, and a report
-about them does not touch it. The second holds the live sessions that are jobs.
+Only kernels that are jobs have an end of the walltime, so the first index leaves out all others,
+and a report about them does not touch it. The second holds the live sessions that are jobs.
 """
 
 from alembic import op
@@ -23,5 +23,6 @@ def upgrade() -> None:
     op.execute("CREATE INDEX kernels_of_jobs ON kernels (ends_at) WHERE ends_at IS NOT NULL")
     op.execute(
         "CREATE INDEX sessions_live_jobs ON sessions (id) WHERE status IN "
-        "('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND spec ? 'job'"
+        "('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND spec ? "
+        "'job'"
     )

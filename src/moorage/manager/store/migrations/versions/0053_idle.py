@@ -1,7 +1,8 @@
 """Idle criteria of interactive sessions: their traffic, and what was observed of them.
 
-The counters are seconds of observation, not times of the day: no clock that jumps ends a session. The
-indexes have running interactive sessions only, so that looking for those with criteria costs no others.
+The counters are seconds of observation, not times of the day: no clock that jumps ends a session.
+The indexes have running interactive sessions only, so that looking for those with criteria costs no
+others.
 """
 
 from alembic import op
@@ -17,11 +18,13 @@ _RUNNING = "type = 'interactive' AND status = 'RUNNING'"
 def upgrade() -> None:
     op.execute("ALTER TABLE proxy_reports ADD COLUMN tells_apps boolean NOT NULL DEFAULT false")
     op.execute(
-        "CREATE TABLE session_traffic (session_id uuid PRIMARY KEY REFERENCES sessions ON DELETE CASCADE, "
+        "CREATE TABLE session_traffic (session_id uuid PRIMARY KEY REFERENCES sessions ON DELETE "
+        "CASCADE, "
         "sightings bigint NOT NULL, at timestamptz NOT NULL)"
     )
     op.execute(
-        "CREATE TABLE session_idle (session_id uuid PRIMARY KEY REFERENCES sessions ON DELETE CASCADE, "
+        "CREATE TABLE session_idle (session_id uuid PRIMARY KEY REFERENCES sessions ON DELETE "
+        "CASCADE, "
         "attempt integer NOT NULL, observed_s float8 NOT NULL CHECK (observed_s >= 0), "
         "traffic_s float8 NOT NULL CHECK (traffic_s <= observed_s), sightings bigint NOT NULL, "
         "warned_s float8, extended_s float8 NOT NULL DEFAULT 0, "
@@ -30,4 +33,6 @@ def upgrade() -> None:
         "at timestamptz NOT NULL)"
     )
     op.execute(f"CREATE INDEX sessions_interactive ON sessions (resource_group) WHERE {_RUNNING}")
-    op.execute(f"CREATE INDEX sessions_with_idle ON sessions (id) WHERE {_RUNNING} AND spec ? 'idle'")
+    op.execute(
+        f"CREATE INDEX sessions_with_idle ON sessions (id) WHERE {_RUNNING} AND spec ? 'idle'"
+    )

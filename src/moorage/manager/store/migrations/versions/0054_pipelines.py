@@ -1,7 +1,7 @@
 """Pipelines: graphs of sessions. The state of one is derived from its steps, and stored nowhere.
 
-A retry gives a step another run, so ``(pipeline_id, step, index, run)`` decides between two retries at once.
-``index``: of an element of an array, else -1.
+A retry gives a step another run, so ``(pipeline_id, step, index, run)`` decides between two retries
+at once. ``index``: of an element of an array, else -1.
 """
 
 from alembic import op
@@ -25,6 +25,7 @@ def upgrade() -> None:
         "pipeline_id uuid NOT NULL REFERENCES pipelines ON DELETE CASCADE, "
         "step text NOT NULL, index integer NOT NULL CHECK (index >= -1), "
         "run integer NOT NULL CHECK (run > 0), "
-        "position integer NOT NULL, session_id uuid NOT NULL UNIQUE REFERENCES sessions ON DELETE CASCADE, "
+        "position integer NOT NULL, session_id uuid NOT NULL UNIQUE REFERENCES sessions ON DELETE "
+        "CASCADE, "
         "PRIMARY KEY (pipeline_id, step, index, run))"
     )

@@ -1,14 +1,14 @@
 """The ledger of what kernels used: rows that triggers append when a kernel ends.
 
-A kernel is charged once: ``(kernel_id, unit, device)`` is unique, and whichever statement ends the kernel,
-the row is written in its transaction. Times are cut to seconds, so that an amount is a whole number, and so
-is each part of it in an hour or a month. A kernel is charged
+A kernel is charged once: ``(kernel_id, unit, device)`` is unique, and whichever statement ends the
+kernel, the row is written in its transaction. Times are cut to seconds, so that an amount is a
+whole number, and so is each part of it in an hour or a month. A kernel is charged
 
 * from its first RUNNING to its end, by the clock of the database;
-* up to the last contact of its agent, if the agent was silent when the kernel or its attempt ended, or came
-  back without the kernel;
-* as a job of a site: from when the site started it to the end of its walltime at most, which pass without its
-  agent.
+* up to the last contact of its agent, if the agent was silent when the kernel or its attempt ended,
+  or came back without the kernel;
+* as a job of a site: from when the site started it to the end of its walltime at most, which pass
+  without its agent.
 
 ``ledger_months``: what the records of a month, of the ledger and of ``usage_hours``, add up to.
 """
@@ -180,7 +180,17 @@ FROM sessions s WHERE s.id = k.session_id AND s.attempt = k.attempt AND k.status
 
 
 def upgrade() -> None:
-    parts = [KERNELS, AGENTS, LEDGER, MONTHS, *INDEXES.strip().split("\n"), STAY, RATES, PAYERS, CHARGE]
+    parts = [
+        KERNELS,
+        AGENTS,
+        LEDGER,
+        MONTHS,
+        *INDEXES.strip().split("\n"),
+        STAY,
+        RATES,
+        PAYERS,
+        CHARGE,
+    ]
     parts += [RUNNING, ENDED, LEFT, BACK, *TRIGGERS.split(";\n"), PRESENT]
     for statement in parts:
         op.execute(statement)

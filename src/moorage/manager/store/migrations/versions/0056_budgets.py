@@ -1,8 +1,8 @@
 """Prices of the units of the ledger, and budgets.
 
-Money is in millionths. A price is that of an hour (gpu, cpu, node), of a GiB for an hour (memory), or of a
-million (requests, tokens), from a full hour on. Of those that apply, the one for the resource group comes
-first, then the one for the device, then the newest.
+Money is in millionths. A price is that of an hour (gpu, cpu, node), of a GiB for an hour (memory),
+or of a million (requests, tokens), from a full hour on. Of those that apply, the one for the
+resource group comes first, then the one for the device, then the newest.
 """
 
 from alembic import op
@@ -53,7 +53,8 @@ CREATE FUNCTION ledger_price(u text, d text, g text, t timestamptz) RETURNS bigi
         ORDER BY p.resource_group <> '' DESC, p.device <> '' DESC, p.since DESC LIMIT 1), 0)
 $$
 """
-# Of 1 / 2,304,000,000 of what a price is for, which all units have in common: so costs are added up exactly.
+# Of 1 / 2,304,000,000 of what a price is for, which all units have in common: so costs are added up
+# exactly.
 WEIGHT = """
 CREATE FUNCTION ledger_weight(u text) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN u IN ('gpu', 'cpu', 'node') THEN 640 WHEN u = 'memory' THEN 625 ELSE 2304 END::numeric

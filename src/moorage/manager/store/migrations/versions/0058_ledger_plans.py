@@ -1,7 +1,7 @@
 """Plans of the statement that charges a kernel, which are kept.
 
-Postgres plans the statement of an SQL function at each call, which took most of the time of a charge. It
-keeps the plans of PL/pgSQL.
+Postgres plans the statement of an SQL function at each call, which took most of the time of a
+charge. It keeps the plans of PL/pgSQL.
 """
 
 from alembic import op

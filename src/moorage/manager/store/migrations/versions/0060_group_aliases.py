@@ -1,10 +1,10 @@
 """Renaming of resource groups.
 
-A renamed group is a new row, and the row of its old name stays as an alias (``renamed_to``): what still says
-the old name keeps its reference, and is resolved where it is written, also by a manager of the release
-before. ``rename_group`` moves what is current, in one short transaction; ``settle_aliases`` moves the
-history, a bounded number of rows per call. An alias has the options of its group, for statements that join
-it.
+A renamed group is a new row, and the row of its old name stays as an alias (``renamed_to``): what
+still says the old name keeps its reference, and is resolved where it is written, also by a manager
+of the release before. ``rename_group`` moves what is current, in one short transaction;
+``settle_aliases`` moves the history, a bounded number of rows per call. An alias has the options of
+its group, for statements that join it.
 """
 
 from alembic import op

@@ -1,8 +1,9 @@
-"""A kernel is charged once, also when its devices have other names by then; amounts that fit into a bigint.
+"""A kernel is charged once, also when its devices have other names by then; amounts that fit into a
+bigint.
 
-The unique key of the ledger has the model of the device. A kernel of a lost agent was charged under the model
-of that time, and again, for its devices alone, when the agent came back with another name for them, as after
-an update of a driver.
+The unique key of the ledger has the model of the device. A kernel of a lost agent was charged under
+the model of that time, and again, for its devices alone, when the agent came back with another name
+for them, as after an update of a driver.
 """
 
 from alembic import op

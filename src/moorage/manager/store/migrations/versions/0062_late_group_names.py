@@ -1,11 +1,12 @@
 """Former names of resource groups in what is written after the rename.
 
-A manager of the release before, and one that has not heard of the rename, write what a request says.
-Sessions and agents were resolved by triggers; definitions are now, too: an endpoint under an alias started
-no replica once the alias was freed, and a restriction or a quota under one had no effect.
+A manager of the release before, and one that has not heard of the rename, write what a request
+says. Sessions and agents were resolved by triggers; definitions are now, too: an endpoint under an
+alias started no replica once the alias was freed, and a restriction or a quota under one had no
+effect.
 
-``settle_agents``: an agent that was registering while its group was being renamed. ``rename_group``: a group
-that gets a former name back keeps its prices of today.
+``settle_agents``: an agent that was registering while its group was being renamed.
+``rename_group``: a group that gets a former name back keeps its prices of today.
 """
 
 from alembic import op

@@ -1,5 +1,5 @@
-"""An index of the budgets at a limit: every request for a new session, and every read of routes and replicas,
-looks for them."""
+"""An index of the budgets at a limit: every request for a new session, and every read of routes and
+replicas, looks for them."""
 
 from alembic import op
 

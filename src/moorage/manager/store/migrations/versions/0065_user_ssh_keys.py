@@ -1,7 +1,7 @@
 """Public keys by which users log in over SSH at the proxies.
 
-A key that was registered with an API key acts as that one and ends with it. A public key belongs to one user:
-two could not be told apart.
+A key that was registered with an API key acts as that one and ends with it. A public key belongs to
+one user: two could not be told apart.
 """
 
 from alembic import op

@@ -1,4 +1,5 @@
-"""Outputs of steps: what a session leaves to later ones of its pipeline, and what it takes from earlier ones.
+"""Outputs of steps: what a session leaves to later ones of its pipeline, and what it takes from
+earlier ones.
 
 Of other sessions it is NULL, so the column costs nothing.
 """

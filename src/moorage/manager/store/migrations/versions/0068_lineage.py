@@ -1,7 +1,7 @@
 """Lineage of the database: the Postgres cluster that holds it, and the timeline.
 
-A manager that connects to a server with a higher timeline has met a promoted standby, which may lack the last
-commits. ``failovers`` counts them, and ``since`` is the time of the last one.
+A manager that connects to a server with a higher timeline has met a promoted standby, which may
+lack the last commits. ``failovers`` counts them, and ``since`` is the time of the last one.
 """
 
 from alembic import op

@@ -10,11 +10,14 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute(
-        "ALTER TABLE projects ADD COLUMN reuse text CHECK (reuse IN ('never', 'success', 'live', 'both'))"
+        "ALTER TABLE projects ADD COLUMN reuse text CHECK (reuse IN ('never', 'success', 'live', "
+        "'both'))"
     )
     op.execute("DROP TRIGGER projects_take_version ON projects")
     op.execute(
-        "CREATE TRIGGER projects_take_version BEFORE UPDATE OF status, max_priority, resource_groups, "
-        "requests_per_minute, tokens_per_minute, concurrent_requests, reuse ON projects FOR EACH ROW "
+        "CREATE TRIGGER projects_take_version BEFORE UPDATE OF status, max_priority, "
+        "resource_groups, "
+        "requests_per_minute, tokens_per_minute, concurrent_requests, reuse ON projects FOR EACH "
+        "ROW "
         "WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION take_version()"
     )

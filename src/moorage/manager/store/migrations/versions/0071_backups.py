@@ -1,5 +1,5 @@
-"""Backups that were taken of this database and tested, and by how much the clock of each manager is ahead of
-Postgres's. For `moorage doctor --cluster`.
+"""Backups that were taken of this database and tested, and by how much the clock of each manager is
+ahead of Postgres's. For `moorage doctor --cluster`.
 """
 
 from alembic import op

@@ -1,4 +1,5 @@
-"""Column ``dialout`` of managers: where their proxies take the connections of agents that only dial out."""
+"""Column ``dialout`` of managers: where their proxies take the connections of agents that only dial
+out."""
 
 from alembic import op
 

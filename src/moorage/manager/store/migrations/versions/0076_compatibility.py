@@ -1,8 +1,8 @@
 """Which managers of earlier releases work on this schema, and which of them may lead.
 
-A manager begins a term only if it says (``moorage.schema``, set by the statement) that it knows the schema
-``leads_since`` or a newer one. Releases before this one say nothing; they know 0075 at most. A term that has
-begun goes on.
+A manager begins a term only if it says (``moorage.schema``, set by the statement) that it knows the
+schema ``leads_since`` or a newer one. Releases before this one say nothing; they know 0075 at most.
+A term that has begun goes on.
 """
 
 from alembic import op

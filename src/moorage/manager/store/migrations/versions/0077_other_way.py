@@ -1,5 +1,5 @@
-"""Column ``other_way`` of managers: hosts of agents that their proxies would reach the other way, directly or
-by connections of the agents, once for each proxy."""
+"""Column ``other_way`` of managers: hosts of agents that their proxies would reach the other way,
+directly or by connections of the agents, once for each proxy."""
 
 from alembic import op
 

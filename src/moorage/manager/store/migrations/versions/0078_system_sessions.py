@@ -1,6 +1,8 @@
-"""System sessions: no devices, a quota of their own, idle criteria, and a price of 0 unless one is set.
+"""System sessions: no devices, a quota of their own, idle criteria, and a price of 0 unless one is
+set.
 
-The ledger says `system` where other sessions have no device, and only a price that names it applies.
+The ledger says `system` where other sessions have no device, and only a price that names it
+applies.
 """
 
 from alembic import op
@@ -44,7 +46,8 @@ def upgrade() -> None:
         "ADD CONSTRAINT sessions_type_check "
         "CHECK (type = ANY (ARRAY['interactive', 'batch', 'inference', 'system'])) NOT VALID, "
         "ADD CONSTRAINT system_sessions_hold_no_devices CHECK (type <> 'system' OR NOT "
-        "jsonb_path_exists(slots, '$.keyvalue() ? (@.key like_regex \"[.]\" && @.value > 0)')) NOT VALID"
+        "jsonb_path_exists(slots, '$.keyvalue() ? (@.key like_regex \"[.]\" && @.value > 0)')) "
+        "NOT VALID"
     )
     op.execute("ALTER TABLE sessions VALIDATE CONSTRAINT sessions_type_check")
     op.execute("ALTER TABLE sessions VALIDATE CONSTRAINT system_sessions_hold_no_devices")
@@ -52,12 +55,15 @@ def upgrade() -> None:
     op.execute("DROP INDEX sessions_interactive")
     op.execute("DROP INDEX sessions_with_idle")
     op.execute(f"CREATE INDEX sessions_interactive ON sessions (resource_group) WHERE {_RUNNING}")
-    op.execute(f"CREATE INDEX sessions_with_idle ON sessions (id) WHERE {_RUNNING} AND spec ? 'idle'")
+    op.execute(
+        f"CREATE INDEX sessions_with_idle ON sessions (id) WHERE {_RUNNING} AND spec ? 'idle'"
+    )
     op.execute(RATES)
     op.execute(PRICE)
     op.execute("DROP TRIGGER quotas_take_version ON quotas")
     op.execute(
-        "CREATE TRIGGER quotas_take_version BEFORE UPDATE OF slots, sessions, pending, node_seconds, "
+        "CREATE TRIGGER quotas_take_version BEFORE UPDATE OF slots, sessions, pending, "
+        "node_seconds, "
         "system_sessions ON quotas FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) "
         "EXECUTE FUNCTION take_version()"
     )

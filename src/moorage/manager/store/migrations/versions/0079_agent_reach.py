@@ -1,8 +1,9 @@
-"""Columns of agents about how they are reached, and of managers about which proxies ask for the other way.
+"""Columns of agents about how they are reached, and of managers about which proxies ask for the
+other way.
 
-``direct_address``: where proxies try an agent that dials out; "": nowhere. ``reach_why``: why it dials out.
-``undialed``: proxies that it has no connection to, with the reason. ``asks``: by proxy that tries addresses,
-the hosts of agents that it would reach the other way.
+``direct_address``: where proxies try an agent that dials out; "": nowhere. ``reach_why``: why it
+dials out. ``undialed``: proxies that it has no connection to, with the reason. ``asks``: by proxy
+that tries addresses, the hosts of agents that it would reach the other way.
 """
 
 from alembic import op

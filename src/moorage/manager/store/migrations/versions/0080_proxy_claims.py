@@ -1,5 +1,5 @@
-"""Columns ``manager`` and ``address`` of proxy_reports: who took the last report of this worker, and where it
-came from. While that manager is there, no other process reports under the same name.
+"""Columns ``manager`` and ``address`` of proxy_reports: who took the last report of this worker,
+and where it came from. While that manager is there, no other process reports under the same name.
 
 NULL: its link has ended, or a manager of the release before took the report.
 """

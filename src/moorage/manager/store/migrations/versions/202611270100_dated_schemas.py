@@ -1,6 +1,7 @@
 """Schemas that are named by the time at which their migration was written.
 
-Up to 0081 they were numbered. Text of digits keeps their order, also for managers of earlier releases.
+Up to 0081 they were numbered. Text of digits keeps their order, also for managers of earlier
+releases.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
 """Queues of sites without a limit: sessions of resource groups of kind hpc are known by their job.
 
-Managers of the release before know them by their limit, and use the index ``sessions_of_site``: it goes with
-the release after this one.
+Managers of the release before know them by their limit, and use the index ``sessions_of_site``: it
+goes with the release after this one.
 """
 
 from alembic import op

@@ -1,5 +1,5 @@
-"""Stops of many sessions that were asked for: a loop of the leader carries them out, whatever happens to the
-request."""
+"""Stops of many sessions that were asked for: a loop of the leader carries them out, whatever
+happens to the request."""
 
 from alembic import op
 

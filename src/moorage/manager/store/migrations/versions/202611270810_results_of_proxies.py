@@ -1,4 +1,5 @@
-"""What proxies say of the replicas of their models: which fail everybody who asks, and which answer."""
+"""What proxies say of the replicas of their models: which fail everybody who asks, and which
+answer."""
 
 from alembic import op
 

@@ -1,7 +1,7 @@
 """Agents that say why they take no new work, such as a full disk of their state (``not_ready``).
 
-``ready`` follows from ``refuses_orders``, which is stored of such an agent, too: managers of the release
-before know that column, and place nothing there either.
+``ready`` follows from ``refuses_orders``, which is stored of such an agent, too: managers of the
+release before know that column, and place nothing there either.
 """
 
 from alembic import op

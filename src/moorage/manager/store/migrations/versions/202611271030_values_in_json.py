@@ -1,8 +1,10 @@
-"""Values in JSON that are not of the type that a statement expects, as a newer release or a person may have
-stored them: NULL, or empty, in place of an error that ends the whole statement for every row.
+"""Values in JSON that are not of the type that a statement expects, as a newer release or a person
+may have stored them: NULL, or empty, in place of an error that ends the whole statement for every
+row.
 
-``leases.schema``: the newest schema that the leader knows; NULL: it is of an earlier release, and does not
-say it. One that knows this schema leaves out a row that it cannot read, and goes on with the others.
+``leases.schema``: the newest schema that the leader knows; NULL: it is of an earlier release, and
+does not say it. One that knows this schema leaves out a row that it cannot read, and goes on with
+the others.
 
 They are not STRICT, and each is one expression, so Postgres inlines them.
 """
@@ -14,8 +16,8 @@ down_revision = "202611270830"
 branch_labels = None
 depends_on = None
 
-# The bounds: so many seconds before or after now are a time that Python knows, and sums of thousands of such
-# amounts are a bigint.
+# The bounds: so many seconds before or after now are a time that Python knows, and sums of
+# thousands of such amounts are a bigint.
 FUNCTIONS = """
 CREATE FUNCTION as_number(value jsonb) RETURNS float8 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 'SELECT CASE WHEN jsonb_typeof(value) = ''number''
@@ -72,6 +74,7 @@ def upgrade() -> None:
     op.execute(LEADER)
     for statement in FUNCTIONS.split(";;\n"):
         op.execute(statement)
+
     # Its body is the one of before, except for this.
     op.execute("""
         DO $$ BEGIN

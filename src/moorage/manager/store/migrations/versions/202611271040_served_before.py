@@ -1,12 +1,13 @@
 """What an endpoint served before each of its revisions, and since when it shall have its target.
 
-``served_before`` follows the targets: a revision that replaces another one was preceded by that, or, if that
-was never complete, by what preceded it. A return to one of the revisions that preceded the target changes
-nothing of theirs, so whatever was undone or rolled back is no longer before anything. ``target_since`` tells
-whether a failure (``failed_at``) made a revision the target, in the same transaction, or a user has since.
+``served_before`` follows the targets: a revision that replaces another one was preceded by that,
+or, if that was never complete, by what preceded it. A return to one of the revisions that preceded
+the target changes nothing of theirs, so whatever was undone or rolled back is no longer before
+anything. ``target_since`` tells whether a failure (``failed_at``) made a revision the target, in
+the same transaction, or a user has since.
 
-A trigger writes both, also for a manager of the release before. Of older revisions is known only which were
-complete: each is taken to have followed the one before it.
+A trigger writes both, also for a manager of the release before. Of older revisions is known only
+which were complete: each is taken to have followed the one before it.
 """
 
 from alembic import op

@@ -1,4 +1,5 @@
-"""Shares of budgets: what is left of a hard limit of requests or tokens is divided among the proxies, too."""
+"""Shares of budgets: what is left of a hard limit of requests or tokens is divided among the
+proxies, too."""
 
 from alembic import op
 

@@ -1,10 +1,10 @@
 """Whether sessions of a version of a template run isolated, whoever starts them: somebody who is no
 administrator has written it, or what it is based on.
 
-Those of before were an administrator's if they are for all projects, or if the key or the user of that name
-is one now: of keys, every one that has had the name. A version that is based on another one of a project may
-have that one's command, so it counts as isolated until an administrator sets it again. So does what a manager
-of the release before writes.
+Those of before were an administrator's if they are for all projects, or if the key or the user of
+that name is one now: of keys, every one that has had the name. A version that is based on another
+one of a project may have that one's command, so it counts as isolated until an administrator sets
+it again. So does what a manager of the release before writes.
 """
 
 from alembic import op

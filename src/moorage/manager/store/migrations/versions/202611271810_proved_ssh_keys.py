@@ -1,7 +1,7 @@
 """Whether who registered a public key for SSH has proved to hold its private half.
 
-Those of before stay valid without it, and so do those that a manager of the release before registers. They
-give way to whoever proves it.
+Those of before stay valid without it, and so do those that a manager of the release before
+registers. They give way to whoever proves it.
 """
 
 from alembic import op

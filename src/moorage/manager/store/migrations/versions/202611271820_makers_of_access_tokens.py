@@ -1,7 +1,7 @@
 """Who made an access token, and with which key: it opens its service port while they may.
 
-Tokens of which that cannot be told stay valid until they expire, also those that a manager of the release
-before makes.
+Tokens of which that cannot be told stay valid until they expire, also those that a manager of the
+release before makes.
 """
 
 from alembic import op
