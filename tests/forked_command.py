@@ -1,8 +1,8 @@
 """Processes of ``moorage`` for tests that run many commands, without the imports of each.
 
-One process has imported the commands, and is forked for each command line: that takes a tenth of the CPU of a
-start, which is imports. The command is a process of its own, with its own standard streams, environment,
-signals and end. What a start imports is tested in ``test_cli_imports``.
+One process has imported the commands, and is forked for each command line: that takes a tenth of
+the CPU of a start, which is imports. The command is a process of its own, with its own standard
+streams, environment, signals and end. What a start imports is tested in ``test_cli_imports``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ ROOT = Path(__file__).parents[1]
 PREPARED = (
     "aiohttp",
     "moorage.__main__",
-    *(f"moorage.cli.commands.{name}" for name in ("chat", "exec", "list", "logs", "port_forward", "reload")),
+    *(
+        f"moorage.cli.commands.{name}"
+        for name in ("chat", "exec", "list", "logs", "port_forward", "reload")
+    ),
     *(f"moorage.cli.commands.{name}" for name in ("run", "serve", "start", "stop")),
     "moorage.manager.store.migrate",
     "moorage.sdk.client",
@@ -40,8 +43,9 @@ PREPARED = (
 class ForkedCommand:
     """A command line of ``moorage`` as a process, with the methods of ``subprocess.Popen``.
 
-    ``stdin``, ``stdout`` and ``stderr`` are descriptors, or ``subprocess.PIPE`` for the last two; without
-    them, those of this process. With ``terminal``, the command leads a session whose terminal is ``stdin``.
+    ``stdin``, ``stdout`` and ``stderr`` are descriptors, or ``subprocess.PIPE`` for the last two;
+    without them, those of this process. With ``terminal``, the command leads a session whose
+    terminal is ``stdin``.
     """
 
     def __init__(
@@ -62,9 +66,11 @@ class ForkedCommand:
         request = {"args": self.args, "env": dict(env), "cwd": os.getcwd(), "terminal": terminal}
         with theirs:
             socket.send_fds(_server(), [b"+"], [theirs.fileno(), stdin, out, err])
+
         for stream, descriptor in ((self.stdout, out), (self.stderr, err)):
             if stream is not None:
                 os.close(descriptor)
+
         self._ending.sendall(json.dumps(request).encode() + b"\n")
         self._answers = self._ending.makefile()
         self.pid = int(self._answers.readline())
@@ -106,7 +112,9 @@ def run_forked(
     args: Sequence[str], env: Mapping[str, str], timeout: float = 60, **streams: int
 ) -> subprocess.CompletedProcess[str]:
     """Run a command line to its end, as ``subprocess.run`` does with ``capture_output=True``."""
-    command = ForkedCommand(args, env, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams})
+    command = ForkedCommand(
+        args, env, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    )
     out, err = command.communicate(timeout)
     return subprocess.CompletedProcess(command.args, command.returncode or 0, out, err)
 
@@ -140,7 +148,8 @@ def _server() -> socket.socket:
 
 
 def _fork_for_each(requests: socket.socket) -> None:
-    """Fork for each request; returns in the process of a command, and exits when nobody asks any more."""
+    """Fork for each request; returns in the process of a command, and exits when nobody asks any
+    more."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
         _reap(os.WNOHANG)
@@ -150,6 +159,7 @@ def _fork_for_each(requests: socket.socket) -> None:
         if os.fork() == 0:
             requests.close()
             return _start(socket.socket(fileno=descriptors[0]), descriptors[1:])
+
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -170,10 +180,12 @@ def _start(asker: socket.socket, streams: Sequence[int]) -> None:
         if pid:
             for descriptor in streams:
                 os.close(descriptor)
+
             asker.sendall(f"{pid}\n".encode())
             _, status = os.waitpid(pid, 0)
             asker.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
             os._exit(0)
+
     _become(request, streams)
 
 
@@ -183,12 +195,17 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     if request["terminal"]:
         os.setsid()
         fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
+
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - open until the end
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the end
+    sys.__stdin__ = sys.stdin
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.__stdout__ = sys.stdout
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.__stderr__ = sys.stderr
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
@@ -201,10 +218,12 @@ def serve(number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in PREPARED:
         import_module(module)
+
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=number) as requests:
         _fork_for_each(requests)
+
     from moorage.__main__ import main
 
     main()

@@ -71,12 +71,11 @@ class HeappeServer:
         self.database = Database(self.site, self.switches, profile)
         self.views = Views(self.site, self.switches, profile)
         self.sessions = Sessions(self.site, self.switches, self.timing, self.clock)
-        self.tunnels, self.traffic, self.events = (
-            Tunnels(self.site.ports),
-            Traffic(self),
-            Events(self),
-        )
-        self.jobs, self.discovery = JobCalls(self), DiscoveryCalls(self)
+        self.tunnels = Tunnels(self.site.ports)
+        self.traffic = Traffic(self)
+        self.events = Events(self)
+        self.jobs = JobCalls(self)
+        self.discovery = DiscoveryCalls(self)
         parts = (self.jobs, self.discovery, TransferCalls(self), FileCalls(self), self.events)
         self._endpoints: dict[str, list[Endpoint]] = {}
         for endpoint in (endpoint for part in parts for endpoint in part.endpoints()):

@@ -108,7 +108,7 @@ MUTATIONS = (
         "manager/store/loads.py",
         (
             "        loads = [\n"
-            '            (agent, one) for agent, one in loads if "\\0" not in agent and as_uuid(one.kernel_id)\n'
+            '            (agent, one) for agent, one in loads if "\\0" not in agent and as_uuid(one.kernel_id)\n'  # noqa: E501 - as in the source
             "        ]"
         ),
         "        loads = [(agent, one) for agent, one in loads]",

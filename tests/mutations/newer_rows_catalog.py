@@ -104,7 +104,9 @@ MUTATIONS = (
     _unguarded(
         "changed session",
         "manager/store/overviews.py",
-        'each("session", await self._rows(SQL["changed_sessions"], sessions), _session_change)',
+        """each(
+            "session", await self._rows(SQL["changed_sessions"], sessions), _session_change
+        )""",
         'await self._rows(SQL["changed_sessions"], sessions)',
         "_session_change",
     ),
@@ -205,7 +207,7 @@ MUTATIONS = (
         (
             "\n"
             "        found = read_one(\n"
-            '            "key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"]))\n'
+            '            "key", row["name"], row, lambda one: key_of_row(one, one["name"], Role(one["role"]))\n'  # noqa: E501 - as in the source
             "        )\n"
             '        if found is not None and row["use_unrecorded"]:\n'
             '            await self._connection.fetch(SQL["key_record_use"], row["id"])\n'

@@ -220,7 +220,7 @@ MUTATIONS = (
             "                network,\n"
             "            )"
         ),
-        '            (self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()), network)',
+        '            (self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()), network)',  # noqa: E501 - as in the source
         (PARTS, "-k", "trial"),
     ),
     Mutation(

@@ -68,7 +68,7 @@ MUTATIONS = (
         "manager/scheduling/core/quotas.py",
         (
             "    amounts += (\n"
-            "        [0 if owned_shape.system else owned_shape.node_seconds] if limited.node_seconds else []\n"
+            "        [0 if owned_shape.system else owned_shape.node_seconds] if limited.node_seconds else []\n"  # noqa: E501 - as in the source
             "    )"
         ),
         "    amounts += [0] if limited.node_seconds else []",
@@ -425,7 +425,7 @@ MUTATIONS = (
             "            running.ends_at is not None and running.ends_at <= self._deadline\n"
             "        )"
         ),
-        "        return running.terminating or (running.ends_at is not None and running.ends_at <= self._now)",
+        "        return running.terminating or (running.ends_at is not None and running.ends_at <= self._now)",  # noqa: E501 - as in the source
         PREEMPTION,
     ),
     Mutation(

@@ -139,7 +139,8 @@ class Node:
     listed: bool = True  # the runtime has said which kernels it has, since the agent's start
 
     def __post_init__(self) -> None:
-        self.incarnation, self.identity = self.new_id(), self.new_id()
+        self.incarnation = self.new_id()
+        self.identity = self.new_id()
         self._disk = tempfile.TemporaryDirectory(prefix="moorage-node-")
         self.leases = self._new_leases()
 
@@ -175,7 +176,9 @@ class Node:
 
     def restart(self) -> None:
         """The agent process starts again."""
-        self.up, self.incarnation, self.listed = True, self.new_id(), False
+        self.up = True
+        self.incarnation = self.new_id()
+        self.listed = False
         self.leases = self._new_leases()
         for entry in self.checkpoint.values():
             entry.withdrawn = False

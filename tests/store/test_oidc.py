@@ -1,4 +1,5 @@
-"""People of an OpenID provider over the real store and API: users, roles by rule, links, refusals."""
+"""People of an OpenID provider over the real store and API: users, roles by rule, links,
+refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from .conftest import open_store
 from .tenancy_harness import ROOT, Api, cheap_passwords, serve
 
 ISSUER = "http://127.0.0.1:9"  # nobody listens there
-MEMBER, LEAD = Grants(None, {"vision": "member"}), Grants(None, {"vision": "admin"})
+NO_GRANTS = Grants()
+MEMBER = Grants(None, {"vision": "member"})
+LEAD = Grants(None, {"vision": "admin"})
 
 
 @pytest.fixture
@@ -32,7 +35,9 @@ async def api(migrated_database: str) -> AsyncIterator[Api]:
         yield served
 
 
-def person(given: Grants = Grants(), subject: str = "s-1", name: str = "dora", email: str = "") -> Person:  # noqa: B008
+def person(
+    given: Grants = NO_GRANTS, subject: str = "s-1", name: str = "dora", email: str = ""
+) -> Person:
     return Person(ISSUER, subject, (name, email.partition("@")[0]), email, given)
 
 
@@ -58,6 +63,7 @@ async def test_a_rule_makes_a_user_once_and_never_takes_one_over(api: Api) -> No
     assert await api.store.oidc.identify(person(MEMBER, name="renamed")) == "dora"
     made = await api.store.users.get(ROOT, "dora")
     assert (made.email, made.subject, made.created_by) == ("d@example.com", "s-1", "oidc")
+
     for subject, name, user in (
         ("s-2", "dora", "dora-2"),
         ("s-3", "ann", "ann-2"),
@@ -66,18 +72,23 @@ async def test_a_rule_makes_a_user_once_and_never_takes_one_over(api: Api) -> No
         ("s-6", "../..", "user-3"),
     ):
         assert await api.store.oidc.identify(person(MEMBER, subject, name)) == user
+
     assert await roles(api, "ann") == {"vision": "member"}
 
 
 async def test_rules_withdraw_what_they_gave_and_leave_what_was_set_by_hand(api: Api) -> None:
-    identify, users, projects = api.store.oidc.identify, api.store.users, api.store.projects
+    identify = api.store.oidc.identify
+    users = api.store.users
+    projects = api.store.projects
     user = await identify(person(MEMBER))
     assert await roles(api, user) == {"vision": "member"}
     await identify(person(LEAD))
     assert await roles(api, user) == {"vision": "admin"}
     await projects.set_member(ROOT, "speech", user, "viewer")
     await identify(person(Grants(None, {"speech": "admin", "missing": "member"})))
-    assert await roles(api, user) == {"speech": "viewer"}, "a rule does not replace what was set by hand"
+    assert await roles(api, user) == {"speech": "viewer"}, (
+        "a rule does not replace what was set by hand"
+    )
     await identify(person())
     assert await roles(api, user) == {"speech": "viewer"}
     await identify(person(MEMBER))
@@ -85,6 +96,7 @@ async def test_rules_withdraw_what_they_gave_and_leave_what_was_set_by_hand(api:
     for _ in range(2):
         await identify(person(MEMBER))
         assert await roles(api, user) == {"speech": "viewer"}, "it was removed by hand"
+
     await identify(person(Grants("admin")))
     assert (await users.get(ROOT, user)).platform_role == "admin"
     await identify(person(Grants("auditor")))
@@ -93,6 +105,7 @@ async def test_rules_withdraw_what_they_gave_and_leave_what_was_set_by_hand(api:
     for _ in range(2):
         await identify(person(Grants("auditor")))
         assert (await users.get(ROOT, user)).platform_role is None, "it was taken by hand"
+
     await identify(person())
     await identify(person(Grants("auditor")))
     assert (await users.get(ROOT, user)).platform_role == "auditor"
@@ -108,6 +121,7 @@ async def test_who_lost_all_roles_does_not_get_in_and_open_sessions_lose_theirs(
     assert await api.store.console_sessions.find(session) is None
     with pytest.raises(Exception, match="member of no project"):
         await opened(api, user)
+
     await api.store.oidc.identify(person(MEMBER))
     await api.store.users.update(ROOT, user, UserPatch(status="disabled"))
     with pytest.raises(Exception, match="disabled"):
@@ -122,7 +136,9 @@ async def test_an_administrator_links_and_unlinks_a_user(api: Api) -> None:
     assert await api.store.oidc.identify(person(Grants("auditor"), "s-7")) == "ann"
     status, text = await api.call("admin", "PUT", "/v1/users/bob/subject", {"subject": "s-7"})
     assert (status, "is user 'ann' already" in text) == (409, True)
-    assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": "correct horse"}))[0] == 200
+    assert (
+        await api.call("admin", "PUT", "/v1/users/ann/password", {"password": "correct horse"})
+    )[0] == 200
     by_oidc = await opened(api, "ann")
     assert (await api.call("admin", "DELETE", "/v1/users/ann/password"))[0] == 200
     assert await api.store.console_sessions.find(by_oidc) is not None, "no password opened it"
@@ -136,15 +152,20 @@ async def test_an_administrator_links_and_unlinks_a_user(api: Api) -> None:
     assert (await api.store.users.get(ROOT, "ann")).platform_role is None
     assert await roles(api, "ann") == {"vision": "member"}
     assert (await api.call("admin", "DELETE", path))[0] == 404
-    assert (await api.call("admin", "PUT", "/v1/users/nobody/subject", {"subject": "s-8"}))[0] == 404
+    assert (await api.call("admin", "PUT", "/v1/users/nobody/subject", {"subject": "s-8"}))[
+        0
+    ] == 404
 
 
 async def test_answers_that_this_browser_did_not_ask_for_are_refused(api: Api) -> None:
-    attempt, callback = Attempt.of("mg-mine"), "/v1/session/oidc/callback"
+    attempt = Attempt.of("mg-mine")
+    callback = "/v1/session/oidc/callback"
     mine = {"Cookie": "moorage-oidc=mg-mine"}
 
     async def answer(query: str, headers: dict[str, str]) -> tuple[int, str]:
-        async with api.http.get(f"{callback}?{query}", headers=headers, allow_redirects=False) as response:
+        async with api.http.get(
+            f"{callback}?{query}", headers=headers, allow_redirects=False
+        ) as response:
             assert "moorage-console" not in response.headers.get("Set-Cookie", "")
             return response.status, await response.text()
 
@@ -158,10 +179,18 @@ async def test_answers_that_this_browser_did_not_ask_for_are_refused(api: Api) -
         status, text = await answer(query, headers)
         if query.endswith(Attempt.of("").state):
             assert status == 403, "no cookie is no secret"
+
         assert (status, "not begun in this browser" in text) == (403, True), query
-    denied = f"state={attempt.state}&error=access_denied&error_description=%3Cscript%3E&session_state=x"
+
+    denied = (
+        f"state={attempt.state}&error=access_denied&error_description=%3Cscript%3E&session_state=x"
+    )
     status, text = await answer(denied, mine | {"Accept": "text/html"})
-    assert (status, "access_denied: &lt;script&gt;" in text, "<script" in text) == (403, True, False)
+    assert (status, "access_denied: &lt;script&gt;" in text, "<script" in text) == (
+        403,
+        True,
+        False,
+    )
     status, text = await answer(f"code=c&state={attempt.state}", mine | {"Accept": "text/html"})
     assert (status, "does not answer" in text, "manager.oidc_issuer" in text) == (502, True, True)
 

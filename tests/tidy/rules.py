@@ -21,12 +21,26 @@ def _nodes(text: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(_tree(text)))
 
 
-FUNCTION_LINES = 60
+# Twice a screen. Many lines of a function are arguments, one a line.
+FUNCTION_LINES = 80
 EXPORTS = 10
 # More lines are worth a look: a file holds one concept.
 FILE_LINES = 500
 # Longer files that were looked at, and why each is right as it is.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "src/moorage/agent/kernel/task.py": "one task is one life of a kernel",
+    "src/moorage/agent/runtimes/process/runtime.py": "one runtime, over its named parts",
+    "src/moorage/common/model/spec.py": "the fields of one specification",
+    "src/moorage/proxy/core/flow.py": "one machine: the events of a request and their commands",
+    "tests/gpu/kit/platform_parts.py": "the parts of one kit, one after the other",
+    "tests/mutations/proxy_catalog.py": "a list",
+    "tests/mutations/scheduler_catalog.py": "a list",
+    "tests/store/test_loads.py": "one subject",
+    "tests/store/test_newer_rows.py": "one case for each reader",
+    "tests/tidy/rules.py": "a list of rules",
+    "tests/wire/test_heappe_runtime.py": "one runtime",
+    "tests/wire/test_manager_link.py": "one link",
+}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "misc", "v2", "legacy"}
 CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
@@ -125,18 +139,106 @@ def _python(path: str) -> bool:
 
 
 def function_length(path: str, text: str) -> list[str]:
+    """A function of many lines does more than one thing. Blank lines do not count."""
     if not _python(path):
         return []
+    lines = text.splitlines()
+    found = []
+    for node in _nodes(text):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        size = sum(1 for line in lines[node.lineno - 1 : node.end_lineno] if line.strip())
+        if size > FUNCTION_LINES:
+            found.append(
+                f"line {node.lineno}: {node.name} has {size} lines, more than {FUNCTION_LINES}"
+            )
+    return found
 
-    sizes = (
-        (node, (node.end_lineno or node.lineno) - node.lineno + 1)
-        for node in _nodes(text)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+
+def _assigned(node: ast.Assign) -> list[ast.expr]:
+    found: list[ast.expr] = []
+    for target in node.targets:
+        found += target.elts if isinstance(target, ast.Tuple) else [target]
+    return found
+
+
+def one_attribute(path: str, text: str) -> list[str]:
+    """A statement that only lists values sets one attribute: a reader looks for its name at the
+    beginning of a line. Taking apart what a call returns is another matter, and so is an exchange
+    of two attributes."""
+    if not _python(path):
+        return []
+    found = []
+    for node in _nodes(text):
+        if not isinstance(node, ast.Assign):
+            continue
+        targets = _assigned(node)
+        if len(targets) == 1 or not any(isinstance(target, ast.Attribute) for target in targets):
+            continue
+        is_chain = len(node.targets) > 1
+        if not is_chain and not isinstance(node.value, ast.Tuple):
+            continue
+        names = {ast.unparse(target) for target in targets}
+        if any(ast.unparse(part) in names for part in ast.walk(node.value) if _is_place(part)):
+            continue
+        found.append(f"line {node.lineno}: sets {' and '.join(sorted(names))} in one statement")
+    return found
+
+
+def _is_place(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name)
+
+
+CODE_COLUMNS = 100
+
+
+_MARK = re.compile(r"  # (?:type: ignore|noqa).*")
+
+
+def width(path: str, text: str) -> list[str]:
+    """What has been released keeps its width: migrations are never edited. Texts in strings of
+    several lines have a width of their own, and marks for tools and URLs none."""
+    if not _ours(path) or "/migrations/versions/" in path:
+        return []
+    texts = _lines_of_texts(text)
     return [
-        f"line {node.lineno}: {node.name} has {size} lines, more than {FUNCTION_LINES}"
-        for node, size in sizes
-        if size > FUNCTION_LINES
+        f"line {number}: {len(line)} columns, more than {CODE_COLUMNS}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > CODE_COLUMNS
+        and len(_MARK.sub("", line)) > CODE_COLUMNS
+        and number not in texts
+        and "# https://" not in line
+    ]
+
+
+def _lines_of_texts(text: str) -> set[int]:
+    """The lines of strings of several lines that are no documentation."""
+    documentation = {
+        id(node.value)
+        for node in _nodes(text)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    found: set[int] = set()
+    for node in _nodes(text):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in documentation:
+            found.update(
+                range(node.lineno, (node.end_lineno or node.lineno) + 1) if _spans(node) else ()
+            )
+    return found
+
+
+def _spans(node: ast.expr) -> bool:
+    return (node.end_lineno or node.lineno) > node.lineno
+
+
+def layout_by_hand(path: str, text: str) -> list[str]:
+    """Only tables of cases in tests may keep the formatter out."""
+    if not _ours(path):
+        return []
+    return [
+        f"line {number}: let the formatter lay it out"
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(r"# fmt: ?(skip|off)", line)
     ]
 
 
@@ -494,7 +596,7 @@ def _called(call: ast.Call) -> str:
 RULES: list[Rule] = [
     function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
-    full_match, runtime_names, json_casts,
+    full_match, runtime_names, json_casts, one_attribute, width, layout_by_hand,
 ]  # fmt: skip
 
 

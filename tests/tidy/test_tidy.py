@@ -120,8 +120,16 @@ def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
 
 
 BAD = [
-    (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 60),
-    (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 60),
+    (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 80),
+    (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 80),
+    (m.one_attribute, SRC, "self.a, self.b = 1, 2"),
+    (m.one_attribute, SRC, "self.a, before = True, self.c"),
+    (m.one_attribute, SRC, "self.a = self.b = 0.0"),
+    (m.one_attribute, SRC, "other = self.b = f()"),
+    (m.one_attribute, "tests/test_x.py", "thing.a, thing.b = 1, 2"),
+    (m.width, SRC, f"x = '{'y' * 95}'"),
+    (m.layout_by_hand, SRC, "X = (1, 2)  # fmt: skip"),
+    (m.layout_by_hand, SRC, "# fmt: off"),
     (m.exports, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
     (
         m.exports,

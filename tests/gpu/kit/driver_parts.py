@@ -217,7 +217,8 @@ def describe(value: Any) -> str:
 
     fields = vars(type(value)).get("_fields_")  # of a structure of ctypes
     if fields:
-        return f"{type(value).__name__}({', '.join(f'{f[0]}={describe(getattr(value, f[0]))}' for f in fields)})"
+        shown = ", ".join(f"{field[0]}={describe(getattr(value, field[0]))}" for field in fields)
+        return f"{type(value).__name__}({shown})"
     if hasattr(value, "__dict__") and value.__dict__:
         return str(value.__dict__)
 

@@ -194,7 +194,8 @@ class LinkClient:
             self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
 
         if wire.HasField("heartbeat_ms"):
-            self._usage_in_reports, before = True, self.interval_s
+            before = self.interval_s
+            self._usage_in_reports = True
             self._holds_usage = wire.hold_usage
             self._requested_interval_s = min(wire.heartbeat_ms / 1000, _MAX_REQUESTED_INTERVAL_S)
             self._dialer.redial.set_interval(self._requested_interval_s)

@@ -115,7 +115,14 @@ def fetch(hub: HubSettings, model: str, revision: str) -> Path:
     report = _Report(total)
     for file in missing:
         if file.sha256 and file.size >= _LARGE:
-            _fetch_large(name, commit, file, blobs, lambda here, base=done: report(base + here))  # type: ignore[misc]
+            # The default binds the amount as it is now.
+            _fetch_large(
+                name,
+                commit,
+                file,
+                blobs,
+                lambda here, base=done: report(base + here),  # type: ignore[misc]
+            )
             done += file.size
 
     snapshot = _finish(hub, name, revision, [file.name for file in chosen])

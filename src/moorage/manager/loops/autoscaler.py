@@ -135,7 +135,8 @@ class Autoscaler:
 
     async def _scale(self, endpoint: ScaledEndpoint, term: int) -> None:
         watched = self._watched.pop(endpoint.endpoint_id, None) or _Watched()
-        self._watched[endpoint.endpoint_id], watched.looked_at = watched, self._clock.monotonic()
+        watched.looked_at = self._clock.monotonic()
+        self._watched[endpoint.endpoint_id] = watched
         watched.add(endpoint)
         now = endpoint.load.at
         load = watched.samples[-1]

@@ -170,7 +170,8 @@ class TableFeed:
         generation = await self._store.orders.next_generation()
         table = await self._read()
         async with self._changed:
-            self.complete, changes = number, self._take(self._parts, table)
+            changes = self._take(self._parts, table)
+            self.complete = number
             # The same content, but a proxy has a greater generation of another manager.
             is_outnumbered = self.generation < self._newest_held < generation
             if changes or is_outnumbered or not self.generation:

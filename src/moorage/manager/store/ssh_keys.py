@@ -137,9 +137,8 @@ def _default_name(key: PublicKey) -> str:
     try:
         return _NAME.validate_python(key.comment)
     except ValidationError:
-        return f"{key.text.partition(' ')[0].removesuffix('@openssh.com')}-{key.fingerprint[7:15]}".replace(
-            "/", "_"
-        ).replace("+", "_")
+        kind = key.text.partition(" ")[0].removesuffix("@openssh.com")
+        return f"{kind}-{key.fingerprint[7:15]}".replace("/", "_").replace("+", "_")
 
 
 def _view(row: Any) -> SshKeyView:

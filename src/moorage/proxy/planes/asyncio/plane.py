@@ -61,9 +61,9 @@ class AsyncioPlane:
         self.heads = KnownHeads()
         self.turns = Turns()
         self.clients: set[ClientConnection] = set()
-        self.is_stopping = self.is_retiring = (
-            False  # retiring: each response announces the end of its connection
-        )
+        self.is_stopping = False
+        # Retiring: each response announces the end of its connection.
+        self.is_retiring = False
         self._settings = settings
         self._tls = tls
         self._credentials = 0  # revision of those by which all running requests are admitted
