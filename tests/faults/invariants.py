@@ -172,18 +172,24 @@ def _unexcused(
 def claimed_fault(
     session: SessionView, history: list[HistoryEntry], reasons: frozenset[Reason] = FAULT_REASONS
 ) -> SessionEnd | None:
-    """How a session ended, if its reason claims a fault."""
+    """How a session ended, if its reason claims a fault.
+
+    A kernel of a lost agent may return after the end of its session, with its own outcome: the
+    kernels that were then stopped for that end are the only ones that still have its reason."""
     if session.reason not in reasons:
         return None
 
     placed = [entry.at for entry in history if entry.to_status is Status.SCHEDULED]
     kernels = latest_kernels(session)
-    blaming = [kernel for kernel in kernels if kernel.reason is session.reason] or kernels
+    ended_at = history[-1].at
+    blaming = [
+        kernel
+        for kernel in kernels
+        if kernel.reason is session.reason or kernel.status_since > ended_at
+    ] or kernels
     agents = frozenset(kernel.agent_id for kernel in blaming if kernel.agent_id is not None)
 
-    return SessionEnd(
-        session.reason, agents, placed[-1] if placed else history[0].at, history[-1].at
-    )
+    return SessionEnd(session.reason, agents, placed[-1] if placed else history[0].at, ended_at)
 
 
 async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], Account]:

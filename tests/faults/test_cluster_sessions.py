@@ -157,6 +157,19 @@ def test_kernels(script: ClusterScript, kernels: tuple[KernelView, ...], problem
     assert bool(problem) == bool(found)
 
 
+def test_a_kernel_that_returned_after_the_end_of_its_session_was_on_the_lost_agent() -> None:
+    """It has its own outcome, and only the kernel that was stopped has the reason of the end."""
+    late = RAN[-1].at + timedelta(seconds=7)
+    returned = kernel("main1", "agent-1", 1, reason=Reason.EXIT_NONZERO, status_since=late)
+    stopped = kernel("sub1", "agent-2", -15, reason=Reason.AGENT_LOST)
+    view = session(
+        returned, stopped, reason=Reason.AGENT_LOST, status=Status.ERROR, result=Result.FAILED
+    )
+    claimed = claimed_fault(view, RAN)
+    assert claimed is not None
+    assert claimed.agents == {"agent-1", "agent-2"}
+
+
 def test_a_fault_is_blamed_on_the_agents_of_the_kernels_that_say_so() -> None:
     gone = kernel("sub1", "agent-2", None, status=Status.ERROR, reason=Reason.KERNEL_GONE)
     blames: dict[str, Any] = {
